@@ -1,0 +1,37 @@
+"""Writes small random GGUF models for tests, and large ones for measurements.
+
+From the command line, with this package's parent folder on PYTHONPATH:
+
+    python -m factory qwen3moe Q4_0 tiny.gguf
+    python -m factory large large.gguf
+"""
+
+from .blocks import random_data
+from .layout import Geometry
+from .stock import routed_experts, stock_logits
+from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
+from .writing import (
+    ARCHITECTURES,
+    QUANTS,
+    REQUIRED_ARCHITECTURES,
+    make_large,
+    make_split,
+    make_tiny,
+    supported,
+)
+
+__all__ = [
+    "ARCHITECTURES",
+    "CHAT_TEMPLATE",
+    "QUANTS",
+    "REQUIRED_ARCHITECTURES",
+    "Geometry",
+    "make_large",
+    "make_split",
+    "make_tiny",
+    "random_data",
+    "routed_experts",
+    "stock_logits",
+    "supported",
+    "tiny_vocabulary",
+]

@@ -1,0 +1,252 @@
+"""The architectures that the cache must handle, as llama-cpp-python 0.3.36 loads them.
+
+Each function fills a Layout with the metadata and the tensors that llama.cpp's
+`load_arch_hparams` and `load_arch_tensors` of that architecture ask for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from .layout import Layout, Value
+
+SIGMOID = 2  # enum llama_expert_gating_func_type
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """build fills a Layout; sizes are the defaults that differ from Geometry's."""
+
+    build: Callable[[Layout], None]
+    sizes: dict[str, Value] = field(default_factory=dict)
+    gguf_name: str = ""
+    """general.architecture where it is not the name in the table."""
+    can_fuse: bool = False
+    """llama.cpp accepts ffn_gate_up_exps in place of ffn_gate_exps and ffn_up_exps."""
+
+
+def _dense(m: Layout) -> None:
+    m.common_keys(moe=False)
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        m.feed_forward(i)
+
+
+def _llama(m: Layout) -> None:
+    """Mixtral: plain llama with experts in every layer."""
+    m.common_keys()
+    m.key(feed_forward_length=m.g.n_ff_exp)
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        m.experts(i)
+
+
+def _qwen2moe(m: Layout) -> None:
+    """A shared expert behind a gate of its own; biases on q, k and v."""
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=m.g.n_ff_exp,
+        expert_shared_feed_forward_length=m.g.n_ff_shexp,
+    )
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i, qkv_bias=True)
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        m.experts(i)
+        m.add(f"blk.{i}.ffn_gate_inp_shexp.weight", m.g.n_embd, kind="router")
+        m.feed_forward(i, m.g.n_ff_shexp, "_shexp")
+
+
+def _qwen3moe(m: Layout) -> None:
+    m.common_keys()
+    m.key(expert_feed_forward_length=m.g.n_ff_exp)
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i, qk_norm="head")
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        m.experts(i)
+
+
+def _olmoe(m: Layout) -> None:
+    m.common_keys()
+    m.key(feed_forward_length=m.g.n_ff_exp)
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i, qk_norm="full")
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        m.experts(i)
+
+
+def _deepseek2(m: Layout) -> None:
+    """Latent attention, a leading dense layer, shared experts, and group-limited routing."""
+    g, n_rope, n_lora = m.g, 16, 32
+    n_nope = n_value = g.head_dim
+    m.common_keys()
+    m.key(
+        attention__head_count_kv=1,
+        attention__key_length=n_lora + n_rope,
+        attention__value_length=n_lora,
+        attention__key_length_mla=n_nope + n_rope,
+        attention__value_length_mla=n_value,
+        attention__q_lora_rank=n_lora,
+        attention__kv_lora_rank=n_lora,
+        rope__dimension_count=n_rope,
+        leading_dense_block_count=1,
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=2,
+        expert_weights_scale=1.5,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+        expert_group_count=4,
+        expert_group_used_count=2,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        m.norm(f"{b}.attn_norm", g.n_embd)
+        m.add(f"{b}.attn_q_a.weight", g.n_embd, n_lora)
+        m.norm(f"{b}.attn_q_a_norm", n_lora)
+        m.add(f"{b}.attn_q_b.weight", n_lora, g.n_head * (n_nope + n_rope))
+        m.add(f"{b}.attn_kv_a_mqa.weight", g.n_embd, n_lora + n_rope)
+        m.norm(f"{b}.attn_kv_a_norm", n_lora)
+        m.add(f"{b}.attn_k_b.weight", n_nope, n_lora, g.n_head)
+        m.add(f"{b}.attn_v_b.weight", n_lora, n_value, g.n_head)
+        m.add(f"{b}.attn_output.weight", g.n_head * n_value, g.n_embd)
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, 2 * g.n_ff_exp, "_shexp")
+
+
+def _gpt_oss(m: Layout) -> None:
+    """Biases on every expert matrix and on the router, attention sinks, a sliding window."""
+    g = m.g
+    m.common_keys()
+    m.key(expert_feed_forward_length=g.n_ff_exp, attention__sliding_window=16)
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i, qkv_bias=True, out_bias=True)
+        m.norm(f"blk.{i}.post_attention_norm", g.n_embd)
+        m.add(f"blk.{i}.attn_sinks.weight", g.n_head, kind="bias")
+        m.experts(i, biases=True)
+
+
+def _granitemoe(m: Layout) -> None:
+    m.common_keys()
+    m.key(
+        feed_forward_length=m.g.n_ff_exp,
+        logit_scale=2.0,
+        residual_scale=0.5,
+        embedding_scale=3.0,
+        attention__scale=0.1,
+    )
+    m.ends()
+    for i in range(m.g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", m.g.n_embd)
+        m.experts(i)
+
+
+def _glm4moe(m: Layout) -> None:
+    """A bias that only the selection sees, a shared expert, and a leading dense layer."""
+    g = m.g
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=1,
+        leading_dense_block_count=1,
+        expert_weights_scale=2.5,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+        rope__dimension_count=g.head_dim // 2,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i, qkv_bias=True, qk_norm="head")
+        m.norm(f"blk.{i}.post_attention_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, g.n_ff_exp, "_shexp")
+
+
+def _llama4(m: Layout) -> None:
+    """The routing weight multiplies the experts' input; every second layer is dense."""
+    g = m.g
+    m.common_keys()
+    m.key(expert_feed_forward_length=g.n_ff_exp, interleave_moe_layer_step=2)
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        if i % 2 == 1:
+            m.experts(i)
+            m.feed_forward(i, g.n_ff_exp, "_shexp")
+        else:
+            m.feed_forward(i)
+
+
+def _gemma4(m: Layout) -> None:
+    """Fused gate_up tensors, GELU, a scale per expert on down, a dense branch beside the experts.
+
+    The router sees another input than the experts do.
+    """
+    g = m.g
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        attention__sliding_window=16,
+        attention__sliding_window_pattern=[i % 2 == 0 for i in range(g.n_layer)],
+        attention__key_length_swa=g.head_dim,
+        attention__value_length_swa=g.head_dim,
+        rope__dimension_count_swa=g.head_dim,
+        embedding_length_per_layer_input=0,
+        final_logit_softcapping=30.0,
+    )
+    m.ends()
+    m.add("rope_freqs.weight", g.head_dim // 2, kind="norm")
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        m.attention(i, qk_norm="head")
+        m.norm(f"{b}.post_attention_norm", g.n_embd)
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        m.feed_forward(i)
+        m.norm(f"{b}.post_ffw_norm", g.n_embd)
+        m.experts(i)
+        m.add(f"{b}.ffn_gate_inp.scale", g.n_embd, kind="norm")
+        if not g.expert_scales:
+            m.add(f"{b}.ffn_down_exps.scale", g.n_expert, kind="norm")
+        m.norm(f"{b}.pre_ffw_norm_2", g.n_embd)
+        m.norm(f"{b}.post_ffw_norm_1", g.n_embd)
+        m.norm(f"{b}.post_ffw_norm_2", g.n_embd)
+
+
+REQUIRED: dict[str, Architecture] = {
+    "dense": Architecture(_dense, {"n_layer": 2}, gguf_name="llama"),
+    "llama": Architecture(_llama, {"n_expert": 8, "n_expert_used": 2}),
+    "qwen2moe": Architecture(
+        _qwen2moe, {"n_expert": 12, "n_expert_used": 4, "n_ff_exp": 32, "n_head_kv": 4}
+    ),
+    "qwen3moe": Architecture(
+        _qwen3moe, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4, "n_ff_exp": 32}
+    ),
+    "olmoe": Architecture(_olmoe, {"n_expert": 16, "n_expert_used": 4, "n_head_kv": 4}),
+    "deepseek2": Architecture(
+        _deepseek2, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}, can_fuse=True
+    ),
+    "gpt-oss": Architecture(_gpt_oss, {"n_expert": 12, "n_expert_used": 4}),
+    "granitemoe": Architecture(_granitemoe, {"n_expert": 10, "n_expert_used": 3}),
+    "glm4moe": Architecture(_glm4moe, {"n_layer": 3, "n_expert": 14, "n_expert_used": 3}),
+    "llama4": Architecture(_llama4, {"n_layer": 4, "n_expert": 8, "n_expert_used": 1}),
+    "gemma4": Architecture(
+        _gemma4, {"n_expert": 8, "n_expert_used": 2, "fused": True}, can_fuse=True
+    ),
+}

@@ -1,0 +1,356 @@
+"""Further architectures, each with something that the required ones do not have."""
+
+from __future__ import annotations
+
+from .architectures import SIGMOID, Architecture
+from .layout import Layout
+
+
+def _dbrx(m: Layout) -> None:
+    """LayerNorm without bias, clamped and joined q, k, v."""
+    g = m.g
+    m.common_keys(layer_norm=True)
+    m.key(feed_forward_length=g.n_ff_exp, attention__clamp_kqv=8.0)
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i, joined=True)
+        m.norm(f"blk.{i}.attn_output_norm", g.n_embd)
+        m.experts(i)
+
+
+def _phimoe(m: Layout) -> None:
+    """Biases on every norm and on the attention."""
+    g = m.g
+    m.common_keys()
+    m.key(feed_forward_length=g.n_ff_exp)
+    m.ends(bias=True)
+    for i in range(g.n_layer):
+        m.attention(i, qkv_bias=True, out_bias=True, norm_bias=True)
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd, bias=True)
+        m.experts(i)
+
+
+def _grok(m: Layout) -> None:
+    """GELU experts, soft-capped router, norms behind attention and experts."""
+    g = m.g
+    m.common_keys()
+    m.key(feed_forward_length=g.n_ff_exp, embedding_scale=2.0)
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.attn_output_norm", g.n_embd)
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        m.experts(i)
+        m.norm(f"blk.{i}.post_ffw_norm", g.n_embd)
+
+
+def _arctic(m: Layout) -> None:
+    """A dense feed-forward in sequence, experts in parallel from the layer's own input."""
+    g = m.g
+    m.common_keys()
+    m.key(feed_forward_length=g.n_ff_exp)
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        m.feed_forward(i, g.n_embd)
+        m.norm(f"blk.{i}.ffn_norm_exps", g.n_embd)
+        m.experts(i)
+
+
+def _dots1(m: Layout) -> None:
+    g = m.g
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=1,
+        leading_dense_block_count=1,
+        expert_weights_scale=2.5,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i, qk_norm="head")
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, g.n_ff_exp, "_shexp")
+
+
+def _bailingmoe2(m: Layout) -> None:
+    """Joined q, k, v, expert groups, a shared expert."""
+    g = m.g
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_feed_forward_length=g.n_ff_shexp,
+        expert_shared_count=1,
+        leading_dense_block_count=1,
+        expert_weights_scale=2.5,
+        expert_weights_norm=True,
+        expert_gating_func=SIGMOID,
+        expert_group_count=4,
+        expert_group_used_count=2,
+        rope__dimension_count=g.head_dim // 2,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i, joined=True, qk_norm="head")
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, g.n_ff_shexp, "_shexp")
+
+
+def _ernie4_5_moe(m: Layout) -> None:
+    g = m.g
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_feed_forward_length=g.n_ff_shexp,
+        interleave_moe_layer_step=1,
+        leading_dense_block_count=1,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+            m.feed_forward(i, g.n_ff_shexp, "_shexp")
+
+
+def _hunyuan_moe(m: Layout) -> None:
+    g = m.g
+    m.common_keys()
+    m.key(
+        feed_forward_length=g.n_ff_exp,
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_feed_forward_length=g.n_ff_shexp,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i, qk_norm="head")
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        m.experts(i)
+        m.feed_forward(i, g.n_ff_shexp, "_shexp")
+
+
+def _minimax_m2(m: Layout) -> None:
+    g = m.g
+    m.common_keys()
+    m.key(
+        feed_forward_length=g.n_ff_exp,
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_gating_func=SIGMOID,
+        rope__dimension_count=g.head_dim // 2,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i, qk_norm="full")
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        m.experts(i, selection_bias=True)
+
+
+def _cohere2moe(m: Layout) -> None:
+    """Attention and experts in parallel from one norm; gate_up may be fused."""
+    g = m.g
+    m.common_keys(layer_norm=True)
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_count=1,
+        leading_dense_block_count=1,
+        attention__sliding_window=16,
+        logit_scale=0.25,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i)
+            m.feed_forward(i, g.n_ff_exp, "_shexp")
+
+
+def _qwen3next(m: Layout) -> None:
+    """Recurrent (gated delta net) layers between attention layers; a gated shared expert."""
+    g, d_state, n_k_head, n_v_head, n_conv = m.g, 32, 2, 4, 4
+    n_key, n_value = d_state * n_k_head, d_state * n_v_head
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_feed_forward_length=g.n_ff_shexp,
+        full_attention_interval=2,
+        ssm__conv_kernel=n_conv,
+        ssm__inner_size=n_value,
+        ssm__state_size=d_state,
+        ssm__time_step_rank=n_v_head,
+        ssm__group_count=n_k_head,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        if i % 2 == 1:
+            m.attention(i, qk_norm="head", n_q_factor=2)
+        else:
+            m.norm(f"{b}.attn_norm", g.n_embd)
+            m.add(f"{b}.attn_qkv.weight", g.n_embd, 2 * n_key + n_value)
+            m.add(f"{b}.attn_gate.weight", g.n_embd, n_value)
+            m.add(f"{b}.ssm_conv1d.weight", n_conv, 2 * n_key + n_value, kind="router")
+            m.bias(f"{b}.ssm_dt", n_v_head)
+            m.add(f"{b}.ssm_a", n_v_head, kind="decay")
+            m.add(f"{b}.ssm_ba.weight", g.n_embd, 2 * n_v_head)
+            m.norm(f"{b}.ssm_norm", d_state)
+            m.add(f"{b}.ssm_out.weight", n_value, g.n_embd)
+        m.norm(f"{b}.post_attention_norm", g.n_embd)
+        m.experts(i)
+        m.add(f"{b}.ffn_gate_inp_shexp.weight", g.n_embd, kind="router")
+        m.feed_forward(i, g.n_ff_shexp, "_shexp")
+
+
+def _lfm2moe(m: Layout) -> None:
+    """Short-convolution layers between attention layers; the first layer is dense."""
+    g, n_cache = m.g, 3
+    m.common_keys()
+    m.key(
+        attention__head_count_kv=[g.n_head_kv if i % 2 else 0 for i in range(g.n_layer)],
+        expert_feed_forward_length=g.n_ff_exp,
+        leading_dense_block_count=1,
+        expert_gating_func=SIGMOID,
+        shortconv__l_cache=n_cache,
+    )
+    m.ends(norm_name="token_embd_norm")
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        if i % 2 == 1:
+            m.attention(i, qk_norm="head")
+        else:
+            m.norm(f"{b}.attn_norm", g.n_embd)
+            m.add(f"{b}.shortconv.conv.weight", n_cache, g.n_embd, kind="router")
+            m.add(f"{b}.shortconv.in_proj.weight", g.n_embd, 3 * g.n_embd)
+            m.add(f"{b}.shortconv.out_proj.weight", g.n_embd, g.n_embd)
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        if i == 0:
+            m.feed_forward(i)
+        else:
+            m.experts(i, selection_bias=True)
+
+
+def _smallthinker(m: Layout) -> None:
+    """The router reads the layer's input, before attention; ReLU experts."""
+    g = m.g
+    m.common_keys()
+    m.key(expert_feed_forward_length=g.n_ff_exp, expert_gating_func=SIGMOID)
+    m.ends()
+    for i in range(g.n_layer):
+        m.attention(i)
+        m.norm(f"blk.{i}.ffn_norm", g.n_embd)
+        m.experts(i)
+
+
+def _nemotron_h_moe(m: Layout) -> None:
+    """Experts without a gate (squared ReLU), in layers of their own: mamba, experts, attention."""
+    g, n_conv, n_state, n_ssm_head = m.g, 4, 16, 4
+    roles = [("mamba", "experts", "attention", "experts")[i % 4] for i in range(g.n_layer)]
+    m.common_keys()
+    m.key(
+        attention__layer_norm_epsilon=1e-5,
+        attention__head_count_kv=[g.n_head_kv if r == "attention" else 0 for r in roles],
+        feed_forward_length=[g.n_ff_exp if r == "experts" else 0 for r in roles],
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_shared_feed_forward_length=g.n_ff_shexp,
+        expert_shared_count=1,
+        expert_weights_norm=True,
+        expert_weights_scale=1.5,
+        ssm__conv_kernel=n_conv,
+        ssm__inner_size=g.n_embd,
+        ssm__state_size=n_state,
+        ssm__time_step_rank=n_ssm_head,
+        ssm__group_count=1,
+    )
+    m.ends()
+    for i, role in enumerate(roles):
+        b = f"blk.{i}"
+        if role == "attention":
+            m.attention(i)
+            continue
+        m.norm(f"{b}.attn_norm", g.n_embd)
+        if role == "experts":
+            m.experts(i, selection_bias=True, gated=False)
+            m.add(f"{b}.ffn_up_shexp.weight", g.n_embd, g.n_ff_shexp)
+            m.add(f"{b}.ffn_down_shexp.weight", g.n_ff_shexp, g.n_embd)
+        else:
+            n_mixed = g.n_embd + 2 * n_state
+            m.add(f"{b}.ssm_in.weight", g.n_embd, g.n_embd + n_mixed + n_ssm_head)
+            m.add(f"{b}.ssm_conv1d.weight", n_conv, n_mixed, kind="router")
+            m.bias(f"{b}.ssm_conv1d", n_mixed)
+            m.bias(f"{b}.ssm_dt", n_ssm_head)
+            m.add(f"{b}.ssm_a", 1, n_ssm_head, kind="decay")
+            m.add(f"{b}.ssm_d", 1, n_ssm_head, kind="norm")
+            m.add(f"{b}.ssm_norm.weight", g.n_embd, 1, kind="norm")
+            m.add(f"{b}.ssm_out.weight", g.n_embd, g.n_embd)
+
+
+def _grovemoe(m: Layout) -> None:
+    """Two expert passes per layer: the experts, and small adjugate experts shared by groups.
+
+    Both passes use the same node names, and the second has expert tensors named *_chexps.
+    """
+    g, n_group_experts = m.g, 2
+    m.common_keys()
+    m.key(
+        expert_feed_forward_length=g.n_ff_exp,
+        expert_chunk_feed_forward_length=g.n_ff_exp,
+        expert_group_scale=0.5,
+        experts_per_group=n_group_experts,
+    )
+    m.ends()
+    for i in range(g.n_layer):
+        b = f"blk.{i}"
+        m.attention(i, qk_norm="head")
+        m.norm(f"{b}.ffn_norm", g.n_embd)
+        m.experts(i)
+        n_chunk = g.n_expert // n_group_experts
+        for name, n_in, n_out in (
+            ("gate", g.n_embd, g.n_ff_exp),
+            ("up", g.n_embd, g.n_ff_exp),
+            ("down", g.n_ff_exp, g.n_embd),
+        ):
+            m.add(f"{b}.ffn_{name}_chexps.weight", n_in, n_out, n_chunk, kind="expert")
+
+
+FURTHER: dict[str, Architecture] = {
+    "dbrx": Architecture(_dbrx, {"n_expert": 16, "n_expert_used": 4}),
+    "phimoe": Architecture(_phimoe, {"n_expert": 8, "n_expert_used": 2}),
+    "grok": Architecture(_grok, {"n_expert": 8, "n_expert_used": 2}),
+    "arctic": Architecture(_arctic, {"n_expert": 12, "n_expert_used": 2}),
+    "dots1": Architecture(
+        _dots1, {"n_layer": 3, "n_expert": 12, "n_expert_used": 3, "n_head_kv": 4}
+    ),
+    "bailingmoe2": Architecture(_bailingmoe2, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4}),
+    "ernie4_5-moe": Architecture(_ernie4_5_moe, {"n_layer": 3, "n_expert": 8, "n_expert_used": 3}),
+    "hunyuan-moe": Architecture(_hunyuan_moe, {"n_expert": 8, "n_expert_used": 2}),
+    "minimax-m2": Architecture(_minimax_m2, {"n_expert": 16, "n_expert_used": 4}),
+    "cohere2moe": Architecture(
+        _cohere2moe,
+        {"n_layer": 3, "n_expert": 8, "n_expert_used": 2, "fused": True},
+        can_fuse=True,
+    ),
+    "qwen3next": Architecture(
+        _qwen3next, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}, can_fuse=True
+    ),
+    "lfm2moe": Architecture(_lfm2moe, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}),
+    "smallthinker": Architecture(_smallthinker, {"n_expert": 8, "n_expert_used": 2}),
+    "nemotron_h_moe": Architecture(
+        _nemotron_h_moe, {"n_layer": 4, "n_expert": 8, "n_expert_used": 2}
+    ),
+    "grovemoe": Architecture(_grovemoe, {"n_expert": 8, "n_expert_used": 2}),
+}

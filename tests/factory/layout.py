@@ -1,0 +1,165 @@
+"""What a tiny model consists of: its sizes, its metadata and the shapes of its tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Kind = Literal["expert", "matrix", "router", "embedding", "norm", "bias", "decay"]
+Value = bool | int | float | str | list[int] | list[bool]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Sizes of a model; lengths are in values, not bytes."""
+
+    n_layer: int = 2
+    n_embd: int = 64
+    n_head: int = 4
+    n_head_kv: int = 2
+    head_dim: int = 16
+    n_ff: int = 64
+    n_ff_exp: int = 64
+    n_ff_shexp: int = 64
+    n_expert: int = 8
+    n_expert_used: int = 2
+    n_ctx: int = 1024
+    n_vocab: int = 0
+    embedding_std: float = 1.0
+    """The larger, the more a token's own embedding decides its experts in the deeper layers."""
+    fused: bool = False
+    """One gate_up tensor per layer in place of gate and up, where the architecture knows it."""
+    expert_scales: bool = False
+    """Add the optional per-expert scale tensors (ffn_gate_exps.scale and so on)."""
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """shape is in ggml order: ne[0], the row length, comes first."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+
+
+@dataclass
+class Layout:
+    """Collects the metadata and the tensors of one model."""
+
+    arch: str
+    g: Geometry
+    keys: dict[str, Value] = field(default_factory=dict)
+    tensors: list[TensorSpec] = field(default_factory=list)
+
+    def key(self, **values: Value) -> None:
+        """Set keys below the architecture's prefix; a double underscore stands for a dot."""
+        for name, value in values.items():
+            self.keys[f"{self.arch}.{name.replace('__', '.')}"] = value
+
+    def add(self, name: str, *shape: int, kind: Kind = "matrix") -> None:
+        self.tensors.append(TensorSpec(name, shape, kind))
+
+    def norm(self, name: str, n: int, *, bias: bool = False) -> None:
+        self.add(f"{name}.weight", n, kind="norm")
+        if bias:
+            self.add(f"{name}.bias", n, kind="bias")
+
+    def bias(self, name: str, *shape: int) -> None:
+        self.add(f"{name}.bias", *shape, kind="bias")
+
+    # The parts that most architectures share.
+
+    def common_keys(self, *, moe: bool = True, layer_norm: bool = False) -> None:
+        g = self.g
+        self.key(
+            context_length=g.n_ctx,
+            embedding_length=g.n_embd,
+            block_count=g.n_layer,
+            feed_forward_length=g.n_ff,
+            vocab_size=g.n_vocab,
+            attention__head_count=g.n_head,
+            attention__head_count_kv=g.n_head_kv,
+            attention__key_length=g.head_dim,
+            attention__value_length=g.head_dim,
+            rope__dimension_count=g.head_dim,
+            rope__freq_base=10000.0,
+        )
+        if layer_norm:
+            self.key(attention__layer_norm_epsilon=1e-5)
+        else:
+            self.key(attention__layer_norm_rms_epsilon=1e-5)
+        if moe:
+            self.key(expert_count=g.n_expert, expert_used_count=g.n_expert_used)
+
+    def ends(self, *, bias: bool = False, norm_name: str = "output_norm") -> None:
+        """Token embedding, final norm and output matrix."""
+        g = self.g
+        self.add("token_embd.weight", g.n_embd, g.n_vocab, kind="embedding")
+        self.norm(norm_name, g.n_embd, bias=bias)
+        self.add("output.weight", g.n_embd, g.n_vocab)
+        if bias:
+            self.bias("output", g.n_vocab)
+
+    def attention(
+        self,
+        layer: int,
+        *,
+        qk_norm: Literal["", "head", "full"] = "",
+        qkv_bias: bool = False,
+        out_bias: bool = False,
+        joined: bool = False,
+        n_q_factor: int = 1,
+        norm_bias: bool = False,
+    ) -> None:
+        """attn_norm, the q, k, v and output matrices, and the optional norms and biases."""
+        g, b = self.g, f"blk.{layer}"
+        n_q, n_kv = g.n_head * g.head_dim, g.n_head_kv * g.head_dim
+        self.norm(f"{b}.attn_norm", g.n_embd, bias=norm_bias)
+        if joined:
+            self.add(f"{b}.attn_qkv.weight", g.n_embd, n_q + 2 * n_kv)
+        else:
+            for name, n in (("q", n_q * n_q_factor), ("k", n_kv), ("v", n_kv)):
+                self.add(f"{b}.attn_{name}.weight", g.n_embd, n)
+                if qkv_bias:
+                    self.bias(f"{b}.attn_{name}", n)
+        self.add(f"{b}.attn_output.weight", n_q, g.n_embd)
+        if out_bias:
+            self.bias(f"{b}.attn_output", g.n_embd)
+        if qk_norm:
+            self.norm(f"{b}.attn_q_norm", g.head_dim if qk_norm == "head" else n_q)
+            self.norm(f"{b}.attn_k_norm", g.head_dim if qk_norm == "head" else n_kv)
+
+    def feed_forward(self, layer: int, n_ff: int | None = None, suffix: str = "") -> None:
+        """A dense gate, up and down; suffix "_shexp" makes it the shared expert."""
+        g, b, n = self.g, f"blk.{layer}", n_ff or self.g.n_ff
+        self.add(f"{b}.ffn_gate{suffix}.weight", g.n_embd, n)
+        self.add(f"{b}.ffn_up{suffix}.weight", g.n_embd, n)
+        self.add(f"{b}.ffn_down{suffix}.weight", n, g.n_embd)
+
+    def experts(
+        self,
+        layer: int,
+        *,
+        selection_bias: bool = False,
+        biases: bool = False,
+        gated: bool = True,
+    ) -> None:
+        """The router and the routed experts."""
+        g, b = self.g, f"blk.{layer}"
+        self.add(f"{b}.ffn_gate_inp.weight", g.n_embd, g.n_expert, kind="router")
+        if selection_bias:
+            self.bias(f"{b}.exp_probs_b", g.n_expert)
+        ups = ["gate", "up"] if gated else ["up"]
+        shapes = {name: (g.n_embd, g.n_ff_exp) for name in ups}
+        if g.fused:
+            shapes = {"gate_up": (g.n_embd, 2 * g.n_ff_exp)}
+        shapes["down"] = (g.n_ff_exp, g.n_embd)
+        for name, (n_in, n_out) in shapes.items():
+            stem = f"{b}.ffn_{name}_exps"
+            self.add(f"{stem}.weight", n_in, n_out, g.n_expert, kind="expert")
+            if biases:
+                self.bias(stem, n_out, g.n_expert)
+            if g.expert_scales and name != "gate_up":
+                self.add(f"{stem}.scale", g.n_expert, kind="norm")
+        if biases:
+            self.bias(f"{b}.ffn_gate_inp", g.n_expert)

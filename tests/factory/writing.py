@@ -1,0 +1,241 @@
+"""Writes the layouts to GGUF files: tiny ones, one in the geometry of a real model, and splits."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from gguf import GGMLQuantizationType as GgmlType
+from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from numpy.typing import NDArray
+
+from .architectures import REQUIRED
+from .blocks import block_size, random_data, row_fits
+from .further import FURTHER
+from .layout import Geometry, Layout, TensorSpec, Value
+from .vocabulary import CHAT_TEMPLATE, Vocabulary, tiny_vocabulary
+
+_TABLE = {**REQUIRED, **FURTHER}
+
+REQUIRED_ARCHITECTURES: tuple[str, ...] = tuple(REQUIRED)
+"""`dense`, and the mixture-of-experts architectures that the cache has to handle."""
+
+ARCHITECTURES: tuple[str, ...] = tuple(_TABLE)
+"""Every name that make_tiny knows."""
+
+QUANTS: tuple[str, ...] = ("F16", "Q8_0", "Q4_0", "Q4_K", "MXFP4")
+"""Types of the expert tensors."""
+
+_SPREAD = {"matrix": 1.0, "expert": 1.0, "router": 2.0}  # times 1 / sqrt(row length)
+
+
+def supported(arch: str, quant: str) -> bool:
+    """Whether make_tiny can write this architecture with experts of this type."""
+    return arch in _TABLE and quant in QUANTS
+
+
+def make_tiny(arch: str, quant: str, path: Path, *, seed: int = 0, **overrides: Value) -> Path:
+    """Write a small random model that stock llama.cpp loads, and return its path.
+
+    arch is one of ARCHITECTURES, quant (the type of the expert tensors) one of QUANTS; overrides
+    are fields of Geometry, such as n_layer, n_expert, n_expert_used, fused or expert_scales. The
+    same arguments write the same bytes. Raises ValueError for what cannot be written.
+    """
+    if not supported(arch, quant):
+        raise ValueError(f"there is no {arch} model with {quant} experts")
+    vocabulary = tiny_vocabulary()
+    layout = _tiny_layout(arch, quant, len(vocabulary.tokens), overrides)
+    _write(path, layout, vocabulary, GgmlType[quant], _dense_type(quant), seed)
+    return path
+
+
+def make_large(path: Path, *, n_layer: int = 12, seed: int = 0, quant: str = "Q4_0") -> Path:
+    """Write a model with the layers of Qwen3-30B-A3B: 128 experts of 768, 8 used, 2048 wide.
+
+    Weights are random. Twelve layers in Q4_0 are 4.3 GB. One expert at a time is drawn and
+    written, so that the process stays below 100 MB whatever the size of the file.
+
+    The embeddings' standard deviation of 3 keeps the routing varied through twelve layers; with 1
+    the deeper layers send most tokens to the same few experts.
+    """
+    vocabulary = tiny_vocabulary()
+    sizes = Geometry(
+        n_layer=n_layer,
+        n_embd=2048,
+        n_head=32,
+        n_head_kv=4,
+        head_dim=128,
+        n_ff=6144,
+        n_ff_exp=768,
+        n_expert=128,
+        n_expert_used=8,
+        n_ctx=4096,
+        n_vocab=len(vocabulary.tokens),
+        embedding_std=3.0,
+    )
+    layout = Layout("qwen3moe", sizes)
+    _TABLE["qwen3moe"].build(layout)
+    _write(path, layout, vocabulary, GgmlType[quant], GgmlType.Q8_0, seed)
+    return path
+
+
+def make_split(path: Path, parts: int) -> list[Path]:
+    """Split a GGUF file into parts beside it, named as llama.cpp's gguf-split names them.
+
+    x.gguf becomes x-00001-of-0000N.gguf and so on; the original stays. All metadata goes to the
+    first part; every part has split.no, split.count and split.tensors.count.
+    """
+    reader = GGUFReader(path)
+    tensors = reader.tensors
+    if not 1 <= parts <= len(tensors):
+        raise ValueError(f"{len(tensors)} tensors cannot fill {parts} parts")
+    bounds = [round(i * len(tensors) / parts) for i in range(parts + 1)]
+    paths = []
+    for part in range(parts):
+        out = path.with_name(f"{path.stem}-{part + 1:05d}-of-{parts:05d}.gguf")
+        writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
+        if part == 0:
+            for key, value in reader.fields.items():
+                if key.startswith("GGUF.") or key == "general.architecture":
+                    continue
+                sub_type = value.types[-1] if value.types[0] is GGUFValueType.ARRAY else None
+                writer.add_key_value(key, value.contents(), value.types[0], sub_type)
+        else:
+            writer.kv_data[0].pop("general.architecture")
+        writer.add_uint16("split.no", part)
+        writer.add_uint16("split.count", parts)
+        writer.add_int32("split.tensors.count", len(tensors))
+        for tensor in tensors[bounds[part] : bounds[part + 1]]:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+        paths.append(out)
+    return paths
+
+
+def _tiny_layout(arch: str, quant: str, n_vocab: int, overrides: dict[str, Value]) -> Layout:
+    entry = _TABLE[arch]
+    sizes: dict[str, Value] = dict(entry.sizes)
+    if block_size(GgmlType[quant])[0] > 32:  # K-quants: every row is whole blocks of 256
+        sizes |= {"n_embd": 256, "n_ff": 256, "n_ff_exp": 256, "n_ff_shexp": 256, "head_dim": 64}
+    sizes |= overrides
+    known = {f.name for f in dataclasses.fields(Geometry)}
+    if unknown := set(sizes) - known:
+        raise ValueError(f"a geometry has no {', '.join(sorted(unknown))}")
+    if sizes.get("fused") and not entry.can_fuse:
+        raise ValueError(f"llama.cpp does not load fused gate_up tensors for {arch}")
+    geometry = Geometry(n_vocab=n_vocab, **sizes)  # type: ignore[arg-type]
+    layout = Layout(entry.gguf_name or arch, geometry)
+    entry.build(layout)
+    return layout
+
+
+def _dense_type(quant: str) -> GgmlType:
+    return GgmlType.F16 if quant == "F16" else GgmlType.Q8_0
+
+
+def _tensor_type(spec: TensorSpec, expert: GgmlType, dense: GgmlType) -> GgmlType:
+    if spec.kind == "expert":
+        if not row_fits(expert, spec.shape[0]):
+            raise ValueError(f"rows of {spec.shape[0]} do not fit {expert.name}: {spec.name}")
+        return expert
+    if spec.kind in ("matrix", "embedding"):
+        return dense if row_fits(dense, spec.shape[0]) else GgmlType.F16
+    return GgmlType.F32
+
+
+def _tensor_data(
+    rng: np.random.Generator, spec: TensorSpec, kind: GgmlType, embedding_std: float
+) -> NDArray[np.uint8]:
+    """All bytes of a tensor that is not an expert tensor; shape (n_bytes,)."""
+    n_value = math.prod(spec.shape)
+    if spec.kind in ("norm", "bias", "decay"):
+        noise = rng.standard_normal(n_value).astype(np.float32)
+        if spec.kind == "decay":  # a negative rate per head
+            values = -np.exp(noise)
+        else:
+            values = 0.1 * noise + (1.0 if spec.kind == "norm" else 0.0)
+        return values.astype(np.float32).view(np.uint8)
+    if spec.kind == "embedding":
+        return random_data(rng, kind, n_value, embedding_std)
+    return random_data(rng, kind, n_value, _SPREAD[spec.kind] / math.sqrt(spec.shape[0]))
+
+
+def _write(
+    path: Path,
+    layout: Layout,
+    vocabulary: Vocabulary,
+    expert: GgmlType,
+    dense: GgmlType,
+    seed: int,
+) -> None:
+    """Write metadata, then each tensor as it is drawn; at most one expert is in memory."""
+    rng = np.random.default_rng(seed)
+    writer = GGUFWriter(path, layout.arch)
+    writer.add_name(f"random {layout.arch}")
+    writer.add_quantization_version(2)
+    _add_keys(writer, layout.keys)
+    _add_vocabulary(writer, vocabulary)
+    types = [_tensor_type(spec, expert, dense) for spec in layout.tensors]
+    for spec, kind in zip(layout.tensors, types, strict=True):
+        n_per_block, n_bytes = block_size(kind)
+        writer.add_tensor_info(
+            spec.name,
+            spec.shape[::-1],
+            np.dtype(np.float32),
+            math.prod(spec.shape) // n_per_block * n_bytes,
+            raw_dtype=kind,
+        )
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    writer.close()
+    alignment = writer.data_alignment
+    with path.open("ab") as file:
+        for spec, kind in zip(layout.tensors, types, strict=True):
+            file.write(bytes(-file.tell() % alignment))
+            if spec.kind == "expert":
+                n_value = math.prod(spec.shape[:2])
+                std = _SPREAD["expert"] / math.sqrt(spec.shape[0])
+                for _ in range(spec.shape[2]):
+                    random_data(rng, kind, n_value, std).tofile(file)
+            else:
+                _tensor_data(rng, spec, kind, layout.g.embedding_std).tofile(file)
+        file.write(bytes(-file.tell() % alignment))
+
+
+def _add_keys(writer: GGUFWriter, keys: dict[str, Value]) -> None:
+    for key, value in keys.items():
+        if isinstance(value, bool):
+            writer.add_bool(key, value)
+        elif isinstance(value, int):
+            writer.add_uint32(key, value)
+        elif isinstance(value, float):
+            writer.add_float32(key, value)
+        elif isinstance(value, str):
+            writer.add_string(key, value)
+        else:
+            _add_list(writer, key, value)
+
+
+def _add_list(writer: GGUFWriter, key: str, values: Sequence[int] | Sequence[bool]) -> None:
+    sub_type = GGUFValueType.BOOL if isinstance(values[0], bool) else GGUFValueType.UINT32
+    writer.add_key_value(key, list(values), GGUFValueType.ARRAY, sub_type)
+
+
+def _add_vocabulary(writer: GGUFWriter, vocabulary: Vocabulary) -> None:
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(list(vocabulary.tokens))
+    writer.add_token_types(list(vocabulary.token_types))
+    writer.add_token_merges(list(vocabulary.merges))
+    writer.add_bos_token_id(vocabulary.bos_id)
+    writer.add_eos_token_id(vocabulary.eos_id)
+    writer.add_pad_token_id(vocabulary.pad_id)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)

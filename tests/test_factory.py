@@ -1,0 +1,153 @@
+"""The factory's models are what they claim, and unpatched llama.cpp runs them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from factory import (
+    ARCHITECTURES,
+    QUANTS,
+    make_large,
+    make_split,
+    make_tiny,
+    random_data,
+    routed_experts,
+    stock_logits,
+    supported,
+    tiny_vocabulary,
+)
+from gguf import GGMLQuantizationType as GgmlType
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+PAIRS = [(a, q) for a in ARCHITECTURES for q in QUANTS if supported(a, q)]
+MOE_ARCHITECTURES = [a for a in ARCHITECTURES if a != "dense"]
+
+
+def random_tokens(n: int, seed: int = 1) -> list[int]:
+    """Ids of ordinary tokens, no control tokens."""
+    n_normal = len(tiny_vocabulary().tokens) - 3
+    return [int(t) for t in np.random.default_rng(seed).integers(0, n_normal, n)]
+
+
+@pytest.mark.parametrize(("arch", "quant"), PAIRS)
+def test_stock_llama_cpp_decodes_it(arch: str, quant: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, quant, tmp_path / "m.gguf")
+    tokens = random_tokens(33)
+    logits = stock_logits(path, tokens)
+    assert logits.shape == (33, len(tiny_vocabulary().tokens))
+    assert np.isfinite(logits).all()
+    assert logits.std() > 0.05
+    # Another last token changes the last row only; another first token reaches the last row.
+    last_changed = stock_logits(path, [*tokens[:-1], (tokens[-1] + 1) % 256])
+    assert np.array_equal(logits[:-1], last_changed[:-1])
+    assert not np.allclose(logits[-1], last_changed[-1], atol=1e-3)
+    first_changed = stock_logits(path, [(tokens[0] + 1) % 256, *tokens[1:]])
+    assert not np.array_equal(logits[-1], first_changed[-1])
+
+
+@pytest.mark.parametrize("arch", MOE_ARCHITECTURES)
+@pytest.mark.parametrize("quant", ["Q4_0", "Q4_K"])
+def test_tokens_reach_most_experts(arch: str, quant: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, quant, tmp_path / "m.gguf", n_expert=16, n_expert_used=2)
+    chosen = routed_experts(path, random_tokens(200))
+    expert_layers = {
+        int(t.name.split(".")[1]) for t in GGUFReader(path).tensors if "down_exps.weight" in t.name
+    }
+    assert set(chosen) == expert_layers
+    for layer, experts in chosen.items():
+        assert experts.shape == (200, 2), layer
+        assert len(np.unique(experts)) >= 8, layer
+        assert experts.min() >= 0, layer
+        assert experts.max() < 16, layer
+
+
+def test_the_same_arguments_write_the_same_bytes(tmp_path: Path) -> None:
+    first = make_tiny("qwen3moe", "Q4_0", tmp_path / "a.gguf", seed=3).read_bytes()
+    assert make_tiny("qwen3moe", "Q4_0", tmp_path / "b.gguf", seed=3).read_bytes() == first
+    assert make_tiny("qwen3moe", "Q4_0", tmp_path / "c.gguf", seed=4).read_bytes() != first
+
+
+def test_what_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    with pytest.raises(ValueError, match="no qwen3moe model with Q2_K experts"):
+        make_tiny("qwen3moe", "Q2_K", path)
+    with pytest.raises(ValueError, match="no elephant"):
+        make_tiny("elephant", "F16", path)
+    with pytest.raises(ValueError, match="n_elephant"):
+        make_tiny("qwen3moe", "F16", path, n_elephant=3)
+    with pytest.raises(ValueError, match="fused"):
+        make_tiny("qwen3moe", "F16", path, fused=True)
+    with pytest.raises(ValueError, match="do not fit Q4_K"):
+        make_tiny("qwen3moe", "Q4_K", path, n_ff_exp=128)
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_0", "Q4_K", "MXFP4", "F16"])
+def test_random_blocks_have_zero_mean_and_the_asked_spread(name: str) -> None:
+    kind = GgmlType[name]
+    data = random_data(np.random.default_rng(0), kind, 256 * 400, 0.02)
+    if kind is GgmlType.F16:
+        values = data.view(np.float16).astype(np.float32)
+    else:
+        values = dequantize(data, kind).reshape(-1)
+    assert values.shape == (256 * 400,)
+    assert np.isfinite(values).all()
+    assert abs(values.mean()) < 0.02 * values.std()
+    factor = 1.5 if name == "MXFP4" else 1.05
+    assert 0.02 / factor < values.std() < 0.02 * factor
+
+
+@pytest.mark.parametrize("arch", ["deepseek2", "gemma4", "cohere2moe", "qwen3next"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_gate_and_up_can_be_fused(arch: str, fused: bool, tmp_path: Path) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", fused=fused)
+    names = {t.name.split(".")[-2] for t in GGUFReader(path).tensors if "_exps.weight" in t.name}
+    gates = {"ffn_gate_up_exps"} if fused else {"ffn_gate_exps", "ffn_up_exps"}
+    assert names == {*gates, "ffn_down_exps"}
+    assert np.isfinite(stock_logits(path, random_tokens(9))).all()
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "llama4"])
+def test_experts_can_have_scales(arch: str, tmp_path: Path) -> None:
+    plain = make_tiny(arch, "Q8_0", tmp_path / "plain.gguf")
+    scaled = make_tiny(arch, "Q8_0", tmp_path / "scaled.gguf", expert_scales=True)
+    assert any(t.name.endswith("down_exps.scale") for t in GGUFReader(scaled).tensors)
+    tokens = random_tokens(9)
+    assert np.isfinite(stock_logits(scaled, tokens)).all()
+    assert not np.array_equal(stock_logits(plain, tokens), stock_logits(scaled, tokens))
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5])
+def test_a_split_model_has_the_same_logits(parts: int, tmp_path: Path) -> None:
+    path = make_tiny("glm4moe", "Q4_0", tmp_path / "m.gguf")
+    paths = make_split(path, parts)
+    assert [p.name for p in paths] == [f"m-{i + 1:05d}-of-{parts:05d}.gguf" for i in range(parts)]
+    tokens = random_tokens(9)
+    assert np.array_equal(stock_logits(paths[0], tokens), stock_logits(path, tokens))
+
+
+def test_the_large_model_has_its_layers(tmp_path: Path) -> None:
+    path = make_large(tmp_path / "large.gguf", n_layer=1)
+    reader = GGUFReader(path)
+    shapes = {t.name: tuple(int(n) for n in t.shape) for t in reader.tensors}
+    assert shapes["blk.0.ffn_gate_exps.weight"] == (2048, 768, 128)
+    assert shapes["blk.0.ffn_down_exps.weight"] == (768, 2048, 128)
+    assert shapes["blk.0.attn_q.weight"] == (2048, 32 * 128)
+    assert reader.fields["qwen3moe.expert_used_count"].contents() == 8
+    chosen = routed_experts(path, random_tokens(40))
+    assert len(np.unique(chosen[0])) >= 64
+    path.unlink()  # pytest keeps temporary folders, and this file has 360 MB
+
+
+def test_command_line(tmp_path: Path) -> None:
+    out = tmp_path / "m.gguf"
+    command = [sys.executable, "-m", "factory", "qwen3moe", "Q4_0", str(out), "--split", "2"]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.count("bytes") == 3
+    assert out.read_bytes() == make_tiny("qwen3moe", "Q4_0", tmp_path / "n.gguf").read_bytes()
