@@ -1,0 +1,1 @@
+"""Learned parts, trained with torch: predictors of routing, and the embedded model."""

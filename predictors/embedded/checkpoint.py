@@ -1,0 +1,37 @@
+"""Checkpoints that are whole or absent, and the lines of the training log."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CHECKPOINT = "checkpoint.pt"
+LOG = "train_log.jsonl"
+
+
+def save(work: Path, values: dict[str, Any]) -> None:
+    """Replaces the checkpoint at once; a kill leaves the old one or the new one."""
+    partial = work / (CHECKPOINT + ".partial")
+    with partial.open("wb") as file:
+        torch.save(values, file)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(work / CHECKPOINT)
+
+
+def load(work: Path) -> dict[str, Any] | None:
+    """The stored values, or None where no run has begun."""
+    path = work / CHECKPOINT
+    if not path.is_file():
+        return None
+    return torch.load(path, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
+
+
+def log(work: Path, **values: Any) -> None:
+    """Appends one line to the log of the run."""
+    with (work / LOG).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(values) + "\n")

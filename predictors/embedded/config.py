@@ -1,0 +1,87 @@
+"""Sizes and settings of the embedded model and of its training, with units in the names."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+END_OF_TEXT = "<|endoftext|>"
+IM_START = "<|im_start|>"
+IM_END = "<|im_end|>"
+SPECIAL_TOKENS = (END_OF_TEXT, IM_START, IM_END)  # their ids are 0, 1 and 2
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Shape of a decoder whose layers are all MoE, named as in GGUF metadata."""
+
+    n_vocab: int = 6144
+    n_layer: int = 8
+    n_embd: int = 256
+    n_head: int = 4
+    n_head_kv: int = 2
+    head_dim: int = 64
+    n_expert: int = 32
+    n_expert_used: int = 4
+    n_ff_exp: int = 128
+    n_ctx: int = 1024
+    rope_freq_base: float = 10000.0
+    rms_eps: float = 1e-6
+
+    def __post_init__(self) -> None:
+        if self.n_head % self.n_head_kv:
+            raise ValueError("n_head must be a multiple of n_head_kv")
+        if not 0 < self.n_expert_used <= self.n_expert:
+            raise ValueError("n_expert_used must be between 1 and n_expert")
+
+    def n_parameter(self) -> int:
+        """All parameters; the embedding is shared with the output and counted once."""
+        attention = self.n_embd * self.head_dim * (2 * self.n_head + 2 * self.n_head_kv)
+        norms = 2 * self.n_embd + 2 * self.head_dim
+        experts = 3 * self.n_expert * self.n_embd * self.n_ff_exp
+        layer = attention + norms + experts + self.n_embd * self.n_expert
+        return self.n_layer * layer + self.n_vocab * self.n_embd + self.n_embd
+
+    def n_active_parameter(self) -> int:
+        """Parameters that take part in one token, the output matrix included."""
+        idle = 3 * (self.n_expert - self.n_expert_used) * self.n_embd * self.n_ff_exp
+        return self.n_parameter() - self.n_layer * idle
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """How a training run spends its time; fractions are of `budget_minutes`."""
+
+    budget_minutes: float = 110.0
+    batch_tokens: int = 16384
+    micro_tokens: int = 16384
+    short_context: int = 512
+    long_context_from: float = 0.60  # fraction of the budget at which n_ctx replaces short_context
+    instruct_from: float = 0.85
+    warmup: float = 0.01
+    decay_from: float = 0.50
+    muon_lr: float = 0.02
+    adam_lr: float = 0.003
+    weight_decay: float = 0.02
+    balance_weight: float = 0.02
+    seed: int = 1
+
+
+def from_dict(cls: type[T], values: dict[str, Any]) -> T:
+    """Builds a config from a stored dictionary, ignoring keys of other versions."""
+    known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
+    return cls(**{key: value for key, value in values.items() if key in known})
+
+
+def to_dict(config: ModelConfig | TrainConfig) -> dict[str, Any]:
+    """The config as plain values for JSON or a checkpoint."""
+    return asdict(config)

@@ -1,0 +1,149 @@
+"""Token files and the endless, resumable streams of training rows made from them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Tokenizer
+
+from predictors.embedded.config import END_OF_TEXT, IM_END, IM_START
+from predictors.embedded.prepare import read_rows
+
+Ids = npt.NDArray[np.uint16]
+Rows = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.float32]
+
+PROMPT_WEIGHT = 0.1  # of a token that the user wrote, where an answer's token weighs 1
+
+
+def _save(path: Path, array: npt.NDArray[Any]) -> None:
+    partial = path.with_suffix(".partial.npy")
+    np.save(partial, array)
+    partial.replace(path)
+
+
+def text_tokens(work: Path, tokenizer: Tokenizer, seed: int) -> Ids:
+    """All training texts in a shuffled order, each followed by the end mark; cached on disk."""
+    path = work / "train_tokens.npy"
+    if not path.is_file():
+        texts = [str(row["text"]) for row in read_rows(work / "train.jsonl")]
+        random.Random(seed).shuffle(texts)
+        end = tokenizer.token_to_id(END_OF_TEXT)
+        parts = [encoding.ids + [end] for encoding in tokenizer.encode_batch(texts)]
+        _save(path, np.concatenate([np.array(part, dtype=np.uint16) for part in parts]))
+    return np.load(path)  # type: ignore[no-any-return]
+
+
+def chat_tokens(messages: list[dict[str, str]], tokenizer: Tokenizer) -> tuple[list[int], list[float]]:
+    """Ids and loss weights of one conversation in ChatML; answers and their end weigh 1."""
+    ids: list[int] = []
+    weights: list[float] = []
+    start, end = tokenizer.token_to_id(IM_START), tokenizer.token_to_id(IM_END)
+    newline = tokenizer.encode("\n").ids
+    for message in messages:
+        head = [start, *tokenizer.encode(message["role"] + "\n").ids]
+        body = [*tokenizer.encode(message["content"]).ids, end]
+        ids += head + body + newline
+        weight = 1.0 if message["role"] == "assistant" else PROMPT_WEIGHT
+        weights += [0.0] * len(head) + [weight] * len(body) + [0.0] * len(newline)
+    return ids, weights
+
+
+def instruct_rows(work: Path, tokenizer: Tokenizer, n_row: int) -> tuple[Ids, Weights]:
+    """Conversations packed into rows of `n_row` + 1 tokens; a row begins with a conversation.
+
+    The conversation that does not fit a row any more is cut there. The last row is dropped.
+    """
+    ids_path, weights_path = work / "instruct_rows.npy", work / "instruct_weights.npy"
+    if not (ids_path.is_file() and weights_path.is_file()):
+        end = tokenizer.token_to_id(END_OF_TEXT)
+        all_ids, all_weights = [], []
+        ids: list[int] = []
+        weights: list[float] = []
+        for row in read_rows(work / "instruct.jsonl"):
+            chat, weight = chat_tokens(row["messages"], tokenizer)  # type: ignore[arg-type]
+            ids += [*chat, end]
+            weights += [*weight, 0.0]
+            if len(ids) > n_row:
+                all_ids.append(ids[: n_row + 1])
+                all_weights.append(weights[: n_row + 1])
+                ids, weights = [], []
+        _save(weights_path, np.array(all_weights, dtype=np.float32))
+        _save(ids_path, np.array(all_ids, dtype=np.uint16))
+    return np.load(ids_path), np.load(weights_path)
+
+
+class TextStream:
+    """Rows cut from the long token array, in a new random order in each epoch.
+
+    The state is (epoch, cursor); the order follows from the seed and the epoch alone.
+    """
+
+    def __init__(self, tokens: Ids, seed: int) -> None:
+        self.tokens, self.seed = tokens, seed
+        self.epoch, self.cursor, self.n_row = 0, 0, 0
+
+    def take(self, n_batch: int, n_row: int) -> Rows:
+        """The next [n_batch, n_row + 1] ids; a changed row length starts a new epoch."""
+        if self.n_row not in (0, n_row):
+            self.epoch, self.cursor = self.epoch + 1, 0
+        self.n_row = n_row
+        out = np.empty((n_batch, n_row + 1), dtype=np.int64)
+        for i in range(n_batch):
+            n_piece = (len(self.tokens) - 1) // n_row
+            if self.cursor >= n_piece:
+                self.epoch, self.cursor = self.epoch + 1, 0
+            start = int(self._order(n_piece)[self.cursor]) * n_row
+            out[i] = self.tokens[start : start + n_row + 1]
+            self.cursor += 1
+        return out
+
+    def _order(self, n_piece: int) -> npt.NDArray[np.int64]:
+        key = (self.epoch, n_piece)
+        if getattr(self, "_order_key", None) != key:
+            self._order_key = key
+            self._cached = np.random.default_rng([self.seed, *key]).permutation(n_piece)
+        return self._cached
+
+    def state(self) -> dict[str, int]:
+        """What `restore` needs."""
+        return {"epoch": self.epoch, "cursor": self.cursor, "n_row": self.n_row}
+
+    def restore(self, state: dict[str, int]) -> None:
+        """Goes on where `state` was taken."""
+        self.epoch, self.cursor, self.n_row = state["epoch"], state["cursor"], state["n_row"]
+
+
+class InstructStream:
+    """Packed rows of conversations in a new random order in each epoch."""
+
+    def __init__(self, ids: Ids, weights: Weights, seed: int) -> None:
+        self.ids, self.weights, self.seed = ids, weights, seed
+        self.n_taken = 0
+
+    def take(self, n_batch: int) -> tuple[Rows, Weights]:
+        """The next ids [n_batch, n_row + 1] and the weights of the same shape."""
+        n = len(self.ids)
+        picked = []
+        for _ in range(n_batch):
+            epoch, place = divmod(self.n_taken, n)
+            picked.append(np.random.default_rng([self.seed, epoch]).permutation(n)[place])
+            self.n_taken += 1
+        return self.ids[picked].astype(np.int64), self.weights[picked]
+
+
+def heldout_rows(work: Path, tokenizer: Tokenizer, source: str, n_row: int) -> Iterator[tuple[Rows, int]]:
+    """Held-out documents of a source as ([1, rows + 1] ids, bytes predicted), cut to `n_row`."""
+    end = tokenizer.token_to_id(END_OF_TEXT)
+    for row in read_rows(work / "heldout.jsonl"):
+        if row["source"] == source:
+            ids = [end, *tokenizer.encode(str(row["text"])).ids]
+            for start in range(0, len(ids) - 1, n_row):
+                piece = ids[start : start + n_row + 1]
+                text = tokenizer.decode(piece[1:], skip_special_tokens=False)
+                yield np.array([piece], dtype=np.int64), len(text.encode("utf-8"))

@@ -1,0 +1,142 @@
+"""Writes the trained model as a GGUF file in llama.cpp's qwen3moe layout.
+
+Tensor names and metadata keys: llama.cpp, gguf-py/gguf/constants.py, and convert_hf_to_gguf.py,
+class Qwen3MoeModel. The output matrix is left out: llama.cpp then uses the embedding.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import gguf
+import numpy as np
+import numpy.typing as npt
+from gguf import GGMLQuantizationType as Type
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from predictors.embedded import checkpoint, tokenizer
+from predictors.embedded.config import (
+    CHAT_TEMPLATE,
+    END_OF_TEXT,
+    IM_END,
+    SPECIAL_TOKENS,
+    ModelConfig,
+    from_dict,
+)
+
+Array = npt.NDArray[np.float32]
+
+EXPERT_TYPE = Type.Q4_0
+DENSE_TYPE = Type.Q8_0
+
+
+def tensors(weights: dict[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Array]]:
+    """(GGUF name, f32 array) of every tensor; queries, keys, values, gates and ups are split."""
+
+    def get(name: str) -> Array:
+        return weights[name].float().numpy()  # type: ignore[no-any-return]
+
+    yield "token_embd.weight", get("token_embd")
+    yield "output_norm.weight", get("output_norm")
+    n_q, n_kv = config.n_head * config.head_dim, config.n_head_kv * config.head_dim
+    for i in range(config.n_layer):
+        source, target = f"layers.{i}.", f"blk.{i}."
+        q, k, v = np.split(get(source + "attn_qkv"), [n_q, n_q + n_kv])
+        gate, up = np.split(get(source + "ffn_gate_up_exps"), 2, axis=1)
+        yield target + "attn_q.weight", q
+        yield target + "attn_k.weight", k
+        yield target + "attn_v.weight", v
+        yield target + "ffn_gate_exps.weight", gate
+        yield target + "ffn_up_exps.weight", up
+        for name in ("attn_output", "ffn_gate_inp", "ffn_down_exps"):
+            yield f"{target}{name}.weight", get(source + name)
+        for name in ("attn_norm", "attn_q_norm", "attn_k_norm", "ffn_norm"):
+            yield f"{target}{name}.weight", get(source + name)
+
+
+def tensor_type(name: str, array: Array, dense: Type, expert: Type) -> Type:
+    """Norms and the router stay f32; the router decides, and its rounding would move experts."""
+    if array.ndim == 1 or "ffn_gate_inp" in name:
+        return Type.F32
+    return expert if "_exps" in name else dense
+
+
+def add_metadata(writer: gguf.GGUFWriter, config: ModelConfig, name: str) -> None:
+    """The keys that llama.cpp reads to build the graph, and what the file is."""
+    writer.add_name(name)
+    writer.add_description("A small MoE language model, trained from scratch for Outrider.")
+    writer.add_license("cc-by-sa-4.0")
+    writer.add_vocab_size(config.n_vocab)
+    writer.add_context_length(config.n_ctx)
+    writer.add_embedding_length(config.n_embd)
+    writer.add_block_count(config.n_layer)
+    writer.add_head_count(config.n_head)
+    writer.add_head_count_kv(config.n_head_kv)
+    writer.add_key_length(config.head_dim)
+    writer.add_value_length(config.head_dim)
+    writer.add_rope_dimension_count(config.head_dim)
+    writer.add_rope_freq_base(config.rope_freq_base)
+    writer.add_layer_norm_rms_eps(config.rms_eps)
+    writer.add_feed_forward_length(config.n_ff_exp * config.n_expert_used)
+    writer.add_expert_feed_forward_length(config.n_ff_exp)
+    writer.add_expert_count(config.n_expert)
+    writer.add_expert_used_count(config.n_expert_used)
+
+
+def add_tokenizer(writer: gguf.GGUFWriter, words: Tokenizer) -> None:
+    """Vocabulary, merges, special tokens and the ChatML template."""
+    stored = json.loads(words.to_str())["model"]
+    entries = sorted(stored["vocab"], key=stored["vocab"].__getitem__)
+    special = set(SPECIAL_TOKENS)
+    kinds = [gguf.TokenType.CONTROL if e in special else gguf.TokenType.NORMAL for e in entries]
+    merges = [m if isinstance(m, str) else " ".join(m) for m in stored["merges"]]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("qwen2")
+    writer.add_token_list(entries)
+    writer.add_token_types(kinds)
+    writer.add_token_merges(merges)
+    writer.add_eos_token_id(words.token_to_id(IM_END))
+    writer.add_eot_token_id(words.token_to_id(IM_END))
+    writer.add_pad_token_id(words.token_to_id(END_OF_TEXT))
+    writer.add_bos_token_id(words.token_to_id(END_OF_TEXT))
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(CHAT_TEMPLATE)
+
+
+def write(
+    path: Path,
+    weights: dict[str, Tensor],
+    config: ModelConfig,
+    words: Tokenizer,
+    dense: Type = DENSE_TYPE,
+    expert: Type = EXPERT_TYPE,
+    name: str = "Outrider Tiny",
+) -> int:
+    """Writes the file through a temporary one; returns its size in bytes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(".partial")
+    writer = gguf.GGUFWriter(partial, "qwen3moe")
+    add_metadata(writer, config, name)
+    add_tokenizer(writer, words)
+    for tensor, array in tensors(weights, config):
+        kind = tensor_type(tensor, array, dense, expert)
+        writer.add_tensor(tensor, gguf.quants.quantize(array, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    partial.replace(path)
+    return path.stat().st_size
+
+
+def export(work: Path, path: Path) -> int:
+    """Exports the latest checkpoint; returns the file's size in bytes."""
+    stored = checkpoint.load(work)
+    if stored is None:
+        raise FileNotFoundError(f"no checkpoint under {work}; run the step train first")
+    weights = {name: s["master"] for name, s in stored["optimiser"]["state"].items()}
+    config = from_dict(ModelConfig, stored["model_config"])
+    return write(path, weights, config, tokenizer.load(work))

@@ -1,0 +1,214 @@
+"""Hand-written forward and backward passes of the three costly parts: experts, attention, loss.
+
+On a CPU autograd's generic graph spends more time on allocation and on passes over memory than on
+the products. Here every product is one large matrix multiplication, tokens are sorted by expert, and
+the loss computes its gradient at once, so that the logits of a batch never exist together.
+Elementwise passes are fused by torch.compile where a C++ compiler is at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+LOSS_ROWS = 2048  # rows of logits that exist at once
+
+
+class Fusible:
+    """A function that runs as it is, or fused by torch.compile inside `with fusing():`.
+
+    Compilation is by shape, hence only the training loop, whose shapes are few, asks for it.
+    """
+
+    enabled = False
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.plain = function
+        self.compiled: Callable[..., Any] | None = None
+        self.__doc__ = function.__doc__
+
+    def __call__(self, *args: Any) -> Any:
+        if not Fusible.enabled:
+            return self.plain(*args)
+        if self.compiled is None:
+            self.compiled = torch.compile(self.plain, dynamic=False, fullgraph=True)
+        return self.compiled(*args)
+
+
+@contextmanager
+def fusing(enabled: bool = True) -> Iterator[None]:
+    """Fuses elementwise passes within; needs a C++ compiler, and a minute the first time."""
+    before, Fusible.enabled = Fusible.enabled, enabled
+    try:
+        yield
+    finally:
+        Fusible.enabled = before
+
+
+@Fusible
+def swiglu(gate_up: Tensor, weight: Tensor) -> Tensor:
+    """silu(gate) * up * weight; [n, 2f], [n, 1] -> [n, f]."""
+    gate, up = gate_up.float().chunk(2, dim=-1)
+    return (torch.sigmoid(gate) * gate * up * weight).to(gate_up.dtype)
+
+
+@Fusible
+def swiglu_backward(gate_up: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the hidden row again, the gradient of gate_up, and that of the weight."""
+    gate, up = gate_up.float().chunk(2, dim=-1)
+    grad = grad.float()
+    sigmoid = torch.sigmoid(gate)
+    silu = sigmoid * gate
+    hidden = silu * up
+    scaled = grad * weight
+    grad_gate = scaled * up * (sigmoid + silu * (1 - sigmoid))
+    both = torch.cat([grad_gate, scaled * silu], dim=-1).to(gate_up.dtype)
+    return (hidden * weight).to(gate_up.dtype), both, (grad * hidden).sum(-1, keepdim=True)
+
+
+@Fusible
+def loss_rows(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Weighted sum of cross entropies of some rows, and its gradient with respect to the logits."""
+    wide = logits.float()
+    log_z = torch.logsumexp(wide, dim=-1)
+    picked = wide.gather(1, target[:, None])[:, 0]
+    column = torch.arange(logits.shape[1], device=logits.device)
+    hit = (column[None, :] == target[:, None]).float()
+    grad = (torch.exp(wide - log_z[:, None]) - hit) * weight[:, None]
+    return ((log_z - picked) * weight).sum(), grad.to(logits.dtype)
+
+
+class _Experts(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, x: Tensor, gate_up: Tensor, down: Tensor, weight: Tensor, chosen: Tensor
+    ) -> Tensor:
+        n_token, n_used = chosen.shape
+        n_expert = gate_up.shape[0]
+        flat = chosen.reshape(-1)
+        # A stable sort of bytes is a radix sort in numpy, ten times faster than torch's.
+        order = torch.from_numpy(np.argsort(flat.numpy().astype(np.uint8), kind="stable"))
+        place = torch.empty_like(order)
+        place[order] = torch.arange(order.numel())
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(flat.numpy(), minlength=n_expert))])
+        token = order // n_used
+        sorted_weight = weight.reshape(-1)[order][:, None]
+
+        rows = x.index_select(0, token)
+        mid = x.new_empty(rows.shape[0], gate_up.shape[1])
+        out = torch.empty_like(rows)
+        for e in range(n_expert):
+            span = slice(bounds[e], bounds[e + 1])
+            torch.mm(rows[span], gate_up[e].t(), out=mid[span])
+        hidden = swiglu(mid, sorted_weight)
+        for e in range(n_expert):
+            span = slice(bounds[e], bounds[e + 1])
+            torch.mm(hidden[span], down[e].t(), out=out[span])
+        ctx.save_for_backward(x, gate_up, down, mid, sorted_weight, token, order, place)
+        ctx.bounds, ctx.n_used = bounds, n_used
+        return out.index_select(0, place).view(n_token, n_used, -1).sum(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, gate_up, down, mid, sorted_weight, token, order, place = ctx.saved_tensors
+        bounds, n_expert = ctx.bounds, gate_up.shape[0]
+        grad_out = grads[0].contiguous().index_select(0, token)
+        rows = x.index_select(0, token)
+        grad_hidden = mid.new_empty(mid.shape[0], down.shape[2])
+        for e in range(n_expert):
+            span = slice(bounds[e], bounds[e + 1])
+            torch.mm(grad_out[span], down[e], out=grad_hidden[span])
+        hidden, grad_mid, grad_weight = swiglu_backward(mid, sorted_weight, grad_hidden)
+        grad_gate_up, grad_down = torch.empty_like(gate_up), torch.empty_like(down)
+        grad_rows = torch.empty_like(rows)
+        for e in range(n_expert):
+            span = slice(bounds[e], bounds[e + 1])
+            torch.mm(grad_out[span].t(), hidden[span], out=grad_down[e])
+            torch.mm(grad_mid[span].t(), rows[span], out=grad_gate_up[e])
+            torch.mm(grad_mid[span], gate_up[e], out=grad_rows[span])
+        grad_x = grad_rows.index_select(0, place).view(x.shape[0], ctx.n_used, -1).sum(1)
+        grad_w = grad_weight[:, 0].index_select(0, place).view(x.shape[0], ctx.n_used)
+        return grad_x, grad_gate_up, grad_down, grad_w, None
+
+
+def experts(x: Tensor, gate_up: Tensor, down: Tensor, weight: Tensor, chosen: Tensor) -> Tensor:
+    """Sum over the chosen experts of weight * down(silu(gate(x)) * up(x)).
+
+    Shapes: x [n, d]; gate_up [e, 2f, d], gate first; down [e, d, f]; weight and chosen [n, k].
+    """
+    return _Experts.apply(x, gate_up, down, weight, chosen)  # type: ignore[no-any-return]
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[override]
+        n_batch, n_kv, n_rep_row, _ = q.shape
+        n_row = k.shape[2]
+        scale = q.shape[3] ** -0.5
+        mask = torch.full((n_row, n_row), float("-inf"), dtype=q.dtype).triu(1)
+        mask = mask.repeat(n_rep_row // n_row, 1)
+        out = torch.empty_like(q)
+        prob = q.new_empty(n_batch, n_kv, n_rep_row, n_row)
+        for b in range(n_batch):  # one sequence at a time stays in the cache
+            score = torch.baddbmm(mask, q[b], k[b].transpose(1, 2), alpha=scale)
+            torch.softmax(score, dim=-1, out=prob[b])
+            torch.bmm(prob[b], v[b], out=out[b])
+        ctx.save_for_backward(q, k, v, prob)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+        q, k, v, prob = ctx.saved_tensors
+        grad = grads[0].contiguous()
+        scale = q.shape[3] ** -0.5
+        grad_q, grad_k, grad_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+        for b in range(q.shape[0]):
+            torch.bmm(prob[b].transpose(1, 2), grad[b], out=grad_v[b])
+            grad_prob = torch.bmm(grad[b], v[b].transpose(1, 2))
+            score = torch._softmax_backward_data(grad_prob, prob[b], -1, q.dtype)
+            score.mul_(scale)
+            torch.bmm(score, k[b], out=grad_q[b])
+            torch.bmm(score.transpose(1, 2), q[b], out=grad_k[b])
+        return grad_q, grad_k, grad_v
+
+
+def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Causal attention of grouped queries.
+
+    Shapes: q [batch, kv heads, queries per kv head * rows, dim], k and v [batch, kv heads, rows, dim].
+    """
+    return _Attention.apply(q, k, v)  # type: ignore[no-any-return]
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(  # type: ignore[override]
+        ctx: Any, x: Tensor, head: Tensor, target: Tensor, weight: Tensor
+    ) -> Tensor:
+        grad_x = torch.empty_like(x)
+        grad_head = torch.zeros_like(head, dtype=torch.float32)
+        total = torch.zeros((), dtype=torch.float32)
+        weight = weight / weight.sum().clamp(min=1)
+        for start in range(0, x.shape[0], LOSS_ROWS):
+            span = slice(start, start + LOSS_ROWS)
+            loss, grad = loss_rows(x[span] @ head.t(), target[span], weight[span])
+            total += loss
+            torch.mm(grad, head, out=grad_x[span])
+            grad_head += grad.t() @ x[span]
+        ctx.save_for_backward(grad_x, grad_head.to(head.dtype))
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        grad_x, grad_head = ctx.saved_tensors
+        return grad_x * grads[0].to(grad_x.dtype), grad_head * grads[0].to(grad_head.dtype), None, None
+
+
+def loss(x: Tensor, head: Tensor, target: Tensor, weight: Tensor) -> Tensor:
+    """Mean cross entropy in nats, weighted by token; x [n, d], head [vocab, d], others [n]."""
+    return _Loss.apply(x, head, target, weight)  # type: ignore[no-any-return]

@@ -1,0 +1,136 @@
+"""The exported file in stock llama.cpp: same tokens, same logits, the chat template inside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("tokenizers")
+import llama_cpp  # noqa: E402
+from gguf import GGMLQuantizationType as Type  # noqa: E402
+from predictors.embedded import export  # noqa: E402
+from predictors.embedded.config import IM_END, ModelConfig  # noqa: E402
+from predictors.embedded.model import Model  # noqa: E402
+from predictors.embedded.tokenizer import train_tokenizer  # noqa: E402
+from tokenizers import Tokenizer  # noqa: E402
+
+LOGIT_TOLERANCE = 2e-2
+
+TEXTS = (
+    "Once upon a time there was a king who had three daughters, and it's said he'd lost two.",
+    "  indented\n\n\tand\ttabs \n \n  trailing   ",
+    "I'LL we've THEY'RE don't o'clock 'quoted' ''double''",
+    "12 + 345 = 357; 3.14159, 1,000,000; x2y3",
+    "naïve café, Ωmega, Привет мир, 日本語テキスト, العربية, हिन्दी",
+    "emoji 🙂🙃👩‍👩‍👧 and symbols ©®™ — “quotes” … \u00a0nbsp\u2003em",
+    "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n",
+    "a\r\nb\rc\n\n\nd     e",
+    "!!!??? ...---*** ((())) [x] {y} `z` ~|\\/",
+    "",
+    " ",
+)
+
+
+@pytest.fixture(scope="module")
+def words() -> Tokenizer:
+    """A small tokenizer, trained on the test texts and some repetition."""
+    return train_tokenizer(iter([*TEXTS[:1], *TEXTS[2:4]] * 4 + [" the and of to in"] * 9), 360)
+
+
+@pytest.fixture(scope="module")
+def config(words: Tokenizer) -> ModelConfig:
+    """A tiny model whose shape meets the block size of the quantised types."""
+    return ModelConfig(
+        n_vocab=words.get_vocab_size(), n_layer=3, n_embd=64, n_head=4, n_head_kv=2,
+        head_dim=32, n_expert=8, n_expert_used=3, n_ff_exp=32, n_ctx=128,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(config: ModelConfig) -> Model:
+    """Untrained, but with norms and outputs large enough that every part matters."""
+    model = Model(config, torch.float32, seed=11)
+    torch.manual_seed(12)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            if "norm" in name:
+                p.copy_(1 + 0.2 * torch.randn_like(p))
+            elif name.endswith(("attn_output", "ffn_down_exps")):
+                p.mul_(10)
+            elif name.endswith("ffn_gate_inp"):
+                p.mul_(20)
+    return model
+
+
+def load(path: Path, n_ctx: int = 128) -> llama_cpp.Llama:
+    """The file in stock llama.cpp, with logits of every position."""
+    return llama_cpp.Llama(
+        str(path), n_ctx=n_ctx, n_batch=n_ctx, n_threads=2, logits_all=True, verbose=False
+    )
+
+
+def write(path: Path, model: Model, words: Tokenizer, dense: Type, expert: Type) -> None:
+    """Exports an untrained model."""
+    weights = {name: p.detach() for name, p in model.named_parameters()}
+    export.write(path, weights, model.config, words, dense, expert)
+
+
+@pytest.mark.parametrize("kind", [Type.F32, Type.F16])
+def test_logits_equal_the_training_codes(
+    tmp_path: Path, model: Model, words: Tokenizer, kind: Type
+) -> None:
+    path = tmp_path / "m.gguf"
+    write(path, model, words, kind, kind)
+    llama = load(path)
+    tokens = torch.randint(3, model.config.n_vocab, (100,), generator=torch.manual_seed(13))
+    llama.eval(tokens.tolist())
+    actual = np.array(llama.scores[:100])
+    expected = model.logits(tokens[None])[0].numpy()
+    assert expected.std() > 0.1
+    assert np.abs(actual - expected).max() < LOGIT_TOLERANCE
+
+
+@pytest.mark.parametrize("expert", [Type.Q4_0, Type.Q8_0])
+def test_quantised_logits_stay_close(
+    tmp_path: Path, model: Model, words: Tokenizer, expert: Type
+) -> None:
+    path = tmp_path / "m.gguf"
+    write(path, model, words, Type.Q8_0, expert)
+    llama = load(path)
+    tokens = torch.randint(3, model.config.n_vocab, (60,), generator=torch.manual_seed(14))
+    llama.eval(tokens.tolist())
+    actual, expected = np.array(llama.scores[:60]), model.logits(tokens[None])[0].numpy()
+    assert np.corrcoef(actual.ravel(), expected.ravel())[0, 1] > 0.9
+
+
+def test_tokens_are_those_of_the_tokenizers_library(
+    tmp_path: Path, model: Model, words: Tokenizer
+) -> None:
+    path = tmp_path / "m.gguf"
+    write(path, model, words, Type.F16, Type.F16)
+    llama = load(path)
+    for text in TEXTS:
+        ids = llama.tokenize(text.encode("utf-8"), add_bos=True, special=True)
+        assert ids == words.encode(text).ids, text
+        assert llama.detokenize(ids, special=True).decode("utf-8") == text
+    assert llama.token_eos() == words.token_to_id(IM_END)
+
+
+def test_the_chat_template_is_chatml(tmp_path: Path, model: Model, words: Tokenizer) -> None:
+    path = tmp_path / "m.gguf"
+    write(path, model, words, Type.F16, Type.F16)
+    llama = load(path)
+    assert llama.metadata["general.architecture"] == "qwen3moe"
+    answer = llama.create_chat_completion(
+        [{"role": "user", "content": "Hello"}], max_tokens=3, temperature=0.0
+    )
+    prompt = "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    assert answer["usage"]["prompt_tokens"] == len(words.encode(prompt).ids)
+
+
+def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="run the step train first"):
+        export.export(tmp_path, tmp_path / "m.gguf")
