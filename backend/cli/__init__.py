@@ -1,0 +1,99 @@
+"""The command line, `outrider`. Needs no Qt; each command's module is imported when it is named.
+
+A command is a module with `add_parser(subparsers)`, which adds its parser and returns it, and
+`run(args) -> int`, which returns the exit status.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import metadata
+from types import ModuleType
+
+from backend.cli.common import Parser, UserError, plain_sentence, write_error
+
+COMMANDS = {
+    "chat": "chat with a model in the terminal, or answer one prompt",
+    "inspect": "show what is in a model file and whether it will run here",
+    "verify": "compare a model's logits with stock llama.cpp, bit by bit",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status. Errors are one sentence on stderr.
+
+    The status is 0, or 1 for a failure, 2 for a wrong use, 130 after Ctrl-C, 141 where nobody
+    reads the output.
+    """
+    try:
+        status = _run(list(sys.argv[1:] if argv is None else argv))
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        _silence_stdout()
+        return 128 + 13
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except UserError as error:
+        write_error(str(error))
+        return error.status
+    except Exception as error:
+        if os.environ.get("OUTRIDER_DEBUG"):
+            traceback.print_exc()
+        write_error(plain_sentence(error))
+        if isinstance(error, OSError):
+            _silence_stdout()  # what could not be written must not fail again at exit
+        return 1
+
+
+def version() -> str:
+    """Return the version of this program, such as "0.1.0"."""
+    try:
+        return metadata.version("outrider")
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _run(argv: list[str]) -> int:
+    parser = Parser(
+        prog="outrider",
+        description="Chat with Mixture-of-Experts models that are larger than the memory at hand.",
+    )
+    parser.add_argument("--version", action="version", version=f"outrider {version()}")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    named = next((word for word in argv if not word.startswith("-")), None)
+    if named is not None and named not in (*COMMANDS, "version"):
+        raise UserError(f"There is no command '{named}'; see outrider --help.", status=2)
+    module: ModuleType | None = None
+    for name, sentence in COMMANDS.items():
+        if name == named:
+            module = importlib.import_module(f"backend.cli.{name}")
+            module.add_parser(subparsers)
+        else:
+            subparsers.add_parser(name, help=sentence)
+    subparsers.add_parser("version", help="show the version")
+    args = parser.parse_args(argv)
+    if args.command == "version":
+        print(f"outrider {version()}")
+        return 0
+    assert module is not None
+    status: int = module.run(args)
+    return status
+
+
+def _silence_stdout() -> None:
+    """Point standard output at nothing, so that the last flush at exit cannot fail."""
+    if sys.stdout is None:
+        return
+    try:
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, sys.stdout.fileno())
+        os.close(nothing)
+    except (OSError, ValueError):
+        pass

@@ -1,0 +1,144 @@
+"""What the commands share: errors in one sentence, the types of arguments, how numbers read."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+
+class UserError(Exception):
+    """Something the user can mend; str() is one plain sentence. `status`: the exit status."""
+
+    def __init__(self, sentence: str, status: int = 1) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose errors are one plain sentence."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """Raise UserError with argparse's message as a sentence."""
+        message = re.sub(r"^argument ([^:]+): ", r"\1: ", message)
+        raise UserError(f"{_capital(message).rstrip('.')}; see {self.prog} --help.", status=2)
+
+
+def write_error(sentence: str) -> None:
+    """Write one sentence to standard error, where there is one."""
+    if sys.stderr is not None:
+        try:
+            print(f"outrider: {printable(sentence)}", file=sys.stderr, flush=True)
+        except (OSError, ValueError):
+            pass
+
+
+def plain_sentence(error: BaseException) -> str:
+    """Return one plain sentence about any exception."""
+    text = " ".join(str(error).split())
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {os.fspath(error.filename)!s}" if error.filename else ""
+        return f"{error.strerror}{where}."
+    if isinstance(error, MemoryError):
+        return "There is not enough memory."
+    if type(error).__module__.startswith("backend."):
+        return text
+    return (
+        f"Something unexpected failed ({type(error).__name__}: {text or 'no message'}); "
+        "with OUTRIDER_DEBUG=1 in the environment it shows where."
+    )
+
+
+def printable(text: str) -> str:
+    """Return `text` without control characters other than newline and tab.
+
+    What a model or a file says must not steer the terminal.
+    """
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs"))
+
+
+def cache_rate(text: str) -> float:
+    """Type of an argument: a share from 0 to 1, or a percentage such as "25%"."""
+    percent = text.endswith("%")
+    try:
+        value = float(text.removesuffix("%")) / (100 if percent else 1)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(
+            f"the cache rate must be a number from 0 to 1 or a percentage, not '{text}'"
+        )
+    return value
+
+
+def method(text: str) -> str:
+    """Type of an argument: the name of a method."""
+    from backend.methods import METHODS
+
+    if text not in METHODS:
+        raise argparse.ArgumentTypeError(
+            f"there is no method '{text}'; the methods are {', '.join(sorted(METHODS))}"
+        )
+    return text
+
+
+def whole_number(lowest: int, highest: int | None = None) -> Callable[[str], int]:
+    """Return the type of an argument: a whole number from `lowest` to `highest`, both allowed."""
+    limit = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = lowest - 1
+        if value < lowest or (highest is not None and value > highest):
+            raise argparse.ArgumentTypeError(f"must be a whole number {limit}, not '{text}'")
+        return value
+
+    return parse
+
+
+def max_tokens(text: str) -> int:
+    """Type of an argument: a positive count, or -1 for no limit."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1 and value != -1:
+        raise argparse.ArgumentTypeError(
+            f"must be a whole number of at least 1, or -1 for no limit, not '{text}'"
+        )
+    return value
+
+
+def temperature(text: str) -> float:
+    """Type of an argument: a finite number of at least 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be a number of at least 0, not '{text}'")
+    return value
+
+
+def bytes_text(n_bytes: int) -> str:
+    """Return a size for people: "17.3 GiB"."""
+    value, unit = float(n_bytes), "bytes"
+    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{n_bytes} bytes" if unit == "bytes" else f"{value:.1f} {unit}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

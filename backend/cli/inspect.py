@@ -1,0 +1,177 @@
+"""`outrider inspect`: what is in a model file, and whether it will run here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.cli.common import bytes_text, cache_rate, printable, whole_number
+from backend.plan import MemoryPlan, plan, why_plain
+from backend.system.memory import MemoryFacts, memory_facts
+
+if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+
+_RATE = 0.25
+_CONTEXT_LENGTH = 4096
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "inspect",
+        help="show what is in a model file and whether it will run here",
+        description="Show what is in a model file and whether it will run here.",
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
+    add(
+        "--cache-rate",
+        type=cache_rate,
+        default=_RATE,
+        metavar="R",
+        help=f"share of the experts kept in memory (default {_RATE})",
+    )
+    add(
+        "--context",
+        type=whole_number(1, 2**31 - 1),
+        default=_CONTEXT_LENGTH,
+        metavar="N",
+        help=f"context in tokens (default {_CONTEXT_LENGTH})",
+    )
+    add("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    from backend.gguf_file import read_model  # needs numpy, which --help must not wait for
+
+    model = read_model(args.model)
+    memory = memory_facts()
+    memory_plan = plan(model, args.cache_rate, args.context, memory.available_bytes)
+    if args.json:
+        print(json.dumps(_report(model, memory, memory_plan, args.context)))
+    else:
+        print(printable("\n".join(_lines(model, memory, memory_plan, args.context))))
+    return 0
+
+
+def _report(
+    model: ModelFile, memory: MemoryFacts, memory_plan: MemoryPlan, context_length: int
+) -> dict[str, Any]:
+    return {
+        "path": str(model.path),
+        "name": model.name,
+        "architecture": model.architecture,
+        "n_layer": model.n_layer,
+        "n_moe_layer": model.n_moe_layer,
+        "n_expert": model.n_expert,
+        "n_expert_used": model.n_expert_used,
+        "dense_bytes": model.dense_bytes,
+        "expert_bytes": _mean_expert_bytes(model),
+        "expert_bytes_total": model.expert_bytes_total,
+        "expert_types": _expert_types(model),
+        "file_bytes": model.file_size_bytes,
+        "n_part": len(model.paths),
+        "context_length": model.context_length,
+        "cacheable": why_plain(model) == "",
+        "reason": why_plain(model),
+        "memory": {
+            "total_bytes": memory.total_bytes,
+            "available_bytes": memory.available_bytes,
+            "limited_by": memory.limited_by,
+        },
+        "plan": {"context_length": context_length, **memory_plan.to_json()},
+    }
+
+
+def _lines(
+    model: ModelFile, memory: MemoryFacts, memory_plan: MemoryPlan, context_length: int
+) -> list[str]:
+    parts = f" in {len(model.paths)} parts" if len(model.paths) > 1 else ""
+    rows = [
+        ("Model", model.name),
+        ("File", f"{model.path}, {bytes_text(model.file_size_bytes)}{parts}"),
+        ("Architecture", model.architecture),
+        ("Layers", f"{model.n_layer}, {model.n_moe_layer} of them with routed experts"),
+    ]
+    if model.n_expert:
+        rows.append(("Experts", f"{model.n_expert} a layer, {model.n_expert_used} used by a token"))
+    if model.is_moe:
+        types = ", ".join(_expert_types(model))
+        each = bytes_text(_mean_expert_bytes(model))
+        rows.append(("One expert", f"{each} in each layer ({types})"))
+        rows.append(("All experts", bytes_text(model.expert_bytes_total)))
+    why = why_plain(model)
+    rows += [
+        ("Dense part", bytes_text(model.dense_bytes)),
+        ("Context", f"{model.context_length} tokens"),
+        ("Cache", f"not used: {why}" if why else "possible: any share of the experts"),
+        ("", ""),
+        *_plan_rows(memory_plan, memory, context_length),
+        ("", ""),
+    ]
+    return [f"{name:<14}{value}".rstrip() for name, value in rows] + [_verdict(memory_plan)]
+
+
+def _plan_rows(
+    memory_plan: MemoryPlan, memory: MemoryFacts, context_length: int
+) -> list[tuple[str, str]]:
+    """Return the memory plan, a line for each of its parts."""
+    rows = []
+    if memory_plan.n_expert:
+        share = f"{memory_plan.n_slot} of {memory_plan.n_expert} experts of each layer"
+        asked = f"; {memory_plan.asked_rate:g} was asked for" if _raised(memory_plan) else ""
+        rows.append(("Cache rate", f"{memory_plan.rate:.4g}: {share}{asked}"))
+    where = "free under this control group's limit"
+    if memory.limited_by == "machine":
+        where = "free on this machine"
+    rows += [
+        ("Plan", f"for a context of {context_length} tokens"),
+        ("  dense part", bytes_text(memory_plan.dense_bytes)),
+        ("  experts", bytes_text(memory_plan.expert_bytes)),
+        ("  KV cache", bytes_text(memory_plan.kv_bytes)),
+        ("  computing", f"{bytes_text(memory_plan.compute_bytes)} (estimate)"),
+        ("  program", f"{bytes_text(memory_plan.process_bytes)} (estimate)"),
+        ("  together", bytes_text(memory_plan.total_bytes)),
+        ("  headroom", f"{bytes_text(memory_plan.headroom_bytes)}, left to other programs"),
+        ("  available", f"{bytes_text(memory_plan.available_bytes)} {where}"),
+    ]
+    return rows
+
+
+def _verdict(memory_plan: MemoryPlan) -> str:
+    """One sentence: does it fit, and what would."""
+    best = memory_plan.best_rate
+    if memory_plan.fits:
+        if memory_plan.mode == "plain" or best is None or best <= memory_plan.rate:
+            return "It fits here."
+        return f"It fits here; the largest cache rate that fits is {_floor(best)}."
+    if best is not None:
+        return f"It does not fit here; the largest cache rate that fits is {_floor(best)}."
+    if memory_plan.n_expert and memory_plan.rate > memory_plan.min_rate:
+        return "It does not fit here, not even at the smallest cache rate."
+    return "It does not fit here."
+
+
+def _floor(rate: float) -> float:
+    """Return a rate of three digits that asks for no more experts than `rate` does."""
+    return int(rate * 1000) / 1000
+
+
+def _raised(memory_plan: MemoryPlan) -> bool:
+    return memory_plan.asked_rate < memory_plan.min_rate
+
+
+def _mean_expert_bytes(model: ModelFile) -> int:
+    """Bytes of one routed expert of one layer, the mean over layers; 0 when dense."""
+    each = model.expert_bytes_per_layer().values()
+    return round(sum(each) / len(each)) if each else 0
+
+
+def _expert_types(model: ModelFile) -> list[str]:
+    """Return the tensor types that the routed experts have."""
+    return sorted({t.type_name for tensors in model.expert_tensors.values() for t in tensors})

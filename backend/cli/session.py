@@ -1,0 +1,185 @@
+"""A worker with one model, as the terminal chat uses it."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from backend.cli.common import bytes_text, printable
+from backend.client import Reply, RequestFailed, WorkerClient, WorkerDied
+
+if TYPE_CHECKING:
+    from backend.config import EngineConfig, Sampling
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What was asked for on the command line. `model`: a path; `max_tokens`: -1 is no limit."""
+
+    model: str
+    config: EngineConfig
+    sampling: Sampling
+    max_tokens: int
+
+
+@dataclass
+class Answer:
+    """One answer so far. `fault` is one sentence where it failed; `died`: the worker is gone."""
+
+    text: str = ""
+    tokens: list[int] = field(default_factory=list)
+    reason: str = ""
+    stats: dict[str, Any] = field(default_factory=dict)
+    fault: str = ""
+    died: bool = False
+
+
+def notice(text: str) -> None:
+    """Write a line for the user beside the answers: to standard error."""
+    if sys.stderr is not None:
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+class Session:
+    """A worker that has loaded the model. `cache` holds the facts in force, from the worker."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.cache: dict[str, Any] = {}
+        self.model: dict[str, Any] = {}
+        self._client: WorkerClient | None = None
+
+    def start(self) -> None:
+        """Start a worker, in place of one that is gone, and load the model.
+
+        Raises WorkerDied, or RequestFailed with the reason why the model cannot be loaded.
+        """
+        self.close()
+        self._client = WorkerClient()
+        config = self.settings.config
+        reply = self._client.request(
+            "load",
+            path=self.settings.model,
+            cache_rate=self.cache.get("asked_rate", config.cache_rate),
+            method=config.method,
+            context_length=config.context_length,
+            n_thread=config.n_thread,
+        )
+        shown = False
+        for message in reply:
+            if message["type"] == "loading" and sys.stderr is not None and sys.stderr.isatty():
+                percent = 100 * message["fraction"]
+                sys.stderr.write(f"\r\x1b[K{printable(message['stage'])} {percent:.0f} %")
+                sys.stderr.flush()
+                shown = True
+            elif message["type"] == "loaded":
+                self.model, self.cache = message["model"], message["cache"]
+            elif message["type"] == "error":
+                if shown:
+                    notice("")
+                raise RequestFailed(message["message"])
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+
+    def close(self) -> None:
+        """End the worker, if there is one."""
+        client, self._client = self._client, None
+        if client is None:
+            return
+        before = None
+        if threading.current_thread() is threading.main_thread():
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it takes two seconds at most
+        try:
+            client.close()
+        finally:
+            if before is not None:
+                signal.signal(signal.SIGINT, before)
+
+    def set_cache_rate(self, rate: float) -> None:
+        """Change the cache rate; raises RequestFailed or WorkerDied."""
+        assert self._client is not None
+        self.cache = self._client.request("set_cache_rate", cache_rate=rate).final()["cache"]
+
+    def answer(self, messages: list[dict[str, str]], show: Callable[[str], None] | None) -> Answer:
+        """Return the answer to a conversation; `show` gets its text piece by piece.
+
+        Ctrl-C stops the answer; a second one raises KeyboardInterrupt. Whatever fails is told in
+        the answer, which keeps what was said so far.
+        """
+        assert self._client is not None
+        answer = Answer()
+        try:
+            reply = self._client.request(
+                "generate",
+                messages=messages,
+                sampling=dataclasses.asdict(self.settings.sampling),
+                max_tokens=self.settings.max_tokens,
+            )
+            with _Interrupts(self._client, reply):
+                for message in reply:
+                    _take(answer, message, show)
+        except WorkerDied as error:
+            answer.fault, answer.died = str(error), True
+        return answer
+
+    def summary(self) -> str:
+        """Return one line on the model and its cache."""
+        model, cache = self.model, self.cache
+        name = model.get("name") or self.settings.model
+        if cache["mode"] == "plain":
+            why = f" ({cache['reason']})" if cache.get("reason") else ""
+            return f"{name}: everything in memory{why}"
+        return (
+            f"{name}: {len(model['moe_layers'])} layers of {model['n_expert']} experts, "
+            f"{cache['n_slot']} of them in memory ({100 * cache['rate']:.0f} %, "
+            f"{bytes_text(cache['bytes'])}), method {cache['method']}"
+        )
+
+
+def _take(answer: Answer, message: dict[str, Any], show: Callable[[str], None] | None) -> None:
+    """Add one message of the worker to the answer."""
+    kind = message["type"]
+    if kind == "text":
+        answer.text += message["text"]
+        answer.tokens += message["tokens"]
+        if show is not None:
+            show(message["text"])
+    elif kind == "stats":
+        answer.stats = message["stats"]
+    elif kind == "done":
+        answer.stats, answer.reason = message["stats"], message["reason"]
+    elif kind == "error":
+        answer.fault = message["message"]
+
+
+class _Interrupts:
+    """While an answer runs: the first Ctrl-C stops it, the second raises KeyboardInterrupt."""
+
+    def __init__(self, client: WorkerClient, reply: Reply) -> None:
+        self._client = client
+        self._reply = reply
+        self._asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        if (
+            threading.current_thread() is threading.main_thread()
+            and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        ):
+            self._before = signal.signal(signal.SIGINT, self._interrupt)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+        self._client.stop(self._reply)

@@ -1,0 +1,239 @@
+"""How much memory a model will take at a cache rate, before anything is loaded.
+
+Everything but the compute buffer follows exactly from the file's header. The compute buffer is
+estimated from the largest intermediates of llama.cpp's graphs; tests compare both with what
+llama.cpp itself allocates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+
+N_UBATCH = 512
+"""Tokens that are computed at once in a prefill, unless told otherwise."""
+
+_KV_VALUE_BYTES = 2  # f16
+_CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
+_PROCESS_BYTES = 160 << 20
+_HEADROOM_MIN_BYTES = 256 << 20
+_HEADROOM_SHARE = 1 / 16
+
+# Architectures whose layers are recurrent but for every fourth, where the file does not say so.
+_RECURRENT_BUT_FOURTH = frozenset({"qwen3next", "qwen35", "qwen35moe"})
+# Architectures with a second attention mask that the file does not mention, and those for which
+# llama.cpp turns flash attention off.
+_CHUNKED = frozenset({"llama4"})
+_WITHOUT_FLASH = frozenset({"grok"})
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a model needs, in bytes, at the smallest possible rate of at least `asked_rate`.
+
+    mode is "cached", or "plain" where no expert cache is used; reason then says why. n_slot is
+    the number of experts of each layer that are resident. headroom_bytes is left to other
+    programs. best_rate is the largest rate that fits, None where not even the smallest does.
+    """
+
+    mode: str
+    reason: str
+    asked_rate: float
+    rate: float
+    min_rate: float
+    n_expert: int
+    n_slot: int
+    dense_bytes: int
+    expert_bytes: int
+    kv_bytes: int
+    compute_bytes: int
+    process_bytes: int
+    total_bytes: int
+    headroom_bytes: int
+    available_bytes: int
+    best_rate: float | None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole and the headroom find room in what is available."""
+        return self.total_bytes + self.headroom_bytes <= self.available_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all fields and `fits`."""
+        return {**asdict(self), "fits": self.fits}
+
+
+def plan(
+    model: ModelFile,
+    cache_rate: float,
+    context_length: int,
+    available_bytes: int,
+    n_ubatch: int = N_UBATCH,
+) -> MemoryPlan:
+    """Plan the memory of `model` at `cache_rate` (0 to 1) with a context in tokens."""
+    n_slot = slots(model, cache_rate)
+    reason = why_plain(model)
+    if not reason and n_slot == model.n_expert:
+        reason = "every expert is in memory"
+    fixed = {
+        "dense_bytes": model.dense_bytes,
+        "kv_bytes": kv_bytes(model, context_length),
+        "compute_bytes": compute_bytes(model, context_length, n_ubatch),
+        "process_bytes": _PROCESS_BYTES,
+    }
+    expert_bytes = _resident_bytes(model, n_slot)
+    headroom_bytes = max(_HEADROOM_MIN_BYTES, int(available_bytes * _HEADROOM_SHARE))
+    room_bytes = available_bytes - headroom_bytes - sum(fixed.values())
+    return MemoryPlan(
+        mode="plain" if reason else "cached",
+        reason=reason,
+        asked_rate=cache_rate,
+        rate=n_slot / model.n_expert if model.n_expert else 1.0,
+        min_rate=slots(model, 0.0) / model.n_expert if model.n_expert else 1.0,
+        n_expert=model.n_expert,
+        n_slot=n_slot,
+        expert_bytes=expert_bytes,
+        total_bytes=expert_bytes + sum(fixed.values()),
+        headroom_bytes=headroom_bytes,
+        available_bytes=available_bytes,
+        best_rate=_best_rate(model, room_bytes),
+        **fixed,
+    )
+
+
+def why_plain(model: ModelFile) -> str:
+    """Return why this model cannot be cached, as half a sentence; empty where it can be."""
+    if model.is_moe:
+        return ""
+    if model.n_expert == 0:
+        return "it is a dense model, without experts"
+    return f"the experts of this {model.architecture} file are not stored as stacked tensors"
+
+
+def slots(model: ModelFile, cache_rate: float) -> int:
+    """Return how many experts of each layer are resident.
+
+    It is the rate's share, rounded down, but at least as many as one token uses.
+    """
+    if not model.is_moe:
+        return model.n_expert
+    # 0.29 * 100 is 28.999...: a share that was meant to be whole must not lose one.
+    share = math.floor(cache_rate * model.n_expert + 1e-6)
+    return min(model.n_expert, max(share, model.n_expert_used, 1))
+
+
+def kv_bytes(model: ModelFile, context_length: int) -> int:
+    """Return the bytes of llama.cpp's attention cache and recurrent states for one sequence."""
+    n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
+    n_kv_value = n_state = 0
+    for layer in range(model.n_layer):
+        if _is_recurrent(model, layer):
+            n_state += _state_values(model)
+        else:
+            n_kv_value += _kv_values(model, layer)
+    return n_cell * n_kv_value * _KV_VALUE_BYTES + n_state * 4
+
+
+def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:
+    """Estimate the bytes of llama.cpp's compute buffer for a prefill of n_ubatch tokens.
+
+    The larger of two moments counts: the logits of all tokens, and a MoE layer, where each token
+    has a row for each expert that it uses, with the attention mask (f16) still in place.
+    """
+    n_embd = _number(model, "embedding_length")
+    n_used = max(1, model.n_expert_used)
+    n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
+    n_head = max(_per_layer(model, "attention.head_count"))
+    windowed = _number(model, "attention.sliding_window") or model.architecture in _CHUNKED
+    n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
+    mask = 2 * n_cell * (2 if windowed else 1)
+    logits = 4 * (_vocabulary(model) + 2 * n_embd)
+    experts = 4 * (4 * n_embd + n_used * max(2 * n_embd, n_embd + 2 * n_ff))
+    heads = 4 * 4 * n_head * _key_length(model)
+    if model.architecture in _WITHOUT_FLASH:  # all scores at once, and the mask in f32
+        mask, heads = 2 * mask, heads + 4 * n_head * n_cell
+    return n_ubatch * max(logits, mask + max(experts, heads))
+
+
+def _resident_bytes(model: ModelFile, n_slot: int) -> int:
+    return sum(model.expert_bytes_per_layer().values()) * n_slot
+
+
+def _best_rate(model: ModelFile, room_bytes: int) -> float | None:
+    """Return the largest rate whose experts find room in `room_bytes`; None where none does."""
+    if not model.is_moe:
+        return 1.0 if room_bytes >= 0 else None
+    n_slot = room_bytes // max(1, _resident_bytes(model, 1))
+    if n_slot < slots(model, 0.0):
+        return None
+    return min(n_slot, model.n_expert) / model.n_expert
+
+
+def _is_recurrent(model: ModelFile, layer: int) -> bool:
+    if _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer] == 0:
+        return True
+    interval = _number(model, "full_attention_interval")
+    if not interval and model.architecture in _RECURRENT_BUT_FOURTH:
+        interval = 4
+    return bool(interval) and (layer + 1) % interval != 0
+
+
+def _kv_values(model: ModelFile, layer: int) -> int:
+    """Return how many values one token leaves in the attention cache of a layer."""
+    n_head_kv = _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer]
+    key, value = _key_length(model), _number(model, "attention.value_length")
+    if _number(model, "attention.key_length_mla"):
+        return n_head_kv * key  # latent attention: the values are a part of the keys
+    pattern = model.key("attention.sliding_window_pattern")
+    if isinstance(pattern, tuple) and layer < len(pattern) and pattern[layer]:
+        key = _number(model, "attention.key_length_swa") or key
+        value = _number(model, "attention.value_length_swa") or value
+    return n_head_kv * (key + (value or key))
+
+
+def _state_values(model: ModelFile) -> int:
+    """Return how many values the recurrent state of a layer has, its convolution's with it."""
+    n_state, n_inner = _number(model, "ssm.state_size"), _number(model, "ssm.inner_size")
+    n_group = _number(model, "ssm.group_count")
+    convolution = max(0, _number(model, "ssm.conv_kernel") - 1)
+    short = max(0, _number(model, "shortconv.l_cache") - 1) * _number(model, "embedding_length")
+    return convolution * (n_inner + 2 * n_group * n_state) + n_state * n_inner + short
+
+
+def _key_length(model: ModelFile) -> int:
+    length = _number(model, "attention.key_length")
+    if length:
+        return length
+    n_head = max(_per_layer(model, "attention.head_count"))
+    return _number(model, "embedding_length") // max(1, n_head)
+
+
+def _vocabulary(model: ModelFile) -> int:
+    """Return the number of tokens: rows of the embedding."""
+    for tensor in model.tensors:
+        if tensor.name == "token_embd.weight":
+            return tensor.shape[1]
+    return _number(model, "vocab_size")
+
+
+def _number(model: ModelFile, name: str) -> int:
+    """Return a whole number of the metadata; the largest of an array, 0 where there is none."""
+    value = model.key(name)
+    if isinstance(value, tuple):
+        value = max((item for item in value if isinstance(item, int)), default=0)
+    return value if isinstance(value, int) else 0
+
+
+def _per_layer(model: ModelFile, name: str, otherwise: str = "") -> tuple[int, ...]:
+    """Return a number for each layer, given as one for all or as an array."""
+    value = model.key(name)
+    if value is None and otherwise:
+        value = model.key(otherwise)
+    if isinstance(value, tuple):
+        items = [item if isinstance(item, int) else 0 for item in value]
+        return tuple(items[: model.n_layer] + [0] * (model.n_layer - len(items)))
+    return (value if isinstance(value, int) else 0,) * model.n_layer

@@ -1,0 +1,1 @@
+"""What differs by system: memory facts, processor facts, and where files lie."""

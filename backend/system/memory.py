@@ -1,0 +1,198 @@
+"""How much memory and how many cores this process may use.
+
+On Linux the limits of control groups, version 1 and 2, count as much as the machine's memory: a
+container or a desktop session may own far less of it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CPUS = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True)
+class MemoryFacts:
+    """Memory in bytes. `limited_by` is "machine" or "cgroup": what sets `available_bytes`."""
+
+    total_bytes: int
+    available_bytes: int
+    limited_by: str
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One control group above this process: its limit and what it holds that cannot be dropped."""
+
+    limit_bytes: int
+    used_bytes: int
+
+
+def memory_facts(proc: Path = _PROC) -> MemoryFacts:
+    """Return what this process may use now. `proc` replaces /proc in tests."""
+    if sys.platform == "linux":
+        total, available = _read_meminfo(proc / "meminfo")
+    else:
+        import psutil
+
+        facts = psutil.virtual_memory()
+        total, available = int(facts.total), int(facts.available)
+    limited_by = "machine"
+    for group in _groups(proc):
+        total = min(total, group.limit_bytes)
+        left = max(0, group.limit_bytes - group.used_bytes)
+        if left < available:
+            available, limited_by = left, "cgroup"
+    return MemoryFacts(total, available, limited_by)
+
+
+def total_bytes() -> int:
+    """Memory of the machine, or of the tightest control group around this process, in bytes."""
+    return memory_facts().total_bytes
+
+
+def available_bytes() -> int:
+    """Memory that can be taken now without swapping or being killed, in bytes."""
+    return memory_facts().available_bytes
+
+
+def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
+    """Return the number of physical cores that this process may keep busy, at least 1.
+
+    Honours the affinity mask and the processor quota of control groups on Linux.
+    """
+    if sys.platform != "linux":
+        import psutil
+
+        return psutil.cpu_count(logical=False) or os.cpu_count() or 1
+    mine = os.sched_getaffinity(0)
+    cores = set()
+    for cpu in mine:
+        siblings = cpus / f"cpu{cpu}" / "topology" / "thread_siblings_list"
+        cores.add(_read_text(siblings) or str(cpu))
+    quota = min(_cpu_quotas(proc), default=math.inf)
+    return max(1, min(len(cores), math.ceil(quota) if quota < math.inf else len(cores)))
+
+
+def _read_meminfo(path: Path) -> tuple[int, int]:
+    """Return (total, available) bytes from a file in the format of /proc/meminfo."""
+    values: dict[str, int] = {}
+    for line in path.read_text().splitlines():
+        name, _, rest = line.partition(":")
+        fields = rest.split()
+        if fields:
+            values[name] = int(fields[0]) * 1024
+    total = values["MemTotal"]
+    return total, values.get("MemAvailable", values.get("MemFree", total))
+
+
+def _groups(proc: Path) -> Iterator[_Group]:
+    """Yield the memory limits of every control group from this process's own to the root's."""
+    for folder in _folders(proc, "memory"):
+        if (folder / "memory.max").exists():  # version 2
+            limit = _read_int(folder / "memory.max")
+            used = _read_int(folder / "memory.current")
+            cache = _read_stat(folder / "memory.stat", ("inactive_file", "active_file"))
+        else:
+            limit = _read_int(folder / "memory.limit_in_bytes")
+            used = _read_int(folder / "memory.usage_in_bytes")
+            cache = _read_stat(folder / "memory.stat", ("total_inactive_file", "total_active_file"))
+        # Version 1 writes "no limit" as a number near 2^63.
+        if limit is not None and limit < 1 << 60:
+            yield _Group(limit, max(0, (used or 0) - cache))
+
+
+def _cpu_quotas(proc: Path) -> Iterator[float]:
+    """Yield the processor quotas above this process, in cores."""
+    for folder in _folders(proc, "cpu"):
+        fields = _read_text(folder / "cpu.max").split()
+        if len(fields) == 2 and fields[0].isdigit() and int(fields[1]) > 0:
+            yield int(fields[0]) / int(fields[1])
+        quota = _read_int(folder / "cpu.cfs_quota_us")
+        period = _read_int(folder / "cpu.cfs_period_us")
+        if quota is not None and quota > 0 and period:
+            yield quota / period
+
+
+def _folders(proc: Path, controller: str) -> Iterator[Path]:
+    """Yield the folders of the control groups that hold this process.
+
+    They come innermost first, to the root of each mount: those of version 1 for `controller`, and
+    those of version 2.
+    """
+    paths = _own_groups(proc / "self" / "cgroup", controller)
+    for line in _read_text(proc / "self" / "mountinfo").splitlines():
+        # 36 35 98:0 /root /mount/point options - type source super-options
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or len(kind) < 3:
+            continue
+        root, mount = _unescape(fields[3]), Path(_unescape(fields[4]))
+        if kind[0] == "cgroup2":
+            group = paths.get("")
+        elif kind[0] == "cgroup" and controller in kind[2].split(","):
+            group = paths.get(controller)
+        else:
+            continue
+        if group is None:
+            continue
+        # Inside a container the mount shows a part of the tree, which begins at `root`.
+        inside = "/" if root == group else group.removeprefix(root.rstrip("/"))
+        folder = mount / inside.lstrip("/")
+        if ".." in folder.parts:  # outside what this namespace shows
+            folder = mount
+        while not folder.is_dir() and folder != mount:
+            folder = folder.parent
+        yield folder
+        while folder != mount:
+            folder = folder.parent
+            yield folder
+
+
+def _own_groups(path: Path, controller: str) -> dict[str, str]:
+    """Return the paths of this process's groups: "" for version 2, `controller` for version 1."""
+    paths: dict[str, str] = {}
+    for line in _read_text(path).splitlines():
+        fields = line.split(":", 2)
+        if len(fields) != 3:
+            continue
+        if fields[0] == "0" and fields[1] == "":
+            paths[""] = fields[2]
+        elif controller in fields[1].split(","):
+            paths[controller] = fields[2]
+    return paths
+
+
+def _unescape(text: str) -> str:
+    """Undo the octal escapes of mountinfo, where a space is backslash 040."""
+    for code in ("040", "011", "012", "134"):
+        text = text.replace("\\" + code, chr(int(code, 8)))
+    return text
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _read_int(path: Path) -> int | None:
+    text = _read_text(path)
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _read_stat(path: Path, names: tuple[str, ...]) -> int:
+    """Return the sum of the named lines of a memory.stat file in bytes."""
+    total = 0
+    for line in _read_text(path).splitlines():
+        name, _, value = line.partition(" ")
+        if name in names and value.isdigit():
+            total += int(value)
+    return total

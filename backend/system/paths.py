@@ -1,0 +1,52 @@
+"""Where this application keeps its files, and where the model that comes with it lies."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import platformdirs
+
+_NAME = "outrider"
+_EMBEDDED = Path("assets") / "embedded" / "outrider-tiny.gguf"
+
+
+def data_folder() -> Path:
+    """Folder for what must not be lost: chats, settings, history. Not made here."""
+    return Path(platformdirs.user_data_dir(_NAME, appauthor=False))
+
+
+def cache_folder() -> Path:
+    """Folder for what can be made again. Not made here."""
+    return Path(platformdirs.user_cache_dir(_NAME, appauthor=False))
+
+
+def log_folder() -> Path:
+    """Folder for log files. Not made here."""
+    return Path(platformdirs.user_log_dir(_NAME, appauthor=False))
+
+
+def embedded_model() -> Path:
+    """Return the path of the embedded model.
+
+    Raises FileNotFoundError, with one plain sentence, where this copy came without it.
+    """
+    places = list(_roots())
+    for root in places:
+        if (root / _EMBEDDED).is_file():
+            return root / _EMBEDDED
+    raise FileNotFoundError(
+        f"The embedded model is missing: there is no {_EMBEDDED.name} in {places[0] / 'assets'}."
+    )
+
+
+def _roots() -> Iterator[Path]:
+    """Yield the folders that may hold "assets"."""
+    bundle = getattr(sys, "_MEIPASS", None)  # where a one-folder bundle unpacks its data
+    if bundle is not None:
+        yield Path(bundle)
+    backend = Path(__file__).resolve().parent.parent
+    yield backend.parent  # a source checkout, or "assets" beside backend in a wheel
+    yield backend
+    yield Path(sys.prefix) / "share" / _NAME

@@ -1,0 +1,463 @@
+"""The process around an engine: messages in, messages out (backend/messages.py).
+
+Run as `python -m backend.worker`; standard input and output are the pipe. Three threads: the
+reader never computes and never waits, so that stop, ping and the end of the pipe are seen while
+the engine works; the engine has the main thread to itself; the outbox writes. Requests wait in
+line for the engine, in the order in which they came.
+
+The other side is gone when standard input ends: the process then leaves at once, whatever it is
+doing, from the reader thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import faulthandler
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.messages import (
+    EXIT_PROTOCOL,
+    VERSION,
+    Decoder,
+    Message,
+    ProtocolError,
+    RequestError,
+    check_request,
+    request_id,
+)
+from backend.outbox import STATE_PERIOD_S, Outbox
+
+if TYPE_CHECKING:
+    from backend.config import EngineConfig, Sampling
+    from backend.engine import Engine, Piece
+
+Progress = Callable[[float, str], bool]
+EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
+
+_MAX_WAITING = 64
+_READ_BYTES = 1 << 16
+_LEAVE_S = 1.0
+
+
+class Refused(Exception):
+    """A request that cannot be done now; str() is one plain sentence."""
+
+
+class _Job:
+    """One request that waits for the engine or is being done."""
+
+    def __init__(self, message: Message) -> None:
+        self.message = message
+        self.kind: str = message["type"]
+        self.id: int = message["id"]
+        self.cancelled = False
+
+
+def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
+    """Open the real engine. Imported late: the worker answers before llama.cpp is loaded."""
+    from backend.engine import Engine
+
+    return Engine.open(path, config, progress)
+
+
+class Worker:
+    """Serves one client over two file descriptors.
+
+    `leave` ends the process without waiting for any thread (os._exit).
+    """
+
+    def __init__(
+        self,
+        engine_factory: EngineFactory,
+        in_fd: int,
+        out_fd: int,
+        leave: Callable[[int], Any] = os._exit,
+    ) -> None:
+        self._engine_factory = engine_factory
+        self._in_fd = in_fd
+        self._leave = leave
+        self._engine: Engine | None = None
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards the two below
+        self._waiting: dict[int, _Job] = {}
+        self._active: _Job | None = None
+        self._greeted = False
+        self._finished = threading.Event()
+        self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
+
+    def run(self) -> int:
+        """Serve until shutdown and return the exit status. Call it from the main thread."""
+        self._outbox.send(
+            {
+                "type": "hello",
+                "version": VERSION,
+                "pid": os.getpid(),
+                "engine": _version("outrider"),
+                "llama_cpp": _version("llama_cpp_python"),
+            }
+        )
+        threading.Thread(target=self._read_all, name="reader", daemon=True).start()
+        while (job := self._jobs.get()) is not None:
+            self._do(job)
+        if self._engine is not None:
+            self._engine.close()
+        self._outbox.close(_LEAVE_S)
+        self._finished.set()
+        return 0
+
+    # The reader thread.
+
+    def _read_all(self) -> None:
+        decoder = Decoder()
+        try:
+            while data := os.read(self._in_fd, _READ_BYTES):
+                try:
+                    messages, fault = decoder.feed(data), None
+                except ProtocolError as error:
+                    messages, fault = error.messages, str(error)
+                for message in messages:
+                    self._receive(message)
+                if fault is not None:
+                    self._give_up(fault)
+        except OSError:
+            pass
+        except Exception:
+            traceback.print_exc()
+        self._leave(0)
+
+    def _give_up(self, sentence: str) -> None:
+        """Say why and end the process."""
+        self._outbox.send({"type": "error", "id": None, "message": sentence})
+        self._outbox.drain(_LEAVE_S)
+        self._leave(EXIT_PROTOCOL)
+
+    def _receive(self, message: Message) -> None:
+        try:
+            check_request(message)
+            kind = message["type"]
+            if kind == "hello":
+                self._greet(message)
+            elif kind == "shutdown":
+                self._shut_down()
+            elif not self._greeted:
+                raise RequestError('The first message must be "hello".')
+            elif kind == "ping":
+                self._outbox.send(
+                    {"type": "pong", "id": message["id"], "n_token": self._outbox.n_token}
+                )
+            elif kind == "stop":
+                self._cancel(message["id"])
+            else:
+                self._enqueue(_Job(message))
+        except (RequestError, Refused) as error:
+            self._error(request_id(message), str(error))
+
+    def _greet(self, message: Message) -> None:
+        if message["version"] != VERSION:
+            self._give_up(
+                f"This engine speaks version {VERSION} of the messages, "
+                f"the other side version {message['version']}."
+            )
+        self._greeted = True
+
+    def _enqueue(self, job: _Job) -> None:
+        with self._lock:
+            if job.id in self._waiting:
+                raise Refused(f"The id {job.id} is already in use by another request.")
+            if len(self._waiting) >= _MAX_WAITING:
+                raise Refused(f"More than {_MAX_WAITING} requests are waiting for the engine.")
+            if job.kind == "set_cache_rate" and any(
+                other.kind == "generate" for other in self._waiting.values()
+            ):
+                raise Refused("The cache rate cannot change while an answer is being written.")
+            self._waiting[job.id] = job
+        self._jobs.put(job)
+
+    def _cancel(self, job_id: int) -> None:
+        """Cancel a waiting or running load or answer; anything else is left alone."""
+        with self._lock:
+            job = self._waiting.get(job_id)
+            if job is None or job.kind not in ("load", "generate"):
+                return
+            job.cancelled = True
+            if job is self._active and job.kind == "generate" and self._engine is not None:
+                self._engine.stop()
+
+    def _shut_down(self) -> None:
+        """Let the engine thread end in order; leave without it where it takes too long."""
+        with self._lock:
+            ids = list(self._waiting)
+        for job_id in ids:
+            self._cancel(job_id)
+        self._jobs.put(None)
+        self._finished.wait(_LEAVE_S)
+        self._leave(0)
+
+    # The engine's thread.
+
+    def _do(self, job: _Job) -> None:
+        """Do one request; it ends in exactly one final message."""
+        with self._lock:
+            self._active = job
+        try:
+            final, with_map = self._perform(job), job.kind != "unload"
+        except Exception as error:
+            final, with_map = self._failure(job, error), False
+        with self._lock:
+            self._active = None
+            del self._waiting[job.id]
+        self._outbox.send(final)
+        if with_map and self._engine is not None:
+            self._outbox.send(self._residency(job.id, self._engine))
+
+    def _perform(self, job: _Job) -> Message:
+        if job.kind == "load":
+            return self._load(job)
+        if job.kind == "unload":
+            self._close_engine()
+            return {"type": "unloaded", "id": job.id}
+        if self._engine is None:
+            raise Refused("No model is loaded.")
+        if job.kind == "generate":
+            return self._generate(job, self._engine)
+        assert job.kind == "set_cache_rate", job.kind
+        rate = job.message["cache_rate"]
+        if not 0 <= rate <= 1:
+            raise Refused(f"The cache rate must be between 0 and 1, not {rate}.")
+        cache = self._engine.set_cache_rate(float(rate))
+        return {"type": "cache", "id": job.id, "cache": cache.to_json()}
+
+    def _load(self, job: _Job) -> Message:
+        from backend.config import EngineConfig
+
+        message = job.message
+        try:
+            config = EngineConfig(
+                cache_rate=float(message["cache_rate"]),
+                method=message["method"],
+                context_length=message["context_length"],
+                n_thread=message["n_thread"],
+            )
+        except ValueError as error:
+            raise Refused(str(error)) from None
+
+        def progress(fraction: float, stage: str) -> bool:
+            self._outbox.offer(
+                {"type": "loading", "id": job.id, "fraction": fraction, "stage": stage}
+            )
+            return not job.cancelled
+
+        self._close_engine()
+        if job.cancelled:
+            raise Refused("Loading was cancelled.")
+        engine = self._engine_factory(Path(message["path"]), config, progress)
+        with self._lock:
+            self._engine = engine
+        return {
+            "type": "loaded",
+            "id": job.id,
+            "model": engine.model.to_json(),
+            "cache": engine.cache.to_json(),
+        }
+
+    def _close_engine(self) -> None:
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _generate(self, job: _Job, engine: Engine) -> Message:
+        answer = _Answer(job, engine, self._outbox)
+        self._outbox.begin_answer(job.id, lambda: self._residency(job.id, engine))
+        try:
+            for piece in answer.pieces():
+                answer.add(piece)
+        finally:
+            self._outbox.end_answer()
+        stats = engine.statistics().to_json()
+        return {"type": "done", "id": job.id, "reason": engine.finish_reason, "stats": stats}
+
+    def _residency(self, job_id: int, engine: Engine) -> Message:
+        return {
+            "type": "residency",
+            "id": job_id,
+            "moe_layers": list(engine.model.moe_layers),
+            "n_expert": engine.model.n_expert,
+            "data": base64.b64encode(engine.residency()).decode("ascii"),
+        }
+
+    def _failure(self, job: _Job, error: Exception) -> Message:
+        """Return the final message of a request that failed."""
+        if job.kind == "load" and job.cancelled:
+            sentence = "Loading was cancelled."
+        else:
+            sentence = explain(error)
+        return {"type": "error", "id": job.id, "message": sentence}
+
+    def _error(self, job_id: int | None, sentence: str) -> None:
+        self._outbox.send({"type": "error", "id": job_id, "message": sentence})
+
+
+class _Answer:
+    """One answer: passes the engine's tokens and figures on."""
+
+    def __init__(self, job: _Job, engine: Engine, outbox: Outbox) -> None:
+        self._job = job
+        self._engine = engine
+        self._outbox = outbox
+        self._started = False
+        self._next_stats_s = 0.0
+
+    def pieces(self) -> Iterator[Piece]:
+        """Start the engine on the request; raises Refused for settings out of range."""
+        message, engine = self._job.message, self._engine
+        sampling = _sampling(message["sampling"])
+        max_tokens = message["max_tokens"]
+        if max_tokens < 1 and max_tokens != -1:
+            raise Refused(f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}.")
+        if "prompt" in message:
+            return engine.generate_text(
+                message["prompt"], sampling, max_tokens, on_prefill=self._on_prefill
+            )
+        return engine.generate(
+            message["messages"], sampling, max_tokens, on_prefill=self._on_prefill
+        )
+
+    def add(self, piece: Piece) -> None:
+        self._start()
+        self._outbox.add_token(piece.token_id, piece.text)
+        self._between()
+
+    def _on_prefill(self, done: int, total: int) -> None:
+        self._start()
+        self._outbox.offer({"type": "prefill", "id": self._job.id, "done": done, "total": total})
+        self._between()
+
+    def _start(self) -> None:
+        if not self._started:
+            self._started = True
+            stats = self._engine.statistics()
+            self._outbox.send(
+                {
+                    "type": "started",
+                    "id": self._job.id,
+                    "n_prompt": stats.n_prompt,
+                    "n_reused": stats.n_reused,
+                }
+            )
+
+    def _between(self) -> None:
+        """Between two steps of the engine: send what is due, and stop where that was asked.
+
+        A stop that came before the engine had begun is repeated here, so that none is lost.
+        """
+        if self._job.cancelled:
+            self._engine.stop()
+        now_s = time.monotonic()
+        if now_s >= self._next_stats_s:
+            self._next_stats_s = now_s + STATE_PERIOD_S
+            stats = self._engine.statistics().to_json()
+            self._outbox.offer({"type": "stats", "id": self._job.id, "stats": stats})
+
+
+def _sampling(values: dict[str, Any]) -> Sampling:
+    """Return the checked sampling settings; raises Refused."""
+    from backend.config import Sampling
+
+    known = [field.name for field in dataclasses.fields(Sampling)]
+    for name in values:
+        if name not in known:
+            raise Refused(f"Unknown sampling setting {ascii(name[:40])}.")
+    try:
+        return Sampling(**values)
+    except ValueError as error:
+        raise Refused(_plain(error)) from None
+    except TypeError:
+        raise Refused("A sampling setting has a value of the wrong type.") from None
+
+
+def explain(error: Exception) -> str:
+    """Return one plain sentence for the user about `error`, and log what is unexpected."""
+    if isinstance(error, Refused) or type(error).__module__.startswith("backend."):
+        return _plain(error)
+    traceback.print_exc()
+    if isinstance(error, MemoryError):
+        return "There is not enough memory; a lower cache rate or a shorter context needs less."
+    if isinstance(error, OSError) and error.strerror:
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror}{where}."
+    if isinstance(error, ImportError):
+        return f"The engine could not be started: {_plain(error)}"
+    return f"The engine failed unexpectedly ({type(error).__name__}): {_plain(error)}"
+
+
+def _plain(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if text.endswith((".", "!", "?")) else text + "."
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def _private_pipes() -> tuple[int, int]:
+    """Return (in, out) descriptors for the messages, and point 0 at nothing and 1 at 2.
+
+    No print of a library can then corrupt the stream, and no child inherits it.
+    """
+    in_fd, out_fd = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.setmode(in_fd, os.O_BINARY)
+        msvcrt.setmode(out_fd, os.O_BINARY)
+    return in_fd, out_fd
+
+
+def _die_with_parent() -> None:
+    """Ask Linux to kill this process when the thread that started it ends.
+
+    The end of standard input already does this; the signal also reaches a process whose
+    interpreter is stuck in native code.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+
+
+def main(engine_factory: EngineFactory = open_engine) -> int:
+    """Serve standard input and output. Returns the exit status."""
+    in_fd, out_fd = _private_pipes()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the client
+    faulthandler.enable()
+    if "--die-with-parent" in sys.argv:
+        _die_with_parent()
+    if not os.environ.get("OUTRIDER_DEBUG"):
+        # llama_cpp sends the library's log through this logger, to standard error.
+        logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
+    return Worker(engine_factory, in_fd, out_fd).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

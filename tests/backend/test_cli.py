@@ -1,0 +1,468 @@
+"""The command line: what it prints, its exit statuses, and that no error is a traceback.
+
+Faults and interrupts are played against the fake engine of fake_worker.py; the rest runs the real
+one on a tiny model.
+"""
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_tiny
+
+from backend.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+FAKE = Path(__file__).with_name("fake_worker.py")
+REAL_CLI = [sys.executable, "-m", "backend.cli"]
+FAKE_CLI = [
+    sys.executable,
+    "-c",
+    "import sys, backend.client as client\n"
+    f"client.worker_command = lambda: [sys.executable, {str(FAKE)!r}]\n"
+    "from backend.cli import main\n"
+    "sys.exit(main())",
+]
+posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals and terminals")
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("OUTRIDER_DEBUG", "PYTHONUNBUFFERED")}
+    path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**kept, "PYTHONPATH": path, **more}
+
+
+def outrider(*words: object, fake: bool = False, **options: Any) -> "subprocess.CompletedProcess":
+    """Run the command in a process of its own."""
+    command = [*(FAKE_CLI if fake else REAL_CLI), *map(str, words)]
+    settings = {"env": environment(), "capture_output": True, "text": True, "timeout": 120}
+    if "input" not in options and "stdin" not in options:
+        settings["stdin"] = subprocess.DEVNULL
+    return subprocess.run(command, **{**settings, **options})
+
+
+def check_one_sentence(done: "subprocess.CompletedProcess", words: str, status: int) -> None:
+    assert done.returncode == status, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("outrider: ") and lines[0].endswith(".")
+    assert words in lines[0]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli") / "tiny.gguf"
+    return make_tiny("qwen3moe", "Q8_0", path, n_layer=3, n_expert=8, n_expert_used=2)
+
+
+# The whole of it.
+
+
+def test_help_and_version_load_nothing_heavy() -> None:
+    script = (
+        "import sys\n"
+        "from backend.cli import main\n"
+        "for words in (['--help'], ['--version'], ['chat', '--help'], ['inspect', '--help']):\n"
+        "    try:\n"
+        "        main(words)\n"
+        "    except SystemExit as end:\n"
+        "        assert end.code == 0, end.code\n"
+        "heavy = {'llama_cpp', 'numpy', 'torch', 'PySide6'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    for word in ("chat", "inspect", "verify"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "COMMAND"),
+        (["dance"], "no command 'dance'"),
+        (["--dance"], "COMMAND"),
+        (["chat", "--dance"], "--dance"),
+        (["inspect"], "MODEL"),
+        (["chat", "m", "--cache-rate", "7"], "from 0 to 1"),
+        (["chat", "m", "--cache-rate", "nan"], "from 0 to 1"),
+        (["chat", "m", "--cache-rate", "-0.1"], "from 0 to 1"),
+        (["chat", "m", "--cache-rate", "abc"], "'abc'"),
+        (["chat", "m", "--cache-rate", "101%"], "from 0 to 1"),
+        (["inspect", "m", "--cache-rate", "inf"], "from 0 to 1"),
+        (["chat", "m", "--max-tokens", "0"], "at least 1"),
+        (["chat", "m", "--max-tokens", "-5"], "at least 1"),
+        (["chat", "m", "--max-tokens", "1.5"], "at least 1"),
+        (["chat", "m", "--context", "0"], "from 1"),
+        (["chat", "m", "--threads", "-1"], "from 0"),
+        (["chat", "m", "--seed", "x"], "whole number"),
+        (["chat", "m", "--temperature", "-1"], "at least 0"),
+        (["chat", "m", "--temperature", "inf"], "at least 0"),
+        (["chat", "m", "--method", "magic"], "promoe"),
+        (["chat", "m", "--json"], "-p"),
+        (["chat", "m", "-p", " "], "empty"),
+        (["chat", "m", "-p", "-"], "empty"),
+    ],
+)
+def test_wrong_use_is_one_sentence(words: list[str], sentence: str) -> None:
+    check_one_sentence(outrider(*words), sentence, status=2)
+
+
+@posix
+def test_prompt_that_is_no_text_is_one_sentence() -> None:
+    done = subprocess.run(
+        [*[word.encode() for word in REAL_CLI], b"chat", b"m", b"-p", b"\xff\xfe"],
+        env=environment(LC_ALL="C.UTF-8"),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    check_one_sentence(done, "UTF-8", status=2)
+
+
+def bad_files(folder: Path, good: Path) -> Iterator[tuple[str, Path]]:
+    data = good.read_bytes()
+    yield "missing", folder / "missing.gguf"
+    yield "folder", folder
+    for name, content in {
+        "empty": b"",
+        "text": b"hello, this is no model\n" * 9,
+        "short": data[: len(data) // 2],
+        "header": data[:100],
+        "magic": data[:4],
+    }.items():
+        path = folder / f"{name}.gguf"
+        path.write_bytes(content)
+        yield name, path
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["inspect", "--json"], ["chat", "-p", "hello"]])
+def test_bad_files_are_one_sentence(command: list[str], tiny: Path, tmp_path: Path) -> None:
+    for name, path in bad_files(tmp_path, tiny):
+        done = outrider(*command, path)
+        check_one_sentence(done, path.name, status=1)
+        assert done.stdout == "", name
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root may read everything")
+def test_file_without_permission_is_one_sentence(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / "secret.gguf"
+    path.write_bytes(tiny.read_bytes())
+    path.chmod(0)
+    check_one_sentence(outrider("inspect", path), "secret.gguf", status=1)
+
+
+def test_unexpected_errors_are_one_sentence_too(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def explode() -> None:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr("backend.cli.inspect.memory_facts", explode)
+    assert main(["inspect", str(tiny)]) == 1
+    assert capsys.readouterr().err == (
+        "outrider: Something unexpected failed (KeyError: 'surprise'); "
+        "with OUTRIDER_DEBUG=1 in the environment it shows where.\n"
+    )
+    monkeypatch.setenv("OUTRIDER_DEBUG", "1")
+    assert main(["inspect", str(tiny)]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+# outrider inspect
+
+
+def test_inspect_tells_what_is_in_the_file(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tiny), "--json", "--cache-rate", "50%", "--context", "512"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    expected = {
+        "architecture": "qwen3moe",
+        "n_layer": 3,
+        "n_moe_layer": 3,
+        "n_expert": 8,
+        "n_expert_used": 2,
+        "expert_types": ["Q8_0"],
+        "file_bytes": tiny.stat().st_size,
+        "n_part": 1,
+        "cacheable": True,
+        "reason": "",
+    }
+    assert {name: report[name] for name in expected} == expected
+    assert report["expert_bytes_total"] == 3 * 8 * report["expert_bytes"]
+    assert report["dense_bytes"] + report["expert_bytes_total"] < report["file_bytes"]
+    plan = report["plan"]
+    assert (plan["rate"], plan["n_slot"], plan["context_length"]) == (0.5, 4, 512)
+    assert plan["expert_bytes"] == report["expert_bytes_total"] // 2
+    assert plan["available_bytes"] == report["memory"]["available_bytes"]
+
+
+def test_inspect_for_people(tiny: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(tiny), "--cache-rate", "0.1"]) == 0
+    text = capsys.readouterr().out
+    for words in (
+        "qwen3moe",
+        "8 a layer, 2 used by a token",
+        "0.25: 2 of 8 experts of each layer; 0.1 was asked for",
+        "KV cache",
+        "It fits here",
+    ):
+        assert words in text
+
+
+def test_inspect_of_a_dense_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = make_tiny("dense", "Q8_0", tmp_path / "dense.gguf")
+    assert main(["inspect", str(path)]) == 0
+    assert "not used: it is a dense model" in capsys.readouterr().out
+    assert main(["inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["cacheable"] is False
+
+
+def test_a_models_name_cannot_steer_the_terminal(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from backend.gguf_file import ModelFile
+
+    monkeypatch.setattr(ModelFile, "name", "evil\x1b]0;title\x07\x9b2J name")
+    assert main(["inspect", str(tiny)]) == 0
+    text = capsys.readouterr().out
+    assert "evil]0;title2J name" in text
+
+
+# outrider chat against the fake engine: scripts, faults, interrupts
+
+
+def test_answer_goes_to_stdout_and_nothing_else(tmp_path: Path) -> None:
+    done = outrider("chat", "model", "-p", "count 3", fake=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "w1 w2 w3 \n", "")
+    done = outrider("chat", "model", "-p", "-", fake=True, input="count 2")
+    assert (done.returncode, done.stdout) == (0, "w1 w2 \n")
+
+
+def test_json_is_one_object_with_every_figure() -> None:
+    done = outrider("chat", "model", "-p", "count 3", "--json", fake=True)
+    assert done.returncode == 0 and done.stderr == ""
+    report = json.loads(done.stdout)
+    assert (report["text"], report["tokens"]) == ("w1 w2 w3 ", [1, 2, 3])
+    assert (report["method"], report["hits"], report["late"], report["misses"]) == ("fake", 6, 2, 0)
+    assert [layer["layer"] for layer in report["layers"]] == [1, 2]
+
+
+@posix
+@pytest.mark.parametrize(
+    ("prompt", "sentence"),
+    [("crash", "signal 9"), ("abort", "(a == b)"), ("fail", "could not be read any more")],
+)
+def test_fault_during_an_answer_keeps_what_was_said(prompt: str, sentence: str) -> None:
+    done = outrider("chat", "model", "-p", prompt, fake=True)
+    check_one_sentence(done, sentence, status=1)
+    assert done.stdout == ("w1 w2 w3 \n" if prompt != "abort" else done.stdout)
+    done = outrider("chat", "model", "-p", prompt, "--json", fake=True)
+    check_one_sentence(done, sentence, status=1)
+    assert sentence in json.loads(done.stdout)["error"]
+
+
+def test_lines_from_a_pipe_are_turns() -> None:
+    lines = "count 2\n\n/rate 75%\n/stats\ncount 1\n/new\n/quit\ncount 9\n"
+    done = outrider("chat", "model", fake=True, input=lines)
+    assert (done.returncode, done.stdout) == (0, "w1 w2 \nw1 \n")
+    assert "3 of them in memory (75 %" in done.stderr
+    assert "6 resident, 2 late, 0 missed" in done.stderr
+
+
+def test_mistakes_in_a_script_show_in_the_status() -> None:
+    done = outrider("chat", "model", fake=True, input="/dance\n/rate 7\nfail\ncount 1\n")
+    assert (done.returncode, done.stdout) == (1, "w1 w2 w3 \nw1 \n")
+    assert len(done.stderr.splitlines()) == 3
+    assert "/dance" in done.stderr and "from 0 to 1" in done.stderr
+
+
+def test_end_of_input_at_once_is_no_error() -> None:
+    done = outrider("chat", "model", fake=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@posix
+def test_without_standard_input_it_says_so() -> None:
+    command = ["sh", "-c", 'exec "$@" <&-', "sh", *FAKE_CLI, "chat", "model"]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True)
+    check_one_sentence(done, "standard input", status=2)
+
+
+@posix
+@pytest.mark.parametrize("words", [["chat", "model", "-p", "forever"], ["inspect", "TINY"]])
+def test_closed_output_is_quiet(words: list[str], tiny: Path) -> None:
+    words = [str(tiny) if word == "TINY" else word for word in words]
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = outrider(
+            *words, fake=True, capture_output=False, stdout=write_end, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_full_disk_behind_the_output_is_one_sentence(tiny: Path) -> None:
+    for words in (["chat", "model", "-p", "count 3"], ["inspect", tiny]):
+        with open("/dev/full", "w") as full:
+            done = outrider(
+                *words, fake=True, capture_output=False, stdout=full, stderr=subprocess.PIPE
+            )
+        check_one_sentence(done, "No space left", status=1)
+
+
+@posix
+def test_interrupt_stops_the_answer_and_keeps_it() -> None:
+    process = subprocess.Popen(
+        [*FAKE_CLI, "chat", "model", "-p", "forever", "--json"],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    worker = wait_for_worker(process.pid)
+    out, err = "", ""
+    while process.poll() is None:  # the first may come before the answer has begun
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            continue
+    assert process.returncode == 130 and err == ""
+    assert not Path(f"/proc/{worker}").exists()
+
+
+class Terminal:
+    """A command on a pseudo-terminal."""
+
+    def __init__(self, *words: str) -> None:
+        import pty
+
+        self.fd, other = pty.openpty()
+        self.process = subprocess.Popen(
+            [*FAKE_CLI, *words],
+            env=environment(TERM="dumb"),
+            stdin=other,
+            stdout=other,
+            stderr=other,
+            start_new_session=True,
+        )
+        os.close(other)
+        self.text = ""
+
+    def expect(self, pattern: str) -> str:
+        """Read until the pattern is seen; returns the text to its end and forgets it."""
+        deadline = time.monotonic() + 30
+        while (found := re.search(pattern, self.text)) is None:
+            assert time.monotonic() < deadline, f"{pattern!r} never came: {self.text!r}"
+            if select.select([self.fd], [], [], 1.0)[0]:
+                try:
+                    self.text += os.read(self.fd, 65536).decode()
+                except OSError:  # the other side is closed
+                    raise AssertionError(f"it ended before {pattern!r}: {self.text!r}") from None
+        seen, self.text = self.text[: found.end()], self.text[found.end() :]
+        return seen
+
+    def type(self, line: str) -> None:
+        os.write(self.fd, line.encode())
+
+    def interrupt(self) -> None:
+        self.process.send_signal(signal.SIGINT)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    if os.name == "nt":
+        pytest.skip("pseudo-terminals")
+    terminal = Terminal("chat", "model")
+    terminal.expect("lists the commands")
+    terminal.expect("> ")
+    yield terminal
+    terminal.process.kill()
+    terminal.process.wait()
+    os.close(terminal.fd)
+
+
+def test_terminal_answers_and_leaves(terminal: Terminal) -> None:
+    terminal.type("count 3\n")
+    terminal.expect(r"w1 w2 w3 \r\n\(3 tokens, 10.0 token/s, 75 % of experts in time")
+    terminal.expect("> ")
+    terminal.type("/help\n")
+    terminal.expect("/rate R")
+    terminal.expect("> ")
+    terminal.type("\x04")
+    assert terminal.process.wait(30) == 0
+
+
+def test_terminal_interrupt_stops_only_the_answer(terminal: Terminal) -> None:
+    for _ in range(2):
+        terminal.type("forever\n")
+        terminal.expect("w20 ")
+        terminal.interrupt()
+        terminal.expect(r"\(\d+ tokens")
+        terminal.expect("> ")
+    terminal.type("count 2\n")
+    terminal.expect("w1 w2 ")
+
+
+def test_terminal_two_interrupts_leave(terminal: Terminal) -> None:
+    # Between showing its prompt and waiting, readline can miss one; the next wakes it.
+    while terminal.process.poll() is None:
+        terminal.interrupt()
+        try:
+            terminal.process.wait(2)
+        except subprocess.TimeoutExpired:
+            continue
+    assert terminal.process.returncode == 0
+    terminal.expect(r"\(Ctrl-C again or Ctrl-D leaves.\)")
+
+
+def test_terminal_second_interrupt_leaves_a_hanging_answer(terminal: Terminal) -> None:
+    terminal.type("hang\n")
+    terminal.expect("w3 ")
+    worker = wait_for_worker(terminal.process.pid)
+    while terminal.process.poll() is None:
+        terminal.interrupt()
+        time.sleep(0.1)
+    assert terminal.process.returncode == 130
+    assert not Path(f"/proc/{worker}").exists()
+
+
+@pytest.mark.parametrize("wish", ["\n", "n\n"])
+def test_terminal_offers_to_start_a_dead_worker_again(terminal: Terminal, wish: str) -> None:
+    terminal.type("crash\n")
+    seen = terminal.expect(r"Start it again\? \[Y/n\] ")
+    assert "w1 w2 w3 " in seen and "signal 9" in seen
+    terminal.type(wish)
+    if wish == "n\n":
+        assert terminal.process.wait(30) == 1
+    else:
+        terminal.expect("It runs again")
+        terminal.expect("> ")
+        terminal.type("count 2\n")
+        terminal.expect("w1 w2 ")
+
+
+def wait_for_worker(parent: int) -> int:
+    """The process id of a command's worker, once there is one."""
+    import psutil
+
+    deadline = time.monotonic() + 30
+    while not (children := psutil.Process(parent).children()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return int(children[0].pid)

@@ -1,0 +1,134 @@
+"""The memory plan: slots, sizes against what llama.cpp really allocates, and verdicts."""
+
+import ctypes
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import ARCHITECTURES, make_tiny, supported
+
+from backend.gguf_file import ModelFile, read_model
+from backend.plan import compute_bytes, kv_bytes, plan, slots, why_plain
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plan")
+
+
+def tiny(folder: Path, arch: str, **sizes: Any) -> ModelFile:
+    """A tiny model of an architecture, made once."""
+    path = folder / f"{arch}{''.join(f'-{k}{v}' for k, v in sizes.items())}.gguf"
+    if not path.exists():
+        make_tiny(arch, "Q8_0" if supported(arch, "Q8_0") else "F16", path, **sizes)
+    return read_model(path)
+
+
+def allocated(path: Path, context_length: int, n_ubatch: int) -> tuple[float, float]:
+    """MiB that llama.cpp says it allocates for (attention cache and states, computing)."""
+    import llama_cpp
+    from llama_cpp._logger import llama_log_callback as usual
+
+    lines: list[str] = []
+
+    def collect(_level: int, text: bytes, _data: Any) -> None:
+        lines.append(text.decode("utf-8", "replace"))
+
+    callback = llama_cpp.llama_log_callback(collect)
+    llama_cpp.llama_log_set(callback, ctypes.c_void_p(0))
+    try:
+        model = llama_cpp.llama_model_load_from_file(
+            str(path).encode(), llama_cpp.llama_model_default_params()
+        )
+        assert model
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = context_length, n_ubatch, n_ubatch
+        context = llama_cpp.llama_init_from_model(model, params)
+        assert context
+        llama_cpp.llama_free(context)
+        llama_cpp.llama_model_free(model)
+    finally:
+        llama_cpp.llama_log_set(usual, ctypes.c_void_p(0))
+    log = "".join(lines)
+    kv = sum(float(x) for x in re.findall(r"(?:KV|RS) buffer size = +([\d.]+) MiB", log))
+    computing = sum(float(x) for x in re.findall(r"compute buffer size = +([\d.]+) MiB", log))
+    assert kv > 0 and computing > 0
+    return kv, computing
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_sizes_are_what_llama_cpp_allocates(folder: Path, arch: str) -> None:
+    model = tiny(folder, arch)
+    kv, computing = allocated(model.path, 4096, 512)
+    # The log has two decimals, for each of up to three buffers.
+    assert kv_bytes(model, 4096) / MIB == pytest.approx(kv, abs=0.02)
+    assert compute_bytes(model, 4096) / MIB == pytest.approx(computing, rel=0.2)
+
+
+@pytest.mark.parametrize("context_length", [100, 256, 257, 5000])
+def test_context_is_rounded_as_llama_cpp_does(folder: Path, context_length: int) -> None:
+    model = tiny(folder, "qwen3moe")
+    kv, _ = allocated(model.path, context_length, 64)
+    assert kv_bytes(model, context_length) / MIB == pytest.approx(kv, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("rate", "n_slot"),
+    [(0.0, 2), (0.1, 2), (0.25, 2), (0.37, 2), (0.375, 3), (0.5, 4), (0.99, 7), (1.0, 8)],
+)
+def test_slots_are_the_share_rounded_down(folder: Path, rate: float, n_slot: int) -> None:
+    assert slots(tiny(folder, "qwen3moe", n_expert=8, n_expert_used=2), rate) == n_slot
+
+
+def test_a_rate_of_whole_slots_loses_none_to_rounding(folder: Path) -> None:
+    model = tiny(folder, "qwen3moe", n_expert=100, n_expert_used=2)
+    assert [slots(model, n / 100) for n in range(2, 101)] == list(range(2, 101))
+
+
+def test_plan_adds_up_and_follows_the_rate(folder: Path) -> None:
+    model = tiny(folder, "qwen2moe")
+    low, high = (plan(model, rate, 4096, 8 * GIB) for rate in (0.25, 1.0))
+    for made in (low, high):
+        parts = made.dense_bytes + made.expert_bytes + made.kv_bytes
+        assert made.total_bytes == parts + made.compute_bytes + made.process_bytes
+        assert made.fits and made.best_rate == 1.0
+    assert high.expert_bytes == model.expert_bytes_total
+    assert low.expert_bytes == model.expert_bytes_total * low.n_slot // model.n_expert
+    assert (low.mode, low.reason) == ("cached", "")
+    assert (high.mode, high.reason) == ("plain", "every expert is in memory")
+    assert low.to_json()["fits"] is True
+
+
+def test_plan_grows_with_the_context(folder: Path) -> None:
+    model = tiny(folder, "llama")
+    short, long = (plan(model, 0.5, n, 8 * GIB) for n in (1024, 2048))
+    assert long.kv_bytes == 2 * short.kv_bytes
+    assert long.dense_bytes == short.dense_bytes
+
+
+def test_best_rate_is_the_last_that_fits(folder: Path) -> None:
+    model = tiny(folder, "qwen3moe", n_layer=2, n_expert=16, n_expert_used=2, n_ff_exp=8192)
+    smallest = plan(model, 0.0, 512, GIB)
+    per_slot = model.expert_bytes_total // model.n_expert
+    room = smallest.total_bytes + smallest.headroom_bytes + 4 * per_slot
+    made = plan(model, 1.0, 512, room)
+    assert not made.fits
+    assert made.best_rate == 6 / 16
+    assert plan(model, made.best_rate, 512, room).fits
+    assert not plan(model, 7 / 16, 512, room).fits
+    assert plan(model, 0.0, 512, smallest.total_bytes).best_rate is None
+
+
+def test_dense_model_is_plain(folder: Path) -> None:
+    model = tiny(folder, "dense")
+    made = plan(model, 0.25, 512, 8 * GIB)
+    assert (made.mode, made.rate, made.expert_bytes) == ("plain", 1.0, 0)
+    assert "dense" in made.reason and why_plain(model) == made.reason
+
+
+def test_cacheable_architectures_give_no_reason(folder: Path) -> None:
+    assert why_plain(tiny(folder, "deepseek2")) == ""

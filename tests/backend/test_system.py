@@ -1,0 +1,150 @@
+"""Memory and processor facts from made-up system folders, and where files lie."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend.system import memory, paths
+from backend.system.memory import memory_facts, physical_cores
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux system files")
+
+GIB = 1 << 30
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """A /proc of a machine with 16 GiB, 8 of them available, and no control groups."""
+    proc = tmp_path / "proc"
+    kib = GIB // 1024
+    write(proc / "meminfo", f"MemTotal: {16 * kib} kB\nMemFree: 1 kB\nMemAvailable: {8 * kib} kB\n")
+    write(proc / "self" / "cgroup", "")
+    write(proc / "self" / "mountinfo", "")
+    return proc
+
+
+def mount_v2(proc: Path, group: str, root: str = "/", name: str = "unified") -> Path:
+    mount = proc.parent / name
+    mount.mkdir()
+    write(proc / "self" / "cgroup", f"0::{group}\n")
+    escaped = str(mount).replace(" ", "\\040")
+    write(
+        proc / "self" / "mountinfo",
+        f"35 24 0:30 {root} {escaped} rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
+    )
+    return mount
+
+
+@linux
+def test_without_groups_the_machine_counts(proc: Path) -> None:
+    assert memory_facts(proc) == memory.MemoryFacts(16 * GIB, 8 * GIB, "machine")
+
+
+@linux
+def test_version_2_limit_of_the_own_group(proc: Path) -> None:
+    mount = mount_v2(proc, "/user/app")
+    write(mount / "user/app/memory.max", f"{4 * GIB}\n")
+    write(mount / "user/app/memory.current", f"{3 * GIB}\n")
+    write(
+        mount / "user/app/memory.stat",
+        f"anon {GIB}\ninactive_file {GIB}\nactive_file {GIB}\nshmem 5\n",
+    )
+    write(mount / "user/memory.max", "max\n")
+    # Of the 3 GiB in use 2 are file pages, which the kernel drops.
+    assert memory_facts(proc) == memory.MemoryFacts(4 * GIB, 3 * GIB, "cgroup")
+
+
+@linux
+def test_version_2_limit_of_a_group_further_out_counts(proc: Path) -> None:
+    mount = mount_v2(proc, "/user/app", name="with space")
+    write(mount / "user/app/memory.max", f"{12 * GIB}\n")
+    write(mount / "user/app/memory.current", "0\n")
+    write(mount / "user/memory.max", f"{2 * GIB}\n")
+    write(mount / "user/memory.current", f"{GIB}\n")
+    assert memory_facts(proc) == memory.MemoryFacts(2 * GIB, GIB, "cgroup")
+
+
+@linux
+def test_in_a_container_the_mount_shows_a_part_of_the_tree(proc: Path) -> None:
+    mount = mount_v2(proc, "/docker/abc", root="/docker/abc")
+    write(mount / "memory.max", f"{GIB}\n")
+    write(mount / "memory.current", f"{2 * GIB}\n")
+    assert memory_facts(proc) == memory.MemoryFacts(GIB, 0, "cgroup")
+
+
+@linux
+@pytest.mark.parametrize("group", ["/../../elsewhere", "/gone/away"])
+def test_a_group_that_cannot_be_seen_leaves_the_outer_limit(proc: Path, group: str) -> None:
+    mount = mount_v2(proc, group)
+    write(mount / "memory.max", f"{3 * GIB}\n")
+    write(mount / "memory.current", "0\n")
+    assert memory_facts(proc).total_bytes == 3 * GIB
+
+
+@linux
+def test_version_1_limit(proc: Path) -> None:
+    mount = proc.parent / "memory"
+    write(proc / "self" / "cgroup", "9:name=systemd:/\n4:memory:/job\n1:cpu,cpuacct:/job\n")
+    write(
+        proc / "self" / "mountinfo",
+        f"35 31 0:32 / {mount} rw,relatime - cgroup cgroup rw,memory\n"
+        f"36 31 0:33 / {proc.parent}/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n",
+    )
+    write(mount / "job/memory.limit_in_bytes", f"{5 * GIB}\n")
+    write(mount / "job/memory.usage_in_bytes", f"{2 * GIB}\n")
+    write(mount / "job/memory.stat", f"inactive_file 1\ntotal_inactive_file {GIB}\n")
+    write(mount / "memory.limit_in_bytes", "9223372036854771712\n")
+    write(mount / "memory.usage_in_bytes", f"{9 * GIB}\n")
+    assert memory_facts(proc) == memory.MemoryFacts(5 * GIB, 4 * GIB, "cgroup")
+
+
+@linux
+def test_siblings_are_one_core_and_a_quota_counts(
+    proc: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpus = tmp_path / "cpus"
+    for cpu in range(8):
+        pair = f"{cpu % 4},{cpu % 4 + 4}"
+        write(cpus / f"cpu{cpu}/topology/thread_siblings_list", pair + "\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert physical_cores(proc, cpus) == 4
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 4, 1})
+    assert physical_cores(proc, cpus) == 2
+    mount = mount_v2(proc, "/app")
+    write(mount / "app/cpu.max", "150000 100000\n")
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    assert physical_cores(proc, cpus) == 2
+    write(mount / "app/cpu.max", "max 100000\n")
+    assert physical_cores(proc, cpus) == 4
+    assert physical_cores(proc, tmp_path / "nothing") == 8
+
+
+def test_facts_of_this_machine_are_sane() -> None:
+    facts = memory_facts()
+    assert 0 < facts.available_bytes <= facts.total_bytes
+    assert memory.total_bytes() == facts.total_bytes
+    assert 1 <= physical_cores() <= (os.cpu_count() or 1)
+
+
+def test_folders_are_this_applications_own() -> None:
+    folders = {paths.data_folder(), paths.cache_folder(), paths.log_folder()}
+    assert len(folders) == 3
+    for folder in folders:
+        assert folder.is_absolute() and "outrider" in str(folder)
+
+
+def test_embedded_model_is_found_or_missed_in_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "_roots", lambda: iter([tmp_path]))
+    with pytest.raises(FileNotFoundError, match="embedded model is missing"):
+        paths.embedded_model()
+    write(tmp_path / "assets/embedded/outrider-tiny.gguf", "GGUF")
+    assert paths.embedded_model() == tmp_path / "assets/embedded/outrider-tiny.gguf"

@@ -1,0 +1,392 @@
+"""The worker process: requests and their ends, stop, faults, and what happens when a side dies.
+
+The engine here is a fake whose faults can be called up (fake_worker.py); test_client.py and
+test_cli.py run the real one.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend.messages import VERSION, Decoder, encode
+
+FAKE = Path(__file__).with_name("fake_worker.py")
+LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 0}
+FINAL = {"loaded", "done", "cache", "unloaded", "pong", "error"}
+
+
+class Pipe:
+    """A worker process, spoken to frame by frame."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(FAKE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+        )
+        self.decoder = Decoder()
+        self.inbox: list[dict[str, Any]] = []
+
+    def send(self, kind: str, **fields: Any) -> None:
+        self.write(encode({"type": kind, **fields}))
+
+    def write(self, data: bytes) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(data)
+
+    def receive(self) -> dict[str, Any]:
+        """The next message; EOFError at the end."""
+        assert self.process.stdout is not None
+        while not self.inbox:
+            data = self.process.stdout.read(65536)
+            if not data:
+                raise EOFError
+            self.inbox += self.decoder.feed(data)
+        return self.inbox.pop(0)
+
+    def until(self, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
+        """Every message to the first wanted one, that included."""
+        messages = [self.receive()]
+        while not wanted(messages[-1]):
+            messages.append(self.receive())
+        return messages
+
+    def reply(self, job_id: int) -> list[dict[str, Any]]:
+        return self.until(lambda m: m.get("id") == job_id and m["type"] in FINAL)
+
+    def ready(self) -> "Pipe":
+        """Greeted, with a model loaded."""
+        self.send("hello", version=VERSION)
+        self.send("load", id=1000, path="model", **LOAD)
+        assert self.reply(1000)[-1]["type"] == "loaded"
+        return self
+
+    def generate(self, job_id: int, prompt: str, **fields: Any) -> None:
+        message = {"messages": [{"role": "user", "content": prompt}], "sampling": {}}
+        self.send("generate", id=job_id, **{**message, "max_tokens": -1, **fields})
+
+
+@pytest.fixture
+def pipe() -> Iterator[Pipe]:
+    pipe = Pipe()
+    yield pipe
+    pipe.process.kill()
+    pipe.process.wait()
+    for stream in (pipe.process.stdin, pipe.process.stdout, pipe.process.stderr):
+        assert stream is not None
+        stream.close()
+
+
+def types(messages: list[dict[str, Any]]) -> list[str]:
+    return [message["type"] for message in messages]
+
+
+def test_worker_greets_without_being_asked(pipe: Pipe) -> None:
+    hello = pipe.receive()
+    assert hello["type"] == "hello" and hello["version"] == VERSION
+    assert hello["pid"] == pipe.process.pid
+    assert isinstance(hello["engine"], str) and hello["llama_cpp"]
+
+
+def test_load_reports_progress_then_facts_then_the_map(pipe: Pipe) -> None:
+    pipe.send("hello", version=VERSION)
+    pipe.send("load", id=1, path="model", **LOAD)
+    messages = pipe.reply(1)
+    assert types(messages)[0] == "hello" and set(types(messages)[1:-1]) == {"loading"}
+    assert messages[-1]["model"]["name"] == "fake"
+    assert messages[-1]["cache"]["rate"] == 0.5
+    residency = pipe.receive()
+    assert residency == {
+        "type": "residency",
+        "id": 1,
+        "moe_layers": [1, 2],
+        "n_expert": 4,
+        "data": "AAECAwQFBgc=",
+    }
+
+
+def test_answer_text_is_whole_and_in_order(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "count 2000")
+    messages = pipe.reply(1)
+    texts = [m for m in messages if m["type"] == "text"]
+    assert "".join(m["text"] for m in texts) == "".join(f"w{i} " for i in range(1, 2001))
+    assert [token for m in texts for token in m["tokens"]] == list(range(1, 2001))
+    assert [m["n_token"] for m in texts] == sorted(m["n_token"] for m in texts)
+    assert texts[-1]["n_token"] == 2000
+    done = messages[-1]
+    assert (done["type"], done["reason"], done["stats"]["n_token"]) == ("done", "stop", 2000)
+    assert types(messages).count("started") == 1
+    assert types(messages).index("started") < types(messages).index("text")
+    assert {"prefill", "residency"} <= set(types(messages))
+    assert pipe.receive()["type"] == "residency"  # the map once more after the end
+
+
+def test_raw_prompt_goes_without_messages(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.send("generate", id=1, prompt="count 3", sampling={"seed": 1}, max_tokens=9)
+    assert pipe.reply(1)[-1]["stats"]["n_token"] == 3
+
+
+def test_stop_ends_the_answer_and_the_next_one_runs(pipe: Pipe) -> None:
+    pipe.ready()
+    for job_id in (1, 3):
+        pipe.generate(job_id, "forever")
+        pipe.until(lambda m: m["type"] == "text")
+        pipe.send("stop", id=job_id)
+        done = pipe.reply(job_id)[-1]
+        assert (done["type"], done["reason"]) == ("done", "cancelled")
+    pipe.generate(4, "count 2")
+    assert pipe.reply(4)[-1]["reason"] == "stop"
+
+
+def test_stop_right_behind_the_request_is_not_lost(pipe: Pipe) -> None:
+    pipe.ready()
+    for job_id in range(1, 30):
+        pipe.generate(job_id, "forever")
+        pipe.send("stop", id=job_id)
+        assert pipe.reply(job_id)[-1]["reason"] == "cancelled"
+
+
+def test_stop_of_a_waiting_request_leaves_the_running_one(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "forever")
+    pipe.generate(2, "forever")
+    pipe.until(lambda m: m["type"] == "text")
+    pipe.send("stop", id=2)
+    pipe.send("stop", id=77)  # nobody's
+    pipe.send("ping", id=3)
+    pipe.reply(3)
+    pipe.send("stop", id=1)
+    assert pipe.reply(1)[-1]["reason"] == "cancelled"
+    second = pipe.reply(2)
+    assert second[-1]["reason"] == "cancelled"
+    assert sum(m["n_token"] for m in second if m["type"] == "text") <= 1
+
+
+def test_loading_can_be_cancelled(pipe: Pipe) -> None:
+    pipe.send("hello", version=VERSION)
+    pipe.send("load", id=1, path="slow", **LOAD)
+    pipe.until(lambda m: m["type"] == "loading")
+    pipe.send("stop", id=1)
+    assert pipe.reply(1)[-1] == {"type": "error", "id": 1, "message": "Loading was cancelled."}
+    pipe.generate(2, "count 1")
+    assert pipe.reply(2)[-1]["message"] == "No model is loaded."
+
+
+def test_ping_is_answered_while_the_engine_hangs(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "hang")
+    pipe.until(lambda m: m["type"] == "text" and m["n_token"] == 3)
+    pipe.send("ping", id=2)
+    assert pipe.reply(2)[-1] == {"type": "pong", "id": 2, "n_token": 3}
+
+
+def test_ping_counts_tokens(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "forever")
+    pipe.until(lambda m: m["type"] == "text")
+    pipe.send("ping", id=2)
+    assert pipe.reply(2)[-1]["n_token"] >= 1
+
+
+def test_figures_come_while_it_answers(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "forever")
+    for _ in range(2):
+        stats = pipe.until(lambda m: m["type"] == "stats")[-1]
+        assert stats["id"] == 1 and stats["stats"]["n_prompt"] == 2
+
+
+def test_map_goes_out_while_no_token_comes(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "hang")
+    pipe.until(lambda m: m["type"] == "text" and m["n_token"] == 3)
+    for _ in range(3):
+        assert pipe.until(lambda m: m["type"] == "residency")[-1]["id"] == 1
+
+
+def test_cache_rate_changes_between_answers_only(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.send("set_cache_rate", id=1, cache_rate=0.75)
+    assert pipe.reply(1)[-1]["cache"]["rate"] == 0.75
+    pipe.generate(2, "forever")
+    pipe.until(lambda m: m["type"] == "text")
+    pipe.send("set_cache_rate", id=3, cache_rate=0.5)
+    assert "while an answer" in pipe.reply(3)[-1]["message"]
+    pipe.send("set_cache_rate", id=4, cache_rate=7)
+    pipe.send("stop", id=2)
+    assert pipe.reply(2)[-1]["type"] == "done"
+    pipe.send("set_cache_rate", id=5, cache_rate=7)
+    assert pipe.reply(5)[-1]["message"] == "The cache rate must be between 0 and 1, not 7."
+
+
+def test_unload_then_no_model(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.send("unload", id=1)
+    assert pipe.reply(1)[-1] == {"type": "unloaded", "id": 1}
+    pipe.generate(2, "count 1")
+    assert pipe.reply(2)[-1]["message"] == "No model is loaded."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sentence"),
+    [
+        ("fail", "The model's file could not be read any more."),
+        ("odd", "The engine failed unexpectedly (KeyError): 'surprise'."),
+    ],
+)
+def test_engine_error_ends_the_request_only(pipe: Pipe, prompt: str, sentence: str) -> None:
+    pipe.ready()
+    pipe.generate(1, prompt)
+    messages = pipe.reply(1)
+    assert messages[-1] == {"type": "error", "id": 1, "message": sentence}
+    assert "".join(m["text"] for m in messages if m["type"] == "text") == "w1 w2 w3 "
+    pipe.generate(2, "count 1")
+    assert pipe.reply(2)[-1]["type"] == "done"
+
+
+def test_load_error_is_one_sentence_and_another_load_works(pipe: Pipe) -> None:
+    pipe.send("hello", version=VERSION)
+    pipe.send("load", id=1, path="broken", **LOAD)
+    assert pipe.reply(1)[-1]["message"] == "The file is broken."
+    pipe.send("load", id=2, path="model", **{**LOAD, "cache_rate": 7})
+    assert pipe.reply(2)[-1]["type"] == "error"
+    pipe.send("load", id=3, path="model", **LOAD)
+    assert pipe.reply(3)[-1]["type"] == "loaded"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"sampling": {"temperature": -1}}, "temperature"),
+        ({"sampling": {"temperature": "hot"}}, "type"),
+        ({"sampling": {"warmth": 1}}, "'warmth'"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": -5}, "max_tokens"),
+    ],
+)
+def test_settings_out_of_range_are_refused(pipe: Pipe, fields: dict[str, Any], words: str) -> None:
+    pipe.ready()
+    pipe.generate(1, "count 1", **fields)
+    final = pipe.reply(1)[-1]
+    assert final["type"] == "error" and words in final["message"]
+
+
+def test_malformed_requests_get_an_error_and_the_worker_goes_on(pipe: Pipe) -> None:
+    pipe.send("ping", id=1)
+    assert "hello" in pipe.reply(1)[-1]["message"]
+    pipe.ready()
+    pipe.send("dance", id=2)
+    assert "dance" in pipe.reply(2)[-1]["message"]
+    pipe.send("generate", id=3)
+    assert pipe.reply(3)[-1]["type"] == "error"
+    pipe.write(encode({"no": "type"}))
+    assert pipe.until(lambda m: m["type"] == "error")[-1]["id"] is None
+    pipe.generate(4, "forever")
+    pipe.generate(4, "forever")
+    assert "already in use" in pipe.until(lambda m: m["type"] == "error")[-1]["message"]
+    pipe.send("ping", id=5)
+    assert pipe.reply(5)[-1]["type"] == "pong"
+
+
+@pytest.mark.parametrize(
+    "data", [b"\xff\xff\xff\xff", b"\x00\x00\x00\x01?", b"\x00\x00\x00\x02[]", b"GET / HTTP/1.1"]
+)
+def test_a_frame_that_cannot_be_trusted_ends_the_worker(pipe: Pipe, data: bytes) -> None:
+    pipe.ready()
+    pipe.write(data)
+    error = pipe.until(lambda m: m["type"] == "error")[-1]
+    assert error["id"] is None and error["message"].endswith(".")
+    assert pipe.process.wait(10) == 2
+
+
+def test_client_of_another_version_is_refused(pipe: Pipe) -> None:
+    pipe.send("hello", version=VERSION + 1)
+    assert "version" in pipe.until(lambda m: m["type"] == "error")[-1]["message"]
+    assert pipe.process.wait(10) == 2
+
+
+@pytest.mark.parametrize("state", ["idle", "loading", "answering", "hanging"])
+@pytest.mark.parametrize("way", ["end of input", "shutdown"])
+def test_worker_leaves_in_every_state(pipe: Pipe, state: str, way: str) -> None:
+    if state == "loading":
+        pipe.send("hello", version=VERSION)
+        pipe.send("load", id=1, path="slow", **LOAD)
+        pipe.until(lambda m: m["type"] == "loading")
+    else:
+        pipe.ready()
+    if state in ("answering", "hanging"):
+        pipe.generate(1, "forever" if state == "answering" else "hang")
+        pipe.until(lambda m: m["type"] == "started")
+    if way == "shutdown":
+        pipe.send("shutdown")
+    else:
+        assert pipe.process.stdin is not None
+        pipe.process.stdin.close()
+    assert pipe.process.wait(10) == 0
+
+
+def test_worker_leaves_when_nobody_reads(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "forever")
+    assert pipe.process.stdout is not None
+    pipe.process.stdout.close()
+    assert pipe.process.wait(10) == 0
+
+
+def test_a_slow_reader_blocks_neither_stop_nor_the_end(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.generate(1, "count 200000")  # more than a pipe holds; nobody reads meanwhile
+    time.sleep(0.3)
+    pipe.send("stop", id=1)
+    messages = pipe.reply(1)
+    text = "".join(m["text"] for m in messages if m["type"] == "text")
+    n_token = messages[-1]["stats"]["n_token"]
+    assert text == "".join(f"w{i} " for i in range(1, n_token + 1))
+
+
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_interrupt_from_the_terminal_is_ignored(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.process.send_signal(signal.SIGINT)
+    pipe.send("ping", id=1)
+    assert pipe.reply(1)[-1]["type"] == "pong"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_worker_is_gone_soon_after_its_parent_was_killed(tmp_path: Path) -> None:
+    script = (
+        "import subprocess, sys, time\n"
+        f"p = subprocess.Popen([sys.executable, {str(FAKE)!r}], stdin=subprocess.PIPE)\n"
+        "print(p.pid, flush=True); time.sleep(60)\n"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while _alive(pid):
+        assert time.monotonic() < deadline, "the worker outlived its parent"
+        time.sleep(0.02)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
