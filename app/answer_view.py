@@ -1,0 +1,157 @@
+"""An answer in the transcript: its text block by block, how it ended, and its figures."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QTimer, Signal
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app import verdict
+from app.blocks import Block, BlockSplitter
+from app.code_card import CodeCard
+from app.conversation import Ending, Message
+from app.text_block import TextBlock
+
+FRAME_MS = 40  # at most 25 repaints a second
+CARET = "\u2009\u258d"
+
+
+class AnswerView(QWidget):
+    """Shows a message of the assistant as it grows.
+
+    Only the last block of the text is rendered again when text arrives, and at most every FRAME_MS.
+
+    Signals:
+        go_on: the user wants the answer continued.
+    """
+
+    go_on = Signal()
+
+    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._message = message
+        self._splitter = BlockSplitter()
+        self._taken = 0  # characters of the message given to the splitter
+        self._views: list[TextBlock | CodeCard] = []
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(FRAME_MS)
+        self._timer.timeout.connect(self._render)
+        self.setAccessibleName("Answer")
+
+        self._blocks = QVBoxLayout()
+        self._blocks.setSpacing(12)
+        self._progress = _small_label("muted")
+        self._note = _small_label("warning")
+        self._note.setWordWrap(True)
+        self._figures = _small_label("small")
+        self._copy = _quiet_button("Copy", "Copy this answer", self._copy_text)
+        self._go_on = _quiet_button("Go on", "Continue this answer", self.go_on.emit)
+        foot = QHBoxLayout()
+        foot.setSpacing(4)
+        foot.addWidget(self._figures)
+        foot.addSpacing(10)
+        foot.addWidget(self._copy)
+        foot.addWidget(self._go_on)
+        foot.addStretch(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addLayout(self._blocks)
+        layout.addWidget(self._progress)
+        layout.addWidget(self._note)
+        layout.addLayout(foot)
+        self._render()
+
+    @property
+    def text(self) -> str:
+        """What is shown, as Markdown."""
+        return self._message.content
+
+    def refresh(self, now: bool = False) -> None:
+        """Take in that the message has changed. Ends are shown at once, text within FRAME_MS."""
+        if now or not self._message.is_live:
+            self._timer.stop()
+            self._render()
+        elif not self._timer.isActive():
+            self._timer.start()
+
+    def redress(self) -> None:
+        """Render everything again, after a change of theme."""
+        for block, view in zip(self._splitter.blocks, self._views, strict=True):
+            _fill(view, block, caret=False)
+
+    def show_last(self, is_last: bool) -> None:
+        """Only the last answer can be continued."""
+        self._go_on.setVisible(is_last and self._message.can_go_on)
+
+    def _render(self) -> None:
+        message = self._message
+        if len(message.content) < self._taken:  # trailing space was cut before going on
+            self._start_over()
+        first = self._splitter.append(message.content[self._taken :])
+        self._taken = len(message.content)
+        live = message.ending is Ending.STREAMING
+        if not message.is_live:
+            first = min(first, self._splitter.finish())
+        blocks = self._splitter.blocks
+        for index in range(first, len(blocks)):
+            if index == len(self._views):
+                view = CodeCard(blocks[index].language) if blocks[index].is_code else TextBlock()
+                self._views.append(view)
+                self._blocks.addWidget(view)
+            _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
+        waiting = message.ending is Ending.WAITING
+        self._progress.setVisible(waiting)
+        self._progress.setText(message.progress or "Thinking\u2026")
+        self._note.setVisible(bool(message.note))
+        self._note.setText(message.note)
+        _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
+        shown = not message.is_live and message.statistics is not None
+        self._figures.setVisible(shown)
+        if shown and message.statistics is not None:
+            figures = verdict.footer(message.statistics, message.n_token_before)
+            self._figures.setText(figures)
+        self._copy.setVisible(not message.is_live and bool(message.content))
+
+    def _start_over(self) -> None:
+        self._splitter = BlockSplitter()
+        self._taken = 0
+        for view in self._views:
+            self._blocks.removeWidget(view)
+            view.hide()
+            view.deleteLater()
+        self._views.clear()
+
+    def _copy_text(self) -> None:
+        QGuiApplication.clipboard().setText(self._message.content)
+
+
+def _fill(view: TextBlock | CodeCard, block: Block, caret: bool) -> None:
+    if isinstance(view, CodeCard):
+        view.show_text(block.text)
+    else:
+        view.show_markdown(block.text.strip("\n") + (CARET if caret else ""))
+
+
+def _dress(label: QLabel, role: str) -> None:
+    if label.property("role") != role:
+        label.setProperty("role", role)
+        label.style().unpolish(label)
+        label.style().polish(label)
+
+
+def _small_label(role: str) -> QLabel:
+    label = QLabel()
+    label.setProperty("role", role)
+    label.hide()
+    return label
+
+
+def _quiet_button(text: str, name: str, action: object) -> QPushButton:
+    button = QPushButton(text)
+    button.setProperty("role", "quiet")
+    button.setAccessibleName(name)
+    button.clicked.connect(action)
+    button.hide()
+    return button

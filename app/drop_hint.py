@@ -1,0 +1,30 @@
+"""What covers the window while a file is dragged over it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QLabel, QVBoxLayout, QWidget
+
+
+class DropHint(QFrame):
+    """Says whether letting go would load a model."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("dropHint")
+        self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self._label = QLabel()
+        self._label.setProperty("role", "title")
+        self._label.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        layout = QVBoxLayout(self)
+        layout.addWidget(self._label)
+        self.hide()
+
+    def show_for(self, name: str | None) -> None:
+        """Cover the parent; `name` is the model's file name, None when it is no model."""
+        self._label.setText(f"Drop to load {name}" if name else "This is not a GGUF file")
+        parent = self.parentWidget()
+        assert parent is not None
+        self.setGeometry(parent.rect().adjusted(14, 14, -14, -14))
+        self.raise_()
+        self.show()

@@ -1,0 +1,58 @@
+"""A thin line of progress while a model loads."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
+
+from app import units
+
+
+class LoadingStrip(QWidget):
+    """What is loaded, how far it is, and Cancel.
+
+    Signals:
+        cancel: the user wants it to end.
+    """
+
+    cancel = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._label = QLabel()
+        self._label.setProperty("role", "muted")
+        self._bar = QProgressBar()
+        self._bar.setTextVisible(False)
+        self._bar.setRange(0, 1000)
+        self._bar.setAccessibleName("Loading")
+        cancel = QPushButton("Cancel")
+        cancel.setProperty("role", "quiet")
+        cancel.setAccessibleName("Cancel loading")
+        cancel.clicked.connect(self.cancel)
+        row = QHBoxLayout()
+        row.addWidget(self._label, 1)
+        row.addWidget(cancel)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(6)
+        layout.addLayout(row)
+        layout.addWidget(self._bar)
+        self.hide()
+
+    @property
+    def text(self) -> str:
+        """What is shown."""
+        return self._label.text()
+
+    def begin(self, title: str) -> None:
+        """Show that a model is being loaded."""
+        self._title = title
+        self._bar.setValue(0)
+        self._label.setText(f"Loading {title}\u2026")
+        self.show()
+
+    def show_progress(self, fraction: float, stage: str) -> None:
+        """Show how far it is (0 to 1) and what is being done."""
+        self._bar.setValue(round(1000 * min(max(fraction, 0.0), 1.0)))
+        doing = f": {stage}" if stage else ""
+        self._label.setText(f"Loading {self._title}, {units.percent(fraction)}{doing}")

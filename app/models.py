@@ -1,0 +1,34 @@
+"""Where models come from: the one that ships with the application, and the user's files."""
+
+import os
+from pathlib import Path
+
+EMBEDDED_NAME = "outrider-tiny.gguf"
+
+
+def embedded_model() -> Path | None:
+    """Return the model that ships with the application, or None where it is not there."""
+    override = os.environ.get("OUTRIDER_EMBEDDED_MODEL")
+    if override:
+        return Path(override) if Path(override).is_file() else None
+    path = Path(__file__).resolve().parent.parent / "assets" / "embedded" / EMBEDDED_NAME
+    return path if path.is_file() else None
+
+
+def is_embedded(path: Path) -> bool:
+    """Whether a path is the embedded model's."""
+    embedded = embedded_model()
+    return embedded is not None and path == embedded
+
+
+def title(path: Path) -> str:
+    """How a model is called in the window, before its own name is known."""
+    return "Embedded model" if is_embedded(path) else path.stem
+
+
+def model_in_drop(paths: list[Path]) -> Path | None:
+    """Return the first GGUF file among dropped ones."""
+    for path in paths:
+        if path.suffix.lower() == ".gguf" and path.is_file():
+            return path
+    return None

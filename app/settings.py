@@ -1,0 +1,106 @@
+"""What the window remembers between runs: a small JSON file in the user's configuration folder."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+N_RECENT = 8
+
+
+def default_path() -> Path:
+    """Return the settings file of this user."""
+    return Path(platformdirs.user_config_dir("outrider", appauthor=False)) / "settings.json"
+
+
+@dataclass
+class Settings:
+    """The remembered choices. Paths are strings; an empty one means the embedded model."""
+
+    recent: list[str] = field(default_factory=list)  # newest first
+    last_model: str = ""
+    cache_rate: float = 0.25
+    theme: str = "system"
+    show_panel: bool = True
+    width: int = 1320
+    height: int = 840
+
+    def remember(self, path: Path) -> None:
+        """Put a model at the head of the recent ones."""
+        text = str(path)
+        self.recent = [text, *(item for item in self.recent if item != text)][:N_RECENT]
+
+
+def load(path: Path) -> tuple[Settings, str | None]:
+    """Read the file.
+
+    Returns the settings and, where the file could not be used, one sentence that says so. A file
+    that is not valid is kept under another name, and defaults are returned.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Settings(), None
+    except UnicodeDecodeError:
+        return Settings(), _set_aside(path)
+    except OSError as error:
+        return Settings(), f"The settings could not be read: {error.strerror or error}."
+    try:
+        return _checked(json.loads(text)), None
+    except (ValueError, TypeError, RecursionError):
+        return Settings(), _set_aside(path)
+
+
+def save(settings: Settings, path: Path) -> str | None:
+    """Write the file whole or not at all. Returns one sentence when that fails."""
+    temporary = path.with_name(path.name + ".new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        return f"The settings could not be saved: {error.strerror or error}."
+    return None
+
+
+def _checked(data: Any) -> Settings:
+    """Return settings from JSON; raises ValueError where a value is of the wrong kind."""
+    if not isinstance(data, dict):
+        raise ValueError("the settings are not an object")
+    settings = Settings()
+    for name, default in asdict(settings).items():
+        value = data.get(name, default)
+        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not type(default):
+            raise ValueError(f"{name} is of the wrong kind")
+        setattr(settings, name, value)
+    if not all(isinstance(item, str) for item in settings.recent):
+        raise ValueError("a recent model is not a path")
+    if not (math.isfinite(settings.cache_rate) and 0 <= settings.cache_rate <= 1):
+        raise ValueError("the cache rate is not between 0 and 1")
+    if settings.theme not in ("system", "light", "dark"):
+        raise ValueError("the theme is unknown")
+    settings.recent = settings.recent[:N_RECENT]
+    settings.width = min(max(settings.width, 480), 10_000)
+    settings.height = min(max(settings.height, 360), 10_000)
+    return settings
+
+
+def _set_aside(path: Path) -> str:
+    """Keep a broken file under the first free name."""
+    for number in range(1, 1000):
+        kept = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
+        if not kept.exists():
+            break
+    try:
+        os.replace(path, kept)
+    except OSError:
+        return "The settings file was damaged; the defaults are used."
+    return f"The settings file was damaged; the defaults are used and the old file is {kept.name}."

@@ -1,0 +1,70 @@
+"""A bar for each layer beside the map: how long the answer waited for its experts."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt
+from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from app import theme, units
+from app.expert_map import row_height
+
+
+class StallBars(QWidget):
+    """Rows line up with those of the map; the longest bar fills the width."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._layers: tuple[int, ...] = ()
+        self._stall_s: list[float] = []
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
+        self.setFixedWidth(58)
+        self.setAccessibleName("Waiting time of each layer")
+
+    @property
+    def longest_s(self) -> float:
+        """The longest wait of a layer, in seconds."""
+        return max(self._stall_s, default=0.0)
+
+    def show_stall(self, layers: tuple[int, ...], stall_s: dict[int, float]) -> None:
+        """Show seconds of waiting by layer."""
+        self._layers = layers
+        self._stall_s = [stall_s.get(layer, 0.0) for layer in layers]
+        if layers and self.longest_s > 0:
+            worst = layers[self._stall_s.index(self.longest_s)]
+            self.setAccessibleDescription(
+                f"Layer {worst} waited longest, {units.short_time(self.longest_s)}"
+            )
+        else:
+            self.setAccessibleDescription("No layer waited")
+        self.update()
+
+    def sizeHint(self) -> QSize:  # noqa: D102, N802
+        return QSize(58, 320)
+
+    def event(self, event: QEvent) -> bool:  # noqa: D102
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent) and self._layers:
+            row = event.pos().y() // row_height(len(self._layers), self.height())
+            if 0 <= row < len(self._layers):
+                wait = units.short_time(self._stall_s[row])
+                QToolTip.showText(
+                    event.globalPos(), f"Layer {self._layers[row]} waited {wait}", self
+                )
+            return True
+        return super().event(event)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        longest = self.longest_s
+        if longest <= 0:
+            return
+        painter = QPainter(self)
+        painter.setPen(Qt.PenStyle.NoPen)
+        row = row_height(len(self._layers), self.height())
+        strong, weak = theme.colour("stall"), theme.colour("stall")
+        weak.setAlpha(140)
+        gap = 1 if row >= 4 else 0
+        for index, stall_s in enumerate(self._stall_s):
+            share = stall_s / longest
+            painter.setBrush(strong if share > 0.5 else weak)
+            painter.drawRect(QRectF(0, index * row, share * self.width(), row - gap))
+        painter.end()

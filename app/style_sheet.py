@@ -1,0 +1,85 @@
+"""The style sheet, with the names of app.theme.Colours in place of colours."""
+
+from string import Template
+
+STYLE_SHEET = Template("""
+QWidget { font-size: $body; color: $text; }
+QMainWindow, QWidget#central, QWidget#chat { background: $window; }
+QToolTip { background: $raised; color: $text; border: 1px solid $border; padding: 4px 6px; }
+
+QWidget#topBar { background: $chrome; border-bottom: 1px solid $border; }
+QLabel#brand { font-size: $large; font-weight: 600; }
+QLabel[role="muted"] { color: $muted; }
+QLabel[role="small"] { color: $muted; font-size: $small; }
+QLabel[role="warning"] { color: $warning; font-size: $small; }
+QLabel[role="strong"] { font-weight: 600; }
+QLabel[role="figure"] { font-size: $title; font-weight: 600; }
+QLabel[role="title"] { font-size: $title; font-weight: 600; }
+
+QPushButton {
+    background: $raised; border: 1px solid $border; border-radius: 8px; padding: 6px 14px;
+}
+QPushButton:hover { background: $hover; }
+QPushButton:focus { border: 1px solid $focus; }
+QPushButton:disabled { color: $faint; }
+QPushButton[role="primary"] {
+    background: $accent; color: $on_accent; border: 1px solid $accent; font-weight: 600;
+}
+QPushButton[role="primary"]:hover { background: $focus; }
+QPushButton[role="primary"]:focus { border: 2px solid $text; padding: 5px 13px; }
+QPushButton[role="quiet"] {
+    background: transparent; border: 1px solid transparent; color: $muted; padding: 2px 6px;
+    border-radius: 6px; font-size: $small;
+}
+QPushButton[role="quiet"]:hover { color: $text; background: $raised; }
+QPushButton[role="quiet"]:focus { border: 1px solid $focus; color: $text; }
+QPushButton[role="suggestion"] {
+    background: transparent; border: 1px solid $border; border-radius: 12px; padding: 10px 16px;
+    color: $text; text-align: left;
+}
+QPushButton[role="suggestion"]:hover { background: $raised; }
+QPushButton[role="suggestion"]:focus { border: 1px solid $focus; }
+QPushButton#modelButton { padding: 8px 14px; }
+QPushButton#modelButton::menu-indicator { image: none; width: 0; }
+
+QMenu { background: $raised; border: 1px solid $border; border-radius: 8px; padding: 6px; }
+QMenu::item { padding: 7px 24px 7px 12px; border-radius: 6px; }
+QMenu::item:selected { background: $hover; }
+QMenu::item:disabled { color: $faint; }
+QMenu::separator { height: 1px; background: $border; margin: 6px 8px; }
+
+QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: $border; }
+QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; }
+QSlider::handle:horizontal {
+    background: $text; width: 16px; height: 16px; margin: -6px 0; border-radius: 8px;
+}
+QSlider::handle:horizontal:focus { border: 2px solid $focus; width: 14px; height: 14px; }
+QSlider:disabled { background: transparent; }
+QSlider::sub-page:horizontal:disabled { background: $border; }
+QSlider::handle:horizontal:disabled { background: $faint; }
+
+QScrollArea { background: transparent; border: none; }
+QWidget#transcriptColumn { background: transparent; }
+QScrollBar:vertical { background: transparent; width: 12px; margin: 2px; }
+QScrollBar::handle:vertical { background: $border; border-radius: 4px; min-height: 32px; }
+QScrollBar::handle:vertical:hover { background: $faint; }
+QScrollBar::add-line, QScrollBar::sub-line { height: 0; width: 0; }
+QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
+
+QTextBrowser { background: transparent; border: none; font-size: $text_size; }
+QFrame#bubble { background: $bubble; border-radius: 14px; }
+QFrame#codeCard { background: $code; border: 1px solid $border; border-radius: 10px; }
+QFrame#codeCard QTextBrowser { font-family: "$fixed"; font-size: $body; }
+
+QFrame#composer { background: $field; border: 1px solid $border; border-radius: 16px; }
+QFrame#composer[focused="true"] { border: 1px solid $faint; }
+QPlainTextEdit#input { background: transparent; border: none; font-size: $text_size; }
+
+QFrame#banner { background: $surface; border: 1px solid $border; border-radius: 12px; }
+QFrame#banner[kind="trouble"] { border: 1px solid $danger; }
+QFrame#enginePanel { background: $surface; border: none; border-left: 1px solid $border; }
+QFrame#verdict { background: $raised; border-radius: 10px; }
+QProgressBar { background: $border; border: none; border-radius: 2px; max-height: 4px; }
+QProgressBar::chunk { background: $accent; border-radius: 2px; }
+QFrame#dropHint { background: $window; border: 2px dashed $accent; border-radius: 18px; }
+""")

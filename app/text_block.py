@@ -1,0 +1,129 @@
+"""A piece of formatted text that is as tall as what it holds."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from PySide6.QtCore import QSizeF, Qt, QUrl
+from PySide6.QtGui import (
+    QDesktopServices,
+    QFontInfo,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+
+from app import theme
+
+LINE_HEIGHT = 1.55  # of the text's size
+PARAGRAPH_GAP = 9  # pixels
+
+# No HTML: what a model writes is text, never markup with references to elsewhere.
+_FEATURES = (
+    QTextDocument.MarkdownFeature.MarkdownDialectGitHub
+    | QTextDocument.MarkdownFeature.MarkdownNoHTML
+)
+_SOFT_BREAK = re.compile(r"(?<=[^\n ]) *\n(?=[^\n])")
+
+
+class TextBlock(QTextBrowser):
+    """Selectable text without scroll bars; it never loads anything that the text refers to."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setOpenLinks(False)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setAcceptDrops(False)
+        self.document().setDocumentMargin(0)
+        self.document().setIndentWidth(24)
+        self.viewport().setAutoFillBackground(False)
+        self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        self.anchorClicked.connect(_open_link)
+        self.setFixedHeight(1)
+
+    def show_markdown(self, text: str) -> None:
+        """Show Markdown; single line breaks stay line breaks."""
+        document = self.document()
+        document.setMarkdown(_SOFT_BREAK.sub("  \n", text), _FEATURES)
+        self._format()
+
+    def show_plain(self, text: str) -> None:
+        """Show text as it is."""
+        self.setPlainText(text)
+        self._format()
+
+    def append_plain(self, text: str) -> None:
+        """Add to the end without laying out again what is there."""
+        cursor = QTextCursor(self.document())
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.insertText(text)
+
+    def ideal_width(self) -> int:
+        """Return the width at which no line would wrap."""
+        copy = self.document().clone()
+        copy.setTextWidth(-1)
+        return math.ceil(copy.idealWidth()) + 1
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: D102, N802
+        return None
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
+        event.ignore()  # the transcript scrolls, not one message
+
+    def _fit(self, size: QSizeF) -> None:
+        height = max(math.ceil(size.height()), 1)
+        if height != self.height():
+            self.setFixedHeight(height)
+
+    def _format(self) -> None:
+        """Room between lines and paragraphs, and a ground under inline code."""
+        document = self.document()
+        line_height = round(QFontInfo(self.font()).pixelSize() * LINE_HEIGHT)
+        cursor = QTextCursor(document)
+        cursor.beginEditBlock()
+        block = document.begin()
+        while block.isValid():
+            layout = QTextBlockFormat()
+            # The same height for every line, whatever fonts are in it; headings set their own.
+            kinds = QTextBlockFormat.LineHeightTypes
+            if block.blockFormat().headingLevel():
+                layout.setLineHeight(120, kinds.ProportionalHeight.value)
+            else:
+                layout.setLineHeight(line_height, kinds.FixedHeight.value)
+            in_list = block.textList() is not None and block.next().textList() is not None
+            layout.setTopMargin(0)
+            last = not block.next().isValid()
+            layout.setBottomMargin(0 if last else 3 if in_list else PARAGRAPH_GAP)
+            cursor.setPosition(block.position())
+            cursor.mergeBlockFormat(layout)
+            self._format_code(block.begin(), cursor)
+            block = block.next()
+        cursor.endEditBlock()
+
+    def _format_code(self, iterator: Any, cursor: QTextCursor) -> None:
+        spans = []
+        while not iterator.atEnd():
+            fragment = iterator.fragment()
+            if fragment.isValid() and fragment.charFormat().fontFixedPitch():
+                spans.append((fragment.position(), fragment.length()))
+            iterator += 1
+        for position, length in spans:
+            look = QTextCharFormat()
+            look.setBackground(theme.colour("raised"))
+            look.setFontFamilies([theme.fixed_family()])
+            cursor.setPosition(position)
+            cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
+            cursor.mergeCharFormat(look)
+
+
+def _open_link(url: QUrl) -> None:
+    if url.scheme() in ("http", "https"):
+        QDesktopServices.openUrl(url)

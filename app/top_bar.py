@@ -1,0 +1,44 @@
+"""The bar at the top: name, model, cache rate, and a few buttons."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSizePolicy, QWidget
+
+from app.icon_button import IconButton
+from app.model_button import ModelButton
+from app.rate_control import RateControl
+
+
+class TopBar(QWidget):
+    """Holds its parts as attributes; the window connects them."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("topBar")
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        self.setFixedHeight(62)
+        self._brand = QLabel("Outrider")
+        self._brand.setObjectName("brand")
+        self.new_chat = IconButton("plus", "New chat (Ctrl+N)")
+        self.model = ModelButton()
+        self.rate = RateControl()
+        self.panel = IconButton("panel", "Show or hide the engine panel (Ctrl+E)")
+        self.panel.setCheckable(True)
+        self.more = IconButton("more", "More")
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(20, 0, 14, 0)
+        layout.setSpacing(10)
+        layout.addWidget(self._brand)
+        layout.addSpacing(6)
+        layout.addWidget(self.model, 1)
+        layout.addWidget(self.new_chat)
+        layout.addStretch(1)
+        layout.addWidget(self.rate, 2)
+        layout.addSpacing(6)
+        layout.addWidget(self.panel)
+        layout.addWidget(self.more)
+
+    def set_compact(self, compact: bool) -> None:
+        """Leave out what a narrow window has no room for."""
+        self._brand.setVisible(not compact)
+        self.rate.set_compact(compact)

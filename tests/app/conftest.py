@@ -1,0 +1,60 @@
+"""Tests of the window: without a screen, with a make-believe engine."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
+
+from PySide6.QtWidgets import QApplication  # noqa: E402
+from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener  # noqa: E402
+
+from app.main_window import MainWindow  # noqa: E402
+from app.session import State  # noqa: E402
+
+
+@pytest.fixture(scope="session")
+def qapp_cls() -> type[QApplication]:
+    return QApplication
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Model:
+    """Make a "model" for the make-believe engine: see fake_worker.py for the options."""
+
+    def make(name: str = "model", **options: Any) -> Path:
+        path = tmp_path / f"{name}.gguf"
+        path.write_text(json.dumps(options), encoding="utf-8")
+        return path
+
+    return make
+
+
+@pytest.fixture
+def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
+    """Open windows with the make-believe engine, or with another worker."""
+    windows: list[MainWindow] = []
+
+    def make(path: Path | None = None, command: list[str] | None = None) -> MainWindow:
+        window = MainWindow(command or FAKE_WORKER, tmp_path / "settings.json")
+        qtbot.addWidget(window)
+        windows.append(window)
+        window.show()
+        if path is not None:
+            window.open_model(path)
+            qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+        return window
+
+    yield make
+    for window in windows:
+        window.link.shut_down()
+
+
+@pytest.fixture(autouse=True)
+def no_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Tests name the models they want."""
+    monkeypatch.setenv("OUTRIDER_EMBEDDED_MODEL", str(tmp_path / "absent.gguf"))

@@ -1,0 +1,236 @@
+"""A worker process with a make-believe engine: the real messages, no llama.cpp.
+
+The "model file" is a JSON object of options, so that a test decides what happens:
+n_layer, n_expert, n_used, is_moe, reason, load_s, token_s, n_token, text, die_after, crash_on_load,
+hang_after, context_error. Any file that is not JSON is refused.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from backend.worker import Refused, main  # noqa: E402
+
+WORDS = (
+    "Once there was a tin soldier who stood on a window sill and watched the river all day long. "
+)
+EXPERT_BYTES = 2_500_000
+
+
+class _Facts(SimpleNamespace):
+    def to_json(self) -> dict[str, Any]:
+        return dict(vars(self))
+
+
+class FakeEngine:
+    """Says the same words again and again, as fast as it is told to."""
+
+    def __init__(self, path: Path, options: dict[str, Any], rate: float, method: str) -> None:
+        self.options = options
+        self.is_moe = options.get("is_moe", True)
+        n_layer = options.get("n_layer", 12) if self.is_moe else 0
+        self.n_expert = options.get("n_expert", 32) if self.is_moe else 0
+        self.n_used = options.get("n_used", 4)
+        self.method = method
+        self.model = _Facts(
+            name=path.stem,
+            path=str(path),
+            architecture="fake",
+            n_layer=n_layer + 1,
+            moe_layers=list(range(1, n_layer + 1)),
+            n_expert=self.n_expert,
+            n_expert_used=self.n_used if self.is_moe else 0,
+            expert_bytes=EXPERT_BYTES,
+            expert_bytes_total=EXPERT_BYTES * n_layer * self.n_expert,
+            dense_bytes=600_000_000,
+            file_bytes=600_000_000 + EXPERT_BYTES * n_layer * self.n_expert,
+            context_length=4096,
+            is_moe=self.is_moe,
+        )
+        self.finish_reason = "stop"
+        self._stopped = False
+        self._random = random.Random(7)
+        self._n_prompt = 0
+        self._tokens: list[dict[str, Any]] = []
+        self._layers = [
+            {"layer": layer, "hits": 0, "late": 0, "misses": 0, "bytes_read": 0, "stall_s": 0.0}
+            for layer in self.model.moe_layers
+        ]
+        self.cache = self._cache(rate)
+        self._resident = [
+            self._random.sample(range(self.n_expert), self.cache.n_slot) for _ in self._layers
+        ]
+        self._used = bytes(len(self._layers) * self.n_expert)
+
+    def _cache(self, rate: float) -> _Facts:
+        if not self.is_moe:
+            reason = self.options.get("reason", "This model is dense: it has no experts to cache.")
+            return _Facts(
+                asked_rate=rate, rate=1.0, min_rate=1.0, n_slot=0, bytes=0, mode="plain",
+                reason=reason, method="",
+            )  # fmt: skip
+        n_slot = max(int(rate * self.n_expert), self.n_used)
+        plain = n_slot == self.n_expert
+        return _Facts(
+            asked_rate=rate,
+            rate=n_slot / self.n_expert,
+            min_rate=self.n_used / self.n_expert,
+            n_slot=n_slot,
+            bytes=EXPERT_BYTES * n_slot * len(self.model.moe_layers),
+            mode="plain" if plain else "cached",
+            reason="Every expert is in memory." if plain else "",
+            method=self.method,
+        )
+
+    def set_cache_rate(self, rate: float) -> _Facts:
+        time.sleep(self.options.get("change_s", 0.0))
+        self.cache = self._cache(rate)
+        self._resident = [
+            self._random.sample(range(self.n_expert), self.cache.n_slot) for _ in self._layers
+        ]
+        return self.cache
+
+    def generate(
+        self,
+        messages: list[dict[str, str]],
+        sampling: Any,
+        max_tokens: int,
+        on_prefill: Callable[[int, int], None] | None = None,
+    ) -> Iterator[SimpleNamespace]:
+        options = self.options
+        if "context_error" in options:
+            raise Refused(options["context_error"])
+        self._stopped = False
+        self._tokens.clear()
+        for layer in self._layers:
+            layer.update(hits=0, late=0, misses=0, bytes_read=0, stall_s=0.0)
+        self.finish_reason = options.get("reason_at_end", "stop")
+        self._n_prompt = sum(len(turn["content"].split()) for turn in messages) + 4
+        text = options.get("text", WORDS * 4)
+        if options.get("echo"):
+            text = json.dumps(messages)
+        if messages[-1]["role"] == "assistant":
+            text = options.get("rest", " And he went on.")
+        pieces = [piece for piece in _cut(text)][: options.get("n_token", 10_000)]
+        for done in range(0, self._n_prompt + 1, 8):
+            if on_prefill:
+                on_prefill(min(done, self._n_prompt), self._n_prompt)
+            time.sleep(options.get("prefill_s", 0.0))
+        for index, piece in enumerate(pieces):
+            if self._stopped:
+                self.finish_reason = "cancelled"
+                return
+            if index == options.get("die_after") and messages[-1]["role"] == "user":
+                time.sleep(0.3)
+                os.kill(os.getpid(), signal.SIGKILL)
+            if index == options.get("hang_after"):
+                time.sleep(3600)
+            time.sleep(options.get("token_s", 0.005))
+            self._count()
+            yield SimpleNamespace(token_id=index, text=piece)
+
+    def generate_text(self, *args: Any, **more: Any) -> Iterator[SimpleNamespace]:
+        raise Refused("Not here.")
+
+    def stop(self) -> None:
+        self._stopped = True
+
+    def _count(self) -> None:
+        """One token's worth of made-up figures."""
+        stall_s = 0.0
+        hits = late = misses = 0
+        used = bytearray(len(self._layers) * self.n_expert)
+        for row, layer in enumerate(self._layers):
+            resident = self._resident[row]
+            for expert in self._random.sample(range(self.n_expert), self.n_used):
+                place = row * self.n_expert + expert
+                if expert in resident or self._random.random() < 0.6:
+                    layer["hits"] += 1
+                    hits += 1
+                    used[place] = 4
+                else:
+                    is_late = self._random.random() < 0.3
+                    layer["late" if is_late else "misses"] += 1
+                    late, misses = late + is_late, misses + (not is_late)
+                    used[place] = 8 if is_late else 12
+                    layer["stall_s"] += 0.0004 * (1 + 5 / (row + 1))
+                    stall_s += 0.0004 * (1 + 5 / (row + 1))
+                    layer["bytes_read"] += EXPERT_BYTES
+                if expert not in resident and resident:
+                    resident[self._random.randrange(len(resident))] = expert
+        self._used = bytes(used)
+        self._tokens.append(
+            {
+                "compute_s": 0.03 + self._random.random() * 0.004, "stall_s": stall_s,
+                "other_s": 0.001, "hits": hits, "late": late, "misses": misses,
+            }
+        )  # fmt: skip
+
+    def statistics(self) -> _Facts:
+        tokens = list(self._tokens)
+        parts = {
+            name: sum(token[name] for token in tokens)
+            for name in ("compute_s", "stall_s", "other_s", "hits", "late", "misses")
+        }
+        total_s = parts["compute_s"] + parts["stall_s"] + parts["other_s"]
+        bytes_read = sum(layer["bytes_read"] for layer in self._layers)
+        return _Facts(
+            n_prompt=self._n_prompt, n_reused=0, n_token=len(tokens), ttft_s=0.8,
+            tokens_per_s=len(tokens) / total_s if total_s else 0.0,
+            bytes_read=bytes_read, bytes_useful=bytes_read, bytes_wasted=0,
+            prefetches_useful=0, prefetches_wasted=0, peak_rss_bytes=1 << 30,
+            layers=[dict(layer) for layer in self._layers], tokens=tokens[-64:], **parts,
+        )  # fmt: skip
+
+    def residency(self) -> bytes:
+        data = bytearray(len(self._layers) * self.n_expert)
+        arriving = random.Random(len(self._tokens))
+        for row, resident in enumerate(self._resident):
+            for expert in resident:
+                data[row * self.n_expert + expert] = 1
+            if self._tokens and len(resident) < self.n_expert:
+                data[row * self.n_expert + arriving.randrange(self.n_expert)] = 2
+        return bytes(value | use for value, use in zip(data, self._used, strict=True))
+
+    def close(self) -> None:
+        pass
+
+
+def _cut(text: str) -> Iterator[str]:
+    """Words with the space before them, like tokens."""
+    start = 0
+    for index, letter in enumerate(text):
+        if letter in " \n" and index > start:
+            yield text[start:index]
+            start = index
+    yield text[start:]
+
+
+def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -> FakeEngine:
+    try:
+        options = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Refused(f"{path.name} does not exist.") from None
+    except ValueError:
+        raise Refused("The file does not begin with the GGUF magic.") from None
+    if options.get("crash_on_load"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    load_s = options.get("load_s", 0.0)
+    for step in range(11):
+        if not progress(step / 10, "reading the dense weights"):
+            raise Refused("Loading was cancelled.")
+        time.sleep(load_s / 10)
+    return FakeEngine(path, options, config.cache_rate, config.method)
+
+
+if __name__ == "__main__":
+    sys.exit(main(open_fake))  # type: ignore[arg-type]

@@ -1,0 +1,83 @@
+"""Markdown in pieces becomes the same blocks, however it was cut."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.blocks import PROSE_CHARS, Block, BlockSplitter
+
+TEXT = """Before the code:
+
+```python
+def f():
+    return "``"
+```
+
+Between.
+
+~~~
+plain ``` inside
+~~~
+After `inline` code."""
+
+
+def split(pieces: list[str]) -> list[Block]:
+    splitter = BlockSplitter()
+    for piece in pieces:
+        splitter.append(piece)
+    splitter.finish()
+    return splitter.blocks
+
+
+def test_code_and_prose_are_told_apart() -> None:
+    blocks = split([TEXT])
+    assert [block.is_code for block in blocks] == [False, True, False, True, False]
+    assert blocks[1].language == "python"
+    assert blocks[1].text == 'def f():\n    return "``"\n'
+    assert blocks[3].text == "plain ``` inside\n"
+    assert blocks[4].text.strip() == "After `inline` code."
+
+
+@given(st.lists(st.integers(0, len(TEXT)), max_size=40))
+def test_cuts_do_not_matter(cuts: list[int]) -> None:
+    places = sorted({0, len(TEXT), *cuts})
+    pieces = [TEXT[a:b] for a, b in zip(places, places[1:], strict=False)]
+    assert split(pieces) == split([TEXT])
+
+
+@given(st.text(alphabet="`~ \nab", max_size=60), st.integers(0, 60))
+def test_nothing_but_fences_is_lost(text: str, cut: int) -> None:
+    whole, parts = split([text]), split([text[:cut], text[cut:]])
+    assert whole == parts
+    kept = "".join(block.text for block in whole)
+    assert kept.count("a") + kept.count("b") >= sum(
+        line.count("a") + line.count("b")
+        for line in text.split("\n")
+        if not line.lstrip().startswith(("```", "~~~"))
+    )
+
+
+def test_a_fence_is_not_shown_before_it_is_known() -> None:
+    splitter = BlockSplitter()
+    splitter.append("Look:\n")
+    splitter.append("``")
+    assert splitter.blocks[-1].text == "Look:\n"
+    splitter.append("`py\nx = 1\n``")
+    assert splitter.blocks[-1] == Block(is_code=True, text="x = 1\n", language="py")
+
+
+def test_only_the_last_block_changes() -> None:
+    splitter = BlockSplitter()
+    paragraph = "word " * 100 + "\n\n"
+    n_changed = []
+    for _ in range(60):
+        first = splitter.append(paragraph)
+        n_changed.append(len(splitter.blocks) - first)
+    assert len(splitter.blocks) > 10
+    assert max(n_changed) <= 2
+    assert max(len(block.text) for block in splitter.blocks) < PROSE_CHARS + 2 * len(paragraph)
+
+
+@pytest.mark.parametrize("text", ["", "\n\n\n", "   "])
+def test_empty_text_has_no_blocks_to_speak_of(text: str) -> None:
+    assert not "".join(block.text for block in split([text])).strip()

@@ -1,0 +1,332 @@
+"""Single widgets, each with what it is told."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QPoint, QSize, Qt
+from PySide6.QtGui import QColor
+from PySide6.QtWidgets import QApplication, QLabel
+from window_samples import ANSWER, CACHE, GIB, MODEL
+
+from app import theme
+from app.answer_view import AnswerView
+from app.composer import Composer
+from app.conversation import Conversation, Ending, Message
+from app.expert_map import NUMBERS_WIDTH, ExpertMap, row_height
+from app.facts import Residency, SlotRange, Statistics, TokenTime
+from app.figures import Figures
+from app.memory_bar import Memory, MemoryBar
+from app.rate_control import RateControl
+from app.text_block import TextBlock
+from app.theme import Choice
+from app.token_strip import TokenStrip
+from app.transcript import Transcript
+
+
+@pytest.fixture(autouse=True)
+def dark(qapp: QApplication) -> None:
+    theme.apply(qapp, Choice.DARK)
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
+
+
+# The slider
+
+
+def make_rate(qtbot: Any) -> RateControl:
+    control = RateControl()
+    qtbot.addWidget(control)
+    control.show_cache(SlotRange.of(MODEL, CACHE), MODEL, CACHE, 0.25, False)
+    return control
+
+
+def test_the_slider_says_percent_experts_and_memory(qtbot: Any) -> None:
+    control = make_rate(qtbot)
+    assert (control.slider.minimum(), control.slider.maximum()) == (8, 128)
+    assert plain(control.asked_text) == "25 % · 32 of 128 experts"
+    assert plain(control.force_text) == "3.8 GiB of memory"
+    control.slider.setSliderDown(True)
+    control.slider.setValue(64)
+    assert plain(control.asked_text) == "50 % · 64 of 128 experts"
+    assert plain(control.force_text) == "7.6 GiB; in force: 32 experts"
+
+
+def test_a_rate_is_chosen_on_release_only(qtbot: Any) -> None:
+    control = make_rate(qtbot)
+    chosen: list[float] = []
+    control.chosen.connect(chosen.append)
+    control.slider.setSliderDown(True)
+    control.slider.setValue(40)
+    control.slider.setValue(64)
+    assert chosen == []
+    control.slider.setSliderDown(False)
+    assert chosen == [0.5]
+
+
+def test_arrow_keys_choose_after_a_moment(qtbot: Any) -> None:
+    control = make_rate(qtbot)
+    control.show()
+    with qtbot.waitSignal(control.chosen, timeout=5000) as signal:
+        qtbot.keyClick(control.slider, Qt.Key.Key_Right)
+        qtbot.keyClick(control.slider, Qt.Key.Key_Right)
+    assert int(signal.args[0] * 128) == 34
+
+
+def test_what_was_asked_for_and_what_is_in_force_are_both_said(qtbot: Any) -> None:
+    control = make_rate(qtbot)
+    control.show_cache(SlotRange.of(MODEL, CACHE), MODEL, CACHE, 0.5, True)
+    assert plain(control.force_text) == "7.6 GiB, from the next answer; now 32 experts"
+
+
+def test_a_dense_model_has_a_reason_and_no_slider(qtbot: Any) -> None:
+    control = make_rate(qtbot)
+    dense = replace(MODEL, is_moe=False, n_expert=0)
+    cache = replace(CACHE, mode="plain", reason="This model is dense.")
+    control.show_cache(None, dense, cache, 0.25, False)
+    assert not control.slider.isEnabled()
+    assert control.force_text == "This model is dense."
+
+
+# The map
+
+
+def make_map(qtbot: Any, data: bytes, n_expert: int, size: QSize) -> ExpertMap:
+    widget = ExpertMap()
+    qtbot.addWidget(widget)
+    widget.resize(size)
+    layers = tuple(range(1, 1 + len(data) // n_expert))
+    widget.show_residency(Residency(layers, n_expert, data))
+    return widget
+
+
+def test_every_kind_of_cell_has_its_colour(qtbot: Any) -> None:
+    data = bytes([0, 1, 2, 5, 9, 13, 4, 8])
+    widget = make_map(qtbot, data, 8, QSize(NUMBERS_WIDTH + 160, 60))
+    picture = widget.grab().toImage()
+    colours = theme.colours()
+    for expert, name in enumerate(
+        ("absent", "resident", "arriving", "hit", "late", "stall", "hit", "late")
+    ):
+        seen = picture.pixelColor(NUMBERS_WIDTH + expert * 20 + 8, 6)
+        assert seen == QColor(getattr(colours, name)), (expert, name)
+
+
+def test_rows_are_layers(qtbot: Any) -> None:
+    n_row, n_expert = 48, 128
+    data = bytes(n_expert) * 7 + bytes([1]) * n_expert + bytes(n_expert) * (n_row - 8)
+    widget = make_map(qtbot, data, n_expert, QSize(400, 300))
+    picture = widget.grab().toImage()
+    row = row_height(n_row, 300)
+    resident = QColor(theme.colours().resident)
+    assert picture.pixelColor(NUMBERS_WIDTH + 50, 7 * row + row // 2) == resident
+    assert picture.pixelColor(NUMBERS_WIDTH + 50, 6 * row + row // 2) != resident
+    assert widget.cell_at(QPoint(NUMBERS_WIDTH, 7 * row)) == (7, 0)
+    assert widget.describe(7, 3) == "Layer 8, expert 3: in memory"
+    assert widget.cell_at(QPoint(2, 2)) is None
+
+
+def test_more_experts_than_pixels_are_mixed_not_dropped(qtbot: Any) -> None:
+    data = bytes([1, 0] * 512)
+    widget = make_map(qtbot, data, 1024, QSize(NUMBERS_WIDTH + 200, 60))
+    seen = widget.grab().toImage().pixelColor(NUMBERS_WIDTH + 100, 6)
+    colours = theme.colours()
+    low, high = sorted((QColor(colours.absent).green(), QColor(colours.resident).green()))
+    assert low < seen.green() < high
+
+
+def test_a_change_of_theme_changes_the_map(qtbot: Any, qapp: QApplication) -> None:
+    widget = make_map(qtbot, bytes([1] * 8), 8, QSize(200, 60))
+    theme.apply(qapp, Choice.LIGHT)
+    seen = widget.grab().toImage().pixelColor(NUMBERS_WIDTH + 8, 6)
+    assert seen == QColor(theme.LIGHT.resident)
+
+
+# Figures, strip and memory
+
+
+def test_figures_have_values_only_where_something_is_known(qtbot: Any) -> None:
+    figures = Figures()
+    qtbot.addWidget(figures)
+    assert figures.values == ["–"] * 4
+    figures.show_statistics(replace(ANSWER, bytes_read=10**10), False, True)
+    assert [plain(value) for value in figures.values] == ["19.4", "90 %", "3 %", "1.00"]
+    figures.show_statistics(ANSWER, False, False)
+    assert figures.values == ["19.4", "–", "–", "–"]
+
+
+def test_the_strip_shows_the_newest_token_at_the_right(qtbot: Any) -> None:
+    strip = TokenStrip()
+    qtbot.addWidget(strip)
+    strip.resize(640, 80)
+    strip.show_tokens((TokenTime(0.02, 0.0, 0.0),) * 70 + (TokenTime(0.02, 0.02, 0.0),))
+    picture = strip.grab().toImage()
+    colours = theme.colours()
+    assert picture.pixelColor(634, 20) == QColor(colours.stall)
+    assert picture.pixelColor(634, 60) == QColor(colours.compute)
+    assert picture.pixelColor(624, 60) == QColor(colours.compute)
+    assert picture.pixelColor(624, 20) not in (QColor(colours.stall), QColor(colours.compute))
+
+
+def test_the_memory_adds_up(qtbot: Any) -> None:
+    bar = MemoryBar()
+    qtbot.addWidget(bar)
+    memory = Memory(total=32 * GIB, free=10 * GIB, dense=2 * GIB, experts=7 * GIB)
+    bar.show_memory(memory)
+    assert sum(n_byte for _, _, n_byte in bar.parts()) == memory.total
+    measured = Memory.measure(MODEL, CACHE)
+    assert (measured.dense, measured.experts) == (MODEL.dense_bytes, CACHE.bytes)
+    assert 0 < measured.free <= measured.total
+
+
+# Text
+
+
+def test_markdown_is_shown_and_html_is_not(qtbot: Any) -> None:
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.show_markdown('**bold** <img src="file:///etc/passwd"> <b>tag</b>\nnext')
+    text = block.toPlainText()
+    assert text.startswith("bold <img src=") and "<b>tag</b>" in text
+    assert text.endswith("next") and "\n" in text.replace("\u2028", "\n")
+    block.show_markdown("![picture](file:///etc/hostname)")
+    assert block.loadResource(2, "file:///etc/hostname") is None
+
+
+def test_an_answer_grows_and_ends(qtbot: Any) -> None:
+    message = Message("assistant", "", Ending.WAITING, progress="Reading the prompt: 3 of 9 tokens")
+    view = AnswerView(message)
+    qtbot.addWidget(view)
+    view.show()
+    assert any("Reading the prompt" in label for label in visible_texts(view))
+    message.ending, message.content = Ending.STREAMING, "Once there was\n\n```c\nint x;"
+    view.refresh()
+    qtbot.waitUntil(lambda: "int x;" in "".join(visible_texts(view)))
+    message.content += "\n```\nThe end."
+    message.ending, message.statistics = Ending.FINISHED, ANSWER
+    view.refresh()
+    qtbot.waitUntil(lambda: "The end." in "".join(visible_texts(view)))
+    shown = "|".join(visible_texts(view))
+    assert "212 tokens" in plain(shown) and "\u258d" not in shown
+    assert "Reading the prompt" not in shown
+
+
+def visible_texts(view: AnswerView) -> list[str]:
+    texts = [item.toPlainText() for item in view.findChildren(TextBlock) if item.isVisible()]
+    return texts + [item.text() for item in view.findChildren(QLabel) if item.isVisible()]
+
+
+# The transcript
+
+
+def make_transcript(qtbot: Any) -> tuple[Transcript, Conversation]:
+    transcript = Transcript()
+    qtbot.addWidget(transcript)
+    transcript.resize(600, 300)
+    transcript.show()
+    conversation = Conversation()
+    for number in range(6):
+        conversation.messages.append(Message("user", f"question {number}"))
+        conversation.messages.append(Message("assistant", "word " * 200, statistics=ANSWER))
+    conversation.messages[-1].ending = Ending.STREAMING
+    transcript.show_conversation(conversation)
+    qtbot.waitUntil(lambda: transcript.verticalScrollBar().maximum() > 300)
+    return transcript, conversation
+
+
+def at_end(transcript: Transcript) -> bool:
+    bar = transcript.verticalScrollBar()
+    return bar.value() == bar.maximum()
+
+
+def test_the_end_stays_in_view_until_the_user_scrolls_up(qtbot: Any) -> None:
+    transcript, conversation = make_transcript(qtbot)
+    bar = transcript.verticalScrollBar()
+    qtbot.waitUntil(lambda: at_end(transcript))
+    before = bar.maximum()
+    conversation.messages[-1].content += "more " * 300
+    transcript.refresh(len(conversation.messages) - 1)
+    qtbot.waitUntil(lambda: bar.maximum() > before)
+    assert at_end(transcript)
+
+    bar.setValue(bar.maximum() - 200)
+    assert not transcript.follows
+    place, before = bar.value(), bar.maximum()
+    conversation.messages[-1].content += "more " * 300
+    transcript.refresh(len(conversation.messages) - 1)
+    qtbot.waitUntil(lambda: bar.maximum() > before)
+    assert bar.value() == place
+
+    transcript.follow()
+    assert at_end(transcript) and transcript.follows
+
+
+def test_a_new_question_brings_the_end_into_view(qtbot: Any) -> None:
+    transcript, _ = make_transcript(qtbot)
+    transcript.verticalScrollBar().setValue(0)
+    assert not transcript.follows
+    transcript.add(Message("user", "and now?"))
+    qtbot.waitUntil(lambda: at_end(transcript))
+
+
+# The composer
+
+
+def test_enter_sends_and_shift_enter_makes_a_line(qtbot: Any) -> None:
+    composer = Composer()
+    qtbot.addWidget(composer)
+    composer.show()
+    composer.show_state(True, False, "")
+    sent: list[str] = []
+    composer.send.connect(sent.append)
+    qtbot.keyClicks(composer.input, "one")
+    qtbot.keyClick(composer.input, Qt.Key.Key_Return, Qt.KeyboardModifier.ShiftModifier)
+    qtbot.keyClicks(composer.input, "two")
+    assert sent == [] and composer.input.toPlainText().count("\n") == 1
+    qtbot.keyClick(composer.input, Qt.Key.Key_Return)
+    assert sent == ["one\ntwo"]
+
+
+def test_nothing_is_sent_while_that_is_not_possible(qtbot: Any) -> None:
+    composer = Composer()
+    qtbot.addWidget(composer)
+    composer.show_state(False, False, "The model is loading")
+    sent: list[str] = []
+    composer.send.connect(sent.append)
+    qtbot.keyClicks(composer.input, "one")
+    qtbot.keyClick(composer.input, Qt.Key.Key_Return)
+    assert sent == [] and not composer.button.isEnabled()
+    composer.show_state(True, False, "")
+    assert composer.button.isEnabled()
+
+
+def test_send_becomes_stop(qtbot: Any) -> None:
+    composer = Composer()
+    qtbot.addWidget(composer)
+    composer.show_state(False, True, "")
+    assert composer.button.accessibleName().startswith("Stop")
+    with qtbot.waitSignal(composer.stop, timeout=1000):
+        composer.button.click()
+
+
+def test_the_field_grows_with_its_text(qtbot: Any) -> None:
+    composer = Composer()
+    qtbot.addWidget(composer)
+    composer.resize(400, 100)
+    composer.show()
+    low = composer.input.height()
+    composer.input.setPlainText("\n".join("abcd"))
+    assert composer.input.height() > low
+    high = composer.input.height()
+    composer.input.setPlainText("\n" * 100)
+    assert high < composer.input.height() < 12 * low
+
+
+def test_statistics_that_lack_things_are_read() -> None:
+    assert Statistics.from_json({}) == Statistics()
+    data = {"layers": [{"layer": 3, "stall_s": 0.5}], "tokens": [{"compute_s": 1}]}
+    statistics = Statistics.from_json(data)
+    assert statistics.layer_stall_s == {3: 0.5}
+    assert statistics.tokens == (TokenTime(1.0, 0.0, 0.0),)

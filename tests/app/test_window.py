@@ -1,0 +1,542 @@
+"""The whole window with the worker's real messages and a make-believe engine."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QTimer, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
+from PySide6.QtWidgets import QAbstractButton, QApplication, QSlider, QTextEdit, QWidget
+from window_samples import WAIT_MS, Model, Opener
+
+from app.conversation import Ending, Message
+from app.main_window import MainWindow
+from app.session import State
+
+
+def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
+    window.chat.composer.input.setPlainText(text)
+    window.chat.composer.button.click()
+
+
+def answer(window: MainWindow) -> Message:
+    last = window.session.conversation.last
+    assert last is not None and last.role == "assistant"
+    return last
+
+
+def wait_state(qtbot: Any, window: MainWindow, state: State) -> None:
+    qtbot.waitUntil(lambda: window.session.state is state, timeout=WAIT_MS)
+
+
+def wait_text(qtbot: Any, window: MainWindow, n_char: int = 1) -> None:
+    qtbot.waitUntil(lambda: len(answer(window).content) >= n_char, timeout=WAIT_MS)
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
+
+
+# Chatting
+
+
+def test_an_answer_streams_and_ends_with_its_figures(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.01))
+    ask(window)
+    assert window.session.state is State.ANSWERING
+    assert window.chat.composer.input.toPlainText() == ""
+    wait_text(qtbot, window)
+    early = answer(window).content
+    wait_state(qtbot, window, State.IDLE)
+    said = answer(window)
+    assert said.content.startswith(early) and len(said.content) > len(early)
+    assert (
+        said.content
+        == (
+            "Once there was a tin soldier who stood on a window sill and watched the river "
+            "all day long. "
+        )
+        * 4
+    )
+    assert said.ending is Ending.FINISHED and said.statistics is not None
+    assert said.statistics.n_token > 60
+    assert window.panel.figures.values[0] != "–" and "%" in window.panel.figures.values[1]
+    assert "of this answer went to waiting for the disk" in plain(window.panel.words.text())
+
+
+def test_the_engine_hears_the_whole_conversation(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(echo=True))
+    ask(window, "First")
+    wait_state(qtbot, window, State.IDLE)
+    first = answer(window).content
+    ask(window, "Second")
+    wait_state(qtbot, window, State.IDLE)
+    assert json.loads(answer(window).content) == [
+        {"role": "user", "content": "First"},
+        {"role": "assistant", "content": first},
+        {"role": "user", "content": "Second"},
+    ]
+
+
+def test_stop_shows_at_once_and_ends_the_answer(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.2))
+    ask(window)
+    wait_text(qtbot, window)
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    # Nothing has gone through the event loop yet: what the user sees has changed all the same.
+    assert answer(window).ending is Ending.STOPPED
+    assert window.session.state is State.STOPPING
+    assert window.chat.composer.button.accessibleName().startswith("Send")
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).ending is Ending.STOPPED
+    assert len(answer(window).content) < 200
+    window.session.go_on()
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content.endswith(" And he went on.")
+
+
+def test_a_new_chat_forgets_and_can_be_undone(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(echo=True))
+    ask(window, "First")
+    wait_state(qtbot, window, State.IDLE)
+    qtbot.keyClick(window, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
+    assert window.session.conversation.messages == []
+    window.chat.banner.buttons[0].click()
+    assert [message.role for message in window.session.conversation.messages] == [
+        "user", "assistant",
+    ]  # fmt: skip
+    window.top_bar.new_chat.click()
+    ask(window, "Second")
+    wait_state(qtbot, window, State.IDLE)
+    assert json.loads(answer(window).content) == [{"role": "user", "content": "Second"}]
+
+
+def test_a_new_chat_during_an_answer_stops_it(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.05))
+    ask(window)
+    wait_text(qtbot, window)
+    window.top_bar.new_chat.click()
+    wait_state(qtbot, window, State.IDLE)
+    assert window.session.conversation.messages == []
+
+
+def test_a_prompt_that_does_not_fit_goes_back_to_the_composer(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    sentence = "The prompt has 5,000 tokens and the context 4,096."
+    window = open_window(model(context_error=sentence))
+    ask(window, "very long")
+    qtbot.waitUntil(lambda: window.chat.banner.isVisible(), timeout=WAIT_MS)
+    assert window.chat.banner.sentence == sentence
+    assert window.chat.composer.input.toPlainText() == "very long"
+    assert window.session.conversation.messages == []
+    assert window.session.state is State.IDLE
+
+
+def test_a_full_context_is_said(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(reason_at_end="context"))
+    ask(window)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).ending is Ending.CONTEXT and "context is full" in answer(window).note
+
+
+# Loading
+
+
+def test_the_window_lives_while_a_model_loads(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window()
+    turns = []
+    timer = QTimer()
+    timer.timeout.connect(lambda: turns.append(window.session.state))
+    timer.start(5)
+    window.open_model(model(load_s=0.6))
+    qtbot.waitUntil(lambda: "reading the dense weights" in window.chat.loading.text)
+    assert window.chat.loading.isVisible()
+    window.chat.composer.input.setPlainText("typed meanwhile")
+    assert not window.chat.composer.button.isEnabled()
+    wait_state(qtbot, window, State.IDLE)
+    timer.stop()
+    assert turns.count(State.LOADING) > 10
+    assert not window.chat.loading.isVisible()
+    assert window.chat.composer.button.isEnabled()
+
+
+def test_a_bad_file_is_said_and_the_model_before_is_offered(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    good = model("good")
+    window = open_window(good)
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF\x00")
+    window.open_model(bad)
+    qtbot.waitUntil(lambda: window.chat.banner.isVisible(), timeout=WAIT_MS)
+    assert window.chat.banner.sentence == ("bad.gguf: The file does not begin with the GGUF magic.")
+    assert window.session.state is State.EMPTY
+    window.chat.banner.buttons[0].click()
+    wait_state(qtbot, window, State.IDLE)
+    assert window.session.path == good
+    assert str(bad) not in window.settings.recent
+
+
+def test_loading_can_be_cancelled(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window()
+    window.open_model(model(load_s=30))
+    qtbot.waitUntil(lambda: window.chat.loading.isVisible())
+    window.session.cancel_loading()
+    wait_state(qtbot, window, State.EMPTY)
+    assert window.chat.banner.sentence == "Loading was cancelled."
+
+
+def test_another_model_may_be_picked_at_any_time(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window()
+    window.open_model(model("slow", load_s=30))
+    window.open_model(model("second", token_s=0.05))
+    qtbot.waitUntil(lambda: window.session.model is not None, timeout=WAIT_MS)
+    assert window.session.model is not None and window.session.model.name == "second"
+    ask(window)
+    wait_text(qtbot, window)
+    window.open_model(model("third"))
+    qtbot.waitUntil(
+        lambda: window.session.model is not None and window.session.model.name == "third",
+        timeout=WAIT_MS,
+    )
+    assert answer(window).ending is Ending.STOPPED
+    assert [Path(item).stem for item in window.settings.recent] == ["third", "second"]
+
+
+def drop(window: MainWindow, paths: list[Path]) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    copy, left = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton
+    none = Qt.KeyboardModifier.NoModifier
+    QApplication.sendEvent(window, QDragEnterEvent(QPoint(200, 200), copy, data, left, none))
+    QApplication.sendEvent(window, QDropEvent(QPointF(200, 200), copy, data, left, none))
+
+
+def test_a_model_can_be_dropped(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window()
+    dropped = model("модель 模型")
+    drop(window, [dropped.with_name("notes.txt"), dropped])
+    wait_state(qtbot, window, State.IDLE)
+    assert window.session.path == dropped
+
+
+def test_something_else_cannot_be_dropped(qtbot: Any, open_window: Opener, tmp_path: Path) -> None:
+    window = open_window()
+    (tmp_path / "notes.txt").write_text("hello")
+    drop(window, [tmp_path / "notes.txt"])
+    assert window.chat.banner.sentence == "notes.txt is not a GGUF file."
+
+
+def test_no_field_swallows_a_dropped_file(open_window: Opener) -> None:
+    window = open_window()
+    for field in window.findChildren(QTextEdit):
+        assert not field.acceptDrops()
+    assert not window.chat.composer.input.acceptDrops()
+
+
+def test_the_embedded_model_comes_first_and_then_the_last_one(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded, own = model("outrider-tiny"), model("own")
+    monkeypatch.setenv("OUTRIDER_EMBEDDED_MODEL", str(embedded))
+    window = open_window()
+    window.open_first()
+    wait_state(qtbot, window, State.IDLE)
+    assert window.session.path == embedded and window.settings.recent == []
+    window.open_model(own)
+    qtbot.waitUntil(lambda: window.session.model is not None and window.session.path == own)
+    wait_state(qtbot, window, State.IDLE)
+    window.close()
+    again = open_window()
+    again.open_first()
+    wait_state(qtbot, again, State.IDLE)
+    assert again.session.path == own
+
+
+# The cache rate
+
+
+def test_the_rate_changes_between_answers(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    rate = window.top_bar.rate
+    assert plain(rate.asked_text) == "25 % · 8 of 32 experts"
+    move(window, 16)
+    qtbot.waitUntil(
+        lambda: window.session.cache is not None and window.session.cache.n_slot == 16,
+        timeout=WAIT_MS,
+    )
+    wait_state(qtbot, window, State.IDLE)
+    assert plain(rate.asked_text) == "50 % · 16 of 32 experts"
+    assert plain(rate.force_text) == "458 MiB of memory"
+    move(window, 32)
+    qtbot.waitUntil(
+        lambda: window.session.cache is not None and window.session.cache.mode == "plain",
+        timeout=WAIT_MS,
+    )
+    wait_state(qtbot, window, State.IDLE)
+    assert rate.slider.isEnabled()
+    assert "Every expert is in memory" in window.panel.words.text()
+
+
+def test_during_an_answer_the_rate_waits_for_the_next(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.03, n_token=30))
+    ask(window)
+    wait_text(qtbot, window)
+    move(window, 16)
+    force = plain(window.top_bar.rate.force_text)
+    assert "from the next answer" in force and "now 8 experts" in force
+    assert window.session.state is State.ANSWERING
+    qtbot.waitUntil(
+        lambda: window.session.cache is not None and window.session.cache.n_slot == 16,
+        timeout=WAIT_MS,
+    )
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).ending is Ending.FINISHED
+    assert "next answer" not in window.top_bar.rate.force_text
+
+
+def test_a_question_asked_while_the_cache_changes_is_answered_after(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(change_s=0.4))
+    move(window, 16)
+    assert window.session.state is State.CHANGING
+    move(window, 20)
+    ask(window)
+    qtbot.waitUntil(lambda: window.session.state is State.ANSWERING, timeout=WAIT_MS)
+    assert window.session.cache is not None and window.session.cache.n_slot == 20
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).ending is Ending.FINISHED
+
+
+def test_a_dense_model_chats_without_a_slider(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(is_moe=False, reason="This model is dense."))
+    assert not window.top_bar.rate.slider.isEnabled()
+    assert window.top_bar.rate.force_text == "This model is dense."
+    ask(window)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content and window.panel.words.text() == "This model is dense."
+
+
+def move(window: MainWindow, n_slot: int) -> None:
+    slider = window.top_bar.rate.slider
+    slider.setSliderDown(True)
+    slider.setValue(n_slot)
+    slider.setSliderDown(False)
+
+
+# The panel
+
+
+def test_the_panel_is_fed_while_the_answer_runs(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.02))
+    qtbot.waitUntil(lambda: "12 layers" in window.panel.map.accessibleDescription())
+    ask(window)
+    qtbot.waitUntil(lambda: window.panel.strip.slowest_s > 0, timeout=WAIT_MS)
+    assert window.session.state is State.ANSWERING
+    assert window.panel.stall.longest_s > 0
+    assert "waited longest" in window.panel.stall.accessibleDescription()
+
+
+def test_a_narrow_window_shows_the_chat_or_the_panel(open_window: Opener) -> None:
+    window = open_window()
+    window.resize(1300, 800)
+    assert window.panel.isVisible() and window.chat.isVisible()
+    window.resize(700, 700)
+    assert not window.panel.isVisible() and window.chat.isVisible()
+    window.top_bar.panel.click()
+    assert window.panel.isVisible() and not window.chat.isVisible()
+    window.resize(1300, 800)
+    assert window.panel.isVisible() and window.chat.isVisible()
+
+
+# When the worker dies
+
+
+def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.05))
+    ask(window)
+    wait_text(qtbot, window, 40)
+    os.kill(window.link.pid, signal.SIGKILL)
+    wait_state(qtbot, window, State.DEAD)
+    said = answer(window).content
+    assert said.startswith("Once there was a tin soldier")
+    assert answer(window).ending is Ending.CUT_OFF
+    assert window.chat.banner.isVisible() and "signal 9" in window.chat.banner.sentence
+    button = window.chat.banner.buttons[0]
+    assert button.text() == "Start again and go on"
+    button.click()
+    wait_state(qtbot, window, State.ANSWERING)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content == said.rstrip() + " And he went on."
+    assert answer(window).ending is Ending.FINISHED
+    assert answer(window).n_token_before > 0
+    assert not window.chat.banner.isVisible()
+
+
+def test_killed_before_the_first_word_the_question_is_asked_again(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(prefill_s=0.5))
+    ask(window)
+    os.kill(window.link.pid, signal.SIGKILL)
+    wait_state(qtbot, window, State.DEAD)
+    window.chat.banner.buttons[0].click()
+    wait_state(qtbot, window, State.ANSWERING)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content.startswith("Once there was")
+    assert len(window.session.conversation.messages) == 2
+
+
+def test_killed_while_idle_it_starts_again(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    os.kill(window.link.pid, signal.SIGKILL)
+    wait_state(qtbot, window, State.DEAD)
+    ask(window)
+    assert window.session.conversation.messages == []
+    assert window.chat.composer.input.toPlainText() == "Tell me a story."
+    window.chat.banner.buttons[0].click()
+    wait_state(qtbot, window, State.IDLE)
+
+
+def test_killed_while_loading_a_smaller_cache_is_offered(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window()
+    window.open_model(model(crash_on_load=True))
+    wait_state(qtbot, window, State.DEAD)
+    assert [button.text() for button in window.chat.banner.buttons] == [
+        "Try again", "Try with half the cache",
+    ]  # fmt: skip
+    model(n_layer=4)  # the same file, now without the crash
+    window.chat.banner.buttons[1].click()
+    wait_state(qtbot, window, State.IDLE)
+    assert window.session.cache is not None and window.session.cache.asked_rate == 0.125
+
+
+def test_a_worker_that_cannot_start_is_said(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(command=["/nonexistent/worker"])
+    window.open_model(model())
+    wait_state(qtbot, window, State.DEAD)
+    assert window.chat.banner.sentence == "The engine could not be started."
+
+
+def test_a_worker_that_talks_nonsense_is_ended(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(command=["/bin/sh", "-c", "echo nonsense that is not a frame; sleep 60"])
+    window.open_model(model())
+    wait_state(qtbot, window, State.DEAD)
+    assert "could not be understood" in window.chat.banner.sentence
+    assert not window.link.is_running
+
+
+def test_a_worker_that_hangs_is_noticed(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window(model(hang_after=10))
+    ask(window)
+    wait_text(qtbot, window, 20)
+    os.kill(window.link.pid, signal.SIGSTOP)
+    monkeypatch.setattr("app.engine_link.PONG_LIMIT_S", 0.0)
+    window.link.check()
+    qtbot.wait(20)
+    window.link.check()
+    assert "has not answered" in window.chat.banner.sentence
+    said = answer(window).content
+    window.chat.banner.buttons[0].click()
+    wait_state(qtbot, window, State.ANSWERING)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content == said.rstrip() + " And he went on."
+
+
+def test_an_engine_that_is_stuck_behind_a_living_reader_is_noticed(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window(model(hang_after=10))
+    ask(window)
+    wait_text(qtbot, window, 20)
+    window.link.check()
+    assert not window.chat.banner.isVisible()
+    monkeypatch.setattr("app.engine_link.PROGRESS_LIMIT_S", 0.0)
+    qtbot.wait(20)
+    window.link.check()
+    assert "no progress" in window.chat.banner.sentence
+
+
+def test_closing_the_window_ends_the_worker(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(token_s=0.05))
+    ask(window)
+    wait_text(qtbot, window)
+    pid = window.link.pid
+    window.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+# For everyone
+
+
+def test_every_control_has_a_name(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    ask(window)
+    wait_state(qtbot, window, State.IDLE)
+    controls = [
+        widget
+        for widget in window.findChildren(QWidget)
+        if isinstance(widget, QAbstractButton | QSlider)
+        or widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+    ]
+    assert len(controls) > 8
+    nameless = [
+        widget
+        for widget in controls
+        if not widget.accessibleName() and not widget.objectName().startswith("qt_")
+    ]
+    assert nameless == []
+
+
+def test_tab_goes_round_the_controls(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    window.activateWindow()
+    window.chat.composer.input.setFocus()
+    visited = []
+    for _ in range(8):
+        qtbot.keyClick(QApplication.focusWidget() or window, Qt.Key.Key_Tab)
+        focused = QApplication.focusWidget()
+        visited.append(focused.accessibleName() if focused else "")
+    for name in ("Cache rate", "More"):
+        assert name in visited, visited
+    assert any(name.startswith("Model: ") for name in visited)
+
+
+def test_a_damaged_settings_file_is_said(open_window: Opener, tmp_path: Path) -> None:
+    (tmp_path / "settings.json").write_text("{")
+    window = open_window()
+    assert "settings file was damaged" in window.chat.banner.sentence
