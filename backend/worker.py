@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import dataclasses
 import faulthandler
-import logging
 import os
 import queue
 import signal
@@ -23,10 +22,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.messages import (
     EXIT_PROTOCOL,
     VERSION,
@@ -68,7 +67,9 @@ class _Job:
 def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
     """Open the real engine. Imported late: the worker answers before llama.cpp is loaded."""
     from backend.engine import Engine
+    from backend.llama import log
 
+    log.echo = _debugging()
     return Engine.open(path, config, progress)
 
 
@@ -104,8 +105,8 @@ class Worker:
                 "type": "hello",
                 "version": VERSION,
                 "pid": os.getpid(),
-                "engine": _version("outrider"),
-                "llama_cpp": _version("llama_cpp_python"),
+                "engine": __version__,
+                "llama_cpp": LLAMA_CPP_PYTHON_VERSION,
             }
         )
         threading.Thread(target=self._read_all, name="reader", daemon=True).start()
@@ -408,11 +409,8 @@ def _plain(error: Exception) -> str:
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "unknown"
+def _debugging() -> bool:
+    return bool(os.environ.get("OUTRIDER_DEBUG"))
 
 
 def _private_pipes() -> tuple[int, int]:
@@ -453,9 +451,6 @@ def main(engine_factory: EngineFactory = open_engine) -> int:
     faulthandler.enable()
     if "--die-with-parent" in sys.argv:
         _die_with_parent()
-    if not os.environ.get("OUTRIDER_DEBUG"):
-        # llama_cpp sends the library's log through this logger, to standard error.
-        logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
     return Worker(engine_factory, in_fd, out_fd).run()
 
 

@@ -12,9 +12,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
-from importlib import metadata
 from types import ModuleType
 
+from backend import __version__
 from backend.cli.common import Parser, UserError, plain_sentence, write_error
 
 COMMANDS = {
@@ -52,20 +52,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-def version() -> str:
-    """Return the version of this program, such as "0.1.0"."""
-    try:
-        return metadata.version("outrider")
-    except metadata.PackageNotFoundError:
-        return "unknown"
-
-
 def _run(argv: list[str]) -> int:
     parser = Parser(
         prog="outrider",
         description="Chat with Mixture-of-Experts models that are larger than the memory at hand.",
     )
-    parser.add_argument("--version", action="version", version=f"outrider {version()}")
+    parser.add_argument("--version", action="version", version=f"outrider {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     named = next((word for word in argv if not word.startswith("-")), None)
     if named is not None and named not in (*COMMANDS, "version"):
@@ -80,7 +72,7 @@ def _run(argv: list[str]) -> int:
     subparsers.add_parser("version", help="show the version")
     args = parser.parse_args(argv)
     if args.command == "version":
-        print(f"outrider {version()}")
+        print(f"outrider {__version__}")
         return 0
     assert module is not None
     status: int = module.run(args)

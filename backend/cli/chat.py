@@ -56,7 +56,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("-p", "--prompt", metavar="PROMPT", help="answer this and leave; - reads it from stdin")
     add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
     add("--method", type=method, metavar="M", help="how experts are kept and fetched")
-    add("--context", type=whole_number(1, 2**31 - 1), metavar="N", help="context in tokens")
+    add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
     add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
     add("--max-tokens", type=max_tokens, default=-1, metavar="N", help="longest answer; -1: any")
     add("--seed", type=whole_number(0, 2**32 - 1), metavar="S", help="repeatable sampling")

@@ -36,7 +36,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     add(
         "--context",
-        type=whole_number(1, 2**31 - 1),
+        type=whole_number(1, 1 << 24),
         default=_CONTEXT_LENGTH,
         metavar="N",
         help=f"context in tokens (default {_CONTEXT_LENGTH})",

@@ -140,11 +140,19 @@ def test_worker_command_starts_this_very_code_from_any_folder(tmp_path: Path) ->
     (tmp_path / "backend").mkdir()
     (tmp_path / "backend" / "__init__.py").write_text("raise SystemExit('the wrong backend')")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
-        worker_command(), cwd=tmp_path, env=environment, input=b"", capture_output=True, timeout=60
+    process = subprocess.Popen(
+        worker_command(),
+        cwd=tmp_path,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        bufsize=0,
     )
-    assert done.returncode == 0
-    assert b'"type":"hello"' in done.stdout
+    assert process.stdout is not None
+    hello = process.stdout.read(4096)
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b'"type":"hello"' in hello
 
 
 def test_thread_that_may_end_asks_for_no_death_signal() -> None:
