@@ -22,7 +22,9 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("step", choices=steps, nargs="?", default="all")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "embedded")
-    parser.add_argument("--out", type=Path, default=ROOT / "assets" / "embedded" / "outrider-tiny.gguf")
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "assets" / "embedded" / "outrider-tiny.gguf"
+    )
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "embedded-loss.png")
     parser.add_argument("--minutes", type=float, default=TrainConfig.budget_minutes)
     parser.add_argument("--threads", type=int, default=0, help="0: as many as torch chooses")

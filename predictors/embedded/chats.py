@@ -15,10 +15,13 @@ Message = dict[str, str]
 Conversation = list[Message]
 Text = tuple[str, str, str]  # source, title, text
 
-MAX_PROMPT_CHARS = 2000
-MAX_PER_PROMPT_FILE = 250
+MAX_PROMPT_CHARS = 1400
+MAX_PER_PROMPT_FILE = 45
+MAX_GSM8K = 2500
 # Answers of these prompts are a letter, a number or yes/no: they teach a chat nothing.
-SKIPPED_T0 = re.compile(r"index|answer_id|prompt_id|paws|Guess_Title|guess_person|is_correct|Check_if")
+SKIPPED_T0 = re.compile(
+    r"index|answer_id|prompt_id|paws|Guess_Title|guess_person|is_correct|Check_if"
+)
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"']?\s+(?=[\"'A-Z])")
 
@@ -53,7 +56,16 @@ EXPLAIN_ASKS = (
     "Can you explain {}?",
 )
 WHO_ASKS = ("Who was {}?", "Tell me about {}.", "What do you know about {}?", "Who is {}?")
-GREETINGS = ("Hello", "Hello!", "Hi", "Hi!", "Hey there", "Good morning!", "Good evening.", "Hi, who are you?")
+GREETINGS = (
+    "Hello",
+    "Hello!",
+    "Hi",
+    "Hi!",
+    "Hey there",
+    "Good morning!",
+    "Good evening.",
+    "Hi, who are you?",
+)
 GREETING_ANSWERS = (
     "Hello! I can tell you a story, go on with one, or say something about a thing you name.",
     "Good day! Shall I tell you a story?",
@@ -120,9 +132,9 @@ def from_seed(data: Path) -> Iterator[Conversation]:
 
 
 def from_gsm8k(data: Path) -> Iterator[Conversation]:
-    """Word problems with their steps; the calculator marks `<<...>>` are stripped."""
+    """Give word problems with their steps; the calculator marks `<<...>>` are stripped."""
     for path in sorted((data / "train-gsm8k").glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines()[:MAX_GSM8K]:
             row = json.loads(line)
             steps, _, result = re.sub(r"<<[^>]*>>", "", row["answer"]).partition("\n#### ")
             yield _chat(row["question"], f"{steps}\nThe answer is {result}.")
@@ -134,7 +146,12 @@ def sums(n: int, rng: random.Random) -> Iterator[Conversation]:
         a, b = rng.randint(0, 20), rng.randint(0, 20)
         if rng.random() < 0.75:
             ask = rng.choice(
-                (f"What is {a} + {b}?", f"What is {a} plus {b}?", f"{a} + {b} =", f"Add {a} and {b}.")
+                (
+                    f"What is {a} + {b}?",
+                    f"What is {a} plus {b}?",
+                    f"{a} + {b} =",
+                    f"Add {a} and {b}.",
+                )
             )
             yield _chat(ask, rng.choice((f"{a} + {b} = {a + b}.", f"{a} plus {b} is {a + b}.")))
         else:
@@ -162,7 +179,9 @@ def from_stories(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversa
             continue
         body = text.split("\n\n", 1)[-1] if len(text.split("\n\n", 1)[0]) < 60 else text
         opening = _leading(body, rng.randint(500, 1600))
-        if len(opening) > 200 and not re.search(r"(?i)chapter|^[IVX]+$|part|preface|contents", title):
+        if len(opening) > 200 and not re.search(
+            r"(?i)chapter|^[IVX]+$|part|preface|contents", title
+        ):
             yield _chat(rng.choice(STORY_ASKS), opening)
             name = re.sub(r"^[IVX\d]+[.:]? *", "", title).strip(" .").lower()
             if 3 < len(name) < 40:
@@ -178,7 +197,7 @@ def from_stories(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversa
 
 
 def from_encyclopaedia(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversation]:
-    """"What is X?", answered by the first sentences of the article on X."""
+    """Ask "What is X?", answered by the first sentences of the article on X."""
     for source, title, text in texts:
         lines = text.split("\n")
         if source != "wikipedia" or not title or len(title) > 40 or title.startswith("List of"):
@@ -187,10 +206,25 @@ def from_encyclopaedia(texts: Sequence[Text], rng: random.Random) -> Iterator[Co
         answer = _leading(body, rng.randint(250, 700))
         if len(answer) < 80 or title.split(" ")[0].lower() not in answer.lower():
             continue
-        is_person = re.search(r"\b(?:was|is) an? [^.]{0,60}(?:er|or|ist|ian|man|king|queen|poet)\b", answer)
-        ask = rng.choice(WHO_ASKS if is_person and "(" in answer[:60] else EXPLAIN_ASKS)
-        is_name = " " in title or title not in answer or f"{title.lower()} " in answer
-        yield _chat(ask.format(title if not is_name else re.sub(r" \(.*\)", "", title)), answer)
+        name, is_thing = spoken_name(title, text)
+        is_person = not is_thing and re.search(r"\((?:born |\d)|\b(?:he|she|his|her)\b", text[:400])
+        for ask in rng.sample(WHO_ASKS if is_person else EXPLAIN_ASKS, 2):
+            yield _chat(ask.format(name), answer)
+
+
+def spoken_name(title: str, text: str) -> tuple[str, bool]:
+    """Name an article as one would ask for it ("a ceramic", "Lorraine"), and tell a thing by True.
+
+    A title that the text writes small in the middle of sentences is a common noun.
+    """
+    name = re.sub(r" \(.*\)", "", title)
+    small = name[0].lower() + name[1:]
+    n_small = len(re.findall(rf"\b{re.escape(small)}\b", text))
+    n_capital = len(re.findall(rf"(?<=[a-z,] ){re.escape(name)}\b", text))
+    if small == name or n_small <= n_capital:
+        return name, False
+    article = re.search(rf"\b([Aa]n?) {re.escape(small)}\b", text)
+    return (f"{article.group(1).lower()} {small}" if article else small), True
 
 
 def follow_ups(chats: Sequence[Conversation], n: int, rng: random.Random) -> Iterator[Conversation]:

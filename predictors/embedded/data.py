@@ -39,7 +39,9 @@ def text_tokens(work: Path, tokenizer: Tokenizer, seed: int) -> Ids:
     return np.load(path)  # type: ignore[no-any-return]
 
 
-def chat_tokens(messages: list[dict[str, str]], tokenizer: Tokenizer) -> tuple[list[int], list[float]]:
+def chat_tokens(
+    messages: list[dict[str, str]], tokenizer: Tokenizer
+) -> tuple[list[int], list[float]]:
     """Ids and loss weights of one conversation in ChatML; answers and their end weigh 1."""
     ids: list[int] = []
     weights: list[float] = []
@@ -137,7 +139,9 @@ class InstructStream:
         return self.ids[picked].astype(np.int64), self.weights[picked]
 
 
-def heldout_rows(work: Path, tokenizer: Tokenizer, source: str, n_row: int) -> Iterator[tuple[Rows, int]]:
+def heldout_rows(
+    work: Path, tokenizer: Tokenizer, source: str, n_row: int
+) -> Iterator[tuple[Rows, int]]:
     """Held-out documents of a source as ([1, rows + 1] ids, bytes predicted), cut to `n_row`."""
     end = tokenizer.token_to_id(END_OF_TEXT)
     for row in read_rows(work / "heldout.jsonl"):

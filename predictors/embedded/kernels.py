@@ -1,8 +1,8 @@
 """Hand-written forward and backward passes of the three costly parts: experts, attention, loss.
 
-On a CPU autograd's generic graph spends more time on allocation and on passes over memory than on
-the products. Here every product is one large matrix multiplication, tokens are sorted by expert, and
-the loss computes its gradient at once, so that the logits of a batch never exist together.
+On a CPU autograd's generic graph spends more time on allocation and on passes over memory than
+on the products. Here every product is one large matrix multiplication, tokens are sorted by
+expert, and the loss computes its gradient at once, so that a batch's logits never exist together.
 Elementwise passes are fused by torch.compile where a C++ compiler is at hand.
 """
 
@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._inductor.config as inductor
 from torch import Tensor
 
 LOSS_ROWS = 2048  # rows of logits that exist at once
+GROUP_ROWS = 64  # the row count of an expert's product is a multiple of this
 
 
 class Fusible:
@@ -33,9 +35,11 @@ class Fusible:
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any) -> Any:
+        """Run it, fused or not."""
         if not Fusible.enabled:
             return self.plain(*args)
         if self.compiled is None:
+            inductor.cpp.dynamic_threads = True  # the number may change between calls
             self.compiled = torch.compile(self.plain, dynamic=False, fullgraph=True)
         return self.compiled(*args)
 
@@ -83,6 +87,34 @@ def loss_rows(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, T
     return ((log_z - picked) * weight).sum(), grad.to(logits.dtype)
 
 
+def group_rows(chosen: Tensor, weight: Tensor, n_expert: int) -> tuple[Any, Tensor, Tensor, Tensor]:
+    """Lays (token, expert) pairs out by expert, each expert's group padded to `GROUP_ROWS`.
+
+    Returns the groups' bounds, per row of the layout its token and its weight [rows, 1], and per
+    pair its row. Padding has token 0 and weight 0, so it adds nothing to values or gradients.
+    Without it nearly every product would have a new shape, for which oneDNN builds a new kernel:
+    that took longer than the products. The number of rows depends on the shapes alone.
+    """
+    n_token, n_used = chosen.shape
+    flat = chosen.reshape(-1).numpy()
+    # A stable sort of bytes is a radix sort in numpy, ten times faster than torch's.
+    order = np.argsort(flat.astype(np.uint8), kind="stable")
+    count = np.bincount(flat, minlength=n_expert)
+    padded = -(-count // GROUP_ROWS) * GROUP_ROWS
+    bounds = np.concatenate([[0], np.cumsum(padded)])
+    shift = bounds[:-1] - (np.cumsum(count) - count)
+    place_of_sorted = np.arange(order.size) + np.repeat(shift, count)
+    n_row = order.size + n_expert * GROUP_ROWS
+    token = np.zeros(n_row, dtype=np.int64)
+    token[place_of_sorted] = order // n_used
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = place_of_sorted
+    place_tensor = torch.from_numpy(place)
+    row_weight = torch.zeros(n_row, 1)
+    row_weight[place_tensor, 0] = weight.detach().reshape(-1)
+    return bounds, torch.from_numpy(token), row_weight, place_tensor
+
+
 class _Experts(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
@@ -90,32 +122,24 @@ class _Experts(torch.autograd.Function):
     ) -> Tensor:
         n_token, n_used = chosen.shape
         n_expert = gate_up.shape[0]
-        flat = chosen.reshape(-1)
-        # A stable sort of bytes is a radix sort in numpy, ten times faster than torch's.
-        order = torch.from_numpy(np.argsort(flat.numpy().astype(np.uint8), kind="stable"))
-        place = torch.empty_like(order)
-        place[order] = torch.arange(order.numel())
-        bounds = np.concatenate([[0], np.cumsum(np.bincount(flat.numpy(), minlength=n_expert))])
-        token = order // n_used
-        sorted_weight = weight.reshape(-1)[order][:, None]
-
+        bounds, token, row_weight, place = group_rows(chosen, weight, n_expert)
         rows = x.index_select(0, token)
         mid = x.new_empty(rows.shape[0], gate_up.shape[1])
         out = torch.empty_like(rows)
         for e in range(n_expert):
             span = slice(bounds[e], bounds[e + 1])
             torch.mm(rows[span], gate_up[e].t(), out=mid[span])
-        hidden = swiglu(mid, sorted_weight)
+        hidden = swiglu(mid, row_weight)
         for e in range(n_expert):
             span = slice(bounds[e], bounds[e + 1])
             torch.mm(hidden[span], down[e].t(), out=out[span])
-        ctx.save_for_backward(x, gate_up, down, mid, sorted_weight, token, order, place)
+        ctx.save_for_backward(x, gate_up, down, mid, row_weight, token, place)
         ctx.bounds, ctx.n_used = bounds, n_used
         return out.index_select(0, place).view(n_token, n_used, -1).sum(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
-        x, gate_up, down, mid, sorted_weight, token, order, place = ctx.saved_tensors
+        x, gate_up, down, mid, row_weight, token, place = ctx.saved_tensors
         bounds, n_expert = ctx.bounds, gate_up.shape[0]
         grad_out = grads[0].contiguous().index_select(0, token)
         rows = x.index_select(0, token)
@@ -123,7 +147,7 @@ class _Experts(torch.autograd.Function):
         for e in range(n_expert):
             span = slice(bounds[e], bounds[e + 1])
             torch.mm(grad_out[span], down[e], out=grad_hidden[span])
-        hidden, grad_mid, grad_weight = swiglu_backward(mid, sorted_weight, grad_hidden)
+        hidden, grad_mid, grad_weight = swiglu_backward(mid, row_weight, grad_hidden)
         grad_gate_up, grad_down = torch.empty_like(gate_up), torch.empty_like(down)
         grad_rows = torch.empty_like(rows)
         for e in range(n_expert):
@@ -180,7 +204,8 @@ class _Attention(torch.autograd.Function):
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Causal attention of grouped queries.
 
-    Shapes: q [batch, kv heads, queries per kv head * rows, dim], k and v [batch, kv heads, rows, dim].
+    Shapes: k and v [batch, kv heads, rows, dim]; q [batch, kv heads, repeats * rows, dim], where
+    repeats is the number of query heads for each kv head.
     """
     return _Attention.apply(q, k, v)  # type: ignore[no-any-return]
 
@@ -206,7 +231,12 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grad_x, grad_head = ctx.saved_tensors
-        return grad_x * grads[0].to(grad_x.dtype), grad_head * grads[0].to(grad_head.dtype), None, None
+        return (
+            grad_x * grads[0].to(grad_x.dtype),
+            grad_head * grads[0].to(grad_head.dtype),
+            None,
+            None,
+        )
 
 
 def loss(x: Tensor, head: Tensor, target: Tensor, weight: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ def rotation(n_row: int, head_dim: int, freq_base: float) -> tuple[Tensor, Tenso
 
 @Fusible
 def heads(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """[batch, rows, heads, dim] -> [batch, heads, rows, dim], normalised and rotated if weighted."""
+    """[batch, rows, heads, dim] -> [batch, heads, rows, dim]; with a weight, normed and rotated."""
     if weight is None:
         return x.transpose(1, 2).contiguous()
     low, high = rms_norm.plain(x, weight, eps).chunk(2, dim=-1)
@@ -80,7 +80,9 @@ class Layer(nn.Module):
         k = heads(k.reshape(shape), self.attn_k_norm, cos, sin, c.rms_eps)
         v = heads.plain(v.reshape(shape), None, cos, sin, c.rms_eps)
         out = kernels.causal_attention(q.view(batch, c.n_head_kv, -1, c.head_dim), k, v)
-        out = out.view(batch, c.n_head, n_row, c.head_dim).transpose(1, 2).reshape(batch, n_row, n_q)
+        out = (
+            out.view(batch, c.n_head, n_row, c.head_dim).transpose(1, 2).reshape(batch, n_row, n_q)
+        )
         return F.linear(out, self.attn_output)
 
     def mix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -102,11 +104,15 @@ class Layer(nn.Module):
 class Model(nn.Module):
     """Token ids [batch, rows] to final rows; the output matrix is the embedding."""
 
-    def __init__(self, config: ModelConfig, dtype: torch.dtype = torch.float32, seed: int = 1) -> None:
+    def __init__(
+        self, config: ModelConfig, dtype: torch.dtype = torch.float32, seed: int = 1
+    ) -> None:
         super().__init__()
         torch.manual_seed(seed)
         self.config = config
-        self.token_embd = nn.Parameter((torch.randn(config.n_vocab, config.n_embd) * 0.02).to(dtype))
+        self.token_embd = nn.Parameter(
+            (torch.randn(config.n_vocab, config.n_embd) * 0.02).to(dtype)
+        )
         self.layers = nn.ModuleList(Layer(config, dtype) for _ in range(config.n_layer))
         self.output_norm = nn.Parameter(torch.ones(config.n_embd))
         cos, sin = rotation(config.n_ctx, config.head_dim, config.rope_freq_base)
@@ -114,7 +120,7 @@ class Model(nn.Module):
         self.register_buffer("sin", sin, persistent=False)
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Returns final rows [batch, rows, d], the mean balance loss, and counts [layer, expert]."""
+        """Final rows [batch, rows, d], the mean balance loss, and counts [layer, expert]."""
         n_row = tokens.shape[1]
         cos, sin = self.cos[:n_row], self.sin[:n_row]
         x = F.embedding(tokens, self.token_embd).float()
@@ -143,4 +149,3 @@ class Model(nn.Module):
         """Logits [batch, rows, vocab] in f32, for tests and samples."""
         rows, _, _ = self(tokens)
         return F.linear(rows, self.token_embd).float()
-

@@ -44,7 +44,10 @@ class Optimiser:
         self.parameters = dict(model.named_parameters())
         self.state: dict[str, dict[str, Tensor]] = {}
         for name, p in self.parameters.items():
-            state = {"master": p.detach().float().clone(), "first": torch.zeros_like(p, dtype=torch.float32)}
+            state = {
+                "master": p.detach().float().clone(),
+                "first": torch.zeros_like(p, dtype=torch.float32),
+            }
             if not self._is_matrix(name):
                 state["second"] = torch.zeros_like(p, dtype=torch.float32)
             self.state[name] = state

@@ -1,8 +1,8 @@
 """The training run: pretraining, then chats, on a schedule over the run's own clock.
 
 The clock is the time spent in this step, over all starts together; it goes on while the run is
-paused, and stands while the program is not running. Streams of rows are functions of the seed and of
-counters, so that the checkpoint holds no other random state.
+paused, and stands while the program is not running. Streams of rows are functions of the seed and
+of counters, so that the checkpoint holds no other random state.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from predictors.embedded import checkpoint, tokenizer
 from predictors.embedded.config import ModelConfig, TrainConfig, from_dict, to_dict
+from predictors.embedded.cores import FreeCores
 from predictors.embedded.data import (
     InstructStream,
     Rows,
@@ -36,7 +36,7 @@ from predictors.embedded.model import Model
 from predictors.embedded.optim import Optimiser
 
 TEXT_SHARE_IN_INSTRUCT = 0.25  # rows of plain text among the chats, against forgetting
-HELDOUT_TOKENS = 24_000  # of each source, at every checkpoint
+HELDOUT_TOKENS = {"wikipedia": 8_000, "books": 8_000}  # at every checkpoint
 FLOOR_OF_DECAY = 0.01
 
 
@@ -115,53 +115,65 @@ class Run:
             },
         )
 
-    def batch(self) -> tuple[str, list[tuple[Rows, Weights]]]:
-        """The phase's name and the rows of one optimiser step, in micro batches."""
+    def batch(self) -> tuple[str, Rows, Weights]:
+        """The phase's name, and the ids and loss weights [batch, rows + 1] of one step."""
         c, n_ctx = self.config, self.model.config.n_ctx
         instruct = self.fraction >= c.instruct_from
         long = instruct or self.fraction >= c.long_context_from
+        large = self.fraction >= c.large_batch_from
         n_row = n_ctx if long else c.short_context
-        n_batch = max(1, c.micro_tokens // n_row)
-        parts = []
-        for _ in range(max(1, c.batch_tokens // c.micro_tokens)):
-            n_text = round(n_batch * TEXT_SHARE_IN_INSTRUCT) if instruct else n_batch
-            rows = self.text.take(n_text, n_row)
-            weights = np.ones(rows.shape, dtype=np.float32)
-            if instruct:
-                chat_rows, chat_weights = self.chats.take(n_batch - n_text)
-                rows = np.concatenate([rows, chat_rows])
-                weights = np.concatenate([weights, chat_weights])
-            parts.append((rows, weights))
-        return ("instruct" if instruct else "long" if long else "short"), parts
+        n_batch = max(1, (c.large_batch_tokens if large else c.small_batch_tokens) // n_row)
+        n_text = round(n_batch * TEXT_SHARE_IN_INSTRUCT) if instruct else n_batch
+        rows = self.text.take(n_text, n_row)
+        weights = np.ones(rows.shape, dtype=np.float32)
+        if instruct:
+            chat_rows, chat_weights = self.chats.take(n_batch - n_text)
+            rows = np.concatenate([rows, chat_rows])
+            weights = np.concatenate([weights, chat_weights])
+        return ("instruct" if instruct else "long" if long else "short"), rows, weights
 
     def step(self) -> dict[str, Any]:
         """One optimiser step; returns what is logged."""
-        phase, parts = self.batch()
-        total, balance_sum = 0.0, 0.0
-        counts: Tensor | float = 0.0
-        for rows, weights in parts:
-            ids = torch.from_numpy(rows)
-            loss, balance, count = self.model.loss(
-                ids[:, :-1].contiguous(), ids[:, 1:], torch.from_numpy(weights[:, 1:].copy())
-            )
-            ((loss + self.config.balance_weight * balance) / len(parts)).backward()
-            total += loss.item() / len(parts)
-            balance_sum += balance.item() / len(parts)
-            counts = counts + count
-            self.n_token += ids[:, 1:].numel()
+        phase, rows, weights = self.batch()
+        ids = torch.from_numpy(rows)
+        loss, balance, count = self.model.loss(
+            ids[:, :-1].contiguous(), ids[:, 1:], torch.from_numpy(weights[:, 1:].copy())
+        )
+        (loss + self.config.balance_weight * balance).backward()
+        self.n_token += ids[:, 1:].numel()
         scale = lr_scale(self.fraction, self.config)
         self.optimiser.step(scale)
-        assert isinstance(counts, Tensor)
-        share = counts.float() / counts.sum(1, keepdim=True) * self.model.config.n_expert
+        share = count.float() / count.sum(1, keepdim=True) * self.model.config.n_expert
         return {
             "step": self.optimiser.n_step,
             "phase": phase,
-            "loss": round(total, 4),
-            "balance": round(balance_sum, 4),
+            "loss": round(loss.item(), 4),
+            "balance": round(balance.item(), 4),
             "share_min": round(share.min().item(), 3),
             "share_max": round(share.max().item(), 3),
             "lr_scale": round(scale, 4),
         }
+
+
+def heldout(run: Run) -> None:
+    """Log and print bits per byte, in training arithmetic, on a part of the held-out text."""
+    found = {
+        f"heldout_{source}_bpb": round(bits_per_byte(run.model, run.work, source, n_token), 4)
+        for source, n_token in HELDOUT_TOKENS.items()
+    }
+    log = {"step": run.optimiser.n_step, "n_token": run.n_token, "elapsed_s": run.elapsed_s}
+    checkpoint.log(run.work, **log, **found)
+    print(found, flush=True)
+
+
+def announce(run: Run) -> None:
+    """Prints what is trained and how long it takes."""
+    model, left = run.model.config, run.config.budget_minutes - run.elapsed_s / 60
+    print(
+        f"{model.n_parameter() / 1e6:.1f} M parameters, {model.n_active_parameter() / 1e6:.1f} M "
+        f"active, {len(run.text.tokens) / 1e6:.2f} M tokens of text; {left:.0f} more minutes",
+        flush=True,
+    )
 
 
 def train(
@@ -175,6 +187,7 @@ def train(
     """Runs to the end of the budget, or to SIGTERM or SIGINT; the same call continues."""
     keep_freed_memory()
     fuse = fuse and shutil.which("g++") is not None
+    free_cores = FreeCores(torch.get_num_threads())
     run = Run(work, model_config, config)
     stop = False
 
@@ -184,31 +197,26 @@ def train(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
-    left = config.budget_minutes - run.elapsed_s / 60
-    print(
-        f"{run.model.config.n_parameter() / 1e6:.1f} M parameters, "
-        f"{run.model.config.n_active_parameter() / 1e6:.1f} M active, {len(run.text.tokens) / 1e6:.2f} "
-        f"M tokens of text; this run takes {left:.0f} more minutes",
-        flush=True,
-    )
-    began, n_start = time.monotonic(), run.n_token
-    base_s, saved_s = run.elapsed_s, run.elapsed_s
+    announce(run)
+    began, n_start, base_s = time.monotonic(), run.n_token, run.elapsed_s
+    saved_s = run.elapsed_s
     while not stop and run.fraction < 1.0:
         while pause_file is not None and pause_file.exists() and not stop:
             time.sleep(0.5)
+        torch.set_num_threads(free_cores())
         with fusing(fuse):
             line = run.step()
         run.elapsed_s = base_s + time.monotonic() - began
         speed = (run.n_token - n_start) / (run.elapsed_s - base_s)
-        line |= {"elapsed_s": round(run.elapsed_s, 1), "n_token": run.n_token, "speed": round(speed)}
+        line |= {"elapsed_s": round(run.elapsed_s, 1), "n_token": run.n_token}
+        line |= {"speed": round(speed), "threads": torch.get_num_threads()}
         checkpoint.log(work, **line)
         if line["step"] % 10 == 0:
-            rest = (60 * config.budget_minutes - run.elapsed_s) / 60
-            print(line, f"{rest:.0f} min left, {run.n_token + speed * rest * 60:.3g} tokens", flush=True)
+            rest_s = 60 * config.budget_minutes - run.elapsed_s
+            expected = run.n_token + speed * rest_s
+            print(line, f"{rest_s / 60:.0f} min left, {expected:.3g} tokens", flush=True)
         if stop or run.fraction >= 1.0 or run.elapsed_s - saved_s > 60 * checkpoint_minutes:
             run.save()
             saved_s = run.elapsed_s
-            held = {s: bits_per_byte(run.model, work, s, HELDOUT_TOKENS) for s in ("wikipedia", "books")}
-            rounded = {f"heldout_{name}_bpb": round(value, 4) for name, value in held.items()}
-            checkpoint.log(work, step=line["step"], n_token=run.n_token, elapsed_s=saved_s, **rounded)
-            print(rounded, flush=True)
+            if not stop:
+                heldout(run)

@@ -11,11 +11,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 import llama_cpp  # noqa: E402
 from gguf import GGMLQuantizationType as Type  # noqa: E402
+from tokenizers import Tokenizer  # noqa: E402
+
 from predictors.embedded import export  # noqa: E402
 from predictors.embedded.config import IM_END, ModelConfig  # noqa: E402
 from predictors.embedded.model import Model  # noqa: E402
 from predictors.embedded.tokenizer import train_tokenizer  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
 
 LOGIT_TOLERANCE = 2e-2
 
