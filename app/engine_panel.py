@@ -67,6 +67,8 @@ class EnginePanel(QFrame):
         has_experts = model is not None and model.is_moe
         self._map_head.setVisible(has_experts)
         self._map_row.setVisible(has_experts)
+        self._strip_head.setVisible(model is not None)
+        self.strip.setVisible(model is not None)
         if has_experts and model is not None:
             highest = max(len(model.moe_layers) * ROW_HIGHEST, 60)
             self._map_row.setMaximumHeight(highest)
@@ -141,8 +143,12 @@ class EnginePanel(QFrame):
         layout.addWidget(self._map_head)
         layout.addWidget(self._map_row, 4)
         layout.addSpacing(10)
-        layout.addLayout(_row(_label("Last tokens", "strong"), None, self._slowest))
-        layout.addWidget(self._strip_legend)
+        self._strip_head = QWidget()
+        head = QVBoxLayout(self._strip_head)
+        head.setContentsMargins(0, 0, 0, 0)
+        head.addLayout(_row(_label("Last tokens", "strong"), None, self._slowest))
+        head.addWidget(self._strip_legend)
+        layout.addWidget(self._strip_head)
         layout.addWidget(self.strip, 1)
         layout.addSpacing(10)
         layout.addWidget(_label("Memory", "strong"))

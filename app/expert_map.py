@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import functools
+import operator
+from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt
 from PySide6.QtGui import QColor, QFont, QHelpEvent, QImage, QPainter, QPaintEvent
@@ -15,6 +17,7 @@ ROW_HIGHEST = 18  # pixels; a model with few layers does not fill the panel with
 ROW_LOWEST = 2
 NUMBERS_WIDTH = 26  # for the layers' numbers at the left
 NUMBERS_APART = 20  # pixels between two numbers, at least
+GAP = 15  # a value that no expert has, for the lines between cells
 GAP_FROM = 4  # pixels: from this size on, cells are set apart by a line
 
 _USE = {1: "hit", 2: "late", 3: "stall"}
@@ -68,8 +71,8 @@ class ExpertMap(QWidget):
         area = self._area()
         if self._residency is None or not area.contains(place):
             return None
-        row = (place.y() - area.y()) * self._image.height() // area.height()
-        return row, (place.x() - area.x()) * self._image.width() // area.width()
+        row = (place.y() - area.y()) * len(self._residency.moe_layers) // area.height()
+        return row, (place.x() - area.x()) * self._residency.n_expert // area.width()
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802
         return QSize(360, 320)
@@ -101,22 +104,22 @@ class ExpertMap(QWidget):
             return
         painter = QPainter(self)
         area = self._area()
-        n_row, n_expert = self._image.height(), self._image.width()
-        ratio = self.devicePixelRatioF()
-        smooth = n_expert > area.width() * ratio  # more experts than pixels: mix, do not drop
-        painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform, smooth)
-        painter.drawImage(area, self._image)
+        n_row, n_expert = len(self._residency.moe_layers), self._residency.n_expert
+        n_pixel = round(area.width() * self.devicePixelRatioF())
+        if n_expert > n_pixel:  # more experts than pixels: mix them, drop none
+            painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
+            painter.drawImage(area, self._image)
+        else:
+            data = _stretch(self._residency, n_pixel)
+            image = QImage(data, n_pixel, n_row, n_pixel, QImage.Format.Format_Indexed8)
+            image.setColorTable(_palette())
+            painter.drawImage(area, image)
         row = area.height() // n_row
-        column = area.width() / n_expert
         painter.setPen(theme.colour("surface"))
         if row >= GAP_FROM:
             for index in range(1, n_row):
                 y = area.y() + index * row - 1
                 painter.drawLine(area.left(), y, area.right(), y)
-        if column >= GAP_FROM:
-            for index in range(1, n_expert):
-                x = area.x() + math.ceil(index * column - 0.5) - 1  # the cell's last pixel
-                painter.drawLine(x, area.top(), x, area.bottom())
         self._paint_numbers(painter, area, row)
         painter.end()
 
@@ -138,7 +141,7 @@ class ExpertMap(QWidget):
 
     def _area(self) -> QRect:
         """Where the cells are; a row has whole pixels, so that the bars line up with it."""
-        n_row = max(self._image.height(), 1)
+        n_row = len(self._residency.moe_layers) if self._residency else 1
         room = self.width() - NUMBERS_WIDTH
         return QRect(NUMBERS_WIDTH, 0, max(room, 1), row_height(n_row, self.height()) * n_row)
 
@@ -148,4 +151,28 @@ def _palette() -> list[int]:
     states = [theme.colours().absent, theme.colours().resident, theme.colours().arriving]
     states.append(states[0])  # 3 does not occur
     uses = [None, *(getattr(theme.colours(), _USE[use]) for use in (1, 2, 3))]
-    return [QColor(uses[value >> 2] or states[value & 3]).rgb() for value in range(16)]
+    table = [QColor(uses[value >> 2] or states[value & 3]).rgb() for value in range(16)]
+    table[GAP] = theme.colour("surface").rgb()
+    return table
+
+
+@functools.lru_cache(maxsize=4)
+def _columns(n_expert: int, n_pixel: int) -> Callable[[bytes], tuple[int, ...]]:
+    """Return what picks each pixel's value from a row of experts with GAP after it."""
+    cells = [pixel * n_expert // n_pixel for pixel in range(n_pixel)]
+    if n_pixel >= GAP_FROM * n_expert:
+        for pixel in range(n_pixel - 1):
+            if cells[pixel] != cells[pixel + 1]:
+                cells[pixel] = n_expert
+    return operator.itemgetter(*cells, n_expert)  # one more, so that it is always a tuple
+
+
+def _stretch(residency: Residency, n_pixel: int) -> bytes:
+    """Return the snapshot with a value for each pixel of a row, `n_pixel` of them."""
+    pick = _columns(residency.n_expert, n_pixel)
+    n_expert, gap = residency.n_expert, bytes([GAP])
+    rows = (
+        bytes(pick(residency.data[start : start + n_expert] + gap)[:n_pixel])
+        for start in range(0, len(residency.data), n_expert)
+    )
+    return b"".join(rows)

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QMimeData
+from PySide6.QtCore import QMimeData, QPoint
 from PySide6.QtGui import (
     QAction,
     QActionGroup,
@@ -80,6 +80,7 @@ class MainWindow(QMainWindow):
     def open_model(self, path: Path) -> None:
         """Load a model that the user picked."""
         self.session.open_model(path)
+        self.chat.composer.setFocus()
 
     def browse(self) -> None:
         """Show the file dialog."""
@@ -138,11 +139,12 @@ class MainWindow(QMainWindow):
             action.setChecked(choice.value == self.settings.theme)
             group.addAction(action)
         self._more_menu = menu
-        self.top_bar.more.clicked.connect(
-            lambda: menu.popup(
-                self.top_bar.more.mapToGlobal(self.top_bar.more.rect().bottomRight())
-            )
-        )
+        self.top_bar.more.clicked.connect(self._show_more)
+
+    def _show_more(self) -> None:
+        button, menu = self.top_bar.more, self._more_menu
+        corner = button.rect().bottomRight() - QPoint(menu.sizeHint().width(), 0)
+        menu.popup(button.mapToGlobal(corner))
 
     def _action(self, label: str, keys: str, run: Callable[[], object]) -> None:
         action = QAction(label, self)

@@ -81,5 +81,5 @@ QFrame#enginePanel { background: $surface; border: none; border-left: 1px solid 
 QFrame#verdict { background: $raised; border-radius: 10px; }
 QProgressBar { background: $border; border: none; border-radius: 2px; max-height: 4px; }
 QProgressBar::chunk { background: $accent; border-radius: 2px; }
-QFrame#dropHint { background: $window; border: 2px dashed $accent; border-radius: 18px; }
+QFrame#dropHint { background: $veil; border: 2px dashed $accent; border-radius: 18px; }
 """)

@@ -14,6 +14,8 @@ from PySide6.QtGui import (
     QTextCharFormat,
     QTextCursor,
     QTextDocument,
+    QTextFrameFormat,
+    QTextTable,
     QWheelEvent,
 )
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
@@ -28,7 +30,10 @@ _FEATURES = (
     QTextDocument.MarkdownFeature.MarkdownDialectGitHub
     | QTextDocument.MarkdownFeature.MarkdownNoHTML
 )
-_SOFT_BREAK = re.compile(r"(?<=[^\n ]) *\n(?=[^\n])")
+
+# Lines whose place at the start of a line means something: lists, quotes, headings, tables, code.
+_STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)|.*\|")
+_LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
 
 
 class TextBlock(QTextBrowser):
@@ -52,13 +57,13 @@ class TextBlock(QTextBrowser):
     def show_markdown(self, text: str) -> None:
         """Show Markdown; single line breaks stay line breaks."""
         document = self.document()
-        document.setMarkdown(_SOFT_BREAK.sub("  \n", text), _FEATURES)
+        document.setMarkdown(keep_breaks(text), _FEATURES)
         self._format()
 
     def show_plain(self, text: str) -> None:
         """Show text as it is."""
         self.setPlainText(text)
-        self._format()
+        self._format(gap=0)
 
     def append_plain(self, text: str) -> None:
         """Add to the end without laying out again what is there."""
@@ -83,8 +88,8 @@ class TextBlock(QTextBrowser):
         if height != self.height():
             self.setFixedHeight(height)
 
-    def _format(self) -> None:
-        """Room between lines and paragraphs, and a ground under inline code."""
+    def _format(self, gap: int = PARAGRAPH_GAP) -> None:
+        """Set room between lines and paragraphs, a ground under inline code, quiet tables."""
         document = self.document()
         line_height = round(QFontInfo(self.font()).pixelSize() * LINE_HEIGHT)
         cursor = QTextCursor(document)
@@ -99,13 +104,18 @@ class TextBlock(QTextBrowser):
             else:
                 layout.setLineHeight(line_height, kinds.FixedHeight.value)
             in_list = block.textList() is not None and block.next().textList() is not None
-            layout.setTopMargin(0)
-            last = not block.next().isValid()
-            layout.setBottomMargin(0 if last else 3 if in_list else PARAGRAPH_GAP)
+            is_first = block == document.begin()
+            layout.setTopMargin(gap if block.blockFormat().headingLevel() and not is_first else 0)
             cursor.setPosition(block.position())
+            in_table = cursor.currentTable() is not None
+            last = not block.next().isValid()
+            layout.setBottomMargin(0 if last else 0 if in_table else 3 if in_list else gap)
             cursor.mergeBlockFormat(layout)
             self._format_code(block.begin(), cursor)
             block = block.next()
+        for frame in document.rootFrame().childFrames():
+            if isinstance(frame, QTextTable):
+                _format_table(frame)
         cursor.endEditBlock()
 
     def _format_code(self, iterator: Any, cursor: QTextCursor) -> None:
@@ -122,6 +132,29 @@ class TextBlock(QTextBrowser):
             cursor.setPosition(position)
             cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
             cursor.mergeCharFormat(look)
+
+
+def _format_table(table: QTextTable) -> None:
+    look = table.format()
+    look.setBorderCollapse(True)
+    look.setBorder(1)
+    look.setBorderBrush(theme.colour("border"))
+    look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
+    look.setCellPadding(6)
+    look.setCellSpacing(0)
+    look.setBottomMargin(PARAGRAPH_GAP)
+    table.setFormat(look)
+
+
+def keep_breaks(text: str) -> str:
+    """Make single line breaks between plain lines stay, which Markdown would turn into spaces."""
+    lines = text.split("\n")
+    plain = [_STRUCTURE.match(line) is None for line in lines]
+    pieces = []
+    for index, line in enumerate(lines):
+        stays = index + 1 < len(lines) and plain[index] and plain[index + 1]
+        pieces.append(line.rstrip() + _LINE_SEPARATOR if stays else line + "\n")
+    return "".join(pieces).removesuffix("\n")
 
 
 def _open_link(url: QUrl) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QVBoxLayout, QWidget
 from app.text_block import TextBlock
 
 WIDEST = 0.82  # of the column
-PADDING = (18, 12, 18, 8)  # a line's extra height lies below its text
+PADDING = (18, 9, 18, 11)  # a line's extra height lies above its text
 
 
 class UserBubble(QWidget):

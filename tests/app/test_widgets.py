@@ -190,9 +190,30 @@ def test_markdown_is_shown_and_html_is_not(qtbot: Any) -> None:
     block.show_markdown('**bold** <img src="file:///etc/passwd"> <b>tag</b>\nnext')
     text = block.toPlainText()
     assert text.startswith("bold <img src=") and "<b>tag</b>" in text
-    assert text.endswith("next") and "\n" in text.replace("\u2028", "\n")
+    assert text.endswith("\nnext") and block.document().blockCount() == 1
     block.show_markdown("![picture](file:///etc/hostname)")
     assert block.loadResource(2, "file:///etc/hostname") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "n_block"),
+    [
+        ("one\ntwo\n\nthree", 2), ("- one\n- two", 2), ("1. one\n2. two\nmore", 2),
+        ("# head\nbody", 2), ("**one**\n*two*", 1),
+    ],
+)  # fmt: skip
+def test_line_breaks_leave_the_structure_alone(qtbot: Any, text: str, n_block: int) -> None:
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.show_markdown(text)
+    assert block.document().blockCount() == n_block
+
+
+def test_tables_stay_tables(qtbot: Any) -> None:
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.show_markdown("| a | b |\n|---|---|\n| 1 | 2 |")
+    assert "|" not in block.toPlainText() and "1" in block.toPlainText()
 
 
 def test_an_answer_grows_and_ends(qtbot: Any) -> None:
