@@ -14,6 +14,7 @@ from app.legend import Legend
 from app.memory_bar import Memory, MemoryBar
 from app.stall_bars import StallBars
 from app.token_strip import TokenStrip
+from backend.methods import METHODS
 
 MEMORY_MS = 2000
 
@@ -74,6 +75,7 @@ class EnginePanel(QFrame):
             self._map_row.setMaximumHeight(highest)
         method = cache.method if cache is not None and cache.mode == "cached" else ""
         self._method.setText(method)
+        self._method.setToolTip(METHODS[method].sentence if method in METHODS else "")
         self._refresh_memory()
 
     def show_statistics(self, statistics: Statistics, is_live: bool) -> None:

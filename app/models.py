@@ -1,18 +1,16 @@
 """Where models come from: the one that ships with the application, and the user's files."""
 
-import os
 from pathlib import Path
 
-EMBEDDED_NAME = "outrider-tiny.gguf"
+from backend.system import paths
 
 
 def embedded_model() -> Path | None:
     """Return the model that ships with the application, or None where it is not there."""
-    override = os.environ.get("OUTRIDER_EMBEDDED_MODEL")
-    if override:
-        return Path(override) if Path(override).is_file() else None
-    path = Path(__file__).resolve().parent.parent / "assets" / "embedded" / EMBEDDED_NAME
-    return path if path.is_file() else None
+    try:
+        return paths.embedded_model()
+    except FileNotFoundError:
+        return None
 
 
 def is_embedded(path: Path) -> bool:

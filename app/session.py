@@ -18,9 +18,9 @@ from app import models, units
 from app.conversation import Conversation, Ending, Message
 from app.engine_link import EngineLink
 from app.facts import CacheFacts, ModelFacts, Residency, SlotRange, Statistics
+from backend.config import EngineConfig
 
-METHOD = "promoe"
-CONTEXT_LENGTH = 4096  # tokens; the engine takes less where the model was trained on less
+DEFAULTS = EngineConfig()
 _ENDINGS = {"stop": Ending.FINISHED, "length": Ending.LENGTH, "context": Ending.CONTEXT}
 
 
@@ -110,7 +110,7 @@ class Session(QObject):
     def n_context(self) -> int:
         """Tokens that a conversation with this model may have."""
         trained = self.model.context_length if self.model else 0
-        return min(CONTEXT_LENGTH, trained) if trained else CONTEXT_LENGTH
+        return min(DEFAULTS.context_length, trained) if trained else DEFAULTS.context_length
 
     @property
     def slots(self) -> SlotRange | None:
@@ -214,7 +214,7 @@ class Session(QObject):
                 return  # it could not be started, and has said so
         self._set_state(State.LOADING)
         self.model_changed.emit()
-        self.link.load(path, self.asked_rate, METHOD, CONTEXT_LENGTH)
+        self.link.load(path, self.asked_rate, DEFAULTS.method, DEFAULTS.context_length)
 
     def _on_loading(self, fraction: float, stage: str) -> None:
         if self.state is State.LOADING:

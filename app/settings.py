@@ -11,6 +11,8 @@ from typing import Any
 
 import platformdirs
 
+from backend.config import EngineConfig
+
 N_RECENT = 8
 
 
@@ -25,7 +27,7 @@ class Settings:
 
     recent: list[str] = field(default_factory=list)  # newest first
     last_model: str = ""
-    cache_rate: float = 0.25
+    cache_rate: float = EngineConfig().cache_rate
     theme: str = "system"
     show_panel: bool = True
     width: int = 1320

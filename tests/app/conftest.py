@@ -55,6 +55,6 @@ def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
 
 
 @pytest.fixture(autouse=True)
-def no_embedded_model(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests name the models they want."""
-    monkeypatch.setenv("OUTRIDER_EMBEDDED_MODEL", str(tmp_path / "absent.gguf"))
+    monkeypatch.setattr("app.models.embedded_model", lambda: None)

@@ -256,7 +256,7 @@ def test_the_embedded_model_comes_first_and_then_the_last_one(
     qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded, own = model("outrider-tiny"), model("own")
-    monkeypatch.setenv("OUTRIDER_EMBEDDED_MODEL", str(embedded))
+    monkeypatch.setattr("app.models.embedded_model", lambda: embedded)
     window = open_window()
     window.open_first()
     wait_state(qtbot, window, State.IDLE)
