@@ -76,7 +76,10 @@ def main(argv: list[str] | None = None) -> int:
     done = {"prepare": args.work / "instruct.jsonl", "tokenizer": args.work / "tokenizer.json"}
     try:
         for name, run in steps.items():
-            if args.step == name or (args.step == "all" and not done.get(name, Path()).is_file()):
+            wanted = (
+                args.step == "all" and name != "plot" and not (done.get(name) or ROOT).is_file()
+            )
+            if wanted or args.step == name:
                 run()
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)

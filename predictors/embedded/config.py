@@ -64,7 +64,7 @@ class TrainConfig:
     budget_minutes: float = 110.0
     small_batch_tokens: int = 8192
     large_batch_tokens: int = 16384
-    large_batch_from: float = 0.40  # small batches learn more per token at first
+    large_batch_from: float = 0.60  # small batches learn more per token at first
     short_context: int = 512
     long_context_from: float = 0.60  # fraction of the budget at which n_ctx replaces short_context
     instruct_from: float = 0.85

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from predictors.embedded.config import END_OF_TEXT, IM_END, IM_START
 from predictors.embedded.prepare import read_rows
+from predictors.embedded.tokenizer import special_id
 
 Ids = npt.NDArray[np.uint16]
 Rows = npt.NDArray[np.int64]
@@ -33,7 +34,7 @@ def text_tokens(work: Path, tokenizer: Tokenizer, seed: int) -> Ids:
     if not path.is_file():
         texts = [str(row["text"]) for row in read_rows(work / "train.jsonl")]
         random.Random(seed).shuffle(texts)
-        end = tokenizer.token_to_id(END_OF_TEXT)
+        end = special_id(tokenizer, END_OF_TEXT)
         parts = [encoding.ids + [end] for encoding in tokenizer.encode_batch(texts)]
         _save(path, np.concatenate([np.array(part, dtype=np.uint16) for part in parts]))
     return np.load(path)  # type: ignore[no-any-return]
@@ -45,7 +46,7 @@ def chat_tokens(
     """Ids and loss weights of one conversation in ChatML; answers and their end weigh 1."""
     ids: list[int] = []
     weights: list[float] = []
-    start, end = tokenizer.token_to_id(IM_START), tokenizer.token_to_id(IM_END)
+    start, end = special_id(tokenizer, IM_START), special_id(tokenizer, IM_END)
     newline = tokenizer.encode("\n").ids
     for message in messages:
         head = [start, *tokenizer.encode(message["role"] + "\n").ids]
@@ -63,7 +64,7 @@ def instruct_rows(work: Path, tokenizer: Tokenizer, n_row: int) -> tuple[Ids, We
     """
     ids_path, weights_path = work / "instruct_rows.npy", work / "instruct_weights.npy"
     if not (ids_path.is_file() and weights_path.is_file()):
-        end = tokenizer.token_to_id(END_OF_TEXT)
+        end = special_id(tokenizer, END_OF_TEXT)
         all_ids, all_weights = [], []
         ids: list[int] = []
         weights: list[float] = []
@@ -143,7 +144,7 @@ def heldout_rows(
     work: Path, tokenizer: Tokenizer, source: str, n_row: int
 ) -> Iterator[tuple[Rows, int]]:
     """Held-out documents of a source as ([1, rows + 1] ids, bytes predicted), cut to `n_row`."""
-    end = tokenizer.token_to_id(END_OF_TEXT)
+    end = special_id(tokenizer, END_OF_TEXT)
     for row in read_rows(work / "heldout.jsonl"):
         if row["source"] == source:
             ids = [end, *tokenizer.encode(str(row["text"])).ids]

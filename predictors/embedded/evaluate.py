@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import logging
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,6 +116,7 @@ class Scorer:
     """A context over the file that gives every position's logits and watches the routing."""
 
     def __init__(self, path: Path, n_thread: int) -> None:
+        logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
         llama_cpp.llama_backend_init()
         params = llama_cpp.llama_model_default_params()
         self.model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
@@ -201,17 +203,16 @@ def samples(path: Path, n_thread: int) -> list[dict[str, str]]:
     llama = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=n_thread, verbose=False)
     out = []
     for kind, prompt in PROMPTS:
-        answer = llama.create_chat_completion(
+        answer: Any = llama.create_chat_completion(
             [{"role": "user", "content": prompt}], **SAMPLE_SETTINGS
         )
-        out.append(
-            {"kind": kind, "prompt": prompt, "answer": answer["choices"][0]["message"]["content"]}
-        )
+        text = str(answer["choices"][0]["message"]["content"])
+        out.append({"kind": kind, "prompt": prompt, "answer": text})
     return out
 
 
 def evaluate(
-    work: Path, data: Path, path: Path, n_thread: int = 2, max_bytes: int = 600_000
+    work: Path, data: Path, path: Path, n_thread: int = 2, max_bytes: int = 150_000
 ) -> dict[str, Any]:
     """Measures the file, writes `evaluation.json` under `work`, prints and returns it."""
     scorer = Scorer(path, n_thread)

@@ -37,7 +37,7 @@ def tensors(weights: dict[str, Tensor], config: ModelConfig) -> Iterator[tuple[s
     """(GGUF name, f32 array) of every tensor; queries, keys, values, gates and ups are split."""
 
     def get(name: str) -> Array:
-        return weights[name].float().numpy()  # type: ignore[no-any-return]
+        return weights[name].float().numpy()
 
     yield "token_embd.weight", get("token_embd")
     yield "output_norm.weight", get("output_norm")
@@ -98,10 +98,10 @@ def add_tokenizer(writer: gguf.GGUFWriter, words: Tokenizer) -> None:
     writer.add_token_list(entries)
     writer.add_token_types(kinds)
     writer.add_token_merges(merges)
-    writer.add_eos_token_id(words.token_to_id(IM_END))
-    writer.add_eot_token_id(words.token_to_id(IM_END))
-    writer.add_pad_token_id(words.token_to_id(END_OF_TEXT))
-    writer.add_bos_token_id(words.token_to_id(END_OF_TEXT))
+    writer.add_eos_token_id(tokenizer.special_id(words, IM_END))
+    writer.add_eot_token_id(tokenizer.special_id(words, IM_END))
+    writer.add_pad_token_id(tokenizer.special_id(words, END_OF_TEXT))
+    writer.add_bos_token_id(tokenizer.special_id(words, END_OF_TEXT))
     writer.add_add_bos_token(False)
     writer.add_chat_template(CHAT_TEMPLATE)
 

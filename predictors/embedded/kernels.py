@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -117,7 +117,7 @@ def group_rows(chosen: Tensor, weight: Tensor, n_expert: int) -> tuple[Any, Tens
 
 class _Experts(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, x: Tensor, gate_up: Tensor, down: Tensor, weight: Tensor, chosen: Tensor
     ) -> Tensor:
         n_token, n_used = chosen.shape
@@ -138,7 +138,7 @@ class _Experts(torch.autograd.Function):
         return out.index_select(0, place).view(n_token, n_used, -1).sum(1)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, gate_up, down, mid, row_weight, token, place = ctx.saved_tensors
         bounds, n_expert = ctx.bounds, gate_up.shape[0]
         grad_out = grads[0].contiguous().index_select(0, token)
@@ -165,12 +165,12 @@ def experts(x: Tensor, gate_up: Tensor, down: Tensor, weight: Tensor, chosen: Te
 
     Shapes: x [n, d]; gate_up [e, 2f, d], gate first; down [e, d, f]; weight and chosen [n, k].
     """
-    return _Experts.apply(x, gate_up, down, weight, chosen)  # type: ignore[no-any-return]
+    return cast(Tensor, _Experts.apply(x, gate_up, down, weight, chosen))  # type: ignore[no-untyped-call]
 
 
 class _Attention(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         n_batch, n_kv, n_rep_row, _ = q.shape
         n_row = k.shape[2]
         scale = q.shape[3] ** -0.5
@@ -186,7 +186,7 @@ class _Attention(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, ...]:
         q, k, v, prob = ctx.saved_tensors
         grad = grads[0].contiguous()
         scale = q.shape[3] ** -0.5
@@ -207,14 +207,12 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     Shapes: k and v [batch, kv heads, rows, dim]; q [batch, kv heads, repeats * rows, dim], where
     repeats is the number of query heads for each kv head.
     """
-    return _Attention.apply(q, k, v)  # type: ignore[no-any-return]
+    return cast(Tensor, _Attention.apply(q, k, v))  # type: ignore[no-untyped-call]
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: Any, x: Tensor, head: Tensor, target: Tensor, weight: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, head: Tensor, target: Tensor, weight: Tensor) -> Tensor:
         grad_x = torch.empty_like(x)
         grad_head = torch.zeros_like(head, dtype=torch.float32)
         total = torch.zeros((), dtype=torch.float32)
@@ -229,7 +227,7 @@ class _Loss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_x, grad_head = ctx.saved_tensors
         return (
             grad_x * grads[0].to(grad_x.dtype),
@@ -241,4 +239,4 @@ class _Loss(torch.autograd.Function):
 
 def loss(x: Tensor, head: Tensor, target: Tensor, weight: Tensor) -> Tensor:
     """Mean cross entropy in nats, weighted by token; x [n, d], head [vocab, d], others [n]."""
-    return _Loss.apply(x, head, target, weight)  # type: ignore[no-any-return]
+    return cast(Tensor, _Loss.apply(x, head, target, weight))  # type: ignore[no-untyped-call]

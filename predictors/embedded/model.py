@@ -74,7 +74,7 @@ class Layer(nn.Module):
         batch, n_row, _ = x.shape
         n_q, n_kv = c.n_head * c.head_dim, c.n_head_kv * c.head_dim
         rows = rms_norm(x, self.attn_norm, c.rms_eps).to(self.attn_qkv.dtype)
-        q, k, v = F.linear(rows, self.attn_qkv).split((n_q, n_kv, n_kv), dim=-1)
+        q, k, v = torch.split(F.linear(rows, self.attn_qkv), [n_q, n_kv, n_kv], dim=-1)
         shape = (batch, n_row, -1, c.head_dim)
         q = heads(q.reshape(shape), self.attn_q_norm, cos, sin, c.rms_eps)
         k = heads(k.reshape(shape), self.attn_k_norm, cos, sin, c.rms_eps)
@@ -116,8 +116,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(Layer(config, dtype) for _ in range(config.n_layer))
         self.output_norm = nn.Parameter(torch.ones(config.n_embd))
         cos, sin = rotation(config.n_ctx, config.head_dim, config.rope_freq_base)
-        self.register_buffer("cos", cos, persistent=False)
-        self.register_buffer("sin", sin, persistent=False)
+        self.cos, self.sin = cos, sin
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Final rows [batch, rows, d], the mean balance loss, and counts [layer, expert]."""
@@ -126,6 +125,7 @@ class Model(nn.Module):
         x = F.embedding(tokens, self.token_embd).float()
         balances, counts = [], []
         for layer in self.layers:
+            assert isinstance(layer, Layer)
             x = x + layer.attend(x, cos, sin)
             mixed, balance, count = layer.mix(x)
             x = x + mixed

@@ -16,8 +16,10 @@ SMOOTHED_STEPS = 20
 def plot(work: Path, figure: Path) -> None:
     """Write a PNG: training loss over tokens, and held-out bits per byte at the checkpoints."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
+        from matplotlib.backends.backend_agg import (  # type: ignore[import-not-found]
+            FigureCanvasAgg,
+        )
+        from matplotlib.figure import Figure  # type: ignore[import-not-found]
     except ImportError as error:
         raise ValueError("the step plot needs matplotlib: pip install matplotlib") from error
     rows: list[dict[str, Any]] = list(read_rows(work / checkpoint.LOG))

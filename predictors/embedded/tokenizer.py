@@ -62,6 +62,13 @@ def build(work: Path, n_vocab: int) -> Path:
     return path
 
 
+def special_id(tokenizer: Tokenizer, token: str) -> int:
+    """Return the id of a special token."""
+    found = tokenizer.token_to_id(token)
+    assert found is not None, f"{token} is not in the vocabulary"
+    return int(found)
+
+
 def load(work: Path) -> Tokenizer:
     """The tokenizer that `build` wrote under `work`."""
     path = work / "tokenizer.json"

@@ -139,7 +139,7 @@ class Run:
         loss, balance, count = self.model.loss(
             ids[:, :-1].contiguous(), ids[:, 1:], torch.from_numpy(weights[:, 1:].copy())
         )
-        (loss + self.config.balance_weight * balance).backward()
+        torch.autograd.backward(loss + self.config.balance_weight * balance)
         self.n_token += ids[:, 1:].numel()
         scale = lr_scale(self.fraction, self.config)
         self.optimiser.step(scale)

@@ -1,5 +1,7 @@
 """The exported file in stock llama.cpp: same tokens, same logits, the chat template inside."""
 
+# ruff: noqa: E402 (what needs torch is imported after asking for torch)
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -9,14 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
-import llama_cpp  # noqa: E402
-from gguf import GGMLQuantizationType as Type  # noqa: E402
-from tokenizers import Tokenizer  # noqa: E402
+import llama_cpp
+from gguf import GGMLQuantizationType as Type
+from tokenizers import Tokenizer
 
-from predictors.embedded import export  # noqa: E402
-from predictors.embedded.config import IM_END, ModelConfig  # noqa: E402
-from predictors.embedded.model import Model  # noqa: E402
-from predictors.embedded.tokenizer import train_tokenizer  # noqa: E402
+from predictors.embedded import export
+from predictors.embedded.config import IM_END, ModelConfig
+from predictors.embedded.model import Model
+from predictors.embedded.tokenizer import train_tokenizer
 
 LOGIT_TOLERANCE = 2e-2
 

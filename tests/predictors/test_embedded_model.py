@@ -1,17 +1,19 @@
 """The hand-written passes against plain autograd, and the optimiser's and schedule's properties."""
 
+# ruff: noqa: E402 (what needs torch is imported after asking for torch)
+
 from __future__ import annotations
 
 import pytest
 
 torch = pytest.importorskip("torch")
-import torch.nn.functional as F  # noqa: E402
+import torch.nn.functional as F
 
-from predictors.embedded import kernels  # noqa: E402
-from predictors.embedded.config import ModelConfig, TrainConfig  # noqa: E402
-from predictors.embedded.model import Model  # noqa: E402
-from predictors.embedded.optim import Optimiser, orthogonalise  # noqa: E402
-from predictors.embedded.train import lr_scale  # noqa: E402
+from predictors.embedded import kernels
+from predictors.embedded.config import ModelConfig, TrainConfig
+from predictors.embedded.model import Model
+from predictors.embedded.optim import Optimiser, orthogonalise
+from predictors.embedded.train import lr_scale
 
 TINY = ModelConfig(
     n_vocab=320, n_layer=2, n_embd=64, n_head=4, n_head_kv=2, head_dim=16, n_expert=8,
