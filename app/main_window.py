@@ -251,7 +251,7 @@ class MainWindow(QMainWindow):
         }
         hint = hints.get(session.state, "")
         self.chat.composer.show_state(
-            session.can_send, session.state is State.ANSWERING, hint or self._context_words()
+            session.can_send, session.is_answering, hint or self._context_words()
         )
 
     def _context_words(self) -> str:

@@ -104,7 +104,13 @@ class Session(QObject):
     @property
     def can_send(self) -> bool:
         """Whether a message would be answered now."""
-        return self.state in (State.IDLE, State.CHANGING)
+        return self.state in (State.IDLE, State.CHANGING) and self._next_answer is None
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether an answer is being written, or waits for the cache to change."""
+        waits = self.state is State.CHANGING and self._next_answer is not None
+        return self.state is State.ANSWERING or waits
 
     @property
     def n_context(self) -> int:
@@ -155,6 +161,7 @@ class Session(QObject):
         self._add(Message("assistant", "", Ending.WAITING))
         self._next_answer = self._generate
         self._settle()
+        self.state_changed.emit(self.state)
         return True
 
     def stop(self) -> None:
@@ -163,6 +170,10 @@ class Session(QObject):
             self.link.stop()
             self._end(Ending.STOPPED, "Stopped.")
             self._set_state(State.STOPPING)
+        elif self.is_answering:
+            self._end(Ending.STOPPED, "Stopped.")
+            self._next_answer = None
+            self.state_changed.emit(self.state)
 
     def go_on(self) -> None:
         """Continue the last answer from what was said, starting the engine again if need be."""
@@ -174,14 +185,15 @@ class Session(QObject):
                 return
             self._next_answer = self._continue
             self._load(self.path)
-        elif self.can_send and last is not None and last.can_go_on:
+        elif (
+            last is not None and last.can_go_on and (self.can_send or self.state is State.STOPPING)
+        ):
             self._next_answer = self._continue
             self._settle()
 
     def new_chat(self) -> None:
         """Start with an empty conversation; the old one can be brought back."""
-        if self.state is State.ANSWERING:
-            self.stop()
+        self.stop()
         if not self.conversation.messages:
             return
         self._replaced = self.conversation
@@ -292,7 +304,7 @@ class Session(QObject):
     def _answer(self) -> Message | None:
         """Return the answer that arriving text belongs to; none after a new chat."""
         last = self.conversation.last
-        if self.state not in (State.ANSWERING, State.STOPPING) or last is None:
+        if not (self.is_answering or self.state is State.STOPPING) or last is None:
             return None
         return last if last.role == "assistant" else None
 
@@ -375,7 +387,7 @@ class Session(QObject):
         self.notice.emit(Notice(sentence))
 
     def _on_died(self, sentence: str) -> None:
-        was = self.state
+        was, was_answering = self.state, self.is_answering
         self._end(Ending.CUT_OFF, "Cut off here.")
         self._next_path = None
         self._next_answer = None
@@ -384,7 +396,7 @@ class Session(QObject):
         self._set_state(State.DEAD)
         self.model_changed.emit()
         actions: tuple[tuple[str, Callable[[], None]], ...]
-        if was is State.ANSWERING:
+        if was_answering:
             actions = (("Start again and go on", self.go_on),)
         elif was is State.LOADING:
             actions = (

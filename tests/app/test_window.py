@@ -329,6 +329,42 @@ def test_a_question_asked_while_the_cache_changes_is_answered_after(
     assert answer(window).ending is Ending.FINISHED
 
 
+def test_a_question_that_waits_for_the_cache_can_be_stopped_or_survive(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(change_s=0.5))
+    move(window, 16)
+    ask(window)
+    assert window.session.state is State.CHANGING
+    assert window.chat.composer.button.accessibleName().startswith("Stop")
+    window.chat.composer.button.click()
+    assert answer(window).ending is Ending.STOPPED
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content == ""
+    move(window, 20)
+    ask(window)
+    os.kill(window.link.pid, signal.SIGKILL)
+    wait_state(qtbot, window, State.DEAD)
+    window.chat.banner.buttons[0].click()
+    wait_state(qtbot, window, State.ANSWERING)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content.startswith("Once there was")
+
+
+def test_going_on_may_be_asked_before_the_last_token_is_in(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.3))
+    ask(window)
+    wait_text(qtbot, window)
+    window.session.stop()
+    assert window.session.state is State.STOPPING
+    window.session.go_on()
+    wait_state(qtbot, window, State.ANSWERING)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content.endswith(" And he went on.")
+
+
 def test_a_dense_model_chats_without_a_slider(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
@@ -465,10 +501,12 @@ def test_a_worker_that_hangs_is_noticed(
     wait_text(qtbot, window, 20)
     os.kill(window.link.pid, signal.SIGSTOP)
     monkeypatch.setattr("app.engine_link.PONG_LIMIT_S", 0.0)
-    window.link.check()
-    qtbot.wait(20)
-    window.link.check()
-    assert "has not answered" in window.chat.banner.sentence
+
+    def has_noticed() -> bool:
+        window.link.check()
+        return "has not answered" in window.chat.banner.sentence
+
+    qtbot.waitUntil(has_noticed, timeout=WAIT_MS)
     said = answer(window).content
     window.chat.banner.buttons[0].click()
     wait_state(qtbot, window, State.ANSWERING)
