@@ -6,37 +6,43 @@ import signal
 import sys
 from pathlib import Path
 
-from PySide6.QtCore import QTimer
-from PySide6.QtWidgets import QApplication
-
-from app import icons, settings, theme
-from app.main_window import MainWindow
-from backend.client import worker_command
+from app.display import why_no_window
 
 
 def main(model: Path | None = None) -> int:
     """Open the window, load a model, and stay until it is closed. Returns the exit status."""
+    reason = why_no_window()
+    if reason is not None:
+        print(reason, file=sys.stderr)
+        return 1
+    return _run(model)
+
+
+def _run(model: Path | None) -> int:
+    # Qt is imported late: importing it fails where system libraries are missing.
+    from PySide6.QtCore import QTimer
+    from PySide6.QtWidgets import QApplication
+
+    from app import icons, settings, theme
+    from app.main_window import MainWindow
+    from backend.client import worker_command
+
     app = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(app, QApplication)
     app.setApplicationName("Outrider")
     app.setDesktopFileName("outrider")
     app.setStyle("Fusion")
     app.setWindowIcon(icons.application_icon())
-    path = settings.default_path()
-    window = MainWindow(worker_command(), path)
+    window = MainWindow(worker_command(), settings.default_path())
     app.styleHints().colorSchemeChanged.connect(
         lambda _: window.set_theme(theme.Choice(window.settings.theme), remember=False)
     )
     window.show()
     window.open_first(model.resolve() if model else None)
-    _leave_on_signals(app, window)
-    return app.exec()
-
-
-def _leave_on_signals(app: QApplication, window: MainWindow) -> None:
-    """Ctrl+C in the terminal closes the window. The timer lets Python see the signal."""
+    # Ctrl+C in the terminal closes the window; the timer lets Python see the signal.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: window.close())
     timer = QTimer(app)
     timer.timeout.connect(lambda: None)
     timer.start(250)
+    return app.exec()
