@@ -38,7 +38,10 @@ class ProtocolError(ValueError):
 
 
 class RequestError(ValueError):
-    """One request is malformed; the stream is still good. str() is one plain sentence."""
+    """One request is malformed or cannot be done now; str() is one plain sentence.
+
+    The stream is still good.
+    """
 
 
 def encode(message: Mapping[str, Any]) -> bytes:

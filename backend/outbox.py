@@ -1,9 +1,9 @@
 """What leaves the worker: one thread writes, so that no other ever waits for the pipe.
 
-Three kinds of message go out. Ordered ones are sent all, at once, in order. Of progress and
-statistics only the newest unsent one matters, so a slow reader costs no memory. Text is joined into
-batches. While an answer runs, a snapshot of the cache is taken on a clock of its own, so that
-the map also moves during a long prefill or a slow token.
+Three kinds of message go out. Ordered ones are sent all, at once, in order. Of progress only the
+newest unsent message matters, so a slow reader costs no memory. Text is joined into batches. While
+an answer runs, a snapshot of the engine is taken on a clock of its own, so that the map also moves
+during a long prefill or a slow token.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from backend.messages import Message, encode
 
 TEXT_PERIOD_S = 1 / 25
 STATE_PERIOD_S = 1 / 5
-
-_PERIOD_S = {"loading": TEXT_PERIOD_S, "prefill": TEXT_PERIOD_S, "stats": STATE_PERIOD_S}
 
 
 class Outbox:
@@ -42,7 +40,7 @@ class Outbox:
         self._text: list[str] = []
         self._tokens: list[int] = []
         self._n_token = 0
-        self._snapshot: Callable[[], Message] | None = None
+        self._snapshot: Callable[[], list[Message]] | None = None
         self._busy = False
         self._closed = False
         self._thread = threading.Thread(target=self._write_all, name="outbox", daemon=True)
@@ -54,10 +52,15 @@ class Outbox:
         return self._n_token
 
     def send(self, message: Message) -> None:
-        """Send `message` after everything that was given before it."""
+        """Send `message` at once, after those that were sent before it."""
+        with self._changed:
+            self._ordered.append(message)
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Send at once what still waits for its period, so that a final message comes last."""
         with self._changed:
             self._settle()
-            self._ordered.append(message)
             self._changed.notify_all()
 
     def offer(self, message: Message) -> None:
@@ -66,7 +69,7 @@ class Outbox:
             self._latest[message["type"]] = message
             self._changed.notify_all()
 
-    def begin_answer(self, request_id: int, snapshot: Callable[[], Message]) -> None:
+    def begin_answer(self, request_id: int, snapshot: Callable[[], list[Message]]) -> None:
         """Start counting the tokens of an answer.
 
         `snapshot` is called from the writing thread, STATE_PERIOD_S apart, until end_answer
@@ -78,19 +81,19 @@ class Outbox:
             self._snapshot = snapshot
             self._changed.notify_all()
 
-    def add_token(self, token_id: int, text: str) -> None:
-        """Add one token of the present answer; `text` may be empty."""
+    def add_text(self, text: str, token_id: int | None) -> None:
+        """Add text, which may be empty, of the present answer, and the token that it came with."""
         with self._changed:
-            self._tokens.append(token_id)
             self._text.append(text)
-            self._n_token += 1
+            if token_id is not None:
+                self._tokens.append(token_id)
+                self._n_token += 1
             self._changed.notify_all()
 
     def end_answer(self) -> None:
-        """Stop taking snapshots and drop unsent statistics; the text is still sent."""
+        """Stop taking snapshots; the rest of the text is still sent."""
         with self._changed:
             self._snapshot = None
-            self._latest.pop("stats", None)
             self._settle()
             self._changed.notify_all()
 
@@ -115,10 +118,10 @@ class Outbox:
 
     def _take_latest(self, kind: str, now_s: float) -> None:
         self._ordered.append(self._latest.pop(kind))
-        self._due_s[kind] = now_s + _PERIOD_S[kind]
+        self._due_s[kind] = now_s + TEXT_PERIOD_S
 
     def _take_text(self, now_s: float) -> None:
-        if self._tokens:
+        if self._text:
             self._ordered.append(
                 {
                     "type": "text",
@@ -143,7 +146,7 @@ class Outbox:
                 self._take_latest(kind, now_s)
             else:
                 waiting.append(kind)
-        if self._tokens:
+        if self._text:
             if self._due_s.get("text", 0.0) <= now_s:
                 self._take_text(now_s)
             else:
@@ -152,7 +155,7 @@ class Outbox:
             if self._due_s.get("snapshot", 0.0) <= now_s:
                 self._due_s["snapshot"] = now_s + STATE_PERIOD_S
                 try:
-                    self._ordered.append(self._snapshot())
+                    self._ordered += self._snapshot()
                 except Exception:  # a map that fails must not silence the answer
                     traceback.print_exc()
                     self._snapshot = None

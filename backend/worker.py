@@ -11,21 +11,19 @@ doing, from the reader thread.
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import faulthandler
 import os
 import queue
 import signal
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
+from backend.answer import Answer, residency
 from backend.messages import (
     EXIT_PROTOCOL,
     VERSION,
@@ -36,11 +34,11 @@ from backend.messages import (
     check_request,
     request_id,
 )
-from backend.outbox import STATE_PERIOD_S, Outbox
+from backend.outbox import Outbox
 
 if TYPE_CHECKING:
-    from backend.config import EngineConfig, Sampling
-    from backend.engine import Engine, Piece
+    from backend.config import EngineConfig
+    from backend.engine import Engine
 
 Progress = Callable[[float, str], bool]
 EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
@@ -48,10 +46,6 @@ EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
 _MAX_WAITING = 64
 _READ_BYTES = 1 << 16
 _LEAVE_S = 1.0
-
-
-class Refused(Exception):
-    """A request that cannot be done now; str() is one plain sentence."""
 
 
 class _Job:
@@ -67,9 +61,7 @@ class _Job:
 def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
     """Open the real engine. Imported late: the worker answers before llama.cpp is loaded."""
     from backend.engine import Engine
-    from backend.llama import log
 
-    log.echo = _debugging()
     return Engine.open(path, config, progress)
 
 
@@ -162,7 +154,7 @@ class Worker:
                 self._cancel(message["id"])
             else:
                 self._enqueue(_Job(message))
-        except (RequestError, Refused) as error:
+        except RequestError as error:
             self._error(request_id(message), str(error))
 
     def _greet(self, message: Message) -> None:
@@ -176,13 +168,13 @@ class Worker:
     def _enqueue(self, job: _Job) -> None:
         with self._lock:
             if job.id in self._waiting:
-                raise Refused(f"The id {job.id} is already in use by another request.")
+                raise RequestError(f"The id {job.id} is already in use by another request.")
             if len(self._waiting) >= _MAX_WAITING:
-                raise Refused(f"More than {_MAX_WAITING} requests are waiting for the engine.")
+                raise RequestError(f"More than {_MAX_WAITING} requests are waiting for the engine.")
             if job.kind == "set_cache_rate" and any(
                 other.kind == "generate" for other in self._waiting.values()
             ):
-                raise Refused("The cache rate cannot change while an answer is being written.")
+                raise RequestError("The cache rate cannot change while an answer is being written.")
             self._waiting[job.id] = job
         self._jobs.put(job)
 
@@ -219,9 +211,10 @@ class Worker:
         with self._lock:
             self._active = None
             del self._waiting[job.id]
+        self._outbox.settle()
         self._outbox.send(final)
         if with_map and self._engine is not None:
-            self._outbox.send(self._residency(job.id, self._engine))
+            self._outbox.send(residency(job.id, self._engine))
 
     def _perform(self, job: _Job) -> Message:
         if job.kind == "load":
@@ -230,13 +223,13 @@ class Worker:
             self._close_engine()
             return {"type": "unloaded", "id": job.id}
         if self._engine is None:
-            raise Refused("No model is loaded.")
+            raise RequestError("No model is loaded.")
         if job.kind == "generate":
-            return self._generate(job, self._engine)
+            return Answer(job.message, self._engine, self._outbox, lambda: job.cancelled).run()
         assert job.kind == "set_cache_rate", job.kind
         rate = job.message["cache_rate"]
         if not 0 <= rate <= 1:
-            raise Refused(f"The cache rate must be between 0 and 1, not {rate}.")
+            raise RequestError(f"The cache rate must be between 0 and 1, not {rate}.")
         cache = self._engine.set_cache_rate(float(rate))
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
 
@@ -252,7 +245,7 @@ class Worker:
                 n_thread=message["n_thread"],
             )
         except ValueError as error:
-            raise Refused(str(error)) from None
+            raise RequestError(str(error)) from None
 
         def progress(fraction: float, stage: str) -> bool:
             self._outbox.offer(
@@ -262,7 +255,7 @@ class Worker:
 
         self._close_engine()
         if job.cancelled:
-            raise Refused("Loading was cancelled.")
+            raise RequestError("Loading was cancelled.")
         engine = self._engine_factory(Path(message["path"]), config, progress)
         with self._lock:
             self._engine = engine
@@ -279,26 +272,6 @@ class Worker:
         if engine is not None:
             engine.close()
 
-    def _generate(self, job: _Job, engine: Engine) -> Message:
-        answer = _Answer(job, engine, self._outbox)
-        self._outbox.begin_answer(job.id, lambda: self._residency(job.id, engine))
-        try:
-            for piece in answer.pieces():
-                answer.add(piece)
-        finally:
-            self._outbox.end_answer()
-        stats = engine.statistics().to_json()
-        return {"type": "done", "id": job.id, "reason": engine.finish_reason, "stats": stats}
-
-    def _residency(self, job_id: int, engine: Engine) -> Message:
-        return {
-            "type": "residency",
-            "id": job_id,
-            "moe_layers": list(engine.model.moe_layers),
-            "n_expert": engine.model.n_expert,
-            "data": base64.b64encode(engine.residency()).decode("ascii"),
-        }
-
     def _failure(self, job: _Job, error: Exception) -> Message:
         """Return the final message of a request that failed."""
         if job.kind == "load" and job.cancelled:
@@ -311,87 +284,9 @@ class Worker:
         self._outbox.send({"type": "error", "id": job_id, "message": sentence})
 
 
-class _Answer:
-    """One answer: passes the engine's tokens and figures on."""
-
-    def __init__(self, job: _Job, engine: Engine, outbox: Outbox) -> None:
-        self._job = job
-        self._engine = engine
-        self._outbox = outbox
-        self._started = False
-        self._next_stats_s = 0.0
-
-    def pieces(self) -> Iterator[Piece]:
-        """Start the engine on the request; raises Refused for settings out of range."""
-        message, engine = self._job.message, self._engine
-        sampling = _sampling(message["sampling"])
-        max_tokens = message["max_tokens"]
-        if max_tokens < 1 and max_tokens != -1:
-            raise Refused(f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}.")
-        if "prompt" in message:
-            return engine.generate_text(
-                message["prompt"], sampling, max_tokens, on_prefill=self._on_prefill
-            )
-        return engine.generate(
-            message["messages"], sampling, max_tokens, on_prefill=self._on_prefill
-        )
-
-    def add(self, piece: Piece) -> None:
-        self._start()
-        self._outbox.add_token(piece.token_id, piece.text)
-        self._between()
-
-    def _on_prefill(self, done: int, total: int) -> None:
-        self._start()
-        self._outbox.offer({"type": "prefill", "id": self._job.id, "done": done, "total": total})
-        self._between()
-
-    def _start(self) -> None:
-        if not self._started:
-            self._started = True
-            stats = self._engine.statistics()
-            self._outbox.send(
-                {
-                    "type": "started",
-                    "id": self._job.id,
-                    "n_prompt": stats.n_prompt,
-                    "n_reused": stats.n_reused,
-                }
-            )
-
-    def _between(self) -> None:
-        """Between two steps of the engine: send what is due, and stop where that was asked.
-
-        A stop that came before the engine had begun is repeated here, so that none is lost.
-        """
-        if self._job.cancelled:
-            self._engine.stop()
-        now_s = time.monotonic()
-        if now_s >= self._next_stats_s:
-            self._next_stats_s = now_s + STATE_PERIOD_S
-            stats = self._engine.statistics().to_json()
-            self._outbox.offer({"type": "stats", "id": self._job.id, "stats": stats})
-
-
-def _sampling(values: dict[str, Any]) -> Sampling:
-    """Return the checked sampling settings; raises Refused."""
-    from backend.config import Sampling
-
-    known = [field.name for field in dataclasses.fields(Sampling)]
-    for name in values:
-        if name not in known:
-            raise Refused(f"Unknown sampling setting {ascii(name[:40])}.")
-    try:
-        return Sampling(**values)
-    except ValueError as error:
-        raise Refused(_plain(error)) from None
-    except TypeError:
-        raise Refused("A sampling setting has a value of the wrong type.") from None
-
-
 def explain(error: Exception) -> str:
     """Return one plain sentence for the user about `error`, and log what is unexpected."""
-    if isinstance(error, Refused) or type(error).__module__.startswith("backend."):
+    if type(error).__module__.startswith("backend."):
         return _plain(error)
     traceback.print_exc()
     if isinstance(error, MemoryError):
@@ -407,10 +302,6 @@ def explain(error: Exception) -> str:
 def _plain(error: Exception) -> str:
     text = " ".join(str(error).split()) or type(error).__name__
     return text if text.endswith((".", "!", "?")) else text + "."
-
-
-def _debugging() -> bool:
-    return bool(os.environ.get("OUTRIDER_DEBUG"))
 
 
 def _private_pipes() -> tuple[int, int]:

@@ -476,3 +476,58 @@ def wait_until_gone(pid: int) -> None:
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the worker is still there"
         time.sleep(0.02)
+
+
+# outrider chat with the real engine
+
+
+def test_real_answer_as_json(tiny: Path) -> None:
+    words = ["chat", tiny, "-p", "the and of", "--max-tokens", "8", "--seed", "1"]
+    done = outrider(*words, "--cache-rate", "0.5", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert report["cache_rate"] == 0.5 and report["method"] == "promoe"
+    assert 0 < len(report["tokens"]) <= 8
+    for name in ("ttft_s", "tokens_per_s", "stall_s", "compute_s", "other_s"):
+        assert report[name] >= 0
+    for name in ("hits", "late", "misses"):
+        assert report[name] == sum(layer[name] for layer in report["layers"])
+    assert [layer["layer"] for layer in report["layers"]] == [0, 1, 2]
+    assert report["peak_rss_bytes"] > 1 << 20 and report["bytes_read"] > 0
+    again = json.loads(outrider(*words, "--cache-rate", "0.25", "--json").stdout)
+    assert again["tokens"] == report["tokens"]
+    plain = outrider(*words, "--cache-rate", "0.5")
+    assert plain.stdout.rstrip("\n") == report["text"].rstrip("\n")
+
+
+def test_real_prompt_longer_than_the_context(tiny: Path) -> None:
+    done = outrider("chat", tiny, "-p", "the and " * 200, "--context", "256")
+    check_one_sentence(done, "256", status=1)
+    assert len(re.findall(r"\d+", done.stderr)) >= 2
+
+
+def test_real_conversation_from_a_pipe(tiny: Path) -> None:
+    lines = "the and\n/rate 100%\nof to\n/stats\n"
+    done = outrider("chat", tiny, "--max-tokens", "4", "--temperature", "0", input=lines)
+    assert done.returncode == 0, done.stderr
+    assert "everything in memory" in done.stderr and "first token after" in done.stderr
+
+
+@posix
+def test_real_worker_killed_during_an_answer(tiny: Path) -> None:
+    process = subprocess.Popen(
+        [*REAL_CLI, "chat", str(tiny), "-p", "the and of", "--context", "16384"],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    )
+    worker = wait_for_worker(process.pid)
+    assert process.stdout is not None
+    said = process.stdout.read(1)
+    os.kill(worker, signal.SIGKILL)
+    rest, err = process.communicate(timeout=60)
+    assert said and rest.endswith(b"\n")
+    assert process.returncode == 1
+    assert err.decode().count("\n") == 1 and "signal 9" in err.decode()

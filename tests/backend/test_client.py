@@ -1,14 +1,20 @@
 """The client's side of the pipe: replies, deaths and their sentences."""
 
+import base64
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
+from factory import make_tiny
 
 from backend.client import (
     RequestFailed,
@@ -190,3 +196,153 @@ def test_every_exit_is_one_plain_sentence(
     sentence = describe_exit(returncode, stderr_tail)
     assert words in sentence
     assert sentence.endswith(".") and "\n" not in sentence
+
+
+# The real engine on a tiny model.
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("client") / "tiny.gguf"
+    return make_tiny("qwen3moe", "Q8_0", path, n_layer=3, n_expert=8, n_expert_used=2)
+
+
+@pytest.fixture(scope="module")
+def real(tiny: Path) -> Iterator[WorkerClient]:
+    with WorkerClient() as client:
+        loaded = client.request("load", path=str(tiny), **LOAD).final()
+        assert loaded["model"]["moe_layers"] == [0, 1, 2]
+        assert loaded["cache"]["n_slot"] == 4
+        yield client
+
+
+GREEDY = {"temperature": 0.0}
+
+
+def answer(client: WorkerClient, n_token: int, **fields: Any) -> list[dict[str, Any]]:
+    request = {"prompt": "the and of to", "sampling": GREEDY, "max_tokens": n_token, **fields}
+    return list(client.request("generate", **request))
+
+
+def tokens(messages: list[dict[str, Any]]) -> list[int]:
+    return [token for m in messages if m["type"] == "text" for token in m["tokens"]]
+
+
+def test_real_answer_and_its_figures(real: WorkerClient) -> None:
+    messages = answer(real, 24)
+    done = messages[-1]
+    assert done["type"] == "done" and done["reason"] in ("length", "stop")
+    stats = done["stats"]
+    assert stats["n_token"] == len(tokens(messages)) <= 24
+    assert [layer["layer"] for layer in stats["layers"]] == [0, 1, 2]
+    for name in ("hits", "late", "misses", "bytes_read"):
+        assert stats[name] == sum(layer[name] for layer in stats["layers"])
+    used = stats["hits"] + stats["late"] + stats["misses"]
+    assert used >= 2 * 3 * (stats["n_token"] - 1)
+    started = next(m for m in messages if m["type"] == "started")
+    assert started["n_prompt"] == stats["n_prompt"] > 0
+
+
+def test_real_map_has_a_byte_for_each_expert(real: WorkerClient) -> None:
+    snapshots = [m for m in answer(real, 200) if m["type"] == "residency"]
+    assert snapshots
+    for message in snapshots:
+        data = base64.b64decode(message["data"])
+        assert len(data) == len(message["moe_layers"]) * message["n_expert"] == 3 * 8
+        for row in range(3):
+            states = [byte & 3 for byte in data[8 * row : 8 * row + 8]]
+            assert all(state in (0, 1, 2) for state in states)
+            assert sum(state != 0 for state in states) <= 4
+
+
+def test_real_answer_is_the_same_at_every_rate(real: WorkerClient) -> None:
+    said = {}
+    for rate in (0.0, 0.5, 0.75, 1.0):
+        cache = real.request("set_cache_rate", cache_rate=rate).final()["cache"]
+        assert cache["asked_rate"] == rate and cache["rate"] >= max(rate, 0.25)
+        assert cache["mode"] == ("plain" if rate == 1.0 else "cached")
+        said[rate] = tokens(answer(real, 16))
+    real.request("set_cache_rate", cache_rate=0.5).final()
+    # At 1.0 stock llama.cpp may use a faster weight layout, whose rounding differs.
+    assert said[0.0] == said[0.5] == said[0.75]
+    assert len(said[1.0]) > 0
+
+
+def test_real_stop_ends_within_a_token_or_two(real: WorkerClient) -> None:
+    reply = real.request("generate", prompt="the", sampling=GREEDY, max_tokens=-1)
+    n_before = 0
+    for message in reply:
+        if message["type"] == "text":
+            n_before = message["n_token"]
+            real.stop(reply)
+            break
+    rest = list(reply)
+    assert rest[-1]["type"] == "done"
+    assert rest[-1]["reason"] in ("cancelled", "stop", "context")
+    assert rest[-1]["stats"]["n_token"] >= n_before
+
+
+def test_real_prompt_longer_than_the_context_names_both_counts(real: WorkerClient) -> None:
+    with pytest.raises(RequestFailed) as caught:
+        real.request("generate", prompt="the " * 3000, sampling=GREEDY, max_tokens=1).final()
+    assert "512" in str(caught.value)
+    assert len(re.findall(r"\d+", str(caught.value))) >= 2
+
+
+def test_real_conversation_reuses_its_beginning(real: WorkerClient) -> None:
+    turns = [{"role": "user", "content": "the and of"}]
+    request = {"sampling": GREEDY, "max_tokens": 4}
+    first = list(real.request("generate", messages=turns, **request))
+    text = "".join(m["text"] for m in first if m["type"] == "text")
+    turns += [{"role": "assistant", "content": text}, {"role": "user", "content": "to be"}]
+    second = list(real.request("generate", messages=turns, **request))
+    assert second[-1]["stats"]["n_reused"] > 0
+
+
+def test_real_load_errors_are_one_sentence(tiny: Path, tmp_path: Path) -> None:
+    short = tmp_path / "short.gguf"
+    short.write_bytes(tiny.read_bytes()[:5000])
+    with WorkerClient() as client:
+        for path in (short, tmp_path, tmp_path / "none.gguf"):
+            with pytest.raises(RequestFailed) as caught:
+                client.request("load", path=str(path), **LOAD).final()
+            assert path.name in str(caught.value) and "\n" not in str(caught.value)
+        assert client.request("load", path=str(tiny), **LOAD).final()["type"] == "loaded"
+
+
+def test_real_dense_model_runs_without_a_cache(tmp_path: Path) -> None:
+    path = make_tiny("dense", "Q8_0", tmp_path / "dense.gguf")
+    with WorkerClient() as client:
+        loaded = client.request("load", path=str(path), **LOAD).final()
+        assert loaded["cache"]["mode"] == "plain" and loaded["cache"]["reason"]
+        assert tokens(answer(client, 4))
+
+
+@posix
+@pytest.mark.parametrize("state", ["loaded", "answering"])
+def test_real_worker_is_gone_soon_after_its_client_was_killed(tiny: Path, state: str) -> None:
+    script = (
+        "import sys, time\n"
+        "from backend.client import WorkerClient\n"
+        "client = WorkerClient()\n"
+        f"client.request('load', path={str(tiny)!r}, **{LOAD!r}).final()\n"
+        "if sys.argv[1] == 'answering':\n"
+        "    client.request('generate', prompt='the', sampling={}, max_tokens=-1)\n"
+        "print(client.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    root = str(Path(__file__).resolve().parents[2])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, state],
+        env={**os.environ, "PYTHONPATH": root},
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "the worker outlived its client"
+        time.sleep(0.02)
