@@ -18,12 +18,18 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend.worker import Refused, main  # noqa: E402
+from backend.worker import main  # noqa: E402
 
 WORDS = (
     "Once there was a tin soldier who stood on a window sill and watched the river all day long. "
 )
 EXPERT_BYTES = 2_500_000
+
+
+class Refused(RuntimeError):
+    """An error whose sentence is meant for the user, as those of the real engine are."""
+
+    __module__ = "backend.engine"
 
 
 class _Facts(SimpleNamespace):
