@@ -1,0 +1,31 @@
+"""The engine: llama.cpp with a cache of experts.
+
+Importing this package is cheap and loads neither llama.cpp nor the native part.
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+__version__ = "0.1.0"
+
+LLAMA_CPP_PYTHON_VERSION = "0.3.36"
+"""The one version whose structures and graphs the native part was written for."""
+
+
+def check_llama_cpp() -> None:
+    """Raise ImportError unless exactly the pinned llama-cpp-python is installed.
+
+    Another version may lay out its structures in another way, which ctypes does not notice.
+    """
+    try:
+        found = metadata.version("llama-cpp-python")
+    except metadata.PackageNotFoundError:
+        raise ImportError(
+            f"llama-cpp-python {LLAMA_CPP_PYTHON_VERSION} is not installed."
+        ) from None
+    if found != LLAMA_CPP_PYTHON_VERSION:
+        raise ImportError(
+            f"llama-cpp-python {found} is installed, but Outrider needs exactly "
+            f"{LLAMA_CPP_PYTHON_VERSION}."
+        )

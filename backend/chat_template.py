@@ -1,0 +1,108 @@
+"""Renders a model's own chat template, in llama-cpp-python's immutable Jinja sandbox.
+
+A template comes from a model file and is not to be trusted: it runs with a time limit, and what
+it yields with a length limit.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from backend.llama import LlamaError, Model
+
+Message = dict[str, str]
+
+_TIME_LIMIT_S = 1.0
+_CHARS_MAX = 16 << 20
+_CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
+    "'<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+_MARK = "\ue000outrider-end-of-answer\ue001"  # private-use characters: in no text
+
+
+class ChatTemplate:
+    """A model's template, or ChatML where the model has none."""
+
+    def __init__(self, model: Model, template: str | None) -> None:
+        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+
+        self._formatter: Any = None
+        self._error = ""
+        try:
+            self._formatter = Jinja2ChatFormatter(
+                template=template or _CHATML,
+                eos_token=model.special_text(model.eos),
+                bos_token=model.special_text(model.bos),
+            )
+        except Exception as error:
+            self._error = f"The model's chat template is broken: {_first_line(error)}."
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The prompt for an answer to these messages; if the last is the assistant's, for more of it.
+
+        Raises LlamaError when the template fails, loops or explodes.
+        """
+        if self._formatter is None:
+            raise LlamaError(self._error)
+        if messages and messages[-1]["role"] == "assistant":
+            # Whatever the template puts behind an answer comes off again.
+            marked = [*messages[:-1], {**messages[-1], "content": _MARK}]
+            before, found, _ = self._render(marked, add_generation_prompt=False).partition(_MARK)
+            if not found:
+                raise LlamaError("The model's chat template cannot go on with an answer.")
+            return before + messages[-1]["content"]
+        return self._render(messages, add_generation_prompt=True)
+
+    def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+        self._formatter.add_generation_prompt = add_generation_prompt
+        try:
+            with _Deadline(_TIME_LIMIT_S):
+                text: str = self._formatter(messages=list(messages)).prompt
+        except _TooLong:
+            raise LlamaError(
+                f"The model's chat template took longer than {_TIME_LIMIT_S:g} s."
+            ) from None
+        except MemoryError:
+            raise LlamaError("The model's chat template needs too much memory.") from None
+        except Exception as error:
+            raise LlamaError(f"The model's chat template failed: {_first_line(error)}.") from None
+        if len(text) > _CHARS_MAX:
+            raise LlamaError("The model's chat template made a prompt of absurd length.")
+        return text
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+class _TooLong(BaseException):
+    """The deadline has passed. Not an Exception, so that no template code can catch it."""
+
+
+class _Deadline:
+    """Raises _TooLong in this thread, from whatever Python line it is at, after some seconds.
+
+    A rendered template is Python code that Jinja made, so that every loop passes a traced line.
+    """
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+
+    def __enter__(self) -> None:
+        end_s = time.monotonic() + self._limit_s
+        self._before = sys.gettrace()
+
+        def trace(_frame: Any, _event: str, _argument: Any) -> Any:
+            if time.monotonic() > end_s:
+                raise _TooLong
+            return trace
+
+        sys.settrace(trace)
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)

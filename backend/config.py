@@ -1,0 +1,68 @@
+"""What an engine is told: validated once, frozen, with units in the names."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How to run a model. Raises ValueError, one sentence, on values that make no sense."""
+
+    cache_rate: float = 0.25
+    """Share of all routed-expert bytes that is resident, 0 to 1; raised to the smallest possible."""
+    method: str = "promoe"
+    """A name in backend.methods.METHODS."""
+    context_length: int = 4096
+    """Tokens of conversation that are kept."""
+    n_thread: int = 0
+    """Threads that compute; 0: one per physical core."""
+    n_ubatch: int = 512
+    """Tokens of a prompt that are computed at once."""
+
+    def __post_init__(self) -> None:
+        from backend.methods import METHODS
+
+        if not (math.isfinite(self.cache_rate) and 0 <= self.cache_rate <= 1):
+            raise ValueError(f"The cache rate must lie between 0 and 1, not {self.cache_rate}.")
+        if self.method not in METHODS:
+            known = ", ".join(METHODS)
+            raise ValueError(f"The method {self.method!r} is not known; known are {known}.")
+        if not 1 <= self.context_length <= 1 << 24:
+            raise ValueError(f"The context length must be positive, not {self.context_length}.")
+        if not 0 <= self.n_thread <= 1024:
+            raise ValueError(f"The number of threads must be 0 to 1024, not {self.n_thread}.")
+        if not 1 <= self.n_ubatch <= 1 << 16:
+            raise ValueError(f"The batch size must be positive, not {self.n_ubatch}.")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is drawn. Raises ValueError, one sentence, on values out of range."""
+
+    temperature: float = 0.7
+    """0: always the most probable token."""
+    top_k: int = 40
+    """Only the k most probable tokens; 0: all."""
+    top_p: float = 0.95
+    """Only the most probable tokens that together have this probability; 1: all."""
+    min_p: float = 0.05
+    """Only tokens with at least this share of the best one's probability; 0: all."""
+    repeat_penalty: float = 1.0
+    """Divides the scores of the last 64 tokens; 1: off."""
+    seed: int | None = None
+    """None: another one every time."""
+
+    def __post_init__(self) -> None:
+        def check(ok: bool, name: str, value: float, rule: str) -> None:
+            if not (math.isfinite(value) and ok):
+                raise ValueError(f"The sampling value {name} must be {rule}, not {value}.")
+
+        check(0 <= self.temperature <= 100, "temperature", self.temperature, "0 to 100")
+        check(0 <= self.top_k <= 1 << 30, "top_k", self.top_k, "0 or more")
+        check(0 <= self.top_p <= 1, "top_p", self.top_p, "0 to 1")
+        check(0 <= self.min_p <= 1, "min_p", self.min_p, "0 to 1")
+        check(0 < self.repeat_penalty <= 10, "repeat_penalty", self.repeat_penalty, "0 to 10")
+        if self.seed is not None:
+            check(0 <= self.seed < 1 << 32, "seed", self.seed, "0 to 4294967295")

@@ -1,0 +1,418 @@
+"""The engine's public face: load a model, answer, stop, and say what it cost."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from backend.config import EngineConfig, Sampling
+from backend.gguf_file import ModelFile, read_model
+from backend.methods import METHODS, Method
+from backend.statistics import Meter, Statistics
+from backend.system.memory import physical_cores
+
+Message = dict[str, str]
+Progress = Callable[[float, str], bool]
+
+
+class EngineError(RuntimeError):
+    """Something that the user should know; the text is one plain sentence."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One token and the text that it completes, which may be empty within a character."""
+
+    token_id: int
+    text: str
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What was loaded; sizes in bytes. expert_bytes is one expert's mean over the layers."""
+
+    name: str
+    path: str
+    architecture: str
+    n_layer: int
+    moe_layers: tuple[int, ...]
+    n_expert: int
+    n_expert_used: int
+    expert_bytes: int
+    expert_bytes_total: int
+    dense_bytes: int
+    file_bytes: int
+    context_length: int
+    is_moe: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """As a plain dict."""
+        return {**asdict(self), "moe_layers": list(self.moe_layers)}
+
+
+@dataclass(frozen=True)
+class CacheFacts:
+    """What is in force, beside what was asked for. n_slot: resident experts of each layer."""
+
+    asked_rate: float
+    rate: float
+    min_rate: float
+    n_slot: int
+    bytes: int
+    mode: str
+    reason: str
+    method: str
+
+    def to_json(self) -> dict[str, Any]:
+        """As a plain dict."""
+        return asdict(self)
+
+
+class Engine:
+    """One loaded model. Use from one thread; stop(), residency() and statistics() from any."""
+
+    def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
+        self._file = file
+        self._config = config
+        self._stop = threading.Event()
+        self._tokens: list[int] = []  # whose keys and values the context holds
+        self._cached: Any = None
+        self._context: Any = None
+        self._n_thread = config.n_thread or physical_cores()
+        self.finish_reason = ""
+        self._meter = Meter(None)
+        self._load(config.cache_rate, progress)
+        self.model = self._model_facts()
+
+    @classmethod
+    def open(
+        cls, path: Path, config: EngineConfig, progress: Progress | None = None
+    ) -> Engine:
+        """Check and load a model.
+
+        `progress(fraction, stage)` returns False to give up. Raises ModelFileError when the file
+        is not fit, EngineError when it cannot be loaded.
+        """
+        file = read_model(path)
+        with _engine_errors():
+            return cls(file, config, progress)
+
+    # Answering.
+
+    def generate(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        max_tokens: int = -1,
+        on_prefill: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Piece]:
+        """Answer a conversation, or go on with its last message if that is the assistant's.
+
+        max_tokens -1: until the context is full. on_prefill(done, total) counts prompt tokens.
+        Raises EngineError, also when the prompt does not fit.
+        """
+        with _engine_errors():
+            prompt = self._template.render(messages)
+        return self.generate_text(prompt, sampling, max_tokens, on_prefill)
+
+    def generate_text(
+        self,
+        prompt: str,
+        sampling: Sampling,
+        max_tokens: int = -1,
+        on_prefill: Callable[[int, int], None] | None = None,
+    ) -> Iterator[Piece]:
+        """Continue a raw prompt; control tokens may be written in it. As generate() otherwise."""
+        model = self._llama
+        bos = model.special_text(model.bos)
+        add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
+        with _engine_errors():
+            tokens = model.tokenize(prompt, add_bos=add_bos) or [max(model.bos, 0)]
+        n_context = self._context.n_context
+        if len(tokens) >= n_context:
+            raise EngineError(
+                f"The prompt has {len(tokens)} tokens, but the context holds only {n_context}."
+            )
+        return self._answer(tokens, sampling, max_tokens, on_prefill)
+
+    def _answer(
+        self,
+        prompt: list[int],
+        sampling: Sampling,
+        max_tokens: int,
+        on_prefill: Callable[[int, int], None] | None,
+    ) -> Iterator[Piece]:
+        from backend.llama import Sampler
+
+        self._stop.clear()
+        self.finish_reason = "cancelled"
+        began_s = time.perf_counter()
+        self._meter = meter = Meter(self._patch)
+        stats = meter.statistics
+        stats.n_prompt = len(prompt)
+        stats.n_reused = self._reuse_prefix(prompt)
+        sampler = Sampler(sampling)
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        try:
+            with _engine_errors():
+                if not self._prefill(prompt, meter, on_prefill):
+                    return
+                token = sampler.sample(self._context)
+            stats.ttft_s = time.perf_counter() - began_s
+            first_s = last_s = time.perf_counter()
+            while True:
+                if self._llama.ends_answer(token):
+                    self.finish_reason = "stop"
+                    break
+                stats.n_token += 1
+                yield Piece(token, decoder.decode(self._llama.piece(token)))
+                if max_tokens >= 0 and stats.n_token >= max_tokens:
+                    self.finish_reason = "length"
+                    break
+                if self._stop.is_set():
+                    break
+                if len(self._tokens) >= self._context.n_context:
+                    self.finish_reason = "context"
+                    break
+                with _engine_errors():
+                    if not self._pass([token], meter, last_s, is_token=True):
+                        break
+                    token = sampler.sample(self._context)
+                last_s = time.perf_counter()
+                stats.tokens_per_s = stats.n_token / (last_s - first_s)
+            if rest := decoder.decode(b"", final=True):
+                yield Piece(token, rest)
+        finally:
+            sampler.close()
+
+    def _reuse_prefix(self, prompt: list[int]) -> int:
+        """Keep what the context already knows of the prompt; returns how many tokens that is.
+
+        The last token is always computed again: its logits are needed.
+        """
+        n = 0
+        for old, new in zip(self._tokens, prompt[:-1], strict=False):
+            if old != new:
+                break
+            n += 1
+        return self._forget_from(n)
+
+    def _forget_from(self, n: int) -> int:
+        """Drop positions from n on; returns n, or 0 where the model can only forget everything."""
+        if n < len(self._tokens) or n == 0:
+            n = n if self._context.forget_from(n) else 0
+            del self._tokens[n:]
+        return n
+
+    def _prefill(
+        self, prompt: list[int], meter: Meter, on_prefill: Callable[[int, int], None] | None
+    ) -> bool:
+        """Compute the prompt; False when stopped."""
+        n_step = self._context.n_ubatch
+        last_s = time.perf_counter()
+        while len(self._tokens) < len(prompt):
+            done = len(self._tokens)
+            if on_prefill is not None:
+                on_prefill(done, len(prompt))
+            if self._stop.is_set() or not self._pass(prompt[done : done + n_step], meter, last_s):
+                return False
+            last_s = time.perf_counter()
+        if on_prefill is not None:
+            on_prefill(len(prompt), len(prompt))
+        return True
+
+    def _pass(
+        self, tokens: list[int], meter: Meter, last_s: float, *, is_token: bool = False
+    ) -> bool:
+        """One llama_decode; False when it was stopped. Raises EngineError."""
+        from backend import _native
+
+        patch = self._patch
+        position = len(self._tokens)
+        if patch is not None:
+            patch.begin_pass(_native.Phase.decode if is_token else _native.Phase.prefill)
+        before_s = time.perf_counter()
+        status = self._context.decode(tokens, position)
+        decode_s = time.perf_counter() - before_s
+        whole = patch.end_pass() if patch is not None else True
+        if status != 0 or not whole:
+            self._forget_from(position)
+            if patch is not None and patch.error:
+                raise EngineError(f"{patch.error}.")
+            if status not in (0, 2):  # 2: aborted
+                raise EngineError(f"llama.cpp could not compute a token (status {status}).")
+            return False
+        self._tokens += tokens
+        meter.add_pass(decode_s, time.perf_counter() - last_s, is_token=is_token)
+        return True
+
+    # Control.
+
+    def stop(self) -> None:
+        """End the answer in progress within one token. From any thread."""
+        self._stop.set()
+        if self._cached is not None:
+            self._cached.patch.stop()
+
+    def set_cache_rate(self, rate: float) -> CacheFacts:
+        """Change the cache rate between answers.
+
+        Between two cached rates nothing is loaded again and the conversation's context is kept.
+        Crossing 1.0, where llama.cpp runs unpatched, loads the model anew.
+        """
+        config = replace(self._config, cache_rate=rate)
+        with _engine_errors():
+            if self._cached is not None and not self._is_plain(rate):
+                self._configure(rate)
+            elif self.cache.reason or (self._cached is None and self._is_plain(rate)):
+                self.cache = replace(self.cache, asked_rate=rate)
+            else:
+                self.close()
+                self._load(rate, None)
+        self._config = config
+        return self.cache
+
+    def statistics(self) -> Statistics:
+        """Of the present or the last answer."""
+        return self._meter.statistics
+
+    def residency(self) -> bytes:
+        """One byte per MoE layer and expert, see Patch.snapshot; all resident without a cache."""
+        if self._cached is not None:
+            return bytes(self._cached.patch.snapshot())
+        return bytes([1]) * (self._file.n_moe_layer * self._file.n_expert)
+
+    def close(self) -> None:
+        """Free the model. Twice is fine."""
+        if self._context is not None:
+            self._context.close()
+            self._context = None
+        if self._cached is not None:
+            self._cached.close()
+            self._cached = None
+        elif getattr(self, "_llama", None) is not None:
+            self._llama.close()
+        self._tokens.clear()
+
+    # Loading.
+
+    @property
+    def _patch(self) -> Any:
+        return self._cached.patch if self._cached is not None else None
+
+    def _is_plain(self, rate: float) -> bool:
+        return not self._file.is_moe or rate >= 1.0
+
+    def _load(self, rate: float, progress: Progress | None) -> None:
+        from backend import llama, loading
+        from backend.chat_template import ChatTemplate
+
+        def on_progress(fraction: float) -> bool:
+            return progress is None or progress(fraction, "Reading the weights")
+
+        llama.log.echo = bool(os.environ.get("OUTRIDER_DEBUG"))
+        reason = "" if self._file.is_moe else "A dense model has no experts to cache."
+        if not self._is_plain(rate):
+            try:
+                self._cached = loading.CachedModel(
+                    self._file, n_thread=self._n_thread, progress=on_progress
+                )
+                self._llama = self._cached.model
+            except loading.NotCacheable as error:
+                reason = str(error)
+        if self._cached is None:
+            self._llama = loading.load_plain(self._file, on_progress)
+            plain = CacheFacts(rate, 1.0, 1.0, self._file.n_expert, 0, "plain", reason, "stock")
+            self.cache = replace(
+                plain,
+                min_rate=plain.rate if reason else self._min_rate(),
+                bytes=self._file.expert_bytes_total,
+            )
+        else:
+            self._configure(rate)
+        self._template = ChatTemplate(self._llama, self._file.chat_template)
+        self._context = llama.Context(
+            self._llama,
+            n_context=self._config.context_length,
+            n_ubatch=min(self._config.n_ubatch, self._config.context_length),
+            n_thread=self._n_thread,
+            callback=self._patch.callback if self._cached else None,
+            user_data=self._patch.user_data if self._cached else None,
+        )
+
+    def _min_rate(self) -> float:
+        return self._file.n_expert_used / self._file.n_expert if self._file.n_expert else 1.0
+
+    def _configure(self, rate: float) -> None:
+        from backend import _native
+
+        method = METHODS[self._config.method]
+        shape = self._cached.patch.shape
+        n_slot = _native.allocate_uniform(shape, rate)
+        try:
+            self._cached.patch.configure(n_slot, self._patch_options(method))
+        except RuntimeError as error:
+            raise EngineError(f"{error}.") from None
+        self.cache = CacheFacts(
+            asked_rate=rate,
+            rate=n_slot[0] / shape.n_expert,
+            min_rate=shape.n_expert_used / shape.n_expert,
+            n_slot=n_slot[0],
+            bytes=self._cached.patch.slab_bytes,
+            mode="cached",
+            reason="",
+            method=method.name,
+        )
+
+    def _patch_options(self, method: Method) -> Any:
+        from backend import _native
+
+        schedule = method.schedule
+        return _native.PatchOptions(
+            schedule=_native.OrderedOptions(
+                chunks=schedule.chunks,
+                early_preemption=schedule.early_preemption,
+                reorder=schedule.reorder,
+            ),
+            next_router=method.predictor == "next_router",
+            n_thread=self._n_thread,
+            n_transfer_thread=2,
+            max_token=self._config.n_ubatch,
+        )
+
+    def _model_facts(self) -> ModelFacts:
+        file = self._file
+        per_layer = file.expert_bytes_per_layer()
+        return ModelFacts(
+            name=file.name,
+            path=str(file.path),
+            architecture=file.architecture,
+            n_layer=file.n_layer,
+            moe_layers=tuple(per_layer),
+            n_expert=file.n_expert,
+            n_expert_used=file.n_expert_used,
+            expert_bytes=sum(per_layer.values()) // max(len(per_layer), 1),
+            expert_bytes_total=file.expert_bytes_total,
+            dense_bytes=file.dense_bytes,
+            file_bytes=file.file_size_bytes,
+            context_length=self._context.n_context,
+            is_moe=file.is_moe,
+        )
+
+
+@contextlib.contextmanager
+def _engine_errors() -> Iterator[None]:
+    """llama.cpp's errors as the engine's."""
+    from backend.llama import LlamaError
+
+    try:
+        yield
+    except LlamaError as error:
+        raise EngineError(str(error)) from None

@@ -1,0 +1,154 @@
+"""Loading a checked model: plainly, or with its experts left in the file.
+
+Three layouts:
+
+- plain: as stock llama.cpp does it, memory-mapped, with its fastest weight layout;
+- cached: the dense weights in anonymous memory, the experts in the slow tier (Patch);
+- native: everything in memory, the experts in the file's layout: the reference that the cached
+  layout must equal bit by bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+
+from backend import _native
+from backend.gguf_file import ModelFile
+from backend.llama import Context, LlamaError, Model, ProgressCallback, log
+
+_EXPERT_PATTERN = rb"blk\.[0-9]+\.ffn_(gate|up|down|gate_up)_exps\.weight"
+
+
+def load_plain(file: ModelFile, progress: ProgressCallback | None = None) -> Model:
+    """Load as stock llama.cpp does."""
+    params, kept = _model_params(progress)
+    pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
+    return _checked(pointer, file, kept)
+
+
+def load_native(file: ModelFile) -> Model:
+    """Load everything into memory, with the experts not repacked; no cache, no callback."""
+    buffers = _native.ExpertBuffers(unread=False)
+    params, kept = _model_params(None)
+    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+    kept += [buffers, _place_experts(params, buffers)]
+    pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
+    return _checked(pointer, file, kept)
+
+
+class CachedModel:
+    """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
+
+    Raises NotCacheable when the graph of this architecture is not understood, LlamaError when
+    the file cannot be loaded.
+    """
+
+    def __init__(
+        self, file: ModelFile, *, n_thread: int, progress: ProgressCallback | None = None
+    ) -> None:
+        places = {
+            t.name: _native.TensorPlace(t.part, t.offset)
+            for tensors in file.expert_tensors.values()
+            for t in tensors
+        }
+        try:
+            files = _native.ExpertFiles([str(p) for p in file.paths], places)
+        except RuntimeError as error:
+            raise LlamaError(f"{error}.") from None
+        buffers = _native.ExpertBuffers(unread=True)
+        dense_share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
+        params, kept = _model_params(progress, dense_share)
+        kept += [buffers, files, _place_experts(params, buffers)]
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+        pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
+        self.model = _checked(pointer, file, kept)
+        buffers.loaded()
+        self.patch = _native.Patch(files, buffers)
+        reason = self._probe(n_thread)
+        if reason:
+            self.close()
+            raise NotCacheable(
+                f"The experts of the architecture {file.architecture} cannot be cached: {reason}."
+            )
+
+    def close(self) -> None:
+        """Give the model its tensors back and free it."""
+        self.patch = None
+        self.model.close()
+
+    def _probe(self, n_thread: int) -> str:
+        """Show the patch two passes in which nothing is computed; returns its objection."""
+        patch = self.patch
+        patch.begin_probe()
+        context = Context(
+            self.model,
+            n_context=64,
+            n_ubatch=8,
+            n_thread=n_thread,
+            callback=patch.callback,
+            user_data=patch.user_data,
+        )
+        try:
+            position = 0
+            for n_token in (1, 2):
+                patch.begin_pass(_native.Phase.prefill)
+                context.decode([0] * n_token, position, all_logits=True)
+                position += n_token
+                if not patch.end_pass():
+                    return str(patch.error)
+            return str(patch.end_probe())
+        finally:
+            context.close()
+
+
+class NotCacheable(LlamaError):
+    """This model must run without a cache; the text says why."""
+
+
+def _first_path(file: ModelFile) -> bytes:
+    return str(Path(file.paths[0])).encode()
+
+
+def _model_params(
+    progress: ProgressCallback | None, share: float = 1.0
+) -> tuple[Any, list[object]]:
+    """Parameters, and what must outlive the loading; `share` of the bytes will be read."""
+    params = llama_cpp.llama_model_default_params()
+    kept: list[object] = []
+    if progress is not None:
+
+        def on_progress(fraction: float, _user_data: int | None) -> bool:
+            return progress(min(fraction / max(share, 1e-9), 1.0))
+
+        callback = llama_cpp.llama_progress_callback(on_progress)
+        params.progress_callback = callback
+        kept.append(callback)
+    return params, kept
+
+
+class _BufferOverride(ctypes.Structure):
+    """struct llama_model_tensor_buft_override."""
+
+    _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
+
+
+def _place_experts(params: Any, buffers: Any) -> object:
+    """Have llama.cpp put routed experts into `buffers`; the result must outlive the loading."""
+    overrides = (_BufferOverride * 2)(
+        _BufferOverride(_EXPERT_PATTERN, buffers.type), _BufferOverride(None, None)
+    )
+    field = type(params).tensor_buft_overrides
+    ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset).value = ctypes.addressof(
+        overrides
+    )
+    return overrides
+
+
+def _checked(pointer: Any, file: ModelFile, kept: list[object]) -> Model:
+    if not pointer:
+        raise LlamaError(f"llama.cpp could not load {file.path.name}: {log.last_error()}.")
+    return Model(pointer, kept)

@@ -1,0 +1,7 @@
+#include "bindings.h"
+
+NB_MODULE(_native, m) {
+    m.doc() = "Outrider's native part: the cache core and the patch of llama.cpp's graph.";
+    outrider::bind_core(m);
+    outrider::bind_live(m);
+}

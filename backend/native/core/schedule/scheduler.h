@@ -1,0 +1,31 @@
+// What moves, and in what order. A scheduler owns the pass through one layer at a time: it hears
+// forecasts, the routed experts and how copies end, and answers with commands.
+#pragma once
+
+#include <span>
+
+#include "../types.h"
+
+namespace outrider {
+
+class Scheduler {
+  public:
+    virtual ~Scheduler() = default;
+
+    virtual void pass_began(Phase phase) = 0;
+    // Experts that `layer` will probably need, the most probable first.
+    virtual void push_predicted(Layer layer, std::span<const Expert> experts, Commands & out) = 0;
+    // Experts that `layer` needs now, each once, in the router's order.
+    // REQUIRES: every expert of the layer before has been computed, or the pass was aborted.
+    virtual void push_precise(Layer layer, std::span<const Expert> experts, Commands & out) = 0;
+    virtual void copied(Ticket ticket, Commands & out) = 0;
+    virtual void cancelled(Ticket ticket, Commands & out) = 0;
+    virtual void failed(Ticket ticket, Commands & out) = 0;
+    virtual void computed(Layer layer, Expert expert, Commands & out) = 0;
+    // The layer in progress will not be finished: nothing is needed any more.
+    virtual void aborted(Commands & out) = 0;
+    // True when every expert of the layer in progress has been computed.
+    virtual bool idle() const = 0;
+};
+
+}  // namespace outrider

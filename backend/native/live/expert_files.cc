@@ -1,0 +1,12 @@
+#include "expert_files.h"
+
+namespace outrider {
+
+ExpertFiles::ExpertFiles(const std::vector<std::string> & paths, std::map<std::string, TensorPlace> places)
+    : places_(std::move(places)) {
+    for (const auto & path : paths) {
+        files_.push_back(std::make_unique<DirectFile>(path));
+    }
+}
+
+}  // namespace outrider

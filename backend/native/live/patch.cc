@@ -1,0 +1,537 @@
+// INVARIANT: between two answers of true nothing that the callback was shown has run; so a node's
+// `op` and `src` may be changed from the moment it is asked for until then. Whatever is changed is
+// undone as soon as the node has run, for llama.cpp uses the same graph again.
+#include "patch.h"
+
+#include <algorithm>
+#include <cassert>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <stdexcept>
+
+namespace outrider {
+namespace {
+
+uint64_t now_us() {
+    return uint64_t(std::chrono::duration_cast<std::chrono::microseconds>(
+                        std::chrono::steady_clock::now().time_since_epoch())
+                        .count());
+}
+
+// Lets readers in while nothing of the core is touched. REQUIRES: the mutex is held.
+class Unlocked {
+  public:
+    explicit Unlocked(std::mutex & mutex) : mutex_(mutex) { mutex_.unlock(); }
+    ~Unlocked() { mutex_.lock(); }
+
+  private:
+    std::mutex & mutex_;
+};
+
+// "blk.12.ffn_up_exps.weight" -> 12, or -1.
+int number_in_tensor_name(const char * name) {
+    int number = -1;
+    return std::sscanf(name, "blk.%d.", &number) == 1 ? number : -1;
+}
+
+}  // namespace
+
+Patch::Patch(const ExpertFiles & files, ExpertBuffers & buffers) : files_(files), buffers_(buffers) {}
+
+Patch::~Patch() {
+    pool_.reset();  // before the memory that it writes to
+    slab_.reset();
+    if (ids_context_) {
+        ggml_free(ids_context_);
+        ggml_backend_buffer_free(ids_buffer_);
+    }
+}
+
+bool Patch::callback(ggml_tensor * node, bool ask, void * self) {
+    auto & patch = *static_cast<Patch *>(self);
+    return ask ? patch.ask(node) : patch.computed(node);
+}
+
+// ---- learning -----------------------------------------------------------------------------
+
+void Patch::begin_probe() {
+    std::map<const ggml_tensor *, Layer> layer_of;
+    for (const ggml_tensor * t : buffers_.tensors()) {
+        layer_of[t] = number_in_tensor_name(t->name);
+    }
+    finder_ = std::make_unique<SegmentFinder>(layer_of);
+    probes_.clear();
+    mode_ = Mode::probing;
+}
+
+void Patch::learn(ggml_tensor * node) {
+    finder_->see(node);
+    node->op = GGML_OP_NONE;  // the context is thrown away: nothing is computed, no expert is read
+}
+
+std::string Patch::end_probe() {
+    mode_ = Mode::off;
+    if (probes_.size() < 2) {
+        return "its graph could not be seen";
+    }
+    const auto & one = probes_[0];
+    const auto & two = probes_[1];
+    std::set<int> numbers;
+    for (const auto & [number, found] : two) {
+        const auto it = one.find(number);
+        if (it == one.end() || it->second.pattern != found.pattern) {
+            return "its graph depends on the number of tokens";
+        }
+        if (!numbers.insert(found.il).second) {
+            return "two blocks of experts share a layer";
+        }
+    }
+    adopt_segments(two);
+    read_routers(two);
+    finder_.reset();
+    probes_.clear();
+    return {};
+}
+
+void Patch::adopt_segments(const std::map<Layer, SegmentFinder::Found> & found) {
+    layer_numbers_.clear();
+    patterns_.clear();
+    layer_of_number_.clear();
+    std::map<Layer, Layer> compact;  // number in the tensors' names -> MoE layer
+    for (const auto & [number, f] : found) {
+        compact[number] = Layer(layer_numbers_.size());
+        layer_of_number_[f.il] = Layer(layer_numbers_.size());
+        layer_numbers_.push_back(number);
+        patterns_.push_back(f.pattern);
+        shape_.n_expert_used = int32_t(f.segment.ids->ne[0]);
+    }
+    shape_.n_layer = int32_t(layer_numbers_.size());
+    shape_.chunk_bytes.assign(shape_.n_layer, {});
+    tensors_.clear();
+    for (ggml_tensor * t : buffers_.tensors()) {
+        const auto it = compact.find(number_in_tensor_name(t->name));
+        if (it != compact.end()) {
+            shape_.n_expert = int32_t(t->ne[2]);
+            tensors_.push_back({t, it->second, 0, files_.place(t->name), uint64_t(t->nb[2])});
+        }
+    }
+    std::stable_sort(tensors_.begin(), tensors_.end(), [](const ExpertTensor & a, const ExpertTensor & b) {
+        return std::tuple(a.layer, a.place.part, a.place.offset) < std::tuple(b.layer, b.place.part, b.place.offset);
+    });
+    layer_of_tensor_.clear();
+    for (ExpertTensor & t : tensors_) {
+        t.chunk = Chunk(shape_.chunk_bytes[t.layer].size());
+        shape_.chunk_bytes[t.layer].push_back(t.expert_bytes);
+        layer_of_tensor_[t.tensor] = t.layer;
+    }
+}
+
+// The routers' matrices as floats, for look-ahead. A router that is not readable (repacked, or of
+// another shape) is left out; so its layer is not predicted.
+void Patch::read_routers(const std::map<Layer, SegmentFinder::Found> & found) {
+    routers_.assign(shape_.n_layer, {});
+    n_embd_ = 0;
+    Layer layer = 0;
+    for (const auto & [number, f] : found) {
+        const ggml_tensor * w = f.logits ? f.logits->src[0] : nullptr;
+        const auto * traits = w ? ggml_get_type_traits(w->type) : nullptr;
+        if (w && w->buffer && ggml_backend_buffer_is_host(w->buffer) && w->ne[1] == shape_.n_expert &&
+            ggml_is_contiguous(w) && (n_embd_ == 0 || n_embd_ == w->ne[0]) &&
+            (w->type == GGML_TYPE_F32 || traits->to_float)) {
+            n_embd_ = int32_t(w->ne[0]);
+            routers_[layer].resize(size_t(ggml_nelements(w)));
+            std::vector<uint8_t> bytes(ggml_nbytes(w));
+            ggml_backend_tensor_get(w, bytes.data(), 0, bytes.size());
+            if (w->type == GGML_TYPE_F32) {
+                std::memcpy(routers_[layer].data(), bytes.data(), bytes.size());
+            } else {
+                traits->to_float(bytes.data(), routers_[layer].data(), ggml_nelements(w));
+            }
+        }
+        layer++;
+    }
+}
+
+void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & options) {
+    assert(mode_ == Mode::off);
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    const auto buft = ggml_backend_dev_buffer_type(device);
+    std::lock_guard lock(mutex_);
+    options_ = options;
+    pool_.reset();
+    core_.reset();
+    slab_.reset();
+    slab_ = std::make_unique<Slab>(tensors_, files_, n_slot, buft);
+    pool_ = std::make_unique<TransferPool>(options.n_transfer_thread,
+                                           [slab = slab_.get()](const Copy & copy) { slab->fill(copy); });
+    std::unique_ptr<Predictor> predictor;
+    if (options.next_router && n_embd_ > 0) {
+        std::vector<std::span<const float>> routers(routers_.begin(), routers_.end());
+        predictor = std::make_unique<NextRouter>(n_embd_, shape_.n_expert, std::move(routers));
+    }
+    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0}, std::move(predictor));
+    waves_ = std::make_unique<WaveRunner>(device, options.n_thread,
+                                          [this](const ggml_tensor * t) { return layer_of_tensor_.count(t) > 0; });
+    stall_us_.assign(shape_.n_layer, 0);
+    times_ = {};
+    pairs_of_.assign(shape_.n_expert, {});
+    logits_.assign(shape_.n_layer, nullptr);
+
+    if (ids_context_) {
+        ggml_free(ids_context_);
+        ggml_backend_buffer_free(ids_buffer_);
+    }
+    ids_context_ = ggml_init({ggml_tensor_overhead() * 2, nullptr, true});
+    slot_ids_ = ggml_new_tensor_2d(ids_context_, GGML_TYPE_I32, shape_.n_expert_used, options.max_token);
+    ids_buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(ids_context_, buft);
+    if (!ids_buffer_) {
+        throw std::runtime_error("There is not enough memory for the expert cache");
+    }
+}
+
+// ---- a pass -------------------------------------------------------------------------------
+
+void Patch::begin_pass(Phase phase) {
+    if (mode_ == Mode::probing) {
+        finder_->pass_began();
+        return;
+    }
+    std::lock_guard lock(mutex_);
+    mode_ = Mode::off;
+    error_.clear();
+    std::fill(logits_.begin(), logits_.end(), nullptr);
+    collect_arrivals();
+    core_->pass_began(phase);
+}
+
+bool Patch::end_pass() {
+    if (mode_ == Mode::probing) {
+        const std::string objection = finder_->objection();
+        if (objection.empty()) {
+            probes_.push_back(finder_->found());
+        } else {
+            error_ = objection;
+        }
+        return objection.empty();
+    }
+    std::lock_guard lock(mutex_);
+    finish_layer();
+    const bool whole = mode_ != Mode::aborted;
+    mode_ = Mode::off;
+    stopping_ = false;
+    return whole;
+}
+
+// Before a node runs: true to be called again once it, and all before it, has run.
+bool Patch::ask(ggml_tensor * node) {
+    if (mode_ == Mode::probing) {
+        learn(node);
+        return false;
+    }
+    if (node->op == GGML_OP_MUL_MAT) {
+        if (const auto il = layer_in_name(node, "ffn_moe_logits")) {
+            if (const auto it = layer_of_number_.find(*il); it != layer_of_number_.end()) {
+                logits_[it->second] = node;
+            }
+        }
+        return false;
+    }
+    if (node->op == GGML_OP_MUL_MAT_ID) {
+        if (const auto it = layer_of_tensor_.find(node->src[0]); it != layer_of_tensor_.end()) {
+            if (mode_ == Mode::remap && n_token_ > 0) {
+                undo_.push_back({node, node->op, node->src[2]});
+                node->src[2] = slot_ids_;
+                return false;
+            }
+            if (segment_.nodes.empty()) {
+                segment_.ids = node->src[2];
+            }
+        }
+    }
+    if (mode_ == Mode::waves && segment_.ids && n_seen_ < patterns_[layer_].size()) {
+        return skip(node);
+    }
+    if (mode_ == Mode::aborted && node->op == GGML_OP_MUL_MAT_ID) {
+        undo_.push_back({node, node->op, nullptr});
+        node->op = GGML_OP_NONE;
+        return false;
+    }
+    if (const auto il = layer_in_name(node, "ffn_moe_topk"); il && mode_ != Mode::aborted) {
+        return layer_of_number_.count(*il) > 0;
+    }
+    return false;
+}
+
+// A layer that is computed in waves: llama.cpp computes nothing of the segment, but what lies
+// between. True where the inputs must be kept before that, and at the segment's end.
+bool Patch::skip(ggml_tensor * node) {
+    const auto & pattern = patterns_[layer_];
+    const bool of_segment = pattern[n_seen_++];
+    if (!of_segment) {
+        return false;
+    }
+    segment_.nodes.push_back(node);
+    undo_.push_back({node, node->op, nullptr});
+    node->op = GGML_OP_NONE;
+    return n_seen_ == pattern.size() || pattern.size() != size_t(std::count(pattern.begin(), pattern.end(), true));
+}
+
+// After a node has run. False ends the pass.
+bool Patch::computed(ggml_tensor * node) {
+    const uint64_t began_us = now_us();
+    std::lock_guard lock(mutex_);
+    bool go_on;
+    try {
+        if (mode_ == Mode::waves && segment_.ids) {
+            waves_->keep_inputs(segment_, node);
+            go_on = n_seen_ < patterns_[layer_].size() || run_waves();
+        } else {
+            finish_layer();
+            go_on = routed(node, layer_of_number_.at(*layer_in_name(node, "ffn_moe_topk")));
+        }
+    } catch (const std::exception & e) {
+        go_on = abort_pass(e.what());
+    }
+    times_.callback_us += now_us() - began_us;
+    return go_on;
+}
+
+bool Patch::routed(ggml_tensor * topk, Layer layer) {
+    if (stopping_) {
+        return abort_pass("");
+    }
+    layer_ = layer;
+    n_token_ = int32_t(topk->ne[1]);
+    segment_ = {};
+    if (n_token_ == 0) {
+        mode_ = Mode::remap;
+        return true;
+    }
+    if (n_token_ > options_.max_token || topk->ne[0] != shape_.n_expert_used) {
+        return abort_pass("llama.cpp computed more tokens at once than it was told to");
+    }
+    read_ids(topk);
+    collect_arrivals();
+    ready_.clear();
+    n_needed_ = 0;
+    obey(core_->routed(layer, ids_));
+    see_gate(layer);
+    if (ready_.size() == n_needed_) {
+        remap();
+        return true;
+    }
+    mode_ = Mode::waves;
+    n_seen_ = 0;
+    waves_->begin();
+    for (auto & pairs : pairs_of_) {
+        pairs.clear();
+    }
+    for (int32_t t = 0; t < n_token_; t++) {
+        for (int32_t k = 0; k < shape_.n_expert_used; k++) {
+            const Expert e = ids_[size_t(t) * shape_.n_expert_used + k];
+            pairs_of_[e].push_back({t, k, e, none});
+        }
+    }
+    return true;
+}
+
+// The choice may be a view into a sorted list of all experts: rows are n_expert apart.
+void Patch::read_ids(const ggml_tensor * topk) {
+    const size_t row = size_t(topk->ne[0]) * sizeof(int32_t);
+    ids_.resize(size_t(topk->ne[0]) * topk->ne[1]);
+    ggml_backend_tensor_get_2d(topk, ids_.data(), 0, row, size_t(topk->ne[1]), topk->nb[1], row);
+    for (Expert e : ids_) {
+        if (e < 0 || e >= shape_.n_expert) {
+            throw std::runtime_error("The router chose an expert that does not exist");
+        }
+    }
+}
+
+void Patch::see_gate(Layer layer) {
+    const ggml_tensor * logits = logits_[layer];
+    if (!core_->wants_gate_input() || !logits) {
+        return;
+    }
+    const ggml_tensor * input = logits->src[1];
+    if (input->type != GGML_TYPE_F32 || input->ne[0] != n_embd_ || !ggml_is_contiguous(input)) {
+        return;
+    }
+    gate_input_.resize(size_t(ggml_nelements(input)));
+    ggml_backend_tensor_get(input, gate_input_.data(), 0, ggml_nbytes(input));
+    obey(core_->gate_seen(layer, gate_input_, int32_t(ggml_nelements(input) / n_embd_)));
+}
+
+// Everything is resident: llama.cpp's own mat-muls read slots instead of experts.
+void Patch::remap() {
+    std::vector<Slot> slot_of(shape_.n_expert, none);
+    for (const Compute & c : ready_) {
+        slot_of[c.expert] = c.slot;
+    }
+    std::vector<int32_t> slots(ids_.size());
+    std::transform(ids_.begin(), ids_.end(), slots.begin(), [&](Expert e) { return slot_of[e]; });
+    slot_ids_->ne[1] = n_token_;
+    slot_ids_->nb[2] = slot_ids_->nb[3] = slot_ids_->nb[1] * size_t(n_token_);
+    ggml_backend_tensor_set(slot_ids_, slots.data(), 0, slots.size() * sizeof(int32_t));
+    computing_.swap(ready_);
+    ready_.clear();
+    mode_ = Mode::remap;
+}
+
+// Some experts are late: compute what is here, then the others as they arrive.
+bool Patch::run_waves() {
+    undo_changes();  // the segment has not run and will not: it is computed here
+    for (const ggml_tensor * node : segment_.nodes) {
+        waves_->keep_inputs(segment_, node);
+    }
+    std::vector<Pair> pairs;
+    while (true) {
+        collect_arrivals();
+        if (ready_.empty()) {
+            if (core_->idle()) {
+                break;
+            }
+            wait_for_arrival(layer_);
+            continue;
+        }
+        if (stopping_) {
+            return abort_pass("");
+        }
+        std::vector<Compute> now;
+        now.swap(ready_);
+        pairs.clear();
+        for (const Compute & c : now) {
+            for (Pair p : pairs_of_[c.expert]) {
+                p.slot = c.slot;
+                pairs.push_back(p);
+            }
+        }
+        const uint64_t began_us = now_us();
+        {
+            const Unlocked unlocked(mutex_);
+            waves_->run(segment_, pairs);
+        }
+        times_.wave_us += now_us() - began_us;
+        for (const Compute & c : now) {
+            obey(core_->computed(c.layer, c.expert));
+        }
+    }
+    segment_ = {};
+    mode_ = Mode::remap;  // nothing of this layer is left to change
+    n_token_ = 0;
+    return true;
+}
+
+void Patch::obey(Commands commands) {
+    for (size_t i = 0; i < commands.size(); i++) {
+        const Command command = commands[i];  // the list may grow
+        if (const auto * copy = std::get_if<Copy>(&command)) {
+            pool_->submit(*copy);
+        } else if (const auto * cancel = std::get_if<Cancel>(&command)) {
+            if (pool_->cancel(cancel->ticket)) {
+                const Commands more = core_->cancelled(cancel->ticket);
+                commands.insert(commands.end(), more.begin(), more.end());
+            }
+        } else if (const auto * order = std::get_if<Order>(&command)) {
+            n_needed_ = order->experts.size();
+        } else if (const auto * compute = std::get_if<Compute>(&command)) {
+            ready_.push_back(*compute);
+        } else if (std::get_if<GiveUp>(&command)) {
+            throw std::runtime_error(copy_error_);
+        }
+    }
+}
+
+void Patch::collect_arrivals() {
+    while (auto arrival = pool_->try_arrival()) {
+        take(*arrival);
+    }
+}
+
+void Patch::take(const Arrival & arrival) {
+    if (arrival.error.empty()) {
+        obey(core_->copied(arrival.ticket));
+    } else {
+        copy_error_ = arrival.error;
+        obey(core_->failed(arrival.ticket));
+    }
+}
+
+void Patch::wait_for_arrival(Layer layer) {
+    if (pool_->n_open() == 0) {
+        throw std::runtime_error("The expert cache waits for a copy that nobody ordered");
+    }
+    const uint64_t began_us = now_us();
+    Arrival arrival;
+    {
+        const Unlocked unlocked(mutex_);
+        arrival = pool_->wait_arrival();
+    }
+    const uint64_t waited_us = now_us() - began_us;
+    stall_us_[layer] += waited_us;
+    times_.stall_us += waited_us;
+    take(arrival);
+}
+
+// The layer that llama.cpp computed on slots has run: its experts may leave.
+void Patch::finish_layer() {
+    undo_changes();
+    for (const Compute & c : computing_) {
+        obey(core_->computed(c.layer, c.expert));
+    }
+    computing_.clear();
+}
+
+void Patch::undo_changes() {
+    for (const Undo & u : undo_) {
+        u.node->op = u.op;
+        if (u.ids) {
+            u.node->src[2] = u.ids;
+        }
+    }
+    undo_.clear();
+}
+
+bool Patch::abort_pass(const std::string & error) {
+    undo_changes();
+    computing_.clear();
+    ready_.clear();
+    error_ = error;
+    mode_ = Mode::aborted;
+    const Commands rest = core_->aborted();
+    for (const Command & c : rest) {
+        if (const auto * copy = std::get_if<Copy>(&c)) {
+            pool_->submit(*copy);
+        }
+    }
+    return false;
+}
+
+// ---- looking in from outside ----------------------------------------------------------------
+
+std::vector<LayerCounts> Patch::counts() const {
+    std::lock_guard lock(mutex_);
+    std::vector<LayerCounts> all;
+    for (Layer l = 0; core_ && l < shape_.n_layer; l++) {
+        all.push_back(core_->residency().counts(l));
+    }
+    return all;
+}
+
+std::vector<uint64_t> Patch::stall_us_by_layer() const {
+    std::lock_guard lock(mutex_);
+    return stall_us_;
+}
+
+std::vector<uint8_t> Patch::snapshot() const {
+    std::lock_guard lock(mutex_);
+    return core_ ? core_->snapshot() : std::vector<uint8_t>{};
+}
+
+PatchTimes Patch::times() const {
+    std::lock_guard lock(mutex_);
+    return times_;
+}
+
+}  // namespace outrider

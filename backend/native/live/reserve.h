@@ -1,0 +1,13 @@
+// Address space that costs no memory until it is written to. What differs by system is in
+// reserve_<system>.cc.
+#pragma once
+
+#include <cstddef>
+
+namespace outrider {
+
+// Readable and writable, page-aligned, or null. Not counted against memory that is free.
+void * reserve_address_space(size_t size);
+void release_address_space(void * address, size_t size);
+
+}  // namespace outrider

@@ -1,0 +1,188 @@
+"""What an answer cost: per token and per layer, in seconds, bytes and requests."""
+
+from __future__ import annotations
+
+import collections
+import resource
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+N_TOKEN_KEPT = 64
+"""How many of the last tokens Statistics.tokens holds."""
+
+
+@dataclass(frozen=True)
+class TokenCost:
+    """One pass: compute_s + stall_s + other_s is the wall time since the token before."""
+
+    compute_s: float
+    stall_s: float
+    other_s: float
+    hits: int
+    late: int
+    misses: int
+
+
+@dataclass(frozen=True)
+class LayerCost:
+    """One MoE layer, by the model's own number. hits + late + misses = requests."""
+
+    layer: int
+    hits: int
+    late: int
+    misses: int
+    bytes_read: int
+    stall_s: float
+
+
+@dataclass
+class Statistics:
+    """The present or last answer. bytes_read = bytes_useful + bytes_wasted + not yet decided.
+
+    tokens_per_s is of decoding, without the prompt; ttft_s from the request to the first token.
+    A prefetch is useful when the expert was needed before it left, wasted when it left unneeded.
+    """
+
+    n_prompt: int = 0
+    n_reused: int = 0
+    n_token: int = 0
+    ttft_s: float = 0.0
+    tokens_per_s: float = 0.0
+    hits: int = 0
+    late: int = 0
+    misses: int = 0
+    bytes_read: int = 0
+    bytes_useful: int = 0
+    bytes_wasted: int = 0
+    prefetches_useful: int = 0
+    prefetches_wasted: int = 0
+    stall_s: float = 0.0
+    compute_s: float = 0.0
+    other_s: float = 0.0
+    peak_rss_bytes: int = 0
+    layers: list[LayerCost] = field(default_factory=list)
+    tokens: collections.deque[TokenCost] = field(
+        default_factory=lambda: collections.deque(maxlen=N_TOKEN_KEPT)
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain dicts and lists."""
+        plain = {k: v for k, v in self.__dict__.items() if k not in ("layers", "tokens")}
+        plain["layers"] = [asdict(layer) for layer in list(self.layers)]
+        plain["tokens"] = [asdict(token) for token in list(self.tokens)]
+        return plain
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The patch's counters at one moment; two of them make a cost."""
+
+    hits: int
+    late: int
+    misses: int
+    bytes_read: int
+    bytes_useful: int
+    bytes_wasted: int
+    prefetches_useful: int
+    prefetches_wasted: int
+    stall_us: int
+    wave_us: int
+    callback_us: int
+    layers: tuple[LayerCost, ...]
+
+    @classmethod
+    def of(cls, patch: Any) -> Reading:
+        """Read a backend._native.Patch."""
+        counts, times = patch.counts(), patch.times()
+        stalls = patch.stall_us_by_layer()
+        return cls(
+            **{name: sum(getattr(c, name) for c in counts) for name in _COUNTERS},
+            stall_us=times.stall_us,
+            wave_us=times.wave_us,
+            callback_us=times.callback_us,
+            layers=tuple(
+                LayerCost(number, c.hits, c.late, c.misses, c.bytes_read, stall_us / 1e6)
+                for number, c, stall_us in zip(patch.layers, counts, stalls, strict=True)
+            ),
+        )
+
+
+_COUNTERS = (
+    "hits",
+    "late",
+    "misses",
+    "bytes_read",
+    "bytes_useful",
+    "bytes_wasted",
+    "prefetches_useful",
+    "prefetches_wasted",
+)
+
+
+class Meter:
+    """Adds up an answer's costs. With no patch everything but waiting counts as compute."""
+
+    def __init__(self, patch: Any | None) -> None:
+        self.statistics = Statistics()
+        self._patch = patch
+        self._start = Reading.of(patch) if patch is not None else None
+        self._last = self._start
+
+    def add_pass(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
+        """One pass took `decode_s` in llama_decode, and `wall_s` since the last pass ended."""
+        stats = self.statistics
+        stall_s, outside_s, now = 0.0, 0.0, None
+        if self._patch is not None:
+            assert self._last is not None
+            now = Reading.of(self._patch)
+            stall_s = (now.stall_us - self._last.stall_us) / 1e6
+            callback_s = (now.callback_us - self._last.callback_us) / 1e6
+            wave_s = (now.wave_us - self._last.wave_us) / 1e6
+            outside_s = max(0.0, callback_s - stall_s - wave_s)
+        compute_s = max(0.0, decode_s - stall_s - outside_s)
+        other_s = max(0.0, wall_s - compute_s - stall_s)
+        stats.compute_s += compute_s
+        stats.stall_s += stall_s
+        stats.other_s += other_s
+        if is_token:
+            before = self._last
+            stats.tokens.append(
+                TokenCost(
+                    compute_s,
+                    stall_s,
+                    other_s,
+                    *(
+                        (now.hits - before.hits, now.late - before.late, now.misses - before.misses)
+                        if now is not None and before is not None
+                        else (0, 0, 0)
+                    ),
+                )
+            )
+        if now is not None:
+            self._last = now
+            self._add_reading(now)
+        stats.peak_rss_bytes = peak_rss_bytes()
+
+    def _add_reading(self, now: Reading) -> None:
+        start = self._start
+        assert start is not None
+        for name in _COUNTERS:
+            setattr(self.statistics, name, getattr(now, name) - getattr(start, name))
+        self.statistics.layers = [
+            LayerCost(
+                n.layer,
+                n.hits - s.hits,
+                n.late - s.late,
+                n.misses - s.misses,
+                n.bytes_read - s.bytes_read,
+                n.stall_s - s.stall_s,
+            )
+            for n, s in zip(now.layers, start.layers, strict=True)
+        ]
+
+
+def peak_rss_bytes() -> int:
+    """The largest resident set of this process so far, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,0 +1,164 @@
+"""The window with the real worker, the real engine and the embedded model."""
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt, QTimer
+from window_samples import Opener
+
+from app.conversation import Ending, Message
+from app.main_window import MainWindow
+from app.session import State
+from backend.client import worker_command
+from backend.system.paths import embedded_model
+
+WAIT_MS = 60_000
+QUESTION = "Tell me a long story about a soldier and the sea."
+
+
+@pytest.fixture
+def window(open_window: Opener) -> MainWindow:
+    window = open_window(command=worker_command())
+    window.resize(1300, 820)
+    return window
+
+
+def load(qtbot: Any, window: MainWindow) -> None:
+    window.open_model(embedded_model())
+    wait_state(qtbot, window, State.IDLE)
+    assert window.session.model is not None, window.chat.banner.sentence
+
+
+def wait_state(qtbot: Any, window: MainWindow, state: State) -> None:
+    qtbot.waitUntil(lambda: window.session.state is state, timeout=WAIT_MS)
+
+
+def ask(window: MainWindow, text: str = QUESTION) -> None:
+    window.chat.composer.input.setPlainText(text)
+    window.chat.composer.button.click()
+
+
+def answer(window: MainWindow) -> Message:
+    last = window.session.conversation.last
+    assert last is not None and last.role == "assistant"
+    return last
+
+
+def wait_text(qtbot: Any, window: MainWindow, n_char: int) -> None:
+    """Wait for so much text; a small model may end sooner by itself, and is asked again."""
+    for _ in range(20):
+        qtbot.waitUntil(
+            lambda: window.session.state is State.IDLE or len(answer(window).content) >= n_char,
+            timeout=WAIT_MS,
+        )
+        if window.session.state is State.ANSWERING:
+            return
+        ask(window)
+    raise AssertionError("the model never said so much")
+
+
+def test_an_answer_streams_with_its_figures_and_map(qtbot: Any, window: MainWindow) -> None:
+    turns = []
+    timer = QTimer()
+    timer.timeout.connect(lambda: turns.append(window.session.state))
+    timer.start(1)
+    load(qtbot, window)
+    timer.stop()
+    assert turns.count(State.LOADING) > 3  # the event loop turned while the model was loaded
+    assert "8 layers of 32 experts" in window.panel.map.accessibleDescription()
+    ask(window)
+    lengths = set()
+    while window.session.state is State.ANSWERING:
+        qtbot.wait(20)
+        lengths.add(len(answer(window).content))
+    said = answer(window)
+    assert said.ending in (Ending.FINISHED, Ending.CONTEXT) and said.content.strip()
+    assert said.statistics is not None
+    assert said.statistics.n_token > 0 and said.statistics.ttft_s > 0
+    assert said.statistics.requests > 0 and said.statistics.misses > 0
+    assert said.statistics.total_s > 0 and len(said.statistics.tokens) > 0
+    if said.statistics.n_token > 100:
+        assert len(lengths) > 3
+    assert window.panel.figures.values[0] != "–" and "%" in window.panel.figures.values[1]
+    assert window.panel.words.text()
+
+
+def test_stop_ends_the_answer(qtbot: Any, window: MainWindow) -> None:
+    load(qtbot, window)
+    ask(window)
+    wait_text(qtbot, window, 5)
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    assert answer(window).ending is Ending.STOPPED
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).ending is Ending.STOPPED and answer(window).content
+    ask(window, "And then?")
+    qtbot.waitUntil(lambda: bool(answer(window).content), timeout=WAIT_MS)
+
+
+def test_the_cache_rate_changes_without_loading_again(qtbot: Any, window: MainWindow) -> None:
+    load(qtbot, window)
+    session, slider = window.session, window.top_bar.rate.slider
+    assert (slider.minimum(), slider.maximum()) == (4, 32)
+    for n_slot in (4, 16, 32, 8):
+        slider.setSliderDown(True)
+        slider.setValue(n_slot)
+        slider.setSliderDown(False)
+        wait_state(qtbot, window, State.IDLE)
+        assert session.cache is not None
+        assert session.cache.mode == ("plain" if n_slot == 32 else "cached")
+        assert n_slot == 32 or session.cache.n_slot == n_slot, window.top_bar.rate.force_text
+        assert f"{n_slot} of 32 experts" in window.top_bar.rate.asked_text
+        assert "in force" not in window.top_bar.rate.force_text
+        ask(window)
+        wait_state(qtbot, window, State.IDLE)
+        assert answer(window).statistics is not None
+        assert not window.chat.banner.isVisible(), window.chat.banner.sentence
+        window.session.new_chat()
+
+
+def test_killed_during_an_answer_it_goes_on_from_what_was_said(
+    qtbot: Any, window: MainWindow
+) -> None:
+    load(qtbot, window)
+    ask(window)
+    wait_text(qtbot, window, 20)
+    os.kill(window.link.pid, signal.SIGKILL)
+    wait_state(qtbot, window, State.DEAD)
+    said = answer(window).content
+    assert len(said) >= 20 and answer(window).ending is Ending.CUT_OFF
+    assert "signal 9" in window.chat.banner.sentence
+    window.chat.banner.buttons[0].click()
+    wait_state(qtbot, window, State.ANSWERING)
+    wait_state(qtbot, window, State.IDLE)
+    went_on = answer(window)
+    assert went_on.content.startswith(said.rstrip())
+    assert went_on.ending in (Ending.FINISHED, Ending.CONTEXT)
+    assert went_on.statistics is not None and went_on.statistics.n_token > 0
+
+
+def test_a_damaged_model_is_refused_with_a_sentence(
+    qtbot: Any, window: MainWindow, tmp_path: Path
+) -> None:
+    path = tmp_path / "damaged.gguf"
+    path.write_bytes(embedded_model().read_bytes()[:200_000])
+    window.open_model(path)
+    wait_state(qtbot, window, State.EMPTY)
+    sentence = window.chat.banner.sentence
+    assert sentence.startswith("damaged.gguf: ") and sentence.endswith(".")
+    assert "Traceback" not in sentence
+    load(qtbot, window)
+
+
+def test_a_prompt_longer_than_the_context_comes_back(qtbot: Any, window: MainWindow) -> None:
+    load(qtbot, window)
+    text = "word " * 6000
+    ask(window, text)
+    qtbot.waitUntil(lambda: window.chat.banner.isVisible(), timeout=WAIT_MS)
+    assert window.chat.composer.input.toPlainText().split() == text.split()
+    assert window.session.conversation.messages == []
+    ask(window)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).statistics is not None
