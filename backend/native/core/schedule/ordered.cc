@@ -1,5 +1,6 @@
 // INVARIANT: a needed expert that is not computed is either without a slot (and waits in serve()),
-// or in a pending slot all of whose missing chunks are flying or about to be reordered, or ready.
+// or ready, or in a pending slot all of whose missing chunks are flying, or in one that is broken
+// and waits for its last flight.
 // With `reorder` its slot is pinned from the moment it has one; without, from its Compute on, since
 // an expert further down the router's order may have to give way to the first one.
 #include "ordered.h"
@@ -97,7 +98,8 @@ void OrderedScheduler::cancelled(Ticket ticket, Commands & out) {
     const Flight flight = it->second;
     flights_.erase(it);
     residency_.chunks_cancelled(flight.layer, flight.slot, flight.mask);
-    if (is_open(flight.layer, residency_.at(flight.layer, flight.slot).expert)) {
+    const SlotInfo & info = residency_.at(flight.layer, flight.slot);
+    if (!info.broken && is_open(flight.layer, info.expert)) {
         issue_copies(flight.layer, flight.slot, Urgency::high, out);
         return;
     }
@@ -253,6 +255,7 @@ void OrderedScheduler::settle(Layer layer, Slot slot, Commands & out) {
 
 // Gives slots to needed experts without one, in order, and says what can be computed.
 void OrderedScheduler::serve(Commands & out) {
+    const Urgency urgency = options_.early_preemption ? Urgency::high : Urgency::low;
     bool slots_left = true;
     bool in_turn = true;  // everything before has been issued
     for (size_t i = 0; i < needs_.size(); i++) {
@@ -271,8 +274,12 @@ void OrderedScheduler::serve(Commands & out) {
                 if (options_.reorder) {
                     residency_.set_pinned(layer_, slot, true);
                 }
-                issue_copies(layer_, slot, options_.early_preemption ? Urgency::high : Urgency::low, out);
             }
+        }
+        if (slot != none && residency_.at(layer_, slot).state == SlotState::pending &&
+            !residency_.at(layer_, slot).broken) {
+            // All of a new one; of one whose forecast was dropped earlier, what is not on its way.
+            issue_copies(layer_, slot, urgency, out);
         }
         const bool ready = slot != none && residency_.at(layer_, slot).state == SlotState::ready;
         if (ready && (options_.reorder || in_turn)) {

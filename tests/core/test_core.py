@@ -1,0 +1,489 @@
+"""The core, events in and commands out: what is copied, cancelled and computed, and when."""
+
+from __future__ import annotations
+
+import pytest
+from core_driver import CHUNK_BYTES, EXPERT_BYTES, WHOLE, Driver, chunks_of
+
+from backend._native import Core, OrderedOptions, Shape, allocate_uniform
+
+# A reactive cache.
+
+
+def test_a_miss_is_copied_at_once_and_computed_after_its_last_chunk() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    said = d.routed(0, 5)
+    assert said.order == [5]
+    assert said.high == [(5, 0), (5, 1), (5, 2)]
+    assert said.low == said.compute == []
+    assert d.state(5) == "pending"
+    assert d.arrive(5, 2).compute == []
+    assert d.arrive(5, 0).compute == []
+    assert d.arrive(5, 1).compute == [5]
+    assert d.state(5) == "ready" and not d.core.idle()
+    d.computed(5)
+    assert d.core.idle() and d.state(5) == "ready"
+
+
+def test_a_hit_is_computed_at_once() -> None:
+    d = Driver(n_slot=4)
+    d.bring(0, 1, 2)
+    d.begin()
+    said = d.routed(0, 2, 1)
+    assert said.compute == [2, 1] and not d.flying
+    assert (d.counts().hits, d.counts().misses) == (2, 2)
+
+
+def test_every_token_may_choose_the_same_expert() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    said = d.routed(0, 3, 1, 3, 1, 1, 6)
+    assert said.order == [3, 1, 6]
+    assert sorted(said.high) == chunks_of(1, 3, 6)
+    assert d.counts().misses == 3
+
+
+def test_hits_are_computed_while_misses_fly() -> None:
+    d = Driver(n_slot=4)
+    d.bring(0, 1, 2)
+    d.begin()
+    said = d.routed(0, 7, 2)
+    assert said.order == [2, 7] and said.compute == [2]
+    d.computed(2)
+    assert d.arrive(7).compute == [7]
+
+
+def test_copies_come_in_the_computing_order() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    assert d.routed(0, 6, 0, 3).high == chunks_of(6, 0, 3)
+
+
+def test_layers_have_slots_of_their_own() -> None:
+    d = Driver(n_slot=[2, 3])
+    d.bring(0, 1, 2)
+    d.bring(1, 1, 4, 5)
+    assert d.held(0) == {1, 2} and d.held(1) == {1, 4, 5}
+    d.begin()
+    assert d.routed(1, 2).high == chunks_of(2)
+
+
+# Prefetching.
+
+
+def test_a_forecast_is_copied_low_and_becomes_resident_unused() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    said = d.predicted(1, 3, 0)
+    assert said.low == chunks_of(3, 0) and said.high == [] and said.order is None
+    d.settle()
+    assert d.state(3, 1) == d.state(0, 1) == "ready" and d.pinned(1) == set()
+    c = d.counts(1)
+    assert (c.prefetches, c.prefetches_useful, c.hits, c.misses) == (2, 0, 0, 0)
+    assert d.routed(1, 3).compute == [3]
+    c = d.counts(1)
+    assert (c.hits, c.prefetches_useful) == (1, 1)
+
+
+def test_a_forecast_touches_what_is_resident() -> None:
+    d = Driver(n_slot=3)
+    d.bring(0, 1)
+    d.bring(0, 2)
+    d.bring(0, 3)
+    d.begin()
+    assert d.predicted(0, 1).low == []  # already there, and now the most recently used
+    d.routed(0, 5)
+    assert d.held() == {1, 3, 5}
+
+
+def test_a_forecast_evicts_nothing_that_it_names() -> None:
+    d = Driver(n_slot=2)
+    d.bring(0, 1, 2)
+    d.begin()
+    assert d.predicted(0, 1, 2, 3, 4).low == []
+    assert d.held() == {1, 2}
+
+
+def test_a_forecast_never_takes_a_pinned_slot() -> None:
+    d = Driver(n_slot=2)
+    d.bring(0, 1, 2)
+    d.begin()
+    assert d.routed(0, 1, 2).compute == [1, 2]
+    assert d.predicted(0, 3, 4).low == []
+    d.computed(2)
+    assert d.predicted(0, 3, 4).low == chunks_of(3)
+    assert d.held() == {1, 3}
+
+
+def test_what_was_forecast_and_left_unneeded_is_wasted() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    d.predicted(0, 1, 2)
+    d.settle()
+    d.bring(0, 3, 4)
+    c = d.counts()
+    assert (c.prefetches_wasted, c.prefetches_useful) == (2, 0)
+    assert (c.bytes_wasted, c.bytes_useful) == (2 * EXPERT_BYTES, 2 * EXPERT_BYTES)
+
+
+# Early preemption.
+
+
+def test_at_the_gate_forecasts_are_dropped_and_needed_ones_come_back_high() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    d.predicted(1, 3, 4)
+    d.arrive(3, 0)
+    said = d.routed(1, 3, 6)
+    assert said.cancelled == [(3, 1), (3, 2), *chunks_of(4)]
+    assert said.order == [3, 6]  # more of 3 has arrived
+    assert sorted(said.high) == [(3, 1), (3, 2), *chunks_of(6)]
+    assert d.state(4, 1) == "absent"  # not needed: its slot is free again
+    assert d.n_state("free", 1) == 2
+    assert (d.counts(1).late, d.counts(1).misses) == (1, 1)
+    d.arrive(3, 1)
+    assert d.arrive(3, 2).compute == [3]
+
+
+def test_forecasts_for_other_layers_stay() -> None:
+    d = Driver(n_slot=4, n_layer=3)
+    d.begin()
+    d.predicted(1, 1)
+    d.predicted(2, 2)
+    assert d.routed(1, 5).cancelled == chunks_of(1)
+    assert d.flights(2) == chunks_of(2)
+
+
+def test_a_copy_that_has_begun_ends_as_usual() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    d.predicted(1, 3)
+    d.start(3)
+    said = d.routed(1, 3)
+    assert said.cancelled == chunks_of(3) and said.high == []
+    assert d.arrive(3).compute == [3]
+
+
+def test_half_an_unneeded_expert_is_dropped_when_the_begun_half_ends() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    d.predicted(1, 3)
+    d.start(3, 1)
+    d.routed(1, 5)
+    assert d.state(3, 1) == "pending"  # one chunk still flies
+    d.arrive(3, 1)
+    assert d.state(3, 1) == "absent"
+    assert d.counts(1).bytes_wasted == CHUNK_BYTES[1]
+
+
+def test_an_expert_that_lost_its_forecast_halfway_can_be_needed_again() -> None:
+    """The rest of it is ordered anew even though one chunk still flies from back then."""
+    d = Driver(n_slot=4)
+    d.begin()
+    d.predicted(1, 3)
+    d.start(3, 0)
+    d.routed(1, 5)
+    d.arrive(5)
+    d.computed(5)
+    d.begin()
+    said = d.routed(1, 3)
+    assert said.high == [(3, 1), (3, 2)]
+    d.arrive(3, 1)
+    d.arrive(3, 2)
+    assert d.arrive(3, 0).compute == [3]
+
+
+# Without one of the three steps.
+
+
+def test_without_chunks_whole_experts_are_copied() -> None:
+    d = Driver(n_slot=4, chunks=False)
+    d.begin()
+    assert d.predicted(1, 3).low == [(3, WHOLE)]
+    assert d.routed(0, 5, 6).high == [(5, WHOLE), (6, WHOLE)]
+    assert d.arrive(6).compute == [6]
+    assert d.counts().bytes_read == EXPERT_BYTES
+
+
+def test_without_early_preemption_needed_copies_wait_behind_forecasts() -> None:
+    d = Driver(n_slot=4, early_preemption=False)
+    d.begin()
+    d.predicted(0, 3, 4)
+    said = d.routed(0, 3, 6)
+    assert said.cancelled == [] and said.high == []
+    assert said.low == chunks_of(6)  # in the same queue, at its end
+    d.arrive(4)
+    assert d.state(4) == "ready"  # the forecast was carried out
+    assert d.arrive(3).compute == [3]
+
+
+def test_without_reorder_the_routers_order_is_kept() -> None:
+    d = Driver(n_slot=4, reorder=False)
+    d.bring(0, 2)
+    d.begin()
+    said = d.routed(0, 6, 2, 7)
+    assert said.order == [6, 2, 7] and said.compute == []
+    assert d.arrive(7).compute == []
+    assert d.arrive(6).compute == [6, 2, 7]
+
+
+def test_with_reorder_what_arrives_first_is_computed_first() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    d.routed(0, 6, 7)
+    assert d.arrive(7).compute == [7]
+    assert d.arrive(6).compute == [6]
+
+
+def test_without_reorder_a_later_expert_gives_way_to_an_earlier_one() -> None:
+    d = Driver(n_slot=2, reorder=False)
+    d.bring(0, 1, 2)
+    d.begin()
+    said = d.routed(0, 5, 2, 1)
+    assert said.high == chunks_of(5) and d.held() == {5, 2}  # 1, the last of the order, went
+    assert d.arrive(5).compute == [5, 2]
+    assert d.computed(5).high == chunks_of(1)
+    assert d.arrive(1).compute == [1]
+    d.computed(2)
+    d.computed(1)
+    assert d.core.idle()
+
+
+# Eviction.
+
+
+def test_the_least_recently_used_leaves() -> None:
+    d = Driver(n_slot=3)
+    for e in (1, 2, 3):
+        d.bring(0, e)
+    d.bring(0, 1)
+    d.bring(0, 4)
+    assert d.held() == {1, 3, 4}
+    d.bring(0, 5)
+    assert d.held() == {1, 4, 5}
+
+
+@pytest.mark.parametrize("reorder", [True, False])
+def test_what_this_pass_still_needs_does_not_leave(reorder: bool) -> None:
+    d = Driver(n_slot=3, reorder=reorder)
+    for e in (1, 2, 3):
+        d.bring(0, e)
+    d.begin()
+    d.routed(0, 1, 6)  # 1 is the oldest, but needed
+    assert d.held() == {1, 3, 6}
+
+
+def test_more_experts_than_slots_are_computed_one_slot_at_a_time() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    said = d.routed(0, 0, 1, 2, 3)
+    assert said.order == [0, 1, 2, 3] and said.high == chunks_of(0, 1)
+    assert d.arrive(1).compute == [1]
+    assert d.computed(1).high == chunks_of(2)  # into the slot that 1 has left
+    assert d.held() == {0, 2}
+    d.arrive(0)
+    assert d.computed(0).high == chunks_of(3)
+    for e in (2, 3):
+        assert d.arrive(e).compute == [e]
+        d.computed(e)
+    assert d.core.idle() and d.counts().misses == 4
+
+
+def test_resident_ones_are_computed_before_they_are_displaced() -> None:
+    d = Driver(n_slot=2)
+    d.bring(0, 6, 7)
+    d.begin()
+    said = d.routed(0, 0, 1, 6, 7)
+    assert said.order == [6, 7, 0, 1] and said.compute == [6, 7] and said.high == []
+    assert d.computed(6).high == chunks_of(0)
+
+
+# Faults.
+
+
+def test_a_failed_copy_quarantines_its_slot_and_the_expert_is_ordered_again() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    d.routed(0, 5)
+    d.arrive(5, 0)
+    assert d.fail(5, 1).high == []  # chunk 2 still flies into that slot
+    said = d.arrive(5, 2)
+    assert said.high == chunks_of(5)
+    assert d.n_state("quarantined") == 1
+    assert d.arrive(5).compute == [5]
+    d.computed(5)
+    d.begin()
+    assert d.n_state("quarantined") == 0 and d.n_state("free") == 3
+
+
+def test_three_failures_are_the_end() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    d.routed(0, 5, 6)
+    assert d.fail(5).high == chunks_of(5)
+    assert d.fail(5).high == chunks_of(5)
+    said = d.fail(5)
+    assert said.gave_up == [5] and said.high == []
+    d.aborted()
+    assert d.core.idle()
+    d.settle()
+    d.bring(0, 5)  # and the next pass tries again
+    assert d.state(5) == "ready"
+
+
+def test_with_every_slot_in_quarantine_one_is_taken_back() -> None:
+    d = Driver(n_slot=1)
+    d.begin()
+    d.routed(0, 5)
+    assert d.fail(5).high == chunks_of(5)
+    assert d.arrive(5).compute == [5]
+
+
+def test_a_failed_forecast_is_forgotten() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    d.predicted(0, 5)
+    assert d.fail(5).low == []
+    assert d.state(5) == "absent" and d.n_state("quarantined") == 1
+    assert d.routed(0, 5).high == chunks_of(5)
+
+
+def test_a_forecast_that_fails_after_the_gate_is_ordered_again() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    d.predicted(0, 5)
+    d.start(5)
+    assert d.routed(0, 5).high == []
+    assert d.fail(5).high == chunks_of(5)
+    assert d.arrive(5).compute == [5]
+
+
+def test_no_copy_goes_into_a_slot_that_has_failed() -> None:
+    """Chunk 1 has failed, chunk 0 flies, chunk 2 is cancelled at the gate: all starts afresh."""
+    d = Driver(n_slot=2)
+    d.begin()
+    d.predicted(0, 5)
+    d.start(5, 0)
+    d.fail(5, 1)
+    said = d.routed(0, 5)
+    assert (5, 2) in said.cancelled and said.high == []
+    assert d.arrive(5, 0).high == chunks_of(5)
+    assert d.arrive(5).compute == [5]
+
+
+# The end of a pass before its time.
+
+
+def test_after_an_abort_nothing_is_pinned_and_whole_experts_stay() -> None:
+    d = Driver(n_slot=4)
+    d.bring(0, 1)
+    d.begin()
+    d.routed(0, 1, 5, 6)
+    d.arrive(5, 0)
+    d.aborted()
+    assert d.core.idle() and d.pinned() == set()
+    d.settle()
+    assert d.held() == {1, 5, 6} and d.n_state("ready") == 3
+    d.begin()
+    assert d.routed(0, 5).compute == [5]
+
+
+def test_copies_of_an_aborted_pass_are_late_for_the_next() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    d.routed(0, 5, 6)
+    d.aborted()
+    d.begin()
+    said = d.routed(0, 6)
+    assert said.high == [] and d.counts().late == 1
+    assert d.arrive(6).compute == [6]
+
+
+def test_an_abort_without_a_layer_is_harmless() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    assert d.aborted().kinds == []
+    d.bring(0, 1)
+
+
+# Accounting.
+
+
+def test_every_request_is_a_hit_late_or_a_miss() -> None:
+    d = Driver(n_slot=4)
+    d.bring(0, 1)
+    d.begin()
+    d.predicted(0, 2)
+    d.start(2)
+    d.routed(0, 1, 2, 3)
+    c = d.counts()
+    assert (c.hits, c.late, c.misses) == (1, 1, 2)
+
+
+def test_bytes_read_are_useful_wasted_or_undecided() -> None:
+    d = Driver(n_slot=2)
+    d.begin()
+    d.predicted(0, 1, 2)
+    d.settle()
+    c = d.counts()
+    assert (c.bytes_read, c.bytes_useful, c.bytes_wasted) == (2 * EXPERT_BYTES, 0, 0)
+    d.bring(0, 1)
+    assert d.counts().bytes_useful == EXPERT_BYTES
+    d.bring(0, 3)  # 2 leaves unused
+    c = d.counts()
+    assert (c.bytes_read, c.bytes_useful, c.bytes_wasted) == (
+        3 * EXPERT_BYTES,
+        2 * EXPERT_BYTES,
+        EXPERT_BYTES,
+    )
+
+
+def test_snapshot_says_what_is_where_and_how_it_was_found() -> None:
+    d = Driver(n_slot=4, n_layer=1)
+    d.bring(0, 1)
+    d.begin()
+    d.predicted(0, 2, 4)
+    d.start(2)
+    d.start(4)
+    d.routed(0, 1, 2, 3)
+    assert list(d.core.snapshot()) == [0, 1 + 4, 2 + 8, 2 + 12, 2, 0, 0, 0]
+    d.settle()
+    assert list(d.core.snapshot()) == [0, 1 + 4, 1 + 8, 1 + 12, 1, 0, 0, 0]
+    for e in (1, 2, 3):
+        d.computed(e)
+    d.begin()
+    d.routed(0, 4)
+    assert list(d.core.snapshot()) == [0, 1, 1, 1, 1 + 4, 0, 0, 0]
+
+
+# Sizes.
+
+
+@pytest.mark.parametrize(
+    ("n_expert", "n_expert_used", "rate", "n_slot"),
+    [
+        (10, 2, 0.3, 3),
+        (10, 2, 0.29, 2),
+        (10, 2, 0.0, 2),
+        (10, 2, 1.0, 10),
+        (10, 2, 0.999, 9),
+        (128, 8, 0.19, 24),
+        (7, 3, 0.5, 3),
+        (7, 3, 4 / 7, 4),
+        (8, 8, 0.1, 8),
+        (1, 1, 0.5, 1),
+        (60, 4, 0.35, 21),
+    ],
+)
+def test_uniform_allocation(n_expert: int, n_expert_used: int, rate: float, n_slot: int) -> None:
+    shape = Shape(n_expert, n_expert_used, [[10, 10], [5]])
+    assert allocate_uniform(shape, rate) == [n_slot, n_slot]
+
+
+def test_layers_may_differ_in_their_chunks() -> None:
+    core = Core(Shape(4, 1, [[10, 20], [1, 2, 3]]), [2, 2], OrderedOptions())
+    n_copy = [sum(type(c).__name__ == "Copy" for c in core.routed(0, [1]))]
+    core.aborted()
+    n_copy.append(sum(type(c).__name__ == "Copy" for c in core.routed(1, [1])))
+    assert n_copy == [2, 3]
