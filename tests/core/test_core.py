@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from core_driver import CHUNK_BYTES, EXPERT_BYTES, WHOLE, Driver, chunks_of
-
 from backend._native import Core, OrderedOptions, Shape, allocate_uniform
+from core_driver import CHUNK_BYTES, EXPERT_BYTES, WHOLE, Driver, chunks_of
 
 # A reactive cache.
 
