@@ -31,7 +31,7 @@ from backend.messages import (
     request_id,
 )
 
-_STDERR_TAIL_BYTES = 8192
+_STDERR_TAIL_BYTES = 16384
 _READ_BYTES = 1 << 16
 _POLL_S = 0.5  # a wait without a limit cannot be interrupted on Windows
 _HELLO_TIMEOUT_S = 60.0
@@ -59,7 +59,7 @@ def worker_command() -> list[str]:
         root = str(Path(__file__).resolve().parent.parent)
         start = (
             f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-            "from backend.worker import main; sys.exit(main())"
+            "from backend.worker import main; main()"
         )
         command = [sys.executable, "-P", "-c", start]
     if threading.current_thread() is threading.main_thread():

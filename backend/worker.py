@@ -20,7 +20,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.answer import Answer, residency
@@ -335,15 +335,19 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
 
 
-def main(engine_factory: EngineFactory = open_engine) -> int:
-    """Serve standard input and output. Returns the exit status."""
+def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
+    """Serve standard input and output, and end the process."""
     in_fd, out_fd = _private_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the client
     faulthandler.enable()
     if "--die-with-parent" in sys.argv:
         _die_with_parent()
-    return Worker(engine_factory, in_fd, out_fd).run()
+    # A failed check of ggml would otherwise start a debugger, and bury its own message.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    status = Worker(engine_factory, in_fd, out_fd).run()
+    sys.stderr.flush()
+    os._exit(status)  # everything is closed; the interpreter's own end would only take time
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -146,4 +146,4 @@ class FakeEngine:
 
 
 if __name__ == "__main__":
-    sys.exit(main(FakeEngine.open))
+    main(FakeEngine.open)

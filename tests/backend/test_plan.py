@@ -132,3 +132,17 @@ def test_dense_model_is_plain(folder: Path) -> None:
 
 def test_cacheable_architectures_give_no_reason(folder: Path) -> None:
     assert why_plain(tiny(folder, "deepseek2")) == ""
+
+
+def test_slots_are_those_that_the_engine_allocates(folder: Path) -> None:
+    from backend import _native
+
+    model = tiny(folder, "qwen3moe", n_expert=100, n_expert_used=3)
+    shape = _native.Shape(
+        n_expert=model.n_expert,
+        n_expert_used=model.n_expert_used,
+        chunk_bytes=[[1, 1, 1]] * model.n_moe_layer,
+    )
+    for step in range(1001):
+        rate = step / 1000
+        assert {slots(model, rate)} == set(_native.allocate_uniform(shape, rate))
