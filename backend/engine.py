@@ -16,7 +16,10 @@ from backend.config import EngineConfig, Sampling
 from backend.gguf_file import ModelFile, read_model
 from backend.methods import METHODS, Method
 from backend.statistics import Meter, Statistics
-from backend.system.memory import physical_cores
+from backend.system.memory import available_bytes, physical_cores
+
+N_TRANSFER_THREAD = 4
+"""Threads that read experts. They wait for the drive nearly all the time."""
 
 Message = dict[str, str]
 Progress = Callable[[float, str], bool]
@@ -328,7 +331,9 @@ class Engine:
             except loading.NotCacheable as error:
                 reason = str(error)
         if self._cached is None:
-            self._llama = loading.load_plain(self._file, on_progress)
+            # Repacked weights are memory; pages of the file can be dropped and read again.
+            fits = self._file.file_size_bytes < available_bytes()
+            self._llama = loading.load_plain(self._file, on_progress, repack=fits)
             plain = CacheFacts(rate, 1.0, 1.0, self._file.n_expert, 0, "plain", reason, "stock")
             self.cache = replace(
                 plain,
@@ -357,7 +362,10 @@ class Engine:
         shape = self._cached.patch.shape
         n_slot = _native.allocate_uniform(shape, rate)
         try:
-            self._cached.patch.configure(n_slot, self._patch_options(method))
+            self._cached.patch.configure(
+                n_slot,
+                patch_options(method, n_thread=self._n_thread, max_token=self._config.n_ubatch),
+            )
         except RuntimeError as error:
             raise EngineError(f"{error}.") from None
         self.cache = CacheFacts(
@@ -369,22 +377,6 @@ class Engine:
             mode="cached",
             reason="",
             method=method.name,
-        )
-
-    def _patch_options(self, method: Method) -> Any:
-        from backend import _native
-
-        schedule = method.schedule
-        return _native.PatchOptions(
-            schedule=_native.OrderedOptions(
-                chunks=schedule.chunks,
-                early_preemption=schedule.early_preemption,
-                reorder=schedule.reorder,
-            ),
-            next_router=method.predictor == "next_router",
-            n_thread=self._n_thread,
-            n_transfer_thread=2,
-            max_token=self._config.n_ubatch,
         )
 
     def _model_facts(self) -> ModelFacts:
@@ -405,6 +397,25 @@ class Engine:
             context_length=self._context.n_context,
             is_moe=file.is_moe,
         )
+
+
+def patch_options(method: Method, *, n_thread: int, max_token: int) -> Any:
+    """A method as backend._native.PatchOptions, for passes of at most `max_token` tokens."""
+    from backend import _native
+
+    schedule = method.schedule
+    return _native.PatchOptions(
+        schedule=_native.OrderedOptions(
+            chunks=schedule.chunks,
+            early_preemption=schedule.early_preemption,
+            reorder=schedule.reorder,
+        ),
+        next_router=method.predictor == "next_router",
+        min_precision=method.min_precision,
+        n_thread=n_thread,
+        n_transfer_thread=N_TRANSFER_THREAD,
+        max_token=max_token,
+    )
 
 
 @contextlib.contextmanager

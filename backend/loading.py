@@ -23,9 +23,16 @@ from backend.llama import Context, LlamaError, Model, ProgressCallback, log
 _EXPERT_PATTERN = rb"blk\.[0-9]+\.ffn_(gate|up|down|gate_up)_exps\.weight"
 
 
-def load_plain(file: ModelFile, progress: ProgressCallback | None = None) -> Model:
-    """Load as stock llama.cpp does."""
+def load_plain(
+    file: ModelFile, progress: ProgressCallback | None = None, *, repack: bool = True
+) -> Model:
+    """Load as stock llama.cpp does.
+
+    With `repack`, its default, weights are copied into the layout that computes fastest where
+    there is one; without, all of them are pages of the file, which the system may drop.
+    """
     params, kept = _model_params(progress)
+    params.use_extra_bufts = repack
     pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
     return _checked(pointer, file, kept)
 
@@ -43,12 +50,17 @@ def load_native(file: ModelFile) -> Model:
 class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
-    Raises NotCacheable when the graph of this architecture is not understood, LlamaError when
+    `repack` is about the dense weights, as in load_plain. Raises NotCacheable when the graph of this architecture is not understood, LlamaError when
     the file cannot be loaded.
     """
 
     def __init__(
-        self, file: ModelFile, *, n_thread: int, progress: ProgressCallback | None = None
+        self,
+        file: ModelFile,
+        *,
+        n_thread: int,
+        progress: ProgressCallback | None = None,
+        repack: bool = True,
     ) -> None:
         places = {
             t.name: _native.TensorPlace(t.part, t.offset)
@@ -64,6 +76,7 @@ class CachedModel:
         params, kept = _model_params(progress, dense_share)
         kept += [buffers, files, _place_experts(params, buffers)]
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+        params.use_extra_bufts = repack
         pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
         self.model = _checked(pointer, file, kept)
         buffers.loaded()

@@ -27,6 +27,8 @@ class Method:
     paper: str
     predictor: str | None = None
     """"next_router", or None for a reactive cache."""
+    min_precision: float = 0.0
+    """Ranks of a forecast that are right less often than this are not fetched."""
     schedule: Schedule = field(default_factory=Schedule)
 
 
@@ -37,6 +39,7 @@ _ALL = (
         "are computed first.",
         "ProMoE, sections 5 and 6, with MoEpic's Eq. 3 as predictor",
         predictor="next_router",
+        min_precision=0.6,
     ),
     Method(
         "lru",

@@ -79,6 +79,7 @@ class Outbox:
             self._answer_id = request_id
             self._n_token = 0
             self._snapshot = snapshot
+            self._due_s["snapshot"] = 0.0
             self._changed.notify_all()
 
     def add_text(self, text: str, token_id: int | None) -> None:

@@ -35,7 +35,7 @@ class OwningNextRouter final : public Predictor {
 };
 
 std::unique_ptr<Core> make_core(const Shape & shape, std::vector<int32_t> n_slot, OrderedOptions schedule,
-                                int32_t n_predict, const std::vector<Matrix> & routers) {
+                                int32_t n_predict, const std::vector<Matrix> & routers, double min_precision) {
     std::unique_ptr<Predictor> predictor;
     if (!routers.empty()) {
         std::vector<std::vector<float>> copies;
@@ -44,7 +44,7 @@ std::unique_ptr<Core> make_core(const Shape & shape, std::vector<int32_t> n_slot
         }
         predictor = std::make_unique<OwningNextRouter>(int32_t(routers[0].shape(1)), shape.n_expert, std::move(copies));
     }
-    return std::make_unique<Core>(shape, std::move(n_slot), CoreOptions{schedule, n_predict}, std::move(predictor));
+    return std::make_unique<Core>(shape, std::move(n_slot), CoreOptions{schedule, n_predict, min_precision}, std::move(predictor));
 }
 
 const char * name_of(SlotState s) {
@@ -117,7 +117,7 @@ void bind_core(nb::module_ & m) {
 
     nb::class_<Core>(m, "Core")
         .def(nb::new_(&make_core), "shape"_a, "n_slot"_a, "schedule"_a = OrderedOptions{}, "n_predict"_a = 0,
-             "routers"_a = std::vector<Matrix>{})
+             "routers"_a = std::vector<Matrix>{}, "min_precision"_a = 0.0)
         .def("pass_began", &Core::pass_began, "phase"_a)
         .def(
             "routed", [](Core & c, Layer layer, const std::vector<Expert> & ids) { return c.routed(layer, ids); },

@@ -28,11 +28,12 @@ void bind_live(nb::module_ & m) {
     nb::class_<PatchOptions>(m, "PatchOptions")
         .def(
             "__init__",
-            [](PatchOptions * self, OrderedOptions schedule, bool next_router, int n_thread, int n_transfer_thread,
+            [](PatchOptions * self, OrderedOptions schedule, bool next_router, double min_precision, int n_thread,
+               int n_transfer_thread,
                int max_token) {
-                new (self) PatchOptions{schedule, next_router, n_thread, n_transfer_thread, max_token};
+                new (self) PatchOptions{schedule, next_router, min_precision, n_thread, n_transfer_thread, max_token};
             },
-            "schedule"_a = OrderedOptions{}, "next_router"_a = false, "n_thread"_a = 1, "n_transfer_thread"_a = 2,
+            "schedule"_a = OrderedOptions{}, "next_router"_a = false, "min_precision"_a = 0.0, "n_thread"_a = 1, "n_transfer_thread"_a = 2,
             "max_token"_a = 512);
 
     nb::class_<PatchTimes>(m, "PatchTimes")

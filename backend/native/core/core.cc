@@ -13,6 +13,7 @@ Core::Core(Shape shape, std::vector<int32_t> n_slot, CoreOptions options, std::u
       eviction_(std::make_unique<Lru>(n_slot)),
       scheduler_(std::make_unique<OrderedScheduler>(residency_, *eviction_, options.schedule)),
       predictor_(std::move(predictor)),
+      confidence_(shape_.n_layer, options.min_precision),
       found_(size_t(shape_.n_layer) * shape_.n_expert, 0) {
     if (options_.n_predict == 0) {
         options_.n_predict = shape_.n_expert_used;
@@ -33,6 +34,7 @@ Commands Core::routed(Layer layer, std::span<const Expert> ids) {
         const Slot slot = residency_.find(layer, e);
         found[e] = slot == none ? 12 : residency_.at(layer, slot).state == SlotState::ready ? 4 : 8;
     }
+    confidence_.judge(layer, {found, size_t(shape_.n_expert)});
     Commands out;
     scheduler_->push_precise(layer, needed, out);
     return out;
@@ -44,8 +46,9 @@ Commands Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_to
 
 Commands Core::predicted(const Forecast & forecast) {
     Commands out;
-    if (forecast.layer != none) {
-        scheduler_->push_predicted(forecast.layer, forecast.experts, out);
+    const Forecast kept = confidence_.worthwhile(forecast);
+    if (kept.layer != none) {
+        scheduler_->push_predicted(kept.layer, kept.experts, out);
     }
     return out;
 }

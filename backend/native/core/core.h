@@ -6,6 +6,7 @@
 #include <span>
 
 #include "evict/eviction.h"
+#include "predict/confidence.h"
 #include "predict/predictor.h"
 #include "residency.h"
 #include "schedule/ordered.h"
@@ -15,6 +16,7 @@ namespace outrider {
 struct CoreOptions {
     OrderedOptions schedule;
     int32_t n_predict = 0;  // experts asked of the predictor; 0: as many as are used per token
+    double min_precision = 0;  // ranks of a forecast that are right less often are not fetched
 };
 
 class Core {
@@ -53,6 +55,7 @@ class Core {
     std::unique_ptr<Eviction> eviction_;
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<Predictor> predictor_;
+    Confidence confidence_;
     std::vector<uint8_t> found_;  // [layer * n_expert + expert]: 0, 4, 8 or 12 as in snapshot()
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <set>
@@ -29,6 +30,20 @@ class Unlocked {
   private:
     std::mutex & mutex_;
 };
+
+// The weights of the norm that makes a router's input, or nothing where there are none.
+std::vector<float> norm_weights(const ggml_tensor * logits) {
+    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
+    const ggml_tensor * w = input ? input->src[1] : nullptr;
+    if (!w || w->type != GGML_TYPE_F32 || w->ne[0] != input->ne[0] || ggml_nrows(w) != 1 || !w->buffer ||
+        !ggml_backend_buffer_is_host(w->buffer) ||
+        ggml_backend_buffer_get_usage(w->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS) {
+        return {};
+    }
+    std::vector<float> weights(size_t(w->ne[0]));
+    ggml_backend_tensor_get(w, weights.data(), 0, weights.size() * sizeof(float));
+    return weights;
+}
 
 // "blk.12.ffn_up_exps.weight" -> 12, or -1.
 int number_in_tensor_name(const char * name) {
@@ -131,6 +146,7 @@ void Patch::adopt_segments(const std::map<Layer, SegmentFinder::Found> & found) 
 // The routers' matrices as floats, for look-ahead. A router that is not readable (repacked, or of
 // another shape) is left out; so its layer is not predicted.
 void Patch::read_routers(const std::map<Layer, SegmentFinder::Found> & found) {
+    std::vector<std::vector<float>> norms(shape_.n_layer);
     routers_.assign(shape_.n_layer, {});
     n_embd_ = 0;
     Layer layer = 0;
@@ -150,7 +166,21 @@ void Patch::read_routers(const std::map<Layer, SegmentFinder::Found> & found) {
                 traits->to_float(bytes.data(), routers_[layer].data(), ggml_nelements(w));
             }
         }
+        norms[layer] = norm_weights(f.logits);
         layer++;
+    }
+    // A router is shown the input of the layer before: with that layer's norm weights taken out and
+    // its own put in, only the change of the residual stream is missing.
+    for (Layer l = 1; l < shape_.n_layer; l++) {
+        const auto & own = norms[l];
+        const auto & shown = norms[l - 1];
+        if (routers_[l].empty() || own.size() != size_t(n_embd_) || shown.size() != size_t(n_embd_)) {
+            continue;
+        }
+        for (size_t i = 0; i < routers_[l].size(); i++) {
+            const size_t column = i % size_t(n_embd_);
+            routers_[l][i] *= std::abs(shown[column]) > 1e-6f ? own[column] / shown[column] : 0.0f;
+        }
     }
 }
 
@@ -171,7 +201,7 @@ void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & 
         std::vector<std::span<const float>> routers(routers_.begin(), routers_.end());
         predictor = std::make_unique<NextRouter>(n_embd_, shape_.n_expert, std::move(routers));
     }
-    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0}, std::move(predictor));
+    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0, options.min_precision}, std::move(predictor));
     waves_ = std::make_unique<WaveRunner>(device, options.n_thread,
                                           [this](const ggml_tensor * t) { return layer_of_tensor_.count(t) > 0; });
     stall_us_.assign(shape_.n_layer, 0);

@@ -24,6 +24,7 @@ namespace outrider {
 struct PatchOptions {
     OrderedOptions schedule;
     bool next_router = false;  // predict with the next layer's router; otherwise reactive
+    double min_precision = 0;  // see CoreOptions
     int n_thread = 1;          // for computing
     int n_transfer_thread = 2;
     int max_token = 512;       // of one pass

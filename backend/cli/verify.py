@@ -1,0 +1,110 @@
+"""`outrider verify`: compare a model's logits with stock llama.cpp's, bit by bit."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from backend.cli.common import UserError, cache_rate, whole_number
+from backend.methods import METHODS
+
+_RATES = (0.1, 0.25, 0.5, 1.0)
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "verify",
+        help="compare a model's logits with stock llama.cpp, bit by bit",
+        description="Compare the logits of every position, in prefill and in decoding, with stock "
+        "llama.cpp on the same tensor layout, bit by bit. The exit status is 1 on any difference.",
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
+    add(
+        "--rates",
+        type=_rates,
+        default=_RATES,
+        metavar="R,R,...",
+        help="cache rates (default 0.1,0.25,0.5,1.0)",
+    )
+    add(
+        "--methods",
+        type=_methods,
+        default=("promoe", "lru"),
+        metavar="M,M,...",
+        help=f"of {', '.join(METHODS)} (default promoe,lru)",
+    )
+    add(
+        "--tokens",
+        type=whole_number(2, 1 << 16),
+        default=64,
+        metavar="N",
+        help="tokens to compare, the last quarter one by one (default 64)",
+    )
+    add(
+        "--threads",
+        type=whole_number(1, 1024),
+        default=None,
+        metavar="N",
+        help="threads that compute (default: the physical cores)",
+    )
+    add("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    from backend.gguf_file import read_model
+    from backend.loading import NotCacheable
+    from backend.system.memory import physical_cores
+    from backend.verify import compare
+
+    file = read_model(args.model)
+    if not file.is_moe:
+        raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
+    n_thread = args.threads or physical_cores()
+    results = []
+    if not args.json:
+        print(f"{'method':<16} {'rate':>6} {'experts':>7} {'positions':>9}  result")
+    try:
+        for result in compare(
+            file, args.rates, args.methods, n_token=args.tokens, n_thread=n_thread
+        ):
+            results.append(result)
+            if not args.json:
+                verdict = (
+                    "identical"
+                    if result.identical
+                    else f"{result.n_different} of {result.n_value} values differ, from position "
+                    f"{result.first_position} on, by up to {result.largest_difference:.3g}"
+                )
+                print(
+                    f"{result.method:<16} {result.rate:>6.3f} {result.n_slot:>7} "
+                    f"{result.n_position:>9}  {verdict}",
+                    flush=True,
+                )
+    except NotCacheable as error:
+        raise UserError(str(error)) from None
+    identical = all(result.identical for result in results)
+    if args.json:
+        plain = [{**asdict(result), "identical": result.identical} for result in results]
+        print(json.dumps({"model": str(args.model), "identical": identical, "results": plain}))
+    return 0 if identical else 1
+
+
+def _rates(text: str) -> tuple[float, ...]:
+    return tuple(cache_rate(part) for part in text.split(","))
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(","))
+    for name in names:
+        if name not in METHODS:
+            raise argparse.ArgumentTypeError(
+                f"the method '{name}' is not known; known are {', '.join(METHODS)}"
+            )
+    return names
