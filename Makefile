@@ -1,0 +1,51 @@
+# `make run` and `make test` set up what they need in .venv and build/.
+
+PY := .venv/bin/python
+CXX_FILES = $(shell find backend/native -name '*.cc' -o -name '*.h')
+
+.PHONY: help run test lint format native clean distclean
+
+help:
+	@echo "make run        set up and open the window (or chat in the terminal)"
+	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
+	@echo "make lint       check style and types"
+	@echo "make format     format Python and C++"
+	@echo "make native     build and install the native part after a change"
+	@echo "make clean      remove what was built; make distclean also removes .venv"
+
+run:
+	@sh packaging/prepare.sh run
+	@$(PY) packaging/launch.py
+
+# Both parts run, whichever fails.
+test: .dev
+	@status=0; \
+	$(MAKE) --no-print-directory lint || status=1; \
+	QT_QPA_PLATFORM=offscreen $(PY) -m pytest $(ARGS) || status=1; \
+	exit $$status
+
+lint: .dev
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m nanobind.stubgen --quiet --module backend._native --output-file backend/_native.pyi
+	$(PY) -m mypy
+	.venv/bin/clang-format --dry-run --Werror $(CXX_FILES)
+
+format: .dev
+	$(PY) -m ruff format
+	$(PY) -m ruff check --fix
+	.venv/bin/clang-format -i $(CXX_FILES)
+
+native:
+	@sh packaging/prepare.sh run
+
+.PHONY: .dev
+.dev:
+	@sh packaging/prepare.sh dev
+
+clean:
+	rm -rf build dist backend/_native.pyi .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find app backend predictors packaging tests -name __pycache__ -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

@@ -1,0 +1,215 @@
+"""Sets this checkout up: system packages, virtual environment, dependencies, native part.
+
+Run as `python packaging/prepare.py run` for what the application needs, or `... dev` for the
+tests too. Uses the standard library only. What is already done is not done again: each step
+leaves a stamp in .venv that holds a digest of what it was made from.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+STAMPS = VENV / ".outrider"
+
+PYTHON_OLDEST = (3, 11)
+BUILD_TOOLS = ["cmake>=3.24", "ninja>=1.11"]
+"""With these here, scikit-build-core needs nothing from the system but a compiler."""
+
+
+class SetupError(Exception):
+    """The set-up cannot go on; the text is one plain sentence."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Set up and return the exit status."""
+    parser = argparse.ArgumentParser(description="Sets this checkout up.")
+    parser.add_argument("what", choices=("run", "dev"), help="for running, or for testing too")
+    what = parser.parse_args(argv).what
+    try:
+        prepare(with_tests=what == "dev")
+    except SetupError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("Stopped; the same command goes on from here.", file=sys.stderr)
+        return 130
+    return 0
+
+
+def prepare(*, with_tests: bool) -> None:
+    """Bring everything up to date. Raises SetupError."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    base = requirements(project, with_tests=False)
+    wanted = requirements(project, with_tests=True) if with_tests else base
+    stamp = "dependencies-dev" if with_tests else "dependencies"
+    new_environment = not _works(PYTHON)
+    installed = not new_environment and _is_stamped(stamp, _digest(wanted))
+    built = not new_environment and _is_stamped("native", _native_digest())
+    if installed and built:
+        return
+    _install_system_packages(new_environment=new_environment)
+    if new_environment:
+        _make_environment()
+    if not installed:
+        _say("Installing the dependencies; llama.cpp is compiled, which takes some minutes.")
+        _pip(*wanted)
+        _stamp("dependencies", _digest(base))
+        _stamp(stamp, _digest(wanted))
+    if not built:
+        _say("Building the native part.")
+        _pip("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
+        _stamp("native", _native_digest())
+
+
+def requirements(project: dict[str, object], *, with_tests: bool) -> list[str]:
+    """Return what to install before the project itself, from the parsed pyproject.toml."""
+    tables = project["project"], project["build-system"]
+    assert isinstance(tables[0], dict) and isinstance(tables[1], dict)
+    found = [*tables[0]["dependencies"], *tables[1]["requires"], *BUILD_TOOLS]
+    if with_tests:
+        found += tables[0]["optional-dependencies"]["dev"]
+    return list(dict.fromkeys(found))
+
+
+def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
+    """Return the Debian packages that are missing: those it cannot do without, and Qt's."""
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    needed = []
+    if new_environment and importlib.util.find_spec("ensurepip") is None:
+        needed.append(f"{version}-venv")
+    if not (Path(sysconfig.get_path("include")) / "Python.h").is_file():
+        needed.append(f"{version}-dev")
+    if not _compiler():
+        needed.append("g++")
+    sys.path.insert(0, str(ROOT))
+    from app.display import QT_LIBRARIES, XCB_LIBRARIES  # what Qt needs; imports no Qt
+
+    libraries = QT_LIBRARIES | XCB_LIBRARIES
+    return needed, [libraries[name] for name in libraries if not _loads(name)]
+
+
+def _install_system_packages(*, new_environment: bool) -> None:
+    """Install what is missing, or name it. Raises SetupError where it cannot go on without."""
+    if sys.platform != "linux":
+        if not _compiler():
+            raise SetupError("A C++ compiler is needed, and none was found.")
+        return
+    needed, for_window = system_packages(new_environment=new_environment)
+    if (needed or for_window) and shutil.which("apt-get") and os.geteuid() == 0:
+        _say(f"Installing system packages: {' '.join([*needed, *for_window])}")
+        _apt_get("update")
+        for packages in (needed, for_window):
+            if packages:
+                _apt_get("install", "--yes", "--no-install-recommends", *packages)
+        needed, for_window = system_packages(new_environment=new_environment)
+    command = f"sudo apt-get install {' '.join([*needed, *for_window])}"
+    if needed:
+        raise SetupError(f"System packages are missing; install them with: {command}")
+    if for_window:
+        _say(f"The window needs system libraries; install them with: {command}")
+
+
+def _apt_get(*arguments: str) -> None:
+    """Run apt-get. Only what goes wrong is shown; the caller looks at what is there afterwards."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    subprocess.run(
+        ["apt-get", "-qq", *arguments],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+
+
+def _loads(library: str) -> bool:
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def _compiler() -> str | None:
+    if os.name == "nt":
+        return "cl"  # CMake finds Visual Studio by itself, also where it is not on the path
+    names = (os.environ.get("CXX"), "c++", "g++", "clang++")
+    return next((name for name in names if name and shutil.which(name.split()[0])), None)
+
+
+def _make_environment() -> None:
+    _say("Making the virtual environment .venv.")
+    if _run([sys.executable, "-m", "venv", "--clear", str(VENV)]) != 0:
+        raise SetupError("The virtual environment could not be made; the reason is above.")
+
+
+def _works(python: Path) -> bool:
+    """Whether the environment's Python starts, is new enough, has pip, and belongs here."""
+    check = (
+        f"import os, sys, pip; sys.exit(sys.version_info < {PYTHON_OLDEST!r} "
+        f"or not os.path.samefile(sys.prefix, {str(VENV)!r}))"
+    )
+    try:
+        return subprocess.run([python, "-c", check], capture_output=True).returncode == 0
+    except OSError:
+        return False
+
+
+def _pip(*arguments: str) -> None:
+    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if _run([*command, *arguments]) != 0:
+        raise SetupError("The installation failed; the reason is above.")
+
+
+def _run(command: list[str]) -> int:
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+
+
+def _native_digest() -> str:
+    """Digest of everything that the native build and the installation are made from."""
+    native = ROOT / "backend" / "native"
+    files = [ROOT / "pyproject.toml", ROOT / "CMakeLists.txt"]
+    files += sorted(path for path in native.rglob("*") if path.is_file())
+    return _digest(f"{path.relative_to(ROOT)}\0{_sha256(path.read_bytes())}" for path in files)
+
+
+def _digest(parts: Iterable[str]) -> str:
+    """Digest of texts, of the place of this checkout and of the environment's Python."""
+    environment = (VENV / "pyvenv.cfg").read_text(encoding="utf-8")
+    return _sha256("\n".join([str(ROOT), environment, *parts]).encode())
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _is_stamped(name: str, digest: str) -> bool:
+    try:
+        return (STAMPS / name).read_text(encoding="ascii") == digest
+    except OSError:
+        return False
+
+
+def _stamp(name: str, digest: str) -> None:
+    STAMPS.mkdir(exist_ok=True)
+    (STAMPS / name).write_text(digest, encoding="ascii")
+
+
+def _say(sentence: str) -> None:
+    print(sentence, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

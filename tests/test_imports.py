@@ -1,0 +1,201 @@
+"""The table of allowed imports: dependencies point one way (docs/architecture.md)."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# What each folder may import beside the standard library. A name allows what is below it too.
+MAY_IMPORT = {
+    "app": {
+        "app",
+        "backend.client",
+        "backend.config",
+        "backend.messages",
+        "backend.methods",
+        "backend.system",
+        "platformdirs",
+        "PySide6",
+    },
+    "backend": {"backend", "llama_cpp", "numpy", "platformdirs", "psutil"},
+    "predictors": {
+        "backend.trace",
+        "gguf",
+        "llama_cpp",
+        "matplotlib",
+        "numpy",
+        "predictors",
+        "tokenizers",
+        "torch",
+    },
+    "packaging": {"app.display"},
+}
+
+# What only some may import, also among those that the first table allows.
+ONLY_FROM = {
+    "backend._native": {"backend.engine", "backend.loading", "backend.verify"},
+    "llama_cpp": {"backend.chat_template", "backend.llama", "backend.loading", "predictors"},
+    "PySide6": {"app"},
+    "torch": {"predictors"},
+}
+
+# The folders of backend/native: which of the others each may include, and whose headers.
+MAY_INCLUDE = {
+    "core": ({"core"}, r"(?!)"),
+    "live": ({"core", "live"}, r"ggml[a-z-]*\.h"),
+    "bindings": ({"core", "live", "bindings"}, r"nanobind/.+"),
+}
+IS_STANDARD = re.compile(r"[a-z_]+")  # <vector>; not <unistd.h>
+NOT_IN_CORE = set(
+    "atomic barrier chrono condition_variable ctime filesystem fstream future iostream latch mutex "
+    "random semaphore shared_mutex stop_token thread".split()
+)
+IS_FOR_ONE_SYSTEM = re.compile(r".+_(posix|windows)\.cc")
+
+
+def below(name: str, prefixes: set[str]) -> bool:
+    """Whether a dotted name is one of the prefixes or lies below one."""
+    return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
+
+
+def module_name(path: Path) -> str:
+    """Return the dotted name of a source file, given relative to the root."""
+    parts = path.with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(tree: ast.AST) -> Iterator[str]:
+    """Yield what a module imports, as dotted names; `from a import b` is a.b."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{'.' * node.level}{node.module or ''}.{a.name}" for a in node.names)
+
+
+def python_faults(root: Path) -> list[str]:
+    """Return a sentence for every import that the tables do not allow."""
+    faults = []
+    for folder, allowed in MAY_IMPORT.items():
+        for path in sorted((root / folder).rglob("*.py")):
+            module = module_name(path.relative_to(root))
+            for name in imported(ast.parse(path.read_text(encoding="utf-8"))):
+                if name.split(".")[0] in sys.stdlib_module_names:
+                    continue
+                # `from backend import __version__` names the package, which loads nothing.
+                is_constant = re.fullmatch(r"backend\.(__version__|[A-Z_]+)", name)
+                if not below(name, allowed) and not (is_constant and folder == "app"):
+                    faults.append(f"{module} imports {name}")
+                for guarded, importers in ONLY_FROM.items():
+                    if below(name, {guarded}) and not below(module, importers):
+                        faults.append(f"{module} imports {name}, which is for {sorted(importers)}")
+    return faults
+
+
+def native_faults(root: Path) -> list[str]:
+    """Return a sentence for every include that the table does not allow."""
+    faults = []
+    native = root / "backend" / "native"
+    for folder, (own, foreign) in MAY_INCLUDE.items():
+        for path in sorted((native / folder).rglob("*")):
+            if path.suffix not in (".cc", ".h"):
+                continue
+            text = path.read_text(encoding="utf-8")
+            for kind, name in re.findall(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', text, re.M):
+                if not allows(path, kind == '"', name, native, own, foreign):
+                    faults.append(f"{path.relative_to(native)} includes {name}")
+                if folder == "core" and name in NOT_IN_CORE:
+                    faults.append(f"{path.relative_to(native)} includes {name}")
+    return faults
+
+
+def allows(path: Path, quoted: bool, name: str, native: Path, own: set[str], foreign: str) -> bool:
+    """Whether a file of backend/native may include this."""
+    if re.fullmatch(foreign, name):
+        return True
+    if quoted:
+        target = (path.parent / name).resolve()
+        return target.is_file() and target.relative_to(native.resolve()).parts[0] in own
+    return bool(IS_STANDARD.fullmatch(name) or IS_FOR_ONE_SYSTEM.fullmatch(path.name))
+
+
+def test_python_imports() -> None:
+    assert python_faults(ROOT) == []
+
+
+def test_native_includes() -> None:
+    assert native_faults(ROOT) == []
+
+
+def test_every_folder_of_the_native_part_is_in_the_table() -> None:
+    folders = {p.name for p in (ROOT / "backend" / "native").iterdir() if p.is_dir()}
+    assert folders == set(MAY_INCLUDE)
+
+
+def test_the_core_links_nothing() -> None:
+    cmake = (ROOT / "backend" / "native" / "core" / "CMakeLists.txt").read_text(encoding="utf-8")
+    assert "add_library" in cmake
+    assert "target_link_libraries" not in cmake
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("app/x.py", "import torch"),
+        ("app/x.py", "from backend import _native"),
+        ("app/x.py", "from backend.engine import Engine"),
+        ("app/x.py", "def f():\n    import llama_cpp.llama"),
+        ("backend/x.py", "from PySide6.QtCore import QObject"),
+        ("backend/x.py", "import app.units"),
+        ("backend/x.py", "import backend._native"),
+        ("backend/cli/x.py", "import llama_cpp"),
+        ("backend/x.py", "from predictors import embedded"),
+        ("predictors/x.py", "from backend import engine"),
+        ("predictors/x.py", "import app"),
+        ("packaging/x.py", "from backend.client import worker_command"),
+    ],
+)
+def test_what_the_tables_forbid_is_found(tmp_path: Path, file: str, line: str) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    path.write_text(line + "\n", encoding="utf-8")
+    assert python_faults(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("core/x.cc", '#include "ggml.h"'),
+        ("core/x.cc", '#include "../live/slab.h"'),
+        ("core/x.cc", "#include <thread>"),
+        ("core/evict/x.h", "#include <unistd.h>"),
+        ("live/x.cc", "#include <nanobind/nanobind.h>"),
+        ("live/x.cc", "# include <sys/mman.h>"),
+        ("live/x.cc", '#include "llama.h"'),
+    ],
+)
+def test_what_the_native_table_forbids_is_found(tmp_path: Path, file: str, line: str) -> None:
+    native = tmp_path / "backend" / "native"
+    for name in ("live/slab.h", file):
+        (native / name).parent.mkdir(parents=True, exist_ok=True)
+    (native / "live" / "slab.h").touch()
+    (native / file).write_text(line + "\n", encoding="utf-8")
+    assert native_faults(tmp_path)
+
+
+def test_the_window_and_the_command_line_load_no_engine() -> None:
+    """What they import may import others in turn; a fresh process shows all of it."""
+    code = (
+        "import sys, app.main_window, backend.cli.chat, backend.cli.inspect\n"
+        "print(sorted({'llama_cpp', 'torch', 'backend._native', 'predictors'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,0 +1,100 @@
+"""The repository itself: what is in it, how large it is, and that it agrees with itself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import backend
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {"app", "assets", "backend", "docs", "packaging", "predictors", "tests"}
+MODEL = Path("assets/embedded/outrider-tiny.gguf")
+TREE_BYTES_MAX = 22_000_000
+FILE_BYTES_MAX = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def tracked() -> list[Path]:
+    """Return the files that git tracks and that are there, relative to the root."""
+    try:
+        done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
+    except OSError:
+        pytest.skip("git is not installed")
+    if done.returncode != 0:
+        pytest.skip("this is not a git checkout")
+    paths = [Path(name) for name in done.stdout.decode().split("\0") if name]
+    return [path for path in paths if (ROOT / path).is_file()]
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_the_top_level_is_fixed(tracked: list[Path]) -> None:
+    folders = {path.parts[0] for path in tracked if len(path.parts) > 1}
+    assert {name for name in folders if not name.startswith(".")} <= FOLDERS
+
+
+def test_the_tree_is_small(tracked: list[Path]) -> None:
+    sizes_bytes = {path: (ROOT / path).stat().st_size for path in tracked}
+    assert sum(sizes_bytes.values()) < TREE_BYTES_MAX
+    large = {path for path, size_bytes in sizes_bytes.items() if size_bytes > FILE_BYTES_MAX}
+    assert large <= {MODEL}
+
+
+def test_nothing_built_is_tracked(tracked: list[Path]) -> None:
+    assert [path for path in tracked if path.suffix in (".so", ".pyd", ".dylib", ".pyc")] == []
+
+
+def test_the_packaging_folder_hides_no_library() -> None:
+    """With an __init__.py it would come before the library `packaging`, which pytest needs."""
+    assert (ROOT / "packaging").is_dir()
+    assert not (ROOT / "packaging" / "__init__.py").exists()
+
+
+def test_one_version(project: dict[str, Any]) -> None:
+    assert project["project"]["version"] == backend.__version__
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(backend.__version__)}\b", changelog, re.M)
+
+
+def test_one_llama_cpp_python(project: dict[str, Any]) -> None:
+    pin = f"llama-cpp-python=={backend.LLAMA_CPP_PYTHON_VERSION}"
+    assert pin in project["project"]["dependencies"]
+    assert pin in project["build-system"]["requires"]
+
+
+def test_torch_is_for_predictors_only(project: dict[str, Any]) -> None:
+    def wants_torch(requirements: list[str]) -> bool:
+        return any(re.match(r"torch\b", requirement) for requirement in requirements)
+
+    extras = project["project"]["optional-dependencies"]
+    assert not wants_torch(project["project"]["dependencies"])
+    assert {name for name, wanted in extras.items() if wants_torch(wanted)} == {"predictors", "dev"}
+
+
+def test_the_readme_names_the_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in ("run", "test"):
+        assert f"make {target}" in readme
+        assert re.search(rf"^{target}:", makefile, re.M)
+
+
+def test_links_in_the_documents_lead_somewhere() -> None:
+    documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/*.md")]
+    assert documents
+    dead = [
+        f"{document.relative_to(ROOT)}: {target}"
+        for document in documents
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text(encoding="utf-8"))
+        if "://" not in target and not (document.parent / target).exists()
+    ]
+    assert dead == []
