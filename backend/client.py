@@ -124,7 +124,7 @@ def _describe_signal(number: int, memory: bool) -> str:
     if name == "SIGBUS":
         return (
             f"the model file could not be read any more (signal {number}); "
-            "was it shortened, or its drive removed"
+            "it may have been shortened, or its drive removed"
         )
     words = {
         "SIGSEGV": "it crashed",

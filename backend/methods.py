@@ -13,7 +13,7 @@ class Schedule:
     chunks: bool = True
     """Copy matrix by matrix; otherwise whole experts."""
     early_preemption: bool = True
-    """At the gate, needed copies overtake predicted ones."""
+    """At the gate, all needed copies are queued; otherwise each when its expert's turn comes."""
     reorder: bool = True
     """Compute what is ready first; otherwise in the router's order."""
 
@@ -32,6 +32,8 @@ class Method:
     schedule: Schedule = field(default_factory=Schedule)
 
 
+_BASE = Schedule(chunks=False, early_preemption=False, reorder=False)
+
 _ALL = (
     Method(
         "promoe",
@@ -43,21 +45,21 @@ _ALL = (
     ),
     Method(
         "lru",
-        "Reads experts when they are needed and keeps the most recently used.",
-        "ProMoE, section 7.1 (baseline)",
+        "Reads an expert when its turn to be computed comes, and keeps the most recently used.",
+        "ProMoE, section 7.1 and Figure 12 (Base)",
+        schedule=_BASE,
     ),
     Method(
-        "lru-in-order",
-        "As lru, with whole experts copied and computed in the router's order.",
-        "ProMoE, Figure 12 (Base)",
-        schedule=Schedule(chunks=False, early_preemption=False, reorder=False),
+        "lru-overlapped",
+        "As lru, but at the gate all missing experts are ordered, and computed as they arrive.",
+        "ProMoE, sections 5.1 to 5.3, without its prediction",
     ),
     Method(
         "promoe-prefetch",
         "The first step of ProMoE's ablation: prefetching, and nothing else.",
         "ProMoE, Figure 12",
         predictor="next_router",
-        schedule=Schedule(chunks=False, early_preemption=False, reorder=False),
+        schedule=_BASE,
     ),
     Method(
         "promoe-chunks",

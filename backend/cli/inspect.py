@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, cache_rate, printable, whole_number
+from backend.config import EngineConfig
 from backend.plan import MemoryPlan, plan, why_plain
 from backend.system.memory import MemoryFacts, memory_facts
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
-
-_RATE = 0.25
-_CONTEXT_LENGTH = 4096
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -30,16 +28,16 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add(
         "--cache-rate",
         type=cache_rate,
-        default=_RATE,
+        default=EngineConfig.cache_rate,
         metavar="R",
-        help=f"share of the experts kept in memory (default {_RATE})",
+        help=f"share of the experts kept in memory (default {EngineConfig.cache_rate})",
     )
     add(
         "--context",
         type=whole_number(1, 1 << 24),
-        default=_CONTEXT_LENGTH,
+        default=EngineConfig.context_length,
         metavar="N",
-        help=f"context in tokens (default {_CONTEXT_LENGTH})",
+        help=f"context in tokens (default {EngineConfig.context_length})",
     )
     add("--json", action="store_true", help="print one JSON object")
     return parser

@@ -205,16 +205,30 @@ def test_without_chunks_whole_experts_are_copied() -> None:
     assert d.counts().bytes_read == EXPERT_BYTES
 
 
-def test_without_early_preemption_needed_copies_wait_behind_forecasts() -> None:
+def test_without_early_preemption_an_expert_is_fetched_when_its_turn_comes() -> None:
+    d = Driver(n_slot=4, early_preemption=False)
+    d.bring(0, 2)
+    d.begin()
+    said = d.routed(0, 6, 2, 7)
+    assert said.high == [] and said.compute == [2]  # ready, so first: the others' turn is later
+    said = d.computed(2)
+    assert said.high == chunks_of(6)
+    assert d.arrive(6).compute == [6]
+    assert d.computed(6).high == chunks_of(7)
+
+
+def test_without_early_preemption_forecasts_of_the_layer_go_on() -> None:
     d = Driver(n_slot=4, early_preemption=False)
     d.begin()
     d.predicted(0, 3, 4)
-    said = d.routed(0, 3, 6)
-    assert said.cancelled == [] and said.high == []
-    assert said.low == chunks_of(6)  # in the same queue, at its end
+    said = d.routed(0, 6, 3)
+    # 3, of which nothing has arrived, keeps its place behind 6; 4 is not called back.
+    assert said.cancelled == [] and said.high == chunks_of(6)
     d.arrive(4)
-    assert d.state(4) == "ready"  # the forecast was carried out
-    assert d.arrive(3).compute == [3]
+    assert d.state(4) == "ready"
+    d.arrive(6)
+    said = d.computed(6)
+    assert said.cancelled == chunks_of(3) and said.high == chunks_of(3)
 
 
 def test_without_reorder_the_routers_order_is_kept() -> None:

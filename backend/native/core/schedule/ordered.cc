@@ -78,7 +78,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Expert> experts
     out.push_back(std::move(order));
 
     if (options_.early_preemption) {
-        drop_predicted(layer, out);
+        drop_predicted(layer, none, out);
     }
     serve(out);
 }
@@ -159,11 +159,11 @@ void OrderedScheduler::issue_copies(Layer layer, Slot slot, Urgency urgency, Com
     }
 }
 
-// Early preemption: what was predicted for this layer and has not begun need not begin. Needed
-// ones come back through cancelled(), as high copies.
-void OrderedScheduler::drop_predicted(Layer layer, Commands & out) {
+// What was predicted for this layer, or one slot of it, and has not begun need not begin. Needed
+// copies come back through cancelled(), as high ones.
+void OrderedScheduler::drop_predicted(Layer layer, Slot slot, Commands & out) {
     for (const auto & [ticket, flight] : flights_) {
-        if (flight.layer == layer && flight.urgency == Urgency::low) {
+        if (flight.layer == layer && flight.urgency == Urgency::low && (slot == none || flight.slot == slot)) {
             out.push_back(Cancel{ticket});
         }
     }
@@ -255,16 +255,18 @@ void OrderedScheduler::settle(Layer layer, Slot slot, Commands & out) {
 
 // Gives slots to needed experts without one, in order, and says what can be computed.
 void OrderedScheduler::serve(Commands & out) {
-    const Urgency urgency = options_.early_preemption ? Urgency::high : Urgency::low;
     bool slots_left = true;
-    bool in_turn = true;  // everything before has been issued
+    bool all_issued = true;    // of those before
+    bool all_computed = true;  // of those before
     for (size_t i = 0; i < needs_.size(); i++) {
         Need & need = needs_[i];
         if (need.issued) {
+            all_computed = all_computed && need.computed;
             continue;
         }
+        const bool may_fetch = options_.early_preemption || all_computed;
         Slot slot = residency_.find(layer_, need.expert);
-        if (slot == none && slots_left && need.attempts < max_attempts) {
+        if (slot == none && slots_left && may_fetch && need.attempts < max_attempts) {
             slot = acquire_for_need(i);
             slots_left = slot != none;
             if (slot != none) {
@@ -275,20 +277,24 @@ void OrderedScheduler::serve(Commands & out) {
                     residency_.set_pinned(layer_, slot, true);
                 }
             }
+        } else if (slot != none && may_fetch && !options_.early_preemption && !need.promoted) {
+            need.promoted = true;
+            drop_predicted(layer_, slot, out);
         }
-        if (slot != none && residency_.at(layer_, slot).state == SlotState::pending &&
+        if (slot != none && may_fetch && residency_.at(layer_, slot).state == SlotState::pending &&
             !residency_.at(layer_, slot).broken) {
             // All of a new one; of one whose forecast was dropped earlier, what is not on its way.
-            issue_copies(layer_, slot, urgency, out);
+            issue_copies(layer_, slot, Urgency::high, out);
         }
         const bool ready = slot != none && residency_.at(layer_, slot).state == SlotState::ready;
-        if (ready && (options_.reorder || in_turn)) {
+        if (ready && (options_.reorder || all_issued)) {
             residency_.set_pinned(layer_, slot, true);
             need.issued = true;
             out.push_back(Compute{layer_, need.expert, slot});
         } else {
-            in_turn = false;
+            all_issued = false;
         }
+        all_computed = false;
     }
 }
 

@@ -13,9 +13,10 @@
 namespace outrider {
 
 // The steps of ProMoE's ablation (Figures 12 and 13), each on its own.
-struct OrderedOptions {
+struct OrderedOptions {  // all off, and nothing predicted: its baseline
     bool chunks = true;            // copy matrix by matrix; otherwise whole experts
-    bool early_preemption = true;  // at the gate needed copies overtake predicted ones
+    bool early_preemption = true;  // at the gate all needed copies are queued; otherwise each when
+                                   // its expert's turn to be computed comes
     bool reorder = true;           // compute what is ready first; otherwise in the router's order
 };
 
@@ -45,13 +46,14 @@ class OrderedScheduler final : public Scheduler {
         Expert expert;
         bool issued = false;    // Compute was said
         bool computed = false;
+        bool promoted = false;  // its predicted copies were called back, to be queued high
         int32_t attempts = 0;   // copies that failed
     };
 
     static constexpr int32_t max_attempts = 3;
 
     void issue_copies(Layer layer, Slot slot, Urgency urgency, Commands & out);
-    void drop_predicted(Layer layer, Commands & out);
+    void drop_predicted(Layer layer, Slot slot, Commands & out);
     Slot acquire_for_prefetch(Layer layer, std::span<const Expert> wanted);
     Slot acquire_for_need(size_t position);
     Slot least_worthy(Layer layer, std::span<const Expert> wanted) const;
