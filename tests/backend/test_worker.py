@@ -18,7 +18,7 @@ import pytest
 from backend.messages import VERSION, Decoder, encode
 
 FAKE = Path(__file__).with_name("fake_worker.py")
-LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 0}
+LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
 FINAL = {"loaded", "done", "cache", "unloaded", "pong", "error"}
 
 
