@@ -1,4 +1,4 @@
-"""Decoding with less memory than the model: stock llama.cpp, reactive cache, prefetching cache.
+"""Decoding with less memory than the model: stock llama.cpp against caches of experts.
 
     PYTHONPATH=tests python -m factory large large.gguf
     python tests/benchmarks/memory_capped.py large.gguf --memory-cap 2.5e9 --rate 0.19
@@ -157,7 +157,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=60)
     parser.add_argument("--stock-tokens", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--ways", default="stock,lru,promoe")
+    parser.add_argument("--ways", default="stock,lru,lru-overlapped,promoe")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:

@@ -27,6 +27,9 @@ class Geometry:
     n_vocab: int = 0
     embedding_std: float = 1.0
     """The larger, the more a token's own embedding decides its experts in the deeper layers."""
+    embedding_shared: float = 0.0
+    """Share of the embeddings' variance that all tokens have in common: the larger, the more
+    experts a token shares with the ones before it."""
     fused: bool = False
     """One gate_up tensor per layer in place of gate and up, where the architecture knows it."""
     expert_scales: bool = False

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from gguf import GGMLQuantizationType as GgmlType
 from gguf import GGUFReader, GGUFValueType, GGUFWriter
+from gguf.quants import quantize
 from numpy.typing import NDArray
 
 from .architectures import REQUIRED
@@ -52,14 +53,24 @@ def make_tiny(arch: str, quant: str, path: Path, *, seed: int = 0, **overrides: 
     return path
 
 
-def make_large(path: Path, *, n_layer: int = 12, seed: int = 0, quant: str = "Q4_0") -> Path:
+def make_large(
+    path: Path,
+    *,
+    n_layer: int = 12,
+    seed: int = 0,
+    quant: str = "Q4_0",
+    embedding_shared: float = 0.5,
+) -> Path:
     """Write a model with the layers of Qwen3-30B-A3B: 128 experts of 768, 8 used, 2048 wide.
 
     Weights are random. Twelve layers in Q4_0 are 4.3 GB. One expert at a time is drawn and
     written, so that the process stays below 100 MB whatever the size of the file.
 
     The embeddings' standard deviation of 3 keeps the routing varied through twelve layers; with 1
-    the deeper layers send most tokens to the same few experts.
+    the deeper layers send most tokens to the same few experts. Half of their variance is common
+    to all tokens: random tokens then find 0.70 of their experts among the 24 last used of a layer.
+    A recorded trace of the real model finds 0.72 there (qwen.route.csv, decoding); with nothing
+    in common it is 0.22, as if no text hung together.
     """
     vocabulary = tiny_vocabulary()
     sizes = Geometry(
@@ -75,6 +86,7 @@ def make_large(path: Path, *, n_layer: int = 12, seed: int = 0, quant: str = "Q4
         n_ctx=4096,
         n_vocab=len(vocabulary.tokens),
         embedding_std=3.0,
+        embedding_shared=embedding_shared,
     )
     layout = Layout("qwen3moe", sizes)
     _TABLE["qwen3moe"].build(layout)
@@ -150,7 +162,7 @@ def _tensor_type(spec: TensorSpec, expert: GgmlType, dense: GgmlType) -> GgmlTyp
 
 
 def _tensor_data(
-    rng: np.random.Generator, spec: TensorSpec, kind: GgmlType, embedding_std: float
+    rng: np.random.Generator, spec: TensorSpec, kind: GgmlType, geometry: Geometry
 ) -> NDArray[np.uint8]:
     """All bytes of a tensor that is not an expert tensor; shape (n_bytes,)."""
     n_value = math.prod(spec.shape)
@@ -162,8 +174,22 @@ def _tensor_data(
             values = 0.1 * noise + (1.0 if spec.kind == "norm" else 0.0)
         return values.astype(np.float32).view(np.uint8)
     if spec.kind == "embedding":
-        return random_data(rng, kind, n_value, embedding_std)
+        if geometry.embedding_shared == 0:
+            return random_data(rng, kind, n_value, geometry.embedding_std)
+        return _embeddings(rng, spec, kind, geometry)
     return random_data(rng, kind, n_value, _SPREAD[spec.kind] / math.sqrt(spec.shape[0]))
+
+
+def _embeddings(
+    rng: np.random.Generator, spec: TensorSpec, kind: GgmlType, geometry: Geometry
+) -> NDArray[np.uint8]:
+    """One row per token, a part of which is the same in all; all bytes, shape (n_bytes,)."""
+    n_embd, n_token = spec.shape[0], spec.shape[1]
+    shared = geometry.embedding_shared
+    own = math.sqrt(1 - shared) * rng.standard_normal((n_token, n_embd), dtype=np.float32)
+    common = math.sqrt(shared) * rng.standard_normal(n_embd, dtype=np.float32)
+    rows = (geometry.embedding_std * (own + common)).astype(np.float32)
+    return quantize(rows, kind).reshape(-1)
 
 
 def _write(
@@ -205,7 +231,7 @@ def _write(
                 for _ in range(spec.shape[2]):
                     random_data(rng, kind, n_value, std).tofile(file)
             else:
-                _tensor_data(rng, spec, kind, layout.g.embedding_std).tofile(file)
+                _tensor_data(rng, spec, kind, layout.g).tofile(file)
         file.write(bytes(-file.tell() % alignment))
 
 

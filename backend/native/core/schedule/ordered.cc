@@ -63,6 +63,12 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Expert> experts
             residency_.set_pinned(layer, slot, true);
         }
     }
+    for (Slot s = 0; s < residency_.n_slot(layer); s++) {
+        const SlotInfo & info = residency_.at(layer, s);
+        if (info.prefetched && !info.used) {
+            eviction_.disappointed(layer, s);
+        }
+    }
     if (options_.reorder) {
         const auto n_arrived = [&](const Need & need) {
             const Slot slot = residency_.find(layer, need.expert);
