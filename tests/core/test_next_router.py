@@ -1,0 +1,128 @@
+"""The next-router predictor, against numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core_driver import Driver
+from numpy.typing import NDArray
+
+N_EMBD, N_EXPERT = 96, 24
+MAX_ASKED = 16  # tokens of a pass that vote
+
+Matrix = NDArray[np.float32]
+
+
+def routers(seed: int, n_layer: int = 3) -> list[Matrix]:
+    rng = np.random.default_rng(seed)
+    return [rng.standard_normal((N_EXPERT, N_EMBD)).astype(np.float32) for _ in range(n_layer)]
+
+
+def inputs(seed: int, n_token: int) -> Matrix:
+    """Of a size that makes scores with a standard deviation of about 1, as routers do."""
+    rows = np.random.default_rng(seed).standard_normal((n_token, N_EMBD))
+    return (rows / N_EMBD**0.5).astype(np.float32)
+
+
+def driver(matrices: list[Matrix], n_predict: int = 4) -> Driver:
+    return Driver(
+        N_EXPERT,
+        n_layer=len(matrices),
+        n_expert=N_EXPERT,
+        n_expert_used=4,
+        routers=matrices,
+        n_predict=n_predict,
+    )
+
+
+def predicted(d: Driver, layer: int, rows: Matrix) -> list[int]:
+    """The experts that are fetched for the next layer, the best first; each by its first chunk."""
+    d.begin()
+    return [e for e, chunk in d.gate_seen(layer, rows).low if chunk == 0]
+
+
+def best(matrix: Matrix, rows: Matrix, n: int) -> list[int]:
+    """numpy's opinion: every asked token votes with exp(score - its best score)."""
+    n_asked = min(len(rows), MAX_ASKED)
+    asked = [len(rows) - 1 - i * len(rows) // n_asked for i in range(n_asked)]
+    scores = rows[asked].astype(np.float64) @ matrix.astype(np.float64).T
+    votes = scores[0] if n_asked == 1 else np.exp(scores - scores.max(1, keepdims=True)).sum(0)
+    order = np.argsort(-votes, kind="stable")
+    gaps = votes[order[:n]] - votes[order[1 : n + 1]]
+    assert gaps.min() > 1e-5, "too close to call in single precision"
+    return [int(e) for e in order[:n]]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_one_token_predicts_the_next_layers_best(seed: int) -> None:
+    matrices, rows = routers(seed), inputs(seed + 100, 1)
+    for layer in (0, 1):
+        d = driver(matrices)
+        assert predicted(d, layer, rows) == best(matrices[layer + 1], rows, 4)
+        assert not d.flights(layer)
+
+
+@pytest.mark.parametrize("n_token", [2, 3, 15, 16, 17, 33, 300])
+def test_several_tokens_vote(n_token: int) -> None:
+    matrices, rows = routers(1), inputs(7, n_token)
+    assert predicted(driver(matrices, 8), 0, rows) == best(matrices[1], rows, 8)
+
+
+def test_as_many_as_a_token_uses_are_predicted_by_default() -> None:
+    assert len(predicted(driver(routers(0), n_predict=0), 0, inputs(1, 1))) == 4
+
+
+@pytest.mark.parametrize("n_predict", [1, N_EXPERT, N_EXPERT + 5])
+def test_any_number_can_be_asked_for(n_predict: int) -> None:
+    found = predicted(driver(routers(0), n_predict), 0, inputs(1, 1))
+    assert len(found) == len(set(found)) == min(n_predict, N_EXPERT)
+
+
+def test_the_last_layer_predicts_nothing() -> None:
+    assert predicted(driver(routers(0)), 2, inputs(1, 1)) == []
+
+
+def test_a_layer_without_a_router_is_not_predicted() -> None:
+    matrices = routers(0)
+    matrices[1] = np.zeros((0, N_EMBD), np.float32)
+    assert predicted(driver(matrices), 0, inputs(1, 1)) == []
+    assert len(predicted(driver(matrices), 1, inputs(1, 1))) == 4
+
+
+def test_without_routers_nothing_is_predicted() -> None:
+    d = Driver(n_slot=4)
+    d.begin()
+    assert d.gate_seen(0, inputs(1, 1)).kinds == []
+
+
+@pytest.mark.parametrize("n_token", [1, 5])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 3e38, -3e38])
+def test_garbage_inputs_still_name_experts(bad: float, n_token: int) -> None:
+    rows = inputs(1, n_token)
+    rows[:, ::3] = bad
+    found = predicted(driver(routers(0)), 0, rows)
+    assert len(found) == len(set(found)) == 4
+    assert all(0 <= e < N_EXPERT for e in found)
+
+
+def test_one_token_of_garbage_does_not_drown_the_others() -> None:
+    matrices, rows = routers(0), inputs(1, 5)
+    clean = best(matrices[1], np.delete(rows, 2, axis=0), 4)
+    rows[2] = np.nan
+    assert predicted(driver(matrices), 0, rows) == clean
+
+
+def test_garbage_routers_still_name_experts() -> None:
+    matrices = routers(0)
+    matrices[1][3] = np.nan
+    matrices[1][5] = np.inf
+    found = predicted(driver(matrices), 0, inputs(1, 1))
+    assert len(set(found)) == 4 and not {3, 5} & set(found)
+
+
+@pytest.mark.parametrize("n_embd", [1, 31, 32, 33, 70])
+def test_any_width(n_embd: int) -> None:
+    rng = np.random.default_rng(n_embd)
+    matrices = [rng.standard_normal((N_EXPERT, n_embd)).astype(np.float32) for _ in range(2)]
+    rows = rng.standard_normal((1, n_embd)).astype(np.float32)
+    assert predicted(driver(matrices), 0, rows) == best(matrices[1], rows, 4)
