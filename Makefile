@@ -1,7 +1,8 @@
 # `make run` and `make test` set up what they need in .venv and build/.
 
 PY := .venv/bin/python
-CXX_FILES = $(shell find backend/native -name '*.cc' -o -name '*.h')
+STUB := backend/_native.pyi
+CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
 .PHONY: help run test lint format native clean distclean
 
@@ -17,7 +18,7 @@ run:
 	@sh packaging/prepare.sh run
 	@$(PY) packaging/launch.py
 
-# Both parts run, whichever fails.
+# All checks and tests run, whichever fails.
 test: .dev
 	@status=0; \
 	$(MAKE) --no-print-directory lint || status=1; \
@@ -25,11 +26,14 @@ test: .dev
 	exit $$status
 
 lint: .dev
-	$(PY) -m ruff check
-	$(PY) -m ruff format --check
-	$(PY) -m nanobind.stubgen --quiet --module backend._native --output-file backend/_native.pyi
-	$(PY) -m mypy
-	.venv/bin/clang-format --dry-run --Werror $(CXX_FILES)
+	@status=0; \
+	check() { echo "== $$1"; shift; "$$@" || status=1; }; \
+	check "ruff check" $(PY) -m ruff check; \
+	check "ruff format" $(PY) -m ruff format --check; \
+	check "stub of the native part" $(PY) -m nanobind.stubgen -q -m backend._native -o $(STUB); \
+	check "mypy" $(PY) -m mypy; \
+	check "clang-format" .venv/bin/clang-format --dry-run --Werror $(CXX_FILES); \
+	exit $$status
 
 format: .dev
 	$(PY) -m ruff format
@@ -44,7 +48,7 @@ native:
 	@sh packaging/prepare.sh dev
 
 clean:
-	rm -rf build dist backend/_native.pyi .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist $(STUB) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find app backend predictors packaging tests -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean
