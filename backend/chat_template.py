@@ -43,7 +43,7 @@ class ChatTemplate:
             self._error = f"The model's chat template is broken: {_first_line(error)}."
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The prompt for an answer to these messages; if the last is the assistant's, for more of it.
+        """The prompt for an answer; for more of the last message if that is the assistant's.
 
         Raises LlamaError when the template fails, loops or explodes.
         """

@@ -11,7 +11,7 @@ class EngineConfig:
     """How to run a model. Raises ValueError, one sentence, on values that make no sense."""
 
     cache_rate: float = 0.25
-    """Share of all routed-expert bytes that is resident, 0 to 1; raised to the smallest possible."""
+    """Share of all routed-expert bytes that is resident, 0 to 1; at least what one token needs."""
     method: str = "promoe"
     """A name in backend.methods.METHODS."""
     context_length: int = 4096

@@ -82,22 +82,26 @@ class Engine:
     """One loaded model. Use from one thread; stop(), residency() and statistics() from any."""
 
     def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
+        self.cache: CacheFacts
         self._file = file
         self._config = config
         self._stop = threading.Event()
         self._tokens: list[int] = []  # whose keys and values the context holds
         self._cached: Any = None
         self._context: Any = None
+        self._llama: Any = None
         self._n_thread = config.n_thread or physical_cores()
         self.finish_reason = ""
         self._meter = Meter(None)
-        self._load(config.cache_rate, progress)
+        try:
+            self._load(config.cache_rate, progress)
+        except BaseException:
+            self.close()
+            raise
         self.model = self._model_facts()
 
     @classmethod
-    def open(
-        cls, path: Path, config: EngineConfig, progress: Progress | None = None
-    ) -> Engine:
+    def open(cls, path: Path, config: EngineConfig, progress: Progress | None = None) -> Engine:
         """Check and load a model.
 
         `progress(fraction, stage)` returns False to give up. Raises ModelFileError when the file
@@ -155,6 +159,8 @@ class Engine:
         from backend.llama import Sampler
 
         self._stop.clear()
+        if self._patch is not None:
+            self._patch.resume()
         self.finish_reason = "cancelled"
         began_s = time.perf_counter()
         self._meter = meter = Meter(self._patch)
@@ -300,8 +306,9 @@ class Engine:
         if self._cached is not None:
             self._cached.close()
             self._cached = None
-        elif getattr(self, "_llama", None) is not None:
+        elif self._llama is not None:
             self._llama.close()
+        self._llama = None
         self._tokens.clear()
 
     # Loading.

@@ -47,11 +47,15 @@ def load_native(file: ModelFile) -> Model:
     return _checked(pointer, file, kept)
 
 
+class NotCacheable(LlamaError):
+    """This model must run without a cache; the text says why."""
+
+
 class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
-    `repack` is about the dense weights, as in load_plain. Raises NotCacheable when the graph of this architecture is not understood, LlamaError when
-    the file cannot be loaded.
+    `repack` is about the dense weights, as in load_plain. Raises NotCacheable when the graph of
+    this architecture is not understood, LlamaError when the file cannot be loaded.
     """
 
     def __init__(
@@ -80,7 +84,7 @@ class CachedModel:
         pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
         self.model = _checked(pointer, file, kept)
         buffers.loaded()
-        self.patch = _native.Patch(files, buffers)
+        self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread)
         if reason:
             self.close()
@@ -116,10 +120,6 @@ class CachedModel:
             return str(patch.end_probe())
         finally:
             context.close()
-
-
-class NotCacheable(LlamaError):
-    """This model must run without a cache; the text says why."""
 
 
 def _first_path(file: ModelFile) -> bytes:

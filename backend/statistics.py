@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import collections
-import resource
-import sys
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from backend.system.memory import peak_rss_bytes
 
 N_TOKEN_KEPT = 64
 """How many of the last tokens Statistics.tokens holds."""
@@ -180,9 +180,3 @@ class Meter:
             )
             for n, s in zip(now.layers, start.layers, strict=True)
         ]
-
-
-def peak_rss_bytes() -> int:
-    """The largest resident set of this process so far, in bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

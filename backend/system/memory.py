@@ -62,6 +62,16 @@ def available_bytes() -> int:
     return memory_facts().available_bytes
 
 
+def peak_rss_bytes() -> int:
+    """Return the largest resident set of this process so far, in bytes; 0 where unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
 def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
     """Return the number of physical cores that this process may keep busy, at least 1.
 

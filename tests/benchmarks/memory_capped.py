@@ -104,7 +104,7 @@ def sum_counts(patch: object) -> dict[str, int]:
 
 def peak_rss_bytes() -> int:
     """The largest resident set so far."""
-    from backend.statistics import peak_rss_bytes
+    from backend.system.memory import peak_rss_bytes
 
     return peak_rss_bytes()
 
@@ -182,7 +182,8 @@ def main() -> None:
             print(way, {k: round(v, 2) for k, v in results[way][-1].items()}, flush=True)
     rates = {w: statistics.median(r["tokens_per_s"] for r in results[w]) for w in ways}
     for way in ways:
-        print(f"{way:>10}: {rates[way]:8.2f} token/s, {rates[way] / rates[ways[0]]:6.2f} x {ways[0]}")
+        ratio = rates[way] / rates[ways[0]]
+        print(f"{way:>16}: {rates[way]:8.2f} token/s, {ratio:6.2f} x {ways[0]}")
     if "lru" in rates and "promoe" in rates:
         print(f"prefetch against reactive: {rates['promoe'] / rates['lru']:.2f} x")
 

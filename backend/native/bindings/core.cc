@@ -1,9 +1,9 @@
 // The core, for tests and tools: the same object that the live engine owns.
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
-#include <nanobind/ndarray.h>
 
 #include "../core/allocate/uniform.h"
 #include "../core/core.h"
@@ -44,7 +44,8 @@ std::unique_ptr<Core> make_core(const Shape & shape, std::vector<int32_t> n_slot
         }
         predictor = std::make_unique<OwningNextRouter>(int32_t(routers[0].shape(1)), shape.n_expert, std::move(copies));
     }
-    return std::make_unique<Core>(shape, std::move(n_slot), CoreOptions{schedule, n_predict, min_precision}, std::move(predictor));
+    return std::make_unique<Core>(shape, std::move(n_slot), CoreOptions{schedule, n_predict, min_precision},
+                                  std::move(predictor));
 }
 
 const char * name_of(SlotState s) {
@@ -138,7 +139,8 @@ void bind_core(nb::module_ & m) {
         .def("computed", &Core::computed, "layer"_a, "expert"_a)
         .def("aborted", &Core::aborted)
         .def("idle", &Core::idle)
-        .def("counts", [](const Core & c, Layer layer) { return c.residency().counts(layer); }, "layer"_a)
+        .def(
+            "counts", [](const Core & c, Layer layer) { return c.residency().counts(layer); }, "layer"_a)
         .def(
             "slots",
             [](const Core & c, Layer layer) {
@@ -150,7 +152,8 @@ void bind_core(nb::module_ & m) {
                 return all;
             },
             "layer"_a, "(state, expert or -1, pinned) of every slot of a layer.")
-        .def("check", [](const Core & c) { c.residency().check(); }, "Aborts the process if an invariant is broken.")
+        .def(
+            "check", [](const Core & c) { c.residency().check(); }, "Aborts the process if an invariant is broken.")
         .def("snapshot", [](const Core & c) {
             const auto bytes = c.snapshot();
             return nb::bytes(bytes.data(), bytes.size());

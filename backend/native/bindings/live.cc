@@ -14,9 +14,8 @@ namespace outrider {
 void bind_live(nb::module_ & m) {
     nb::class_<TensorPlace>(m, "TensorPlace")
         .def(
-            "__init__",
-            [](TensorPlace * self, size_t part, uint64_t offset) { new (self) TensorPlace{part, offset}; }, "part"_a,
-            "offset"_a);
+            "__init__", [](TensorPlace * self, size_t part, uint64_t offset) { new (self) TensorPlace{part, offset}; },
+            "part"_a, "offset"_a);
     nb::class_<ExpertFiles>(m, "ExpertFiles")
         .def(nb::init<const std::vector<std::string> &, std::map<std::string, TensorPlace>>(), "paths"_a, "places"_a);
 
@@ -29,12 +28,11 @@ void bind_live(nb::module_ & m) {
         .def(
             "__init__",
             [](PatchOptions * self, OrderedOptions schedule, bool next_router, double min_precision, int n_thread,
-               int n_transfer_thread,
-               int max_token) {
+               int n_transfer_thread, int max_token) {
                 new (self) PatchOptions{schedule, next_router, min_precision, n_thread, n_transfer_thread, max_token};
             },
-            "schedule"_a = OrderedOptions{}, "next_router"_a = false, "min_precision"_a = 0.0, "n_thread"_a = 1, "n_transfer_thread"_a = 2,
-            "max_token"_a = 512);
+            "schedule"_a = OrderedOptions{}, "next_router"_a = false, "min_precision"_a = 0.0, "n_thread"_a = 1,
+            "n_transfer_thread"_a = 2, "max_token"_a = 512);
 
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)
@@ -53,6 +51,7 @@ void bind_live(nb::module_ & m) {
         .def("begin_pass", &Patch::begin_pass, "phase"_a, released())
         .def("end_pass", &Patch::end_pass, released())
         .def("stop", &Patch::stop)
+        .def("resume", &Patch::resume)
         .def_prop_ro("error", &Patch::error)
         .def_prop_ro("layers", &Patch::layers)
         .def_prop_ro("shape", &Patch::shape)

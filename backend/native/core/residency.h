@@ -1,7 +1,6 @@
 // What is where: the slots of every layer, their states, and what is on its way into them.
 #pragma once
 
-
 #include "types.h"
 
 namespace outrider {

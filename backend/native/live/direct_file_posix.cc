@@ -35,7 +35,7 @@ DirectFile::DirectFile(const std::string & path) : path_(path) {
 #ifdef F_NOCACHE
     ::fcntl(fd, F_NOCACHE, 1);
 #endif
-    struct stat st {};
+    struct stat st{};
     if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         ::close(fd);
         throw std::runtime_error("The path " + path + " is not a regular file");

@@ -16,9 +16,9 @@ namespace outrider {
 namespace {
 
 uint64_t now_us() {
-    return uint64_t(std::chrono::duration_cast<std::chrono::microseconds>(
-                        std::chrono::steady_clock::now().time_since_epoch())
-                        .count());
+    return uint64_t(
+        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
+            .count());
 }
 
 // Lets readers in while nothing of the core is touched. REQUIRES: the mutex is held.
@@ -201,7 +201,8 @@ void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & 
         std::vector<std::span<const float>> routers(routers_.begin(), routers_.end());
         predictor = std::make_unique<NextRouter>(n_embd_, shape_.n_expert, std::move(routers));
     }
-    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0, options.min_precision}, std::move(predictor));
+    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0, options.min_precision},
+                                   std::move(predictor));
     waves_ = std::make_unique<WaveRunner>(device, options.n_thread,
                                           [this](const ggml_tensor * t) { return layer_of_tensor_.count(t) > 0; });
     stall_us_.assign(shape_.n_layer, 0);
@@ -250,7 +251,6 @@ bool Patch::end_pass() {
     finish_layer();
     const bool whole = mode_ != Mode::aborted;
     mode_ = Mode::off;
-    stopping_ = false;
     return whole;
 }
 

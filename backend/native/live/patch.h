@@ -64,6 +64,8 @@ class Patch {
     const std::string & error() const { return error_; }
     // From any thread: the pass in progress, or the next, ends soon and void.
     void stop() { stopping_ = true; }
+    // Passes run again; a stop that met no pass is forgotten.
+    void resume() { stopping_ = false; }
 
     // MoE layers in the model's own numbering, in order.
     const std::vector<int> & layers() const { return layer_numbers_; }

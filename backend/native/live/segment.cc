@@ -36,7 +36,7 @@ SourceKind source_kind(const Segment & segment, const ggml_tensor * s) {
     }
     const bool shaped = (s->ne[1] == 1 || s->ne[1] == segment.ids->ne[0]) && s->ne[2] == segment.ids->ne[1];
     return shaped && s->ne[3] == 1 && s->type == GGML_TYPE_F32 && ggml_is_contiguous(s) ? SourceKind::rows
-                                                                                       : SourceKind::unknown;
+                                                                                        : SourceKind::unknown;
 }
 
 namespace {
@@ -63,13 +63,11 @@ bool is_row_wise(const ggml_tensor * node) {
         case GGML_OP_SCALE:
         case GGML_OP_CLAMP:
         case GGML_OP_UNARY:
-        case GGML_OP_GLU:
-            return true;
+        case GGML_OP_GLU: return true;
         case GGML_OP_VIEW:  // a part of every row, as in fused gate_up
             return node->nb[1] == node->view_src->nb[1] && node->nb[2] == node->view_src->nb[2] &&
                    node->ne[0] < node->view_src->ne[0];
-        default:
-            return false;
+        default: return false;
     }
 }
 

@@ -5,8 +5,8 @@
 
 namespace outrider {
 
-Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
-           const std::vector<int32_t> & n_slot, ggml_backend_buffer_type_t buft)
+Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const std::vector<int32_t> & n_slot,
+           ggml_backend_buffer_type_t buft)
     : tensors_(tensors), files_(files), host_(ggml_backend_buft_is_host(buft)) {
     homes_.resize(n_slot.size());
     for (const ExpertTensor & t : tensors_) {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "../core/types.h"
-#include "ggml-backend.h"
 #include "expert_files.h"
+#include "ggml-backend.h"
 
 namespace outrider {
 
@@ -25,8 +25,8 @@ class Slab {
     // Allocates `n_slot[layer]` slots for every tensor on `buft` and points the tensors at them.
     // `files` are read by fill() and must outlive the slab. Throws std::runtime_error when the
     // memory is not there. REQUIRES: the tensors are as llama.cpp made them.
-    Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
-         const std::vector<int32_t> & n_slot, ggml_backend_buffer_type_t buft);
+    Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const std::vector<int32_t> & n_slot,
+         ggml_backend_buffer_type_t buft);
     // Gives the tensors back what they had.
     ~Slab();
     Slab(const Slab &) = delete;
