@@ -14,6 +14,7 @@ from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 from app.facts import CacheFacts, Json, ModelFacts, Residency, Statistics
 from backend import messages
 from backend.client import describe_exit
+from backend.config import EngineConfig
 
 PING_MS = 5_000
 PONG_LIMIT_S = 30.0  # without an answer to a ping for so long, the worker hangs
@@ -98,12 +99,13 @@ class EngineLink(QObject):
         process.start(self._command[0], self._command[1:])
         self._send({"type": "hello", "version": messages.VERSION})
 
-    def load(self, path: Path, cache_rate: float, method: str, context_length: int) -> None:
-        """Load a model in place of the present one."""
+    def load(self, path: Path, cache_rate: float, config: EngineConfig) -> None:
+        """Load a model in place of the present one; the rest of it as `config` has it."""
         self._request(
             {
-                "type": "load", "path": str(path), "cache_rate": cache_rate, "method": method,
-                "context_length": context_length, "n_thread": 0,
+                "type": "load", "path": str(path), "cache_rate": cache_rate,
+                "method": config.method, "context_length": config.context_length,
+                "n_thread": config.n_thread,
             }
         )  # fmt: skip
 

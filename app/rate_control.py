@@ -110,7 +110,8 @@ class RateControl(QWidget):
 
     def _show_labels(self) -> None:
         slots, cache = self._slots, self._cache
-        assert slots is not None and cache is not None
+        if slots is None or cache is None:
+            return
         n_slot = self.slider.value()
         words = f"{units.percent(n_slot / slots.n_expert)} · {n_slot} of {slots.n_expert} experts"
         self._asked.setText(words)

@@ -226,7 +226,7 @@ class Session(QObject):
                 return  # it could not be started, and has said so
         self._set_state(State.LOADING)
         self.model_changed.emit()
-        self.link.load(path, self.asked_rate, DEFAULTS.method, DEFAULTS.context_length)
+        self.link.load(path, self.asked_rate, DEFAULTS)
 
     def _on_loading(self, fraction: float, stage: str) -> None:
         if self.state is State.LOADING:

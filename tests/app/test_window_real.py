@@ -13,6 +13,7 @@ from app.conversation import Ending, Message
 from app.main_window import MainWindow
 from app.session import State
 from backend.client import worker_command
+from backend.config import EngineConfig
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000
@@ -20,7 +21,10 @@ QUESTION = "Tell me a long story about a soldier and the sea."
 
 
 @pytest.fixture
-def window(open_window: Opener) -> MainWindow:
+def window(open_window: Opener, monkeypatch: pytest.MonkeyPatch) -> MainWindow:
+    # A short context, because the embedded model fills what there is; one thread, because threads
+    # that wait for each other take very long on a machine that is busy with something else.
+    monkeypatch.setattr("app.session.DEFAULTS", EngineConfig(context_length=256, n_thread=1))
     window = open_window(command=worker_command())
     window.resize(1300, 820)
     return window
@@ -33,7 +37,12 @@ def load(qtbot: Any, window: MainWindow) -> None:
 
 
 def wait_state(qtbot: Any, window: MainWindow, state: State) -> None:
-    qtbot.waitUntil(lambda: window.session.state is state, timeout=WAIT_MS)
+    def is_reached() -> bool:
+        now = window.session.state
+        assert state is State.DEAD or now is not State.DEAD, window.chat.banner.sentence
+        return now is state
+
+    qtbot.waitUntil(is_reached, timeout=WAIT_MS)
 
 
 def ask(window: MainWindow, text: str = QUESTION) -> None:
@@ -68,7 +77,8 @@ def test_an_answer_streams_with_its_figures_and_map(qtbot: Any, window: MainWind
     load(qtbot, window)
     timer.stop()
     assert turns.count(State.LOADING) > 3  # the event loop turned while the model was loaded
-    assert "8 layers of 32 experts" in window.panel.map.accessibleDescription()
+    described = window.panel.map.accessibleDescription
+    qtbot.waitUntil(lambda: "8 layers of 32 experts" in described(), timeout=WAIT_MS)
     ask(window)
     lengths = set()
     while window.session.state is State.ANSWERING:
@@ -135,7 +145,7 @@ def test_killed_during_an_answer_it_goes_on_from_what_was_said(
     wait_state(qtbot, window, State.IDLE)
     went_on = answer(window)
     assert went_on.content.startswith(said.rstrip())
-    assert went_on.ending in (Ending.FINISHED, Ending.CONTEXT)
+    assert went_on.ending in (Ending.FINISHED, Ending.CONTEXT), went_on.note
     assert went_on.statistics is not None and went_on.statistics.n_token > 0
 
 
@@ -154,7 +164,7 @@ def test_a_damaged_model_is_refused_with_a_sentence(
 
 def test_a_prompt_longer_than_the_context_comes_back(qtbot: Any, window: MainWindow) -> None:
     load(qtbot, window)
-    text = "word " * 6000
+    text = "word " * 600
     ask(window, text)
     qtbot.waitUntil(lambda: window.chat.banner.isVisible(), timeout=WAIT_MS)
     assert window.chat.composer.input.toPlainText().split() == text.split()
