@@ -6,10 +6,13 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, whole_number
 from backend.methods import METHODS
+
+if TYPE_CHECKING:
+    from backend.verify import Comparison
 
 _RATES = (0.1, 0.25, 0.5, 1.0)
 
@@ -68,25 +71,15 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
     n_thread = args.threads or physical_cores()
     results = []
-    if not args.json:
-        print(f"{'method':<16} {'rate':>6} {'experts':>7} {'positions':>9}  result")
     try:
         for result in compare(
             file, args.rates, args.methods, n_token=args.tokens, n_thread=n_thread
         ):
-            results.append(result)
             if not args.json:
-                verdict = (
-                    "identical"
-                    if result.identical
-                    else f"{result.n_different} of {result.n_value} values differ, from position "
-                    f"{result.first_position} on, by up to {result.largest_difference:.3g}"
-                )
-                print(
-                    f"{result.method:<16} {result.rate:>6.3f} {result.n_slot:>7} "
-                    f"{result.n_position:>9}  {verdict}",
-                    flush=True,
-                )
+                if not results:
+                    print(f"{'method':<16} {'rate':>6} {'experts':>7} {'positions':>9}  result")
+                print(_row(result), flush=True)
+            results.append(result)
     except NotCacheable as error:
         raise UserError(str(error)) from None
     identical = all(result.identical for result in results)
@@ -94,6 +87,19 @@ def run(args: argparse.Namespace) -> int:
         plain = [{**asdict(result), "identical": result.identical} for result in results]
         print(json.dumps({"model": str(args.model), "identical": identical, "results": plain}))
     return 0 if identical else 1
+
+
+def _row(result: Comparison) -> str:
+    verdict = "identical"
+    if not result.identical:
+        verdict = (
+            f"{result.n_different} of {result.n_value} values differ, from position "
+            f"{result.first_position} on, by up to {result.largest_difference:.3g}"
+        )
+    return (
+        f"{result.method:<16} {result.rate:>6.3f} {result.n_slot:>7} "
+        f"{result.n_position:>9}  {verdict}"
+    )
 
 
 def _rates(text: str) -> tuple[float, ...]:
