@@ -267,8 +267,8 @@ class Engine:
     def stop(self) -> None:
         """End the answer in progress within one token. From any thread."""
         self._stop.set()
-        if self._cached is not None:
-            self._cached.patch.stop()
+        if (patch := self._patch) is not None:
+            patch.stop()
 
     def set_cache_rate(self, rate: float) -> CacheFacts:
         """Change the cache rate between answers.
@@ -279,7 +279,11 @@ class Engine:
         config = replace(self._config, cache_rate=rate)
         with _engine_errors():
             if self._cached is not None and not self._is_plain(rate):
-                self._configure(rate)
+                try:
+                    self._configure(rate)
+                except EngineError:
+                    self._configure(self._config.cache_rate)  # what fitted before
+                    raise
             elif self.cache.reason or (self._cached is None and self._is_plain(rate)):
                 self.cache = replace(self.cache, asked_rate=rate)
             else:
@@ -294,8 +298,8 @@ class Engine:
 
     def residency(self) -> bytes:
         """One byte per MoE layer and expert, see Patch.snapshot; all resident without a cache."""
-        if self._cached is not None:
-            return bytes(self._cached.patch.snapshot())
+        if (patch := self._patch) is not None:
+            return bytes(patch.snapshot())
         return bytes([1]) * (self._file.n_moe_layer * self._file.n_expert)
 
     def close(self) -> None:
@@ -315,7 +319,8 @@ class Engine:
 
     @property
     def _patch(self) -> Any:
-        return self._cached.patch if self._cached is not None else None
+        cached = self._cached  # another thread may be closing it
+        return cached.patch if cached is not None else None
 
     def _is_plain(self, rate: float) -> bool:
         return not self._file.is_moe or rate >= 1.0

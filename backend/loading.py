@@ -94,7 +94,9 @@ class CachedModel:
 
     def close(self) -> None:
         """Give the model its tensors back and free it."""
-        self.patch = None
+        if self.patch is not None:
+            self.patch.close()
+            self.patch = None
         self.model.close()
 
     def _probe(self, n_thread: int) -> str:

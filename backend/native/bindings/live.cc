@@ -48,6 +48,7 @@ void bind_live(nb::module_ & m) {
         .def("begin_probe", &Patch::begin_probe)
         .def("end_probe", &Patch::end_probe)
         .def("configure", &Patch::configure, "n_slot"_a, "options"_a, released())
+        .def("close", &Patch::close, released())
         .def("begin_pass", &Patch::begin_pass, "phase"_a, released())
         .def("end_pass", &Patch::end_pass, released())
         .def("stop", &Patch::stop)

@@ -101,11 +101,13 @@ void DirectFile::read_blocks(uint64_t offset, size_t size, void * dst) const {
         if (n <= 0) {
             throw std::system_error(n == 0 ? EIO : int(-n), std::generic_category());
         }
-        // A short read must go on at a block, or the next one would be refused.
-        done = done + n >= wanted ? wanted : round_down(done + n);
-        if (done == 0 && n < int64_t(block)) {
+        // A short read must go on at a block, or the next one would be refused. One that brings
+        // less than a block means that the file has become shorter.
+        const size_t next = done + n >= wanted ? wanted : round_down(done + n);
+        if (next == done) {
             throw std::system_error(EIO, std::generic_category());
         }
+        done = next;
     }
     if (straight) {
         std::memcpy(dst, bounce.get() + head, block - head);

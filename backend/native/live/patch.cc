@@ -56,8 +56,7 @@ int number_in_tensor_name(const char * name) {
 Patch::Patch(const ExpertFiles & files, ExpertBuffers & buffers) : files_(files), buffers_(buffers) {}
 
 Patch::~Patch() {
-    pool_.reset();  // before the memory that it writes to
-    slab_.reset();
+    close();
     if (ids_context_) {
         ggml_free(ids_context_);
         ggml_backend_buffer_free(ids_buffer_);
@@ -184,15 +183,24 @@ void Patch::read_routers(const std::map<Layer, SegmentFinder::Found> & found) {
     }
 }
 
+void Patch::close() {
+    std::lock_guard lock(mutex_);
+    drop_cache();
+}
+
+void Patch::drop_cache() {
+    pool_.reset();  // before the memory that it writes to
+    core_.reset();
+    slab_.reset();
+}
+
 void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & options) {
     assert(mode_ == Mode::off);
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
     const auto buft = ggml_backend_dev_buffer_type(device);
     std::lock_guard lock(mutex_);
     options_ = options;
-    pool_.reset();
-    core_.reset();
-    slab_.reset();
+    drop_cache();
     slab_ = std::make_unique<Slab>(tensors_, files_, n_slot, buft);
     pool_ = std::make_unique<TransferPool>(options.n_transfer_thread,
                                            [slab = slab_.get()](const Copy & copy) { slab->fill(copy); });
@@ -201,8 +209,6 @@ void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & 
         std::vector<std::span<const float>> routers(routers_.begin(), routers_.end());
         predictor = std::make_unique<NextRouter>(n_embd_, shape_.n_expert, std::move(routers));
     }
-    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0, options.min_precision},
-                                   std::move(predictor));
     waves_ = std::make_unique<WaveRunner>(device, options.n_thread,
                                           [this](const ggml_tensor * t) { return layer_of_tensor_.count(t) > 0; });
     stall_us_.assign(shape_.n_layer, 0);
@@ -220,6 +226,9 @@ void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & 
     if (!ids_buffer_) {
         throw std::runtime_error("There is not enough memory for the expert cache");
     }
+    // Last: a patch with a core is a whole one.
+    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0, options.min_precision},
+                                   std::move(predictor));
 }
 
 // ---- a pass -------------------------------------------------------------------------------
@@ -230,6 +239,9 @@ void Patch::begin_pass(Phase phase) {
         return;
     }
     std::lock_guard lock(mutex_);
+    if (!core_) {
+        throw std::runtime_error("The expert cache has no memory");
+    }
     mode_ = Mode::off;
     error_.clear();
     std::fill(logits_.begin(), logits_.end(), nullptr);

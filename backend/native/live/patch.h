@@ -53,8 +53,13 @@ class Patch {
     std::string end_probe();
 
     // After a successful probe. Slots for every MoE layer; may be called again between passes,
-    // with nothing resident afterwards. Throws std::runtime_error when memory is short.
+    // with nothing resident afterwards. Throws std::runtime_error when memory is short, and then
+    // there is no cache until it has succeeded.
     void configure(const std::vector<int32_t> & n_slot, const PatchOptions & options);
+
+    // Gives the model's tensors back what they had. To be called before the model is freed, since
+    // whoever still refers to the patch would otherwise do so later. Twice is fine.
+    void close();
 
     // Around every pass (one llama_decode of at most max_token tokens). end_pass() returns false
     // when the pass was stopped or failed; then its results are void, and error() is not empty
@@ -85,6 +90,7 @@ class Patch {
     };
     enum class Mode { off, probing, remap, waves, aborted };
 
+    void drop_cache();
     bool ask(ggml_tensor * node);
     bool skip(ggml_tensor * node);
     bool computed(ggml_tensor * node);

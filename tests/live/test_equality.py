@@ -1,0 +1,185 @@
+"""The cached engine's logits are stock llama.cpp's, bit for bit.
+
+These are chosen combinations; the full product of architectures, types, rates, methods, prompts
+and threads is run by `python tests/live/equality.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from equality import RATES, Cached, Outcome, Runner, differences, random_tokens, stock_logits
+from factory import ARCHITECTURES, QUANTS, make_split, make_tiny
+from factory import stock_logits as mapped_logits
+
+from backend import loading
+from backend.gguf_file import read_model
+from backend.methods import METHODS
+
+CACHEABLE = [a for a in ARCHITECTURES if a not in ("dense", "grovemoe")]
+REQUIRED = [
+    "llama",
+    "qwen2moe",
+    "qwen3moe",
+    "olmoe",
+    "deepseek2",
+    "gpt-oss",
+    "granitemoe",
+    "glm4moe",
+    "llama4",
+    "gemma4",
+]
+
+
+def every_rate(seed: int) -> list[tuple[float, str]]:
+    """Every rate once, with other methods for other seeds; six combinations show every method."""
+    names = list(METHODS)
+    return [(rate, names[(seed + i) % len(names)]) for i, rate in enumerate([*RATES, 0.25])]
+
+
+def assert_equal(outcomes: Sequence[Outcome]) -> None:
+    assert [o for o in outcomes if o.n_different] == []
+
+
+def assert_cache_was_used(outcomes: Sequence[Outcome], n_expert: int) -> None:
+    """Below 1.0 something had to be read after the first prompt, at 1.0 nothing did."""
+    assert any(o.misses for o in outcomes if o.rate < 0.5)
+    assert all(o.hits + o.late + o.misses > 0 for o in outcomes)
+    assert {o.n_slot for o in outcomes if o.rate == 1.0} <= {n_expert}
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+@pytest.mark.parametrize("arch", REQUIRED)
+def test_required_architectures_in_every_type(arch: str, quant: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, quant, tmp_path / "m.gguf")
+    seed = REQUIRED.index(arch) + 2 * QUANTS.index(quant)
+    outcomes = differences(path, every_rate(seed), (1, 2, 33), n_thread=1, n_decode=3)
+    assert_equal(outcomes)
+    assert_cache_was_used(outcomes, read_model(path).n_expert)
+
+
+@pytest.mark.parametrize("arch", [a for a in CACHEABLE if a not in REQUIRED])
+def test_further_architectures(arch: str, tmp_path: Path) -> None:
+    seed = CACHEABLE.index(arch)
+    path = make_tiny(arch, QUANTS[seed % len(QUANTS)], tmp_path / "m.gguf")
+    outcomes = differences(path, every_rate(seed), (1, 2, 33), n_thread=1, n_decode=3)
+    assert_equal(outcomes)
+    assert_cache_was_used(outcomes, read_model(path).n_expert)
+
+
+@pytest.mark.parametrize("arch", ["deepseek2", "gemma4", "cohere2moe", "qwen3next"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_gate_and_up_fused_or_not(arch: str, fused: bool, tmp_path: Path) -> None:
+    path = make_tiny(arch, "Q4_0", tmp_path / "m.gguf", fused=fused)
+    assert_equal(differences(path, every_rate(1), (1, 33), n_thread=1, n_decode=3))
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "llama4", "gemma4"])
+def test_scales_of_experts(arch: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", expert_scales=True)
+    assert_equal(differences(path, every_rate(2), (1, 33), n_thread=1, n_decode=3))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_at_every_rate(method: str, tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf")
+    combinations = [(rate, method) for rate in RATES]
+    assert_equal(differences(path, combinations, (1, 2, 33), n_thread=1))
+
+
+@pytest.mark.parametrize(
+    ("arch", "quant"), [("qwen3moe", "Q4_K"), ("gpt-oss", "MXFP4"), ("llama4", "F16")]
+)
+def test_long_prompts(arch: str, quant: str, tmp_path: Path) -> None:
+    """Three passes of up to 128 tokens, which choose every expert many times."""
+    path = make_tiny(arch, quant, tmp_path / "m.gguf")
+    assert_equal(differences(path, every_rate(3), (300,), n_thread=1, n_decode=3))
+
+
+@pytest.mark.parametrize("n_thread", [2, 4])
+@pytest.mark.parametrize(("arch", "quant"), [("deepseek2", "Q4_0"), ("gpt-oss", "Q8_0")])
+def test_threads(n_thread: int, arch: str, quant: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, quant, tmp_path / "m.gguf")
+    combinations = every_rate(n_thread)[:: 3 if n_thread == 2 else 1]
+    assert_equal(differences(path, combinations, (2, 33), n_thread, n_decode=2))
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "dots1"])
+def test_every_expert_is_used_by_every_token(arch: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", n_expert=4, n_expert_used=4)
+    outcomes = differences(path, every_rate(0), (1, 33), n_thread=1)
+    assert_equal(outcomes)
+    assert {o.n_slot for o in outcomes} == {4}
+
+
+def test_more_experts_than_a_wave_has_pairs(tmp_path: Path) -> None:
+    """128 tokens choose 12 experts each: more pairs than one wave computes."""
+    path = make_tiny("olmoe", "Q4_0", tmp_path / "m.gguf", n_expert=40, n_expert_used=12, n_layer=2)
+    outcomes = differences(path, [(0.0, "promoe"), (0.5, "lru")], (128,), n_thread=1, n_decode=2)
+    assert_equal(outcomes)
+
+
+def test_the_reference_is_what_unpatched_llama_cpp_computes(tmp_path: Path) -> None:
+    """F16 has one layout only, so that the reference must equal a model that was just mapped."""
+    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf")
+    reference = stock_logits(read_model(path), (33,), n_thread=1, n_decode=0)[33]
+    mapped = mapped_logits(path, random_tokens(33, seed=33), n_threads=1)
+    assert np.array_equal(reference.view(np.uint32), mapped.view(np.uint32))
+    assert reference.std() > 0.05
+
+
+def test_a_changed_expert_is_noticed(tmp_path: Path) -> None:
+    """The comparison can fail: one flipped bit in one expert shows."""
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf")
+    file = read_model(path)
+    expected = stock_logits(file, (33,), n_thread=1)
+    cached = Cached(file, n_thread=1)
+    tensor = file.expert_tensors[1][0]
+    with path.open("r+b") as data:
+        data.seek(tensor.offset + tensor.matrix_bytes // 2 + 5)
+        byte = data.read(1)[0]
+        data.seek(-1, 1)
+        data.write(bytes([byte ^ 0x10]))
+    outcomes = cached.compare(0.25, "lru", expected)
+    cached.close()
+    assert outcomes[0].n_different > 0
+
+
+@pytest.mark.parametrize("n_part", [1, 2, 5])
+def test_split_models(n_part: int, tmp_path: Path) -> None:
+    path = make_tiny("deepseek2", "Q4_0", tmp_path / "m.gguf")
+    expected = stock_logits(read_model(path), (1, 33), n_thread=1)
+    for part in make_split(path, n_part):
+        cached = Cached(read_model(part), n_thread=1)
+        assert_equal(cached.compare(0.25, "promoe", expected))
+        cached.close()
+
+
+def test_names_of_any_script(tmp_path: Path) -> None:
+    folder = tmp_path / "модели 模型 ✓" / ("x" * 200)
+    folder.mkdir(parents=True)
+    path = make_tiny("qwen3moe", "Q4_0", folder / "größe.gguf")
+    assert_equal(differences(path, [(0.25, "promoe")], (33,), n_thread=1))
+
+
+def test_contexts_come_and_go_while_the_patch_stays(tmp_path: Path) -> None:
+    path = make_tiny("glm4moe", "Q4_0", tmp_path / "m.gguf")
+    file = read_model(path)
+    expected = stock_logits(file, (33,), n_thread=1)[33]
+    cached = Cached(file, n_thread=1)
+    cached.configure(0.25, "promoe")
+    for _ in range(3):
+        runner = Runner(cached.cached.model, 1, cached.patch)
+        logits = runner.logits(33)
+        runner.close()
+        assert np.array_equal(logits.view(np.uint32), expected.view(np.uint32))
+    cached.close()
+
+
+def test_an_architecture_that_cannot_be_cached_is_refused_by_name(tmp_path: Path) -> None:
+    file = read_model(make_tiny("grovemoe", "Q4_0", tmp_path / "m.gguf"))
+    with pytest.raises(loading.NotCacheable, match=r"architecture grovemoe cannot be cached: .+\."):
+        loading.CachedModel(file, n_thread=1)
