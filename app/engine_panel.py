@@ -44,7 +44,7 @@ class EnginePanel(QFrame):
         self.words.setWordWrap(True)
         self._method = _label("", "small")
         self._longest = _label("", "small")
-        self._slowest = _label("", "small")
+        self._scale = _label("", "small")
         self._map_legend, self._strip_legend, self._memory_legend = Legend(), Legend(), Legend()
         self._map_legend.show_items(_MAP_LEGEND)
         self._strip_legend.show_items(_STRIP_LEGEND)
@@ -61,7 +61,7 @@ class EnginePanel(QFrame):
             self.figures.clear()
             self.strip.show_tokens(())
             self.map.show_residency(None)
-            self._slowest.setText("")
+            self._scale.setText("")
             self.stall.show_stall((), {})
             self._longest.setText("")
         self._model, self._cache = model, cache
@@ -89,8 +89,7 @@ class EnginePanel(QFrame):
         worst = f"stall \u2264 {units.short_time(longest)}" if longest > 0 else "stall"
         self._longest.setText(worst)
         self.strip.show_tokens(statistics.tokens)
-        slowest = self.strip.slowest_s
-        self._slowest.setText(f"\u2264 {units.short_time(slowest)}" if slowest > 0 else "")
+        self._scale.setText(self.strip.scale_words)
         self._write_words()
 
     def show_residency(self, residency: Residency) -> None:
@@ -148,7 +147,7 @@ class EnginePanel(QFrame):
         self._strip_head = QWidget()
         head = QVBoxLayout(self._strip_head)
         head.setContentsMargins(0, 0, 0, 0)
-        head.addLayout(_row(_label("Last tokens", "strong"), None, self._slowest))
+        head.addLayout(_row(_label("Last tokens", "strong"), None, self._scale))
         head.addWidget(self._strip_legend)
         layout.addWidget(self._strip_head)
         layout.addWidget(self.strip, 1)

@@ -13,7 +13,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from app import theme
 from app.facts import Residency
 
-ROW_HIGHEST = 18  # pixels; a model with few layers does not fill the panel with huge cells
+ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
 ROW_LOWEST = 2
 NUMBERS_WIDTH = 26  # for the layers' numbers at the left
 NUMBERS_APART = 20  # pixels between two numbers, at least

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 from PySide6.QtCore import QEvent, QRectF, QSize, Qt
 from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
@@ -10,23 +12,46 @@ from app import theme, units
 from app.facts import TokenTime
 
 N_SHOWN = 64
+OUTLIER = 4.0  # times the median
 
 
 class TokenStrip(QWidget):
-    """The newest token is at the right; the slowest one shown fills the height."""
+    """The newest token is at the right.
+
+    The slowest token fills the height, unless it is an outlier that would flatten all the others:
+    then the scale ends before it, and its bar has a bright end.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._tokens: tuple[TokenTime, ...] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumHeight(44)
-        self.setMaximumHeight(96)
+        self.setMaximumHeight(120)
         self.setAccessibleName("Time of the last tokens")
 
     @property
     def slowest_s(self) -> float:
         """The time of the slowest token shown."""
         return max((token.total_s for token in self._tokens), default=0.0)
+
+    @property
+    def scale_s(self) -> float:
+        """The time that fills the height."""
+        if not self._tokens:
+            return 0.0
+        usual_s = statistics.median(token.total_s for token in self._tokens)
+        return min(self.slowest_s, OUTLIER * usual_s)
+
+    @property
+    def scale_words(self) -> str:
+        """The scale in words; empty without tokens."""
+        if self.scale_s <= 0:
+            return ""
+        words = f"0 to {units.short_time(self.scale_s)}"
+        if self.slowest_s > self.scale_s:
+            words += f", slowest {units.short_time(self.slowest_s)}"
+        return words
 
     def show_tokens(self, tokens: tuple[TokenTime, ...]) -> None:
         """Show the last of these."""
@@ -62,8 +87,8 @@ class TokenStrip(QWidget):
         painter.setPen(theme.colour("border"))
         bottom = self.height() - 1
         painter.drawLine(0, bottom, self.width(), bottom)
-        slowest = self.slowest_s
-        if slowest > 0:
+        scale = self.scale_s
+        if scale > 0:
             painter.setPen(Qt.PenStyle.NoPen)
             step = self._step()
             x = (N_SHOWN - len(self._tokens)) * step
@@ -73,9 +98,11 @@ class TokenStrip(QWidget):
                     ("compute", token.compute_s), ("stall", token.stall_s),
                     ("other", token.other_s),
                 ):  # fmt: skip
-                    height = part_s / slowest * bottom
+                    height = min(part_s / scale * bottom, y)
                     y -= height
                     painter.fillRect(QRectF(x, y, max(step - 1, 1), height), theme.colour(name))
+                if token.total_s > scale:
+                    painter.fillRect(QRectF(x, 0, max(step - 1, 1), 2), theme.colour("text"))
                 x += step
         painter.end()
 

@@ -170,6 +170,21 @@ def test_the_strip_shows_the_newest_token_at_the_right(qtbot: Any) -> None:
     assert picture.pixelColor(624, 20) not in (QColor(colours.stall), QColor(colours.compute))
 
 
+def test_one_slow_token_does_not_flatten_the_others(qtbot: Any) -> None:
+    strip = TokenStrip()
+    qtbot.addWidget(strip)
+    strip.resize(640, 81)
+    strip.show_tokens((TokenTime(0.02, 0.0, 0.0),) * 63 + (TokenTime(2.0, 0.0, 0.0),))
+    assert strip.scale_s == pytest.approx(0.08)
+    assert plain(strip.scale_words) == "0 to 80 ms, slowest 2.0 s"
+    picture = strip.grab().toImage()
+    assert picture.pixelColor(300, 70) == QColor(theme.colours().compute)
+    assert picture.pixelColor(634, 40) == QColor(theme.colours().compute)
+    assert picture.pixelColor(634, 0) == QColor(theme.colours().text)
+    strip.show_tokens((TokenTime(0.02, 0.0, 0.0), TokenTime(0.03, 0.0, 0.0)))
+    assert plain(strip.scale_words) == "0 to 30 ms"
+
+
 def test_the_memory_adds_up(qtbot: Any) -> None:
     bar = MemoryBar()
     qtbot.addWidget(bar)
