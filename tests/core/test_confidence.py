@@ -1,67 +1,55 @@
-"""Forecasts are fetched only as far as their ranks have proved right; vain ones leave next."""
+"""Ranks of a forecast that prove wrong are not fetched any more."""
 
 from __future__ import annotations
 
-from backend._native import Copy, Core, OrderedOptions, Phase, Shape
+from core_driver import Driver
+
+from backend._native import Core, OrderedOptions, Shape
+
+N_EXPERT = 16
 
 
-def a_core(min_precision: float, n_slot: int = 8) -> Core:
-    shape = Shape(8, 1, [[10], [10]])
-    return Core(shape, [n_slot] * 2, OrderedOptions(), min_precision=min_precision)
+def driver(min_precision: float) -> Driver:
+    d = Driver(n_slot=N_EXPERT, n_layer=1, n_expert=N_EXPERT)
+    d.core = Core(Shape(N_EXPERT, 2, [[10]]), [4], OrderedOptions(), min_precision=min_precision)
+    return d
 
 
-def judge(core: Core, forecast: list[int], needed: int, times: int) -> None:
-    """Passes in which layer 1 is forecast and then needs one expert."""
-    for _ in range(times):
-        core.pass_began(Phase.decode)
-        obey(core, core.predicted(1, forecast))
-        obey(core, core.routed(1, [needed]))
+def one_pass(d: Driver, forecast: list[int], needed: list[int]) -> list[int]:
+    """Returns what was fetched by the forecast."""
+    d.begin()
+    fetched = [e for e, _ in d.predicted(0, *forecast).low]
+    d.settle()
+    waiting = d.routed(0, *needed).compute
+    while not d.core.idle():
+        waiting = d.computed(waiting[0]).compute + waiting[1:] if waiting else d.end_next()
+    return fetched
 
 
-def obey(core: Core, commands: list) -> None:
-    """Every copy arrives at once, everything ready is computed."""
-    todo = list(commands)
-    while todo:
-        command = todo.pop(0)
-        name = type(command).__name__
-        if name == "Copy":
-            todo += core.copied(command.ticket)
-        elif name == "Compute":
-            todo += core.computed(command.layer, command.expert)
+def passes(d: Driver, n: int, *, second_is_right: bool) -> list[list[int]]:
+    """Forecasts of two experts, of which the first is always right; other ones every time."""
+    found = []
+    for i in range(n):
+        first, second, other = (i * 3) % N_EXPERT, (i * 3 + 1) % N_EXPERT, (i * 3 + 2) % N_EXPERT
+        needed = [first, second if second_is_right else other]
+        found.append(one_pass(d, [first, second], needed))
+    return found
 
 
-def fetched(core: Core, forecast: list[int]) -> list[int]:
-    return [c.expert for c in core.predicted(1, forecast) if isinstance(c, Copy)]
+def test_a_rank_that_is_always_wrong_is_dropped_after_a_while() -> None:
+    d = driver(min_precision=0.5)
+    fetched = passes(d, 300, second_is_right=False)
+    assert len(fetched[0]) == 2  # trusted to begin with
+    assert all(len(f) == 1 for f in fetched[250:])
+    assert fetched[299] == [(299 * 3) % N_EXPERT]
 
 
-def test_ranks_start_trusted() -> None:
-    assert fetched(a_core(0.9), [3, 4]) == [3, 4]
+def test_a_dropped_rank_comes_back_when_it_is_right_again() -> None:
+    d = driver(min_precision=0.5)
+    assert len(passes(d, 300, second_is_right=False)[-1]) == 1
+    assert len(passes(d, 300, second_is_right=True)[-1]) == 2
 
 
-def test_a_rank_that_is_wrong_too_often_is_dropped_and_the_others_are_not() -> None:
-    core = a_core(0.5)
-    judge(core, [0, 1], needed=0, times=300)
-    assert fetched(core, [2, 3]) == [2]
-
-
-def test_without_a_limit_nothing_is_dropped() -> None:
-    core = a_core(0.0)
-    judge(core, [0, 1], needed=0, times=300)
-    assert fetched(core, [2, 3]) == [2, 3]
-
-
-def test_a_rank_that_is_right_again_comes_back() -> None:
-    core = a_core(0.5)
-    judge(core, [0, 1], needed=0, times=300)
-    judge(core, [0, 1], needed=1, times=300)
-    assert fetched(core, [2, 3]) == [3]
-
-
-def test_what_was_fetched_in_vain_leaves_before_what_was_needed() -> None:
-    core = a_core(0.0, n_slot=2)
-    core.pass_began(Phase.decode)
-    obey(core, core.routed(1, [0]))
-    obey(core, core.predicted(1, [5]))  # newer than 0, but
-    obey(core, core.routed(1, [0]))  # not needed
-    obey(core, core.routed(1, [7]))
-    assert {expert for _, expert, _ in core.slots(1)} == {0, 7}
+def test_without_a_limit_every_rank_is_fetched() -> None:
+    d = driver(min_precision=0.0)
+    assert all(len(f) == 2 for f in passes(d, 300, second_is_right=False)[10:])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from backend._native import Core, OrderedOptions, Shape, allocate_uniform
 from core_driver import CHUNK_BYTES, EXPERT_BYTES, WHOLE, Driver, chunks_of
+
+from backend._native import Core, OrderedOptions, Shape, allocate_uniform
 
 # A reactive cache.
 
@@ -207,28 +208,27 @@ def test_without_chunks_whole_experts_are_copied() -> None:
 
 def test_without_early_preemption_an_expert_is_fetched_when_its_turn_comes() -> None:
     d = Driver(n_slot=4, early_preemption=False)
-    d.bring(0, 2)
     d.begin()
-    said = d.routed(0, 6, 2, 7)
-    assert said.high == [] and said.compute == [2]  # ready, so first: the others' turn is later
-    said = d.computed(2)
-    assert said.high == chunks_of(6)
-    assert d.arrive(6).compute == [6]
+    said = d.routed(0, 6, 7)
+    assert said.high == chunks_of(6) and said.low == []
+    assert d.arrive(6).compute == [6] and d.state(7) == "absent"
     assert d.computed(6).high == chunks_of(7)
+    assert d.counts().misses == 2
 
 
-def test_without_early_preemption_forecasts_of_the_layer_go_on() -> None:
+def test_without_early_preemption_forecasts_are_carried_out() -> None:
     d = Driver(n_slot=4, early_preemption=False)
     d.begin()
-    d.predicted(0, 3, 4)
-    said = d.routed(0, 6, 3)
-    # 3, of which nothing has arrived, keeps its place behind 6; 4 is not called back.
-    assert said.cancelled == [] and said.high == chunks_of(6)
-    d.arrive(4)
-    assert d.state(4) == "ready"
-    d.arrive(6)
-    said = d.computed(6)
-    assert said.cancelled == chunks_of(3) and said.high == chunks_of(3)
+    d.predicted(0, 3, 4, 5)
+    said = d.routed(0, 4, 3)
+    assert said.cancelled == said.high == chunks_of(4)  # its turn has come: it overtakes
+    assert d.flights() == [*chunks_of(3), *chunks_of(5), *chunks_of(4)]
+    d.arrive(5)
+    assert d.state(5) == "ready"  # although not needed
+    assert d.arrive(4).compute == [4]
+    said = d.computed(4)
+    assert said.cancelled == said.high == chunks_of(3)
+    assert d.arrive(3).compute == [3]
 
 
 def test_without_reorder_the_routers_order_is_kept() -> None:
@@ -310,6 +310,19 @@ def test_resident_ones_are_computed_before_they_are_displaced() -> None:
     said = d.routed(0, 0, 1, 6, 7)
     assert said.order == [6, 7, 0, 1] and said.compute == [6, 7] and said.high == []
     assert d.computed(6).high == chunks_of(0)
+
+
+def test_what_was_fetched_in_vain_leaves_first() -> None:
+    d = Driver(n_slot=3)
+    d.bring(0, 1)
+    d.bring(0, 2)
+    d.begin()
+    d.predicted(0, 7)
+    d.settle()
+    d.routed(0, 2)
+    d.computed(2)
+    d.bring(0, 3)
+    assert d.held() == {1, 2, 3}  # not 1, which was used before 7 was fetched
 
 
 # Faults.
