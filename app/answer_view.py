@@ -107,10 +107,12 @@ class AnswerView(QWidget):
         self._note.setVisible(bool(message.note))
         self._note.setText(message.note)
         _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
-        shown = not message.is_live and message.statistics is not None
+        statistics = message.statistics
+        n_token = message.n_token_before + (statistics.n_token if statistics else 0)
+        shown = not message.is_live and n_token > 0
         self._figures.setVisible(shown)
-        if shown and message.statistics is not None:
-            figures = verdict.footer(message.statistics, message.n_token_before)
+        if shown and statistics is not None:
+            figures = verdict.footer(statistics, message.n_token_before)
             self._figures.setText(figures)
         self._copy.setVisible(not message.is_live and bool(message.content))
 
