@@ -34,7 +34,7 @@ from backend.messages import (
 _STDERR_TAIL_BYTES = 16384
 _READ_BYTES = 1 << 16
 _POLL_S = 0.5  # a wait without a limit cannot be interrupted on Windows
-_HELLO_TIMEOUT_S = 60.0
+_HELLO_TIMEOUT_S = 120.0
 
 
 class WorkerDied(Exception):

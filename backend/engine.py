@@ -15,6 +15,7 @@ from typing import Any
 from backend.config import EngineConfig, Sampling
 from backend.gguf_file import ModelFile, read_model
 from backend.methods import METHODS, Method
+from backend.plan import plan, slots
 from backend.statistics import Meter, Statistics
 from backend.system.memory import available_bytes, physical_cores
 
@@ -90,6 +91,9 @@ class Engine:
         self._cached: Any = None
         self._context: Any = None
         self._llama: Any = None
+        # More than the model was trained for is beyond what it can make sense of.
+        self._n_context = min(config.context_length, file.context_length or config.context_length)
+        self._refused = ""  # why this model cannot be cached at all
         self._n_thread = config.n_thread or physical_cores()
         self.finish_reason = ""
         self._meter = Meter(None)
@@ -278,13 +282,15 @@ class Engine:
         """
         config = replace(self._config, cache_rate=rate)
         with _engine_errors():
-            if self._cached is not None and not self._is_plain(rate):
+            granted, reason = self._grant(rate)
+            if self._cached is not None and not self._is_plain(granted):
+                before = self.cache
                 try:
-                    self._configure(rate)
+                    self._configure(rate, granted, reason)
                 except EngineError:
-                    self._configure(self._config.cache_rate)  # what fitted before
+                    self._configure(before.asked_rate, before.rate, before.reason)
                     raise
-            elif self.cache.reason or (self._cached is None and self._is_plain(rate)):
+            elif self._cached is None and (self._refused or self._is_plain(granted)):
                 self.cache = replace(self.cache, asked_rate=rate)
             else:
                 self.close()
@@ -333,32 +339,37 @@ class Engine:
             return progress is None or progress(fraction, "Reading the weights")
 
         llama.log.echo = bool(os.environ.get("OUTRIDER_DEBUG"))
-        reason = "" if self._file.is_moe else "A dense model has no experts to cache."
-        if not self._is_plain(rate):
+        self._refused = "" if self._file.is_moe else "A dense model has no experts to cache."
+        granted, reason = self._grant(rate)
+        if not self._is_plain(granted):
             try:
                 self._cached = loading.CachedModel(
                     self._file, n_thread=self._n_thread, progress=on_progress
                 )
                 self._llama = self._cached.model
             except loading.NotCacheable as error:
-                reason = str(error)
+                self._refused = str(error)
         if self._cached is None:
             # Repacked weights are memory; pages of the file can be dropped and read again.
             fits = self._file.file_size_bytes < available_bytes()
             self._llama = loading.load_plain(self._file, on_progress, repack=fits)
-            plain = CacheFacts(rate, 1.0, 1.0, self._file.n_expert, 0, "plain", reason, "stock")
-            self.cache = replace(
-                plain,
-                min_rate=plain.rate if reason else self._min_rate(),
+            self.cache = CacheFacts(
+                asked_rate=rate,
+                rate=1.0,
+                min_rate=1.0 if self._refused else self._min_rate(),
+                n_slot=self._file.n_expert,
                 bytes=self._file.expert_bytes_total,
+                mode="plain",
+                reason=self._refused,
+                method="stock",
             )
         else:
-            self._configure(rate)
+            self._configure(rate, granted, reason)
         self._template = ChatTemplate(self._llama, self._file.chat_template)
         self._context = llama.Context(
             self._llama,
-            n_context=self._config.context_length,
-            n_ubatch=min(self._config.n_ubatch, self._config.context_length),
+            n_context=self._n_context,
+            n_ubatch=min(self._config.n_ubatch, self._n_context),
             n_thread=self._n_thread,
             callback=self._patch.callback if self._cached else None,
             user_data=self._patch.user_data if self._cached else None,
@@ -367,12 +378,33 @@ class Engine:
     def _min_rate(self) -> float:
         return self._file.n_expert_used / self._file.n_expert if self._file.n_expert else 1.0
 
-    def _configure(self, rate: float) -> None:
+    def _grant(self, rate: float) -> tuple[float, str]:
+        """The rate that memory permits, and why it is not the one asked for.
+
+        What this engine holds already is taken as free: it is given back before it is taken.
+        """
+        context_length = self._n_context
+        held_bytes = 0
+        if self._llama is not None:
+            held = plan(self._file, self.cache.rate, context_length, 0)
+            held_bytes = held.total_bytes - held.process_bytes
+        free_bytes = available_bytes() + held_bytes
+        wanted = plan(self._file, rate, context_length, free_bytes, self._config.n_ubatch)
+        if not self._file.is_moe or wanted.fits:
+            return rate, ""
+        granted = 0.0 if wanted.best_rate is None else wanted.best_rate
+        n_slot = slots(self._file, granted)
+        return granted, (
+            f"{free_bytes / (1 << 30):.1f} GiB of memory are free: {n_slot} of "
+            f"{self._file.n_expert} experts of each layer are kept instead of {wanted.n_slot}."
+        )
+
+    def _configure(self, rate: float, granted: float, reason: str) -> None:
         from backend import _native
 
         method = METHODS[self._config.method]
         shape = self._cached.patch.shape
-        n_slot = _native.allocate_uniform(shape, rate)
+        n_slot = _native.allocate_uniform(shape, granted)
         try:
             self._cached.patch.configure(
                 n_slot,
@@ -387,7 +419,7 @@ class Engine:
             n_slot=n_slot[0],
             bytes=self._cached.patch.slab_bytes,
             mode="cached",
-            reason="",
+            reason=reason,
             method=method.name,
         )
 

@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
     n_thread = args.threads or physical_cores()
-    results = []
+    results: list[Comparison] = []
     try:
         for result in compare(
             file, args.rates, args.methods, n_token=args.tokens, n_thread=n_thread

@@ -42,13 +42,15 @@ void DirectFile::read(uint64_t offset, size_t size, void * dst) const {
         const size_t n = std::min(size, max_read_bytes);
         int error = 0;
         for (int attempt = 0; attempt < max_tries; attempt++) {
+            if (attempt > 0) {
+                std::this_thread::sleep_for(std::chrono::milliseconds(5 << (2 * attempt)));
+            }
             try {
                 direct_ ? read_blocks(offset, n, out) : read_plain(offset, n, out);
                 error = 0;
                 break;
             } catch (const std::system_error & e) {
                 error = e.code().value();
-                std::this_thread::sleep_for(std::chrono::milliseconds(10 << (2 * attempt)));
             }
         }
         if (error != 0) {
