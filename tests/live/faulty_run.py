@@ -1,0 +1,53 @@
+"""Compares a model with stock llama.cpp while reading misbehaves; prints one JSON object.
+
+    python faulty_run.py MODEL [--truncate BYTES]
+
+With --truncate the file is cut after it was opened, and made whole again in the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from equality import Cached, stock_logits
+
+from backend import _native
+from backend.gguf_file import read_model
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--truncate", type=int)
+    arguments = parser.parse_args()
+    file = read_model(arguments.model)
+    expected = stock_logits(file, (33, 2), n_thread=1)
+    cached = Cached(file, n_thread=1)
+    data = arguments.model.read_bytes()
+    if arguments.truncate is not None:
+        with arguments.model.open("r+b") as handle:
+            handle.truncate(arguments.truncate)
+    found = {"errors": [], "n_different": []}
+    for method in ("promoe", "lru"):
+        try:
+            outcomes = cached.compare(0.25, method, expected)
+            found["n_different"] += [o.n_different for o in outcomes]
+        except AssertionError as error:
+            found["errors"].append(str(error).split("\n")[0])
+    if arguments.truncate is not None:
+        arguments.model.write_bytes(data)
+        cached.patch.begin_pass(_native.Phase.decode)  # what still flew has ended
+        cached.patch.end_pass()
+        found["n_different_after"] = [
+            o.n_different for o in cached.compare(0.25, "promoe", expected)
+        ]
+    counts = cached.patch.counts()
+    found["misses"] = sum(c.misses for c in counts)
+    cached.close()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""Reading that misbehaves: the logits stay right, or the pass ends with a sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from equality import Cached, stock_logits
+from factory import make_tiny
+
+from backend import loading
+from backend.gguf_file import read_model
+from backend.llama import LlamaError
+
+HERE = Path(__file__).parent
+needs_preload = pytest.mark.skipif(
+    not sys.platform.startswith("linux") or shutil.which("cc") is None,
+    reason="faults are made by a preloaded library, which needs Linux and a C compiler",
+)
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that misbehaves."""
+    library = tmp_path_factory.mktemp("faults") / "faults.so"
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "faults.c", "-ldl"]
+    subprocess.run(command, check=True, timeout=60)
+    return library
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Experts of 8704 bytes, which neither begin nor end at a block."""
+    path = tmp_path_factory.mktemp("model") / "m.gguf"
+    return make_tiny("qwen3moe", "Q8_0", path, n_embd=128, n_ff_exp=64, n_layer=2)
+
+
+def run(model: Path, *arguments: str, **environment: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, str(HERE / "faulty_run.py"), str(model), *arguments],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+@needs_preload
+@pytest.mark.parametrize(
+    "fault",
+    ["none", "refuse-open", "refuse-read", "short", "ragged", "eintr", "error-once", "slow"],
+)
+def test_what_can_be_overcome_is(fault: str, faults: Path, model: Path) -> None:
+    found = run(model, OUTRIDER_FAULT=fault, LD_PRELOAD=str(faults))
+    assert found["errors"] == [] and found["misses"] > 0
+    assert found["n_different"] == [0, 0, 0, 0]
+
+
+@needs_preload
+def test_a_persistent_error_ends_the_pass_with_a_sentence(faults: Path, model: Path) -> None:
+    found = run(model, OUTRIDER_FAULT="error-always", LD_PRELOAD=str(faults))
+    assert found["n_different"] == []
+    assert len(found["errors"]) == 2
+    for error in found["errors"]:
+        assert error == f"The file {model} could not be read: Input/output error"
+
+
+@pytest.mark.parametrize("beyond", [1, 5000, 8192])
+def test_a_file_that_becomes_shorter(beyond: int, model: Path, tmp_path: Path) -> None:
+    """Cut `beyond` bytes behind the beginning of the last layer's last experts."""
+    path = shutil.copy(model, tmp_path / "m.gguf")
+    tensor = read_model(path).expert_tensors[1][-1]
+    size = tensor.offset + tensor.matrix_bytes + beyond
+    found = run(path, "--truncate", str(size))
+    assert found["n_different"] == []
+    for error in found["errors"]:
+        assert error == f"The file {path} could not be read: Input/output error"
+    assert len(found["errors"]) == 2
+    assert found["n_different_after"] == [0, 0]  # the same patch, the file whole again
+
+
+@pytest.fixture
+def memory_folder() -> Iterator[Path]:
+    """A folder in a file system that has no drive below it."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("there is no /dev/shm")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        yield Path(folder)
+
+
+def test_a_file_system_in_memory(memory_folder: Path) -> None:
+    file = read_model(make_tiny("qwen3moe", "Q4_0", memory_folder / "m.gguf"))
+    cached = Cached(file, n_thread=1)
+    outcomes = cached.compare(0.25, "promoe", stock_logits(file, (33,), n_thread=1))
+    cached.close()
+    assert outcomes[0].n_different == 0 and outcomes[0].misses > 0
+
+
+def test_a_file_that_vanishes_before_it_is_loaded(tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf")
+    file = read_model(path)
+    path.unlink()
+    with pytest.raises(LlamaError, match=r"could not be opened: No such file or directory\."):
+        loading.CachedModel(file, n_thread=1)
+
+
+def test_a_file_that_vanishes_while_it_is_open_can_still_be_read(tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf")
+    file = read_model(path)
+    expected = stock_logits(file, (33,), n_thread=1)
+    cached = Cached(file, n_thread=1)
+    path.unlink()
+    assert cached.compare(0.25, "promoe", expected)[0].n_different == 0
+    cached.close()
+
+
+def test_a_patch_lets_go_of_the_model_while_others_still_hold_it(tmp_path: Path) -> None:
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf"))
+    cached = Cached(file, n_thread=1)
+    patch = cached.patch
+    cached.compare(0.25, "promoe", stock_logits(file, (33,), n_thread=1))
+    assert patch.slab_bytes > 0 and sum(c.misses for c in patch.counts()) > 0
+    cached.close()
+    assert patch.slab_bytes == 0 and patch.counts() == [] and patch.snapshot() == b""
