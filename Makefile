@@ -36,8 +36,8 @@ lint: .dev
 	exit $$status
 
 format: .dev
-	$(PY) -m ruff format
 	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
 	.venv/bin/clang-format -i $(CXX_FILES)
 
 native:
