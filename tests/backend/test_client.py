@@ -24,6 +24,7 @@ from backend.client import (
     describe_exit,
     worker_command,
 )
+from backend.system.paths import embedded_model
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
@@ -382,3 +383,21 @@ def test_real_worker_is_gone_soon_after_its_client_was_killed(tiny: Path, state:
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
         assert time.monotonic() < deadline, "the worker outlived its client"
         time.sleep(0.02)
+
+
+def test_real_conversation_goes_on_after_stops() -> None:
+    with WorkerClient() as client:
+        load = {**LOAD, "path": str(embedded_model()), "context_length": 2048}
+        client.request("load", **load).final()
+        turns: list[dict[str, str]] = []
+        for _ in range(10):
+            turns.append({"role": "user", "content": "And then?"})
+            reply = client.request("generate", messages=turns, sampling=GREEDY, max_tokens=40)
+            text = ""
+            for message in reply:
+                if message["type"] == "text":
+                    text += message["text"]
+                    client.stop(reply)
+                elif message["type"] == "error":
+                    pytest.fail(message["message"])
+            turns.append({"role": "assistant", "content": text})
