@@ -215,13 +215,15 @@ class Engine:
             if old != new:
                 break
             n += 1
-        return self._forget_from(n)
+        return n if n == len(self._tokens) > 0 else self._forget_from(n)
 
     def _forget_from(self, n: int) -> int:
-        """Drop positions from n on; returns n, or 0 where the model can only forget everything."""
-        if n < len(self._tokens) or n == 0:
-            n = n if self._context.forget_from(n) else 0
-            del self._tokens[n:]
+        """Drop positions from n on; returns n, or 0 where the model can only forget everything.
+
+        The context may hold positions that are not in _tokens: those of a pass that was stopped.
+        """
+        n = n if self._context.forget_from(n) else 0
+        del self._tokens[n:]
         return n
 
     def _prefill(
@@ -256,7 +258,9 @@ class Engine:
         decode_s = time.perf_counter() - before_s
         whole = patch.end_pass() if patch is not None else True
         if status != 0 or not whole:
-            self._forget_from(position)
+            # The context may hold the positions of the pass that came to nothing.
+            if not self._context.forget_from(position):
+                self._tokens.clear()
             if patch is not None and patch.error:
                 raise EngineError(f"{patch.error}.")
             if status not in (0, 2):  # 2: aborted
@@ -293,10 +297,20 @@ class Engine:
             elif self._cached is None and (self._refused or self._is_plain(granted)):
                 self.cache = replace(self.cache, asked_rate=rate)
             else:
-                self.close()
-                self._load(rate, None)
+                self._reload(rate)
         self._config = config
         return self.cache
+
+    def _reload(self, rate: float) -> None:
+        """Load the model anew; where that fails, as it was before, and raise."""
+        before = self.cache.asked_rate
+        self.close()
+        try:
+            self._load(rate, None)
+        except Exception:
+            self.close()
+            self._load(before, None)
+            raise
 
     def statistics(self) -> Statistics:
         """Of the present or the last answer."""
