@@ -11,7 +11,7 @@ Three layouts:
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
+import os
 from typing import Any
 
 import llama_cpp
@@ -125,7 +125,7 @@ class CachedModel:
 
 
 def _first_path(file: ModelFile) -> bytes:
-    return str(Path(file.paths[0])).encode()
+    return os.fsencode(file.paths[0])
 
 
 def _model_params(

@@ -6,10 +6,6 @@
 #include <algorithm>
 #include <cassert>
 #include <chrono>
-#include <cmath>
-#include <cstdio>
-#include <cstring>
-#include <set>
 #include <stdexcept>
 
 namespace outrider {
@@ -31,26 +27,6 @@ class Unlocked {
     std::mutex & mutex_;
 };
 
-// The weights of the norm that makes a router's input, or nothing where there are none.
-std::vector<float> norm_weights(const ggml_tensor * logits) {
-    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
-    const ggml_tensor * w = input ? input->src[1] : nullptr;
-    if (!w || w->type != GGML_TYPE_F32 || w->ne[0] != input->ne[0] || ggml_nrows(w) != 1 || !w->buffer ||
-        !ggml_backend_buffer_is_host(w->buffer) ||
-        ggml_backend_buffer_get_usage(w->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS) {
-        return {};
-    }
-    std::vector<float> weights(size_t(w->ne[0]));
-    ggml_backend_tensor_get(w, weights.data(), 0, weights.size() * sizeof(float));
-    return weights;
-}
-
-// "blk.12.ffn_up_exps.weight" -> 12, or -1.
-int number_in_tensor_name(const char * name) {
-    int number = -1;
-    return std::sscanf(name, "blk.%d.", &number) == 1 ? number : -1;
-}
-
 }  // namespace
 
 Patch::Patch(const ExpertFiles & files, ExpertBuffers & buffers) : files_(files), buffers_(buffers) {}
@@ -68,119 +44,17 @@ bool Patch::callback(ggml_tensor * node, bool ask, void * self) {
     return ask ? patch.ask(node) : patch.computed(node);
 }
 
-// ---- learning -----------------------------------------------------------------------------
-
 void Patch::begin_probe() {
-    std::map<const ggml_tensor *, Layer> layer_of;
-    for (const ggml_tensor * t : buffers_.tensors()) {
-        layer_of[t] = number_in_tensor_name(t->name);
-    }
-    finder_ = std::make_unique<SegmentFinder>(layer_of);
-    probes_.clear();
+    probe_ = std::make_unique<Probe>(files_, buffers_);
     mode_ = Mode::probing;
 }
 
-void Patch::learn(ggml_tensor * node) {
-    finder_->see(node);
-    node->op = GGML_OP_NONE;  // the context is thrown away: nothing is computed, no expert is read
-}
-
 std::string Patch::end_probe() {
+    std::string objection;
+    graph_ = probe_->result(objection);
+    probe_.reset();
     mode_ = Mode::off;
-    if (probes_.size() < 2) {
-        return "its graph could not be seen";
-    }
-    const auto & one = probes_[0];
-    const auto & two = probes_[1];
-    std::set<int> numbers;
-    for (const auto & [number, found] : two) {
-        const auto it = one.find(number);
-        if (it == one.end() || it->second.pattern != found.pattern) {
-            return "its graph depends on the number of tokens";
-        }
-        if (!numbers.insert(found.il).second) {
-            return "two blocks of experts share a layer";
-        }
-    }
-    adopt_segments(two);
-    read_routers(two);
-    finder_.reset();
-    probes_.clear();
-    return {};
-}
-
-void Patch::adopt_segments(const std::map<Layer, SegmentFinder::Found> & found) {
-    layer_numbers_.clear();
-    patterns_.clear();
-    layer_of_number_.clear();
-    std::map<Layer, Layer> compact;  // number in the tensors' names -> MoE layer
-    for (const auto & [number, f] : found) {
-        compact[number] = Layer(layer_numbers_.size());
-        layer_of_number_[f.il] = Layer(layer_numbers_.size());
-        layer_numbers_.push_back(number);
-        patterns_.push_back(f.pattern);
-        shape_.n_expert_used = int32_t(f.segment.ids->ne[0]);
-    }
-    shape_.n_layer = int32_t(layer_numbers_.size());
-    shape_.chunk_bytes.assign(shape_.n_layer, {});
-    tensors_.clear();
-    for (ggml_tensor * t : buffers_.tensors()) {
-        const auto it = compact.find(number_in_tensor_name(t->name));
-        if (it != compact.end()) {
-            shape_.n_expert = int32_t(t->ne[2]);
-            tensors_.push_back({t, it->second, 0, files_.place(t->name), uint64_t(t->nb[2])});
-        }
-    }
-    std::stable_sort(tensors_.begin(), tensors_.end(), [](const ExpertTensor & a, const ExpertTensor & b) {
-        return std::tuple(a.layer, a.place.part, a.place.offset) < std::tuple(b.layer, b.place.part, b.place.offset);
-    });
-    layer_of_tensor_.clear();
-    for (ExpertTensor & t : tensors_) {
-        t.chunk = Chunk(shape_.chunk_bytes[t.layer].size());
-        shape_.chunk_bytes[t.layer].push_back(t.expert_bytes);
-        layer_of_tensor_[t.tensor] = t.layer;
-    }
-}
-
-// The routers' matrices as floats, for look-ahead. A router that is not readable (repacked, or of
-// another shape) is left out; so its layer is not predicted.
-void Patch::read_routers(const std::map<Layer, SegmentFinder::Found> & found) {
-    std::vector<std::vector<float>> norms(shape_.n_layer);
-    routers_.assign(shape_.n_layer, {});
-    n_embd_ = 0;
-    Layer layer = 0;
-    for (const auto & [number, f] : found) {
-        const ggml_tensor * w = f.logits ? f.logits->src[0] : nullptr;
-        const auto * traits = w ? ggml_get_type_traits(w->type) : nullptr;
-        if (w && w->buffer && ggml_backend_buffer_is_host(w->buffer) && w->ne[1] == shape_.n_expert &&
-            ggml_is_contiguous(w) && (n_embd_ == 0 || n_embd_ == w->ne[0]) &&
-            (w->type == GGML_TYPE_F32 || traits->to_float)) {
-            n_embd_ = int32_t(w->ne[0]);
-            routers_[layer].resize(size_t(ggml_nelements(w)));
-            std::vector<uint8_t> bytes(ggml_nbytes(w));
-            ggml_backend_tensor_get(w, bytes.data(), 0, bytes.size());
-            if (w->type == GGML_TYPE_F32) {
-                std::memcpy(routers_[layer].data(), bytes.data(), bytes.size());
-            } else {
-                traits->to_float(bytes.data(), routers_[layer].data(), ggml_nelements(w));
-            }
-        }
-        norms[layer] = norm_weights(f.logits);
-        layer++;
-    }
-    // A router is shown the input of the layer before: with that layer's norm weights taken out and
-    // its own put in, only the change of the residual stream is missing.
-    for (Layer l = 1; l < shape_.n_layer; l++) {
-        const auto & own = norms[l];
-        const auto & shown = norms[l - 1];
-        if (routers_[l].empty() || own.size() != size_t(n_embd_) || shown.size() != size_t(n_embd_)) {
-            continue;
-        }
-        for (size_t i = 0; i < routers_[l].size(); i++) {
-            const size_t column = i % size_t(n_embd_);
-            routers_[l][i] *= std::abs(shown[column]) > 1e-6f ? own[column] / shown[column] : 0.0f;
-        }
-    }
+    return objection;
 }
 
 void Patch::close() {
@@ -201,33 +75,33 @@ void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & 
     std::lock_guard lock(mutex_);
     options_ = options;
     drop_cache();
-    slab_ = std::make_unique<Slab>(tensors_, files_, n_slot, buft);
+    slab_ = std::make_unique<Slab>(graph_.tensors, files_, n_slot, buft);
     pool_ = std::make_unique<TransferPool>(options.n_transfer_thread,
                                            [slab = slab_.get()](const Copy & copy) { slab->fill(copy); });
     std::unique_ptr<Predictor> predictor;
-    if (options.next_router && n_embd_ > 0) {
-        std::vector<std::span<const float>> routers(routers_.begin(), routers_.end());
-        predictor = std::make_unique<NextRouter>(n_embd_, shape_.n_expert, std::move(routers));
+    if (options.next_router && graph_.n_embd > 0) {
+        std::vector<std::span<const float>> routers(graph_.routers.begin(), graph_.routers.end());
+        predictor = std::make_unique<NextRouter>(graph_.n_embd, graph_.shape.n_expert, std::move(routers));
     }
-    waves_ = std::make_unique<WaveRunner>(device, options.n_thread,
-                                          [this](const ggml_tensor * t) { return layer_of_tensor_.count(t) > 0; });
-    stall_us_.assign(shape_.n_layer, 0);
+    waves_ = std::make_unique<WaveRunner>(
+        device, options.n_thread, [this](const ggml_tensor * t) { return graph_.layer_of_tensor.count(t) > 0; });
+    stall_us_.assign(graph_.shape.n_layer, 0);
     times_ = {};
-    pairs_of_.assign(shape_.n_expert, {});
-    logits_.assign(shape_.n_layer, nullptr);
+    pairs_of_.assign(graph_.shape.n_expert, {});
+    logits_.assign(graph_.shape.n_layer, nullptr);
 
     if (ids_context_) {
         ggml_free(ids_context_);
         ggml_backend_buffer_free(ids_buffer_);
     }
     ids_context_ = ggml_init({ggml_tensor_overhead() * 2, nullptr, true});
-    slot_ids_ = ggml_new_tensor_2d(ids_context_, GGML_TYPE_I32, shape_.n_expert_used, options.max_token);
+    slot_ids_ = ggml_new_tensor_2d(ids_context_, GGML_TYPE_I32, graph_.shape.n_expert_used, options.max_token);
     ids_buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(ids_context_, buft);
     if (!ids_buffer_) {
         throw std::runtime_error("There is not enough memory for the expert cache");
     }
     // Last: a patch with a core is a whole one.
-    core_ = std::make_unique<Core>(shape_, n_slot, CoreOptions{options.schedule, 0, options.min_precision},
+    core_ = std::make_unique<Core>(graph_.shape, n_slot, CoreOptions{options.schedule, 0, options.min_precision},
                                    std::move(predictor));
 }
 
@@ -235,7 +109,7 @@ void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & 
 
 void Patch::begin_pass(Phase phase) {
     if (mode_ == Mode::probing) {
-        finder_->pass_began();
+        probe_->pass_began();
         return;
     }
     std::lock_guard lock(mutex_);
@@ -251,13 +125,8 @@ void Patch::begin_pass(Phase phase) {
 
 bool Patch::end_pass() {
     if (mode_ == Mode::probing) {
-        const std::string objection = finder_->objection();
-        if (objection.empty()) {
-            probes_.push_back(finder_->found());
-        } else {
-            error_ = objection;
-        }
-        return objection.empty();
+        error_ = probe_->pass_ended();
+        return error_.empty();
     }
     std::lock_guard lock(mutex_);
     finish_layer();
@@ -269,19 +138,19 @@ bool Patch::end_pass() {
 // Before a node runs: true to be called again once it, and all before it, has run.
 bool Patch::ask(ggml_tensor * node) {
     if (mode_ == Mode::probing) {
-        learn(node);
+        probe_->see(node);
         return false;
     }
     if (node->op == GGML_OP_MUL_MAT) {
         if (const auto il = layer_in_name(node, "ffn_moe_logits")) {
-            if (const auto it = layer_of_number_.find(*il); it != layer_of_number_.end()) {
+            if (const auto it = graph_.layer_of_number.find(*il); it != graph_.layer_of_number.end()) {
                 logits_[it->second] = node;
             }
         }
         return false;
     }
     if (node->op == GGML_OP_MUL_MAT_ID) {
-        if (const auto it = layer_of_tensor_.find(node->src[0]); it != layer_of_tensor_.end()) {
+        if (const auto it = graph_.layer_of_tensor.find(node->src[0]); it != graph_.layer_of_tensor.end()) {
             if (mode_ == Mode::remap && n_token_ > 0) {
                 undo_.push_back({node, node->op, node->src[2]});
                 node->src[2] = slot_ids_;
@@ -292,7 +161,7 @@ bool Patch::ask(ggml_tensor * node) {
             }
         }
     }
-    if (mode_ == Mode::waves && segment_.ids && n_seen_ < patterns_[layer_].size()) {
+    if (mode_ == Mode::waves && segment_.ids && n_seen_ < graph_.patterns[layer_].size()) {
         return skip(node);
     }
     if (mode_ == Mode::aborted && node->op == GGML_OP_MUL_MAT_ID) {
@@ -301,7 +170,7 @@ bool Patch::ask(ggml_tensor * node) {
         return false;
     }
     if (const auto il = layer_in_name(node, "ffn_moe_topk"); il && mode_ != Mode::aborted) {
-        return layer_of_number_.count(*il) > 0;
+        return graph_.layer_of_number.count(*il) > 0;
     }
     return false;
 }
@@ -309,7 +178,7 @@ bool Patch::ask(ggml_tensor * node) {
 // A layer that is computed in waves: llama.cpp computes nothing of the segment, but what lies
 // between. True where the inputs must be kept before that, and at the segment's end.
 bool Patch::skip(ggml_tensor * node) {
-    const auto & pattern = patterns_[layer_];
+    const auto & pattern = graph_.patterns[layer_];
     const bool of_segment = pattern[n_seen_++];
     if (!of_segment) {
         return false;
@@ -328,10 +197,10 @@ bool Patch::computed(ggml_tensor * node) {
     try {
         if (mode_ == Mode::waves && segment_.ids) {
             waves_->keep_inputs(segment_, node);
-            go_on = n_seen_ < patterns_[layer_].size() || run_waves();
+            go_on = n_seen_ < graph_.patterns[layer_].size() || run_waves();
         } else {
             finish_layer();
-            go_on = routed(node, layer_of_number_.at(*layer_in_name(node, "ffn_moe_topk")));
+            go_on = routed(node, graph_.layer_of_number.at(*layer_in_name(node, "ffn_moe_topk")));
         }
     } catch (const std::exception & e) {
         go_on = abort_pass(e.what());
@@ -351,7 +220,7 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
         mode_ = Mode::remap;
         return true;
     }
-    if (n_token_ > options_.max_token || topk->ne[0] != shape_.n_expert_used) {
+    if (n_token_ > options_.max_token || topk->ne[0] != graph_.shape.n_expert_used) {
         return abort_pass("llama.cpp computed more tokens at once than it was told to");
     }
     read_ids(topk);
@@ -371,8 +240,8 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
         pairs.clear();
     }
     for (int32_t t = 0; t < n_token_; t++) {
-        for (int32_t k = 0; k < shape_.n_expert_used; k++) {
-            const Expert e = ids_[size_t(t) * shape_.n_expert_used + k];
+        for (int32_t k = 0; k < graph_.shape.n_expert_used; k++) {
+            const Expert e = ids_[size_t(t) * graph_.shape.n_expert_used + k];
             pairs_of_[e].push_back({t, k, e, none});
         }
     }
@@ -385,7 +254,7 @@ void Patch::read_ids(const ggml_tensor * topk) {
     ids_.resize(size_t(topk->ne[0]) * topk->ne[1]);
     ggml_backend_tensor_get_2d(topk, ids_.data(), 0, row, size_t(topk->ne[1]), topk->nb[1], row);
     for (Expert e : ids_) {
-        if (e < 0 || e >= shape_.n_expert) {
+        if (e < 0 || e >= graph_.shape.n_expert) {
             throw std::runtime_error("The router chose an expert that does not exist");
         }
     }
@@ -397,17 +266,17 @@ void Patch::see_gate(Layer layer) {
         return;
     }
     const ggml_tensor * input = logits->src[1];
-    if (input->type != GGML_TYPE_F32 || input->ne[0] != n_embd_ || !ggml_is_contiguous(input)) {
+    if (input->type != GGML_TYPE_F32 || input->ne[0] != graph_.n_embd || !ggml_is_contiguous(input)) {
         return;
     }
     gate_input_.resize(size_t(ggml_nelements(input)));
     ggml_backend_tensor_get(input, gate_input_.data(), 0, ggml_nbytes(input));
-    obey(core_->gate_seen(layer, gate_input_, int32_t(ggml_nelements(input) / n_embd_)));
+    obey(core_->gate_seen(layer, gate_input_, int32_t(ggml_nelements(input) / graph_.n_embd)));
 }
 
 // Everything is resident: llama.cpp's own mat-muls read slots instead of experts.
 void Patch::remap() {
-    std::vector<Slot> slot_of(shape_.n_expert, none);
+    std::vector<Slot> slot_of(graph_.shape.n_expert, none);
     for (const Compute & c : ready_) {
         slot_of[c.expert] = c.slot;
     }
@@ -555,7 +424,7 @@ bool Patch::abort_pass(const std::string & error) {
 std::vector<LayerCounts> Patch::counts() const {
     std::lock_guard lock(mutex_);
     std::vector<LayerCounts> all;
-    for (Layer l = 0; core_ && l < shape_.n_layer; l++) {
+    for (Layer l = 0; core_ && l < graph_.shape.n_layer; l++) {
         all.push_back(core_->residency().counts(l));
     }
     return all;

@@ -2,20 +2,15 @@
 // decide, and lets llama.cpp compute on slots (remap) or computes in waves itself.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "../core/core.h"
 #include "../core/predict/next_router.h"
-#include "expert_buffers.h"
-#include "expert_files.h"
-#include "segment.h"
-#include "slab.h"
+#include "moe_graph.h"
 #include "transfer.h"
 #include "wave.h"
 
@@ -73,8 +68,8 @@ class Patch {
     void resume() { stopping_ = false; }
 
     // MoE layers in the model's own numbering, in order.
-    const std::vector<int> & layers() const { return layer_numbers_; }
-    const Shape & shape() const { return shape_; }
+    const std::vector<int> & layers() const { return graph_.numbers; }
+    const Shape & shape() const { return graph_.shape; }
     uint64_t slab_bytes() const { return slab_ ? slab_->bytes() : 0; }
     // From any thread.
     std::vector<LayerCounts> counts() const;
@@ -94,9 +89,6 @@ class Patch {
     bool ask(ggml_tensor * node);
     bool skip(ggml_tensor * node);
     bool computed(ggml_tensor * node);
-    void learn(ggml_tensor * node);
-    void adopt_segments(const std::map<Layer, SegmentFinder::Found> & found);
-    void read_routers(const std::map<Layer, SegmentFinder::Found> & found);
     bool routed(ggml_tensor * topk, Layer layer);
     void read_ids(const ggml_tensor * topk);
     void see_gate(Layer layer);
@@ -113,17 +105,8 @@ class Patch {
     const ExpertFiles & files_;
     ExpertBuffers & buffers_;
 
-    // Learned.
-    std::unique_ptr<SegmentFinder> finder_;
-    std::vector<std::map<Layer, SegmentFinder::Found>> probes_;
-    std::vector<ExpertTensor> tensors_;
-    std::unordered_map<const ggml_tensor *, Layer> layer_of_tensor_;
-    std::unordered_map<int, Layer> layer_of_number_;
-    std::vector<int> layer_numbers_;
-    std::vector<std::vector<bool>> patterns_;  // [layer], as SegmentFinder::Found::pattern
-    std::vector<std::vector<float>> routers_;  // [layer][n_expert * n_embd], or empty
-    int32_t n_embd_ = 0;
-    Shape shape_;
+    std::unique_ptr<Probe> probe_;  // while learning
+    MoeGraph graph_;                // learned
 
     // Configured.
     PatchOptions options_;

@@ -1,0 +1,166 @@
+#include "moe_graph.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <set>
+#include <tuple>
+
+namespace outrider {
+namespace {
+
+// "blk.12.ffn_up_exps.weight" -> 12, or -1.
+int number_in_tensor_name(const char * name) {
+    int number = -1;
+    return std::sscanf(name, "blk.%d.", &number) == 1 ? number : -1;
+}
+
+// The weights of the norm that makes a router's input, or nothing where there are none.
+std::vector<float> norm_weights(const ggml_tensor * logits) {
+    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
+    const ggml_tensor * w = input ? input->src[1] : nullptr;
+    if (!w || w->type != GGML_TYPE_F32 || w->ne[0] != input->ne[0] || ggml_nrows(w) != 1 || !w->buffer ||
+        !ggml_backend_buffer_is_host(w->buffer) ||
+        ggml_backend_buffer_get_usage(w->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS) {
+        return {};
+    }
+    std::vector<float> weights(size_t(w->ne[0]));
+    ggml_backend_tensor_get(w, weights.data(), 0, weights.size() * sizeof(float));
+    return weights;
+}
+
+// The matrix as floats, or nothing where it cannot be read.
+std::vector<float> router_weights(const ggml_tensor * logits, int32_t n_expert) {
+    const ggml_tensor * w = logits ? logits->src[0] : nullptr;
+    if (!w || !w->buffer || !ggml_backend_buffer_is_host(w->buffer) || w->ne[1] != n_expert || !ggml_is_contiguous(w)) {
+        return {};
+    }
+    const auto to_float = ggml_get_type_traits(w->type)->to_float;
+    if (w->type != GGML_TYPE_F32 && !to_float) {
+        return {};
+    }
+    std::vector<uint8_t> bytes(ggml_nbytes(w));
+    ggml_backend_tensor_get(w, bytes.data(), 0, bytes.size());
+    std::vector<float> values(size_t(ggml_nelements(w)));
+    if (w->type == GGML_TYPE_F32) {
+        std::memcpy(values.data(), bytes.data(), bytes.size());
+    } else {
+        to_float(bytes.data(), values.data(), ggml_nelements(w));
+    }
+    return values;
+}
+
+// A router will be shown the input of the layer before: with that layer's norm weights taken out
+// and its own put in, only the change of the residual stream is missing.
+void exchange_norms(std::vector<float> & router, const std::vector<float> & own, const std::vector<float> & shown) {
+    if (own.empty() || own.size() != shown.size() || router.size() % own.size() != 0) {
+        return;
+    }
+    for (size_t i = 0; i < router.size(); i++) {
+        const size_t column = i % own.size();
+        router[i] *= std::abs(shown[column]) > 1e-6f ? own[column] / shown[column] : 0.0f;
+    }
+}
+
+std::map<const ggml_tensor *, Layer> numbers_of(const ExpertBuffers & buffers) {
+    std::map<const ggml_tensor *, Layer> numbers;
+    for (const ggml_tensor * t : buffers.tensors()) {
+        numbers[t] = number_in_tensor_name(t->name);
+    }
+    return numbers;
+}
+
+}  // namespace
+
+Probe::Probe(const ExpertFiles & files, const ExpertBuffers & buffers)
+    : files_(files), buffers_(buffers), finder_(numbers_of(buffers)) {}
+
+void Probe::see(ggml_tensor * node) {
+    finder_.see(node);
+    node->op = GGML_OP_NONE;  // nothing is computed, no expert is read
+}
+
+std::string Probe::pass_ended() {
+    const std::string objection = finder_.objection();
+    if (objection.empty()) {
+        passes_.push_back(finder_.found());
+    }
+    return objection;
+}
+
+MoeGraph Probe::result(std::string & objection) const {
+    MoeGraph graph;
+    objection = compare();
+    if (!objection.empty()) {
+        return graph;
+    }
+    const Findings & findings = passes_.back();
+    adopt_segments(findings, graph);
+    std::vector<std::vector<float>> norms;
+    for (const auto & [number, found] : findings) {
+        graph.routers.push_back(router_weights(found.logits, graph.shape.n_expert));
+        norms.push_back(norm_weights(found.logits));
+    }
+    for (Layer l = 0; l < graph.shape.n_layer; l++) {
+        auto & router = graph.routers[l];
+        const auto n_embd = int32_t(router.size() / size_t(graph.shape.n_expert));
+        graph.n_embd = graph.n_embd == 0 ? n_embd : graph.n_embd;
+        if (n_embd != graph.n_embd) {
+            router.clear();
+        } else if (l > 0) {
+            exchange_norms(router, norms[l], norms[l - 1]);
+        }
+    }
+    return graph;
+}
+
+std::string Probe::compare() const {
+    if (passes_.size() < 2) {
+        return "its graph could not be seen";
+    }
+    std::set<int> numbers;
+    std::set<int64_t> n_used;
+    for (const auto & [number, found] : passes_[1]) {
+        const auto it = passes_[0].find(number);
+        if (it == passes_[0].end() || it->second.pattern != found.pattern) {
+            return "its graph depends on the number of tokens";
+        }
+        if (!numbers.insert(found.il).second) {
+            return "two blocks of experts share a layer";
+        }
+        n_used.insert(found.segment.ids->ne[0]);
+    }
+    return n_used.size() == 1 ? "" : "its layers use different numbers of experts";
+}
+
+void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
+    std::map<int, Layer> layer_of;  // by the number in the tensors' names
+    for (const auto & [number, found] : findings) {
+        const auto layer = Layer(graph.numbers.size());
+        layer_of[number] = layer;
+        graph.layer_of_number[found.il] = layer;
+        graph.numbers.push_back(number);
+        graph.patterns.push_back(found.pattern);
+        graph.shape.n_expert_used = int32_t(found.segment.ids->ne[0]);
+    }
+    for (ggml_tensor * t : buffers_.tensors()) {
+        const auto it = layer_of.find(number_in_tensor_name(t->name));
+        if (it != layer_of.end()) {
+            graph.shape.n_expert = int32_t(t->ne[2]);
+            graph.tensors.push_back({t, it->second, 0, files_.place(t->name), uint64_t(t->nb[2])});
+        }
+    }
+    std::stable_sort(graph.tensors.begin(), graph.tensors.end(), [](const ExpertTensor & a, const ExpertTensor & b) {
+        return std::tuple(a.layer, a.place.part, a.place.offset) < std::tuple(b.layer, b.place.part, b.place.offset);
+    });
+    graph.shape.n_layer = int32_t(graph.numbers.size());
+    graph.shape.chunk_bytes.resize(graph.numbers.size());
+    for (ExpertTensor & t : graph.tensors) {
+        t.chunk = Chunk(graph.shape.chunk_bytes[t.layer].size());
+        graph.shape.chunk_bytes[t.layer].push_back(t.expert_bytes);
+        graph.layer_of_tensor[t.tensor] = t.layer;
+    }
+}
+
+}  // namespace outrider

@@ -1,0 +1,59 @@
+// What has to be known of a model to patch its graph, and how it is learned: llama.cpp shows two
+// passes in which nothing is computed.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "../core/types.h"
+#include "expert_buffers.h"
+#include "segment.h"
+#include "slab.h"
+
+namespace outrider {
+
+struct MoeGraph {
+    Shape shape;
+    std::vector<int> numbers;                       // [layer], the model's own numbering
+    std::unordered_map<int, Layer> layer_of_number; // by the number in the nodes' names
+    std::vector<ExpertTensor> tensors;              // by layer and chunk
+    std::unordered_map<const ggml_tensor *, Layer> layer_of_tensor;
+    std::vector<std::vector<bool>> patterns;        // [layer], see SegmentFinder::Found
+    // [layer][n_expert * n_embd]: a router for the input of the layer before, or empty where it
+    // cannot be read (repacked, or of another shape).
+    std::vector<std::vector<float>> routers;
+    int32_t n_embd = 0;
+};
+
+class Probe {
+  public:
+    // `buffers`: what the model was loaded with; `files`: where its experts are.
+    Probe(const ExpertFiles & files, const ExpertBuffers & buffers);
+
+    // One pass of one token and then one of two, in a context that is thrown away.
+    void pass_began() { finder_.pass_began(); }
+    // For every node of the pass, before it would run; it will not.
+    void see(ggml_tensor * node);
+    // Returns why the model cannot be cached, or "".
+    std::string pass_ended();
+
+    // After both passes, with their context still there: what was learned, or why the model cannot
+    // be cached in `objection`.
+    MoeGraph result(std::string & objection) const;
+
+  private:
+    using Findings = std::map<Layer, SegmentFinder::Found>;  // by the number in the tensors' names
+
+    std::string compare() const;
+    void adopt_segments(const Findings & findings, MoeGraph & graph) const;
+
+    const ExpertFiles & files_;
+    const ExpertBuffers & buffers_;
+    SegmentFinder finder_;
+    std::vector<Findings> passes_;
+};
+
+}  // namespace outrider
