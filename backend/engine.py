@@ -8,11 +8,12 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from backend.config import EngineConfig, Sampling
+from backend.facts import CacheFacts, ModelFacts
 from backend.gguf_file import ModelFile, read_model
 from backend.methods import METHODS, Method
 from backend.plan import plan, slots
@@ -38,47 +39,6 @@ class Piece:
     text: str
 
 
-@dataclass(frozen=True)
-class ModelFacts:
-    """What was loaded; sizes in bytes. expert_bytes is one expert's mean over the layers."""
-
-    name: str
-    path: str
-    architecture: str
-    n_layer: int
-    moe_layers: tuple[int, ...]
-    n_expert: int
-    n_expert_used: int
-    expert_bytes: int
-    expert_bytes_total: int
-    dense_bytes: int
-    file_bytes: int
-    context_length: int
-    is_moe: bool
-
-    def to_json(self) -> dict[str, Any]:
-        """As a plain dict."""
-        return {**asdict(self), "moe_layers": list(self.moe_layers)}
-
-
-@dataclass(frozen=True)
-class CacheFacts:
-    """What is in force, beside what was asked for. n_slot: resident experts of each layer."""
-
-    asked_rate: float
-    rate: float
-    min_rate: float
-    n_slot: int
-    bytes: int
-    mode: str
-    reason: str
-    method: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As a plain dict."""
-        return asdict(self)
-
-
 class Engine:
     """One loaded model. Use from one thread; stop(), residency() and statistics() from any."""
 
@@ -102,7 +62,7 @@ class Engine:
         except BaseException:
             self.close()
             raise
-        self.model = self._model_facts()
+        self.model = ModelFacts.of(file, self.n_context)
 
     @classmethod
     def open(cls, path: Path, config: EngineConfig, progress: Progress | None = None) -> Engine:
@@ -335,6 +295,11 @@ class Engine:
         self._llama = None
         self._tokens.clear()
 
+    @property
+    def n_context(self) -> int:
+        """Tokens of conversation that are kept."""
+        return int(self._context.n_context)
+
     # Loading.
 
     @property
@@ -435,25 +400,6 @@ class Engine:
             mode="cached",
             reason=reason,
             method=method.name,
-        )
-
-    def _model_facts(self) -> ModelFacts:
-        file = self._file
-        per_layer = file.expert_bytes_per_layer()
-        return ModelFacts(
-            name=file.name,
-            path=str(file.path),
-            architecture=file.architecture,
-            n_layer=file.n_layer,
-            moe_layers=tuple(per_layer),
-            n_expert=file.n_expert,
-            n_expert_used=file.n_expert_used,
-            expert_bytes=sum(per_layer.values()) // max(len(per_layer), 1),
-            expert_bytes_total=file.expert_bytes_total,
-            dense_bytes=file.dense_bytes,
-            file_bytes=file.file_size_bytes,
-            context_length=self._context.n_context,
-            is_moe=file.is_moe,
         )
 
 
