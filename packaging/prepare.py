@@ -125,10 +125,10 @@ def _install_system_packages(*, new_environment: bool) -> None:
 
 def _apt_get(*arguments: str) -> None:
     """Run apt-get. Only what goes wrong is shown; the caller looks at what is there afterwards."""
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    quiet = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NOWARNINGS": "yes"}
     subprocess.run(
         ["apt-get", "-qq", *arguments],
-        env=environment,
+        env={**os.environ, **quiet},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
