@@ -139,7 +139,8 @@ def test_the_large_model_has_its_layers(tmp_path: Path) -> None:
     assert shapes["blk.0.attn_q.weight"] == (2048, 32 * 128)
     assert reader.fields["qwen3moe.expert_used_count"].contents() == 8
     chosen = routed_experts(path, random_tokens(40))
-    assert len(np.unique(chosen[0])) >= 64
+    # Varied, yet tokens share experts, as they do in a text.
+    assert 32 <= len(np.unique(chosen[0])) <= 96
     path.unlink()  # pytest keeps temporary folders, and this file has 360 MB
 
 
