@@ -1,21 +1,21 @@
 """Renders a model's own chat template, in llama-cpp-python's immutable Jinja sandbox.
 
-A template comes from a model file and is not to be trusted: it runs with a time limit, and what
-it yields with a length limit.
+A template comes from a model file and is not to be trusted: it is compiled and runs with limits of
+time and memory, and what it yields with a limit of length.
 """
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from backend.llama import LlamaError, Model
+from backend.system.limits import TimeLimit, TooLong, memory_limit
 
 Message = dict[str, str]
 
 _TIME_LIMIT_S = 1.0
+_MEMORY_LIMIT_BYTES = 512 << 20
 _CHARS_MAX = 16 << 20
 _CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
@@ -34,13 +34,15 @@ class ChatTemplate:
         self._formatter: Any = None
         self._error = ""
         try:
-            self._formatter = Jinja2ChatFormatter(
-                template=template or _CHATML,
-                eos_token=model.special_text(model.eos),
-                bos_token=model.special_text(model.bos),
+            self._formatter = _limited(
+                lambda: Jinja2ChatFormatter(
+                    template=template or _CHATML,
+                    eos_token=model.special_text(model.eos),
+                    bos_token=model.special_text(model.bos),
+                )
             )
-        except Exception as error:
-            self._error = f"The model's chat template is broken: {_first_line(error)}."
+        except LlamaError as error:
+            self._error = str(error)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt for an answer; for more of the last message if that is the assistant's.
@@ -60,49 +62,26 @@ class ChatTemplate:
 
     def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
         self._formatter.add_generation_prompt = add_generation_prompt
-        try:
-            with _Deadline(_TIME_LIMIT_S):
-                text: str = self._formatter(messages=list(messages)).prompt
-        except _TooLong:
-            raise LlamaError(
-                f"The model's chat template took longer than {_TIME_LIMIT_S:g} s."
-            ) from None
-        except MemoryError:
-            raise LlamaError("The model's chat template needs too much memory.") from None
-        except Exception as error:
-            raise LlamaError(f"The model's chat template failed: {_first_line(error)}.") from None
+        text: str = _limited(lambda: self._formatter(messages=list(messages)).prompt)
         if len(text) > _CHARS_MAX:
             raise LlamaError("The model's chat template made a prompt of absurd length.")
         return text
 
 
+def _limited(function: Callable[[], Any]) -> Any:
+    """Run a template, or compile it, within limits; whatever it raises becomes a LlamaError."""
+    try:
+        with memory_limit(_MEMORY_LIMIT_BYTES), TimeLimit(_TIME_LIMIT_S):
+            return function()
+    except TooLong:
+        raise LlamaError(
+            f"The model's chat template took longer than {_TIME_LIMIT_S:g} s."
+        ) from None
+    except MemoryError:
+        raise LlamaError("The model's chat template needs too much memory.") from None
+    except Exception as error:
+        raise LlamaError(f"The model's chat template failed: {_first_line(error)}.") from None
+
+
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-
-
-class _TooLong(BaseException):
-    """The deadline has passed. Not an Exception, so that no template code can catch it."""
-
-
-class _Deadline:
-    """Raises _TooLong in this thread, from whatever Python line it is at, after some seconds.
-
-    A rendered template is Python code that Jinja made, so that every loop passes a traced line.
-    """
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-
-    def __enter__(self) -> None:
-        end_s = time.monotonic() + self._limit_s
-        self._before = sys.gettrace()
-
-        def trace(_frame: Any, _event: str, _argument: Any) -> Any:
-            if time.monotonic() > end_s:
-                raise _TooLong
-            return trace
-
-        sys.settrace(trace)
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)

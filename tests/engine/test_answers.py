@@ -1,0 +1,283 @@
+"""Answers through the engine's public names: text, ends, limits, prefixes, templates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from factory import make_tiny
+from reciter import make_reciter, with_template
+
+from backend.config import Sampling
+from backend.engine import Engine, EngineError, Piece
+
+OpenEngine = Callable[..., Engine]
+
+GREEDY = Sampling(temperature=0)
+TEXT = "ça: 🍕!"
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def say(engine: Engine, prompt: str, n: int = 20, sampling: Sampling = GREEDY) -> list[Piece]:
+    """The pieces of an answer to a raw prompt; those that bring a token of their own."""
+    return list(engine.generate_text(prompt, sampling, n))
+
+
+def n_token(engine: Engine, *turns: dict[str, str]) -> int:
+    """Of a short answer to a conversation."""
+    list(engine.generate(turns, GREEDY, 3))
+    return engine.statistics().n_token
+
+
+def text_of(pieces: list[Piece]) -> str:
+    return "".join(p.text for p in pieces)
+
+
+# Text and tokens.
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_characters_are_split_across_tokens(
+    rate: float, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    engine = open_engine(make_reciter(tmp_path / "m.gguf", TEXT), cache_rate=rate)
+    pieces = say(engine, "\n", 100)
+    assert [p.text for p in pieces] == ["", "ç", "a", ":", " ", "", "", "", "🍕", "!"]
+    assert engine.finish_reason == "stop"
+    assert engine.statistics().n_token == len(TEXT.encode())
+
+
+@pytest.mark.parametrize("n_token", range(1, 10))
+def test_an_answer_that_ends_within_a_character(
+    n_token: int, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """What was streamed is what decoding all bytes at once gives."""
+    engine = open_engine(make_reciter(tmp_path / "m.gguf", TEXT))
+    pieces = say(engine, "\n", n_token)
+    assert text_of(pieces) == TEXT.encode()[:n_token].decode(errors="replace")
+    assert engine.finish_reason == "length" and engine.statistics().n_token == n_token
+
+
+def test_random_bytes_are_streamed_as_they_decode_at_once(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny)
+    for seed in range(5):
+        pieces = say(engine, "the", 60, Sampling(temperature=2.0, seed=seed, top_k=0, min_p=0))
+        n = engine.statistics().n_token
+        data = b"".join(engine._llama.piece(p.token_id) for p in pieces[:n])
+        assert text_of(pieces) == data.decode(errors="replace")
+        assert len(pieces) in (n, n + 1)  # one more for the rest of a character
+
+
+def test_the_same_seed_gives_the_same_answer(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    answers = [
+        [p.token_id for p in say(engine, "once", 30, Sampling(temperature=1.5, seed=seed))]
+        for seed in (1, 1, 2, 1)
+    ]
+    assert answers[0] == answers[1] == answers[3] != answers[2]
+
+
+def test_without_a_seed_answers_differ(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    sampling = Sampling(temperature=3.0, top_k=0, top_p=1, min_p=0)
+    answers = {tuple(p.token_id for p in say(engine, "once", 30, sampling)) for _ in range(3)}
+    assert len(answers) > 1
+
+
+def test_the_whole_rate_is_stock_llama_cpp(open_engine: OpenEngine, tiny: Path) -> None:
+    plain, cached = open_engine(tiny, cache_rate=1.0), open_engine(tiny, cache_rate=0.25)
+    assert (plain.cache.mode, plain.cache.method) == ("plain", "stock")
+    assert (cached.cache.mode, cached.cache.method) == ("cached", "promoe")
+    assert [p.token_id for p in say(plain, "of the")] == [p.token_id for p in say(cached, "of the")]
+
+
+# Limits.
+
+
+def test_one_token_can_be_asked_for(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    assert len(say(engine, "the", 1)) == engine.statistics().n_token == 1
+    assert engine.finish_reason == "length"
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_the_context_fills_up(rate: float, open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = make_reciter(tmp_path / "m.gguf", "ab", ends=False)
+    engine = open_engine(path, cache_rate=rate, context_length=256)
+    n_context = engine.model.context_length
+    text = text_of(say(engine, "x" * 100 + "\n", -1))
+    assert engine.finish_reason == "context"
+    n_prompt = engine.statistics().n_prompt
+    assert n_prompt == 101 and n_prompt + engine.statistics().n_token == n_context + 1
+    assert text == ("ab\n" * n_context)[: len(text)]
+    # and the next answer finds room again
+    assert text_of(say(engine, "\n", 2)) == "ab"
+
+
+def test_a_prompt_that_does_not_fit_is_refused_with_both_counts(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny, context_length=256)
+    n_context = engine.model.context_length
+    for n in (n_context, n_context + 1, 5000):
+        sentence = f"^The prompt has {n} tokens, but the context holds only {n_context}\\.$"
+        with pytest.raises(EngineError, match=sentence):
+            say(engine, "!" * n)
+    assert len(say(engine, "!" * (n_context - 1), -1)) >= 1
+
+
+def test_an_empty_prompt_is_answered(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    assert len(say(engine, "", 3)) == 3
+
+
+def test_text_that_is_not_unicode_is_answered(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    assert len(say(engine, "\ud800 \x00 \U0010ffff", 3)) == 3
+
+
+# Prefixes.
+
+
+@pytest.mark.parametrize(
+    ("arch", "can_go_back"),
+    [
+        ("qwen3moe", True),
+        ("gpt-oss", True),  # a sliding window
+        ("gemma4", True),
+        ("deepseek2", True),
+        ("qwen3next", False),  # recurrent layers can only forget everything
+        ("nemotron_h_moe", False),
+    ],
+)
+def test_what_is_known_of_the_prompt_is_reused(
+    arch: str, can_go_back: bool, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
+    engine, fresh = open_engine(path), open_engine(path)
+
+    def same_answer(prompt: str) -> int:
+        """A used engine answers as one that knows nothing; returns what was reused."""
+        fresh._forget_from(0)
+        assert [p.token_id for p in say(engine, prompt)] == [p.token_id for p in say(fresh, prompt)]
+        assert fresh.statistics().n_reused == 0
+        return engine.statistics().n_reused
+
+    prompt = "it was on the way that they had " * 4
+    assert same_answer(prompt) == 0
+    n_prompt = engine.statistics().n_prompt
+    longer = prompt + text_of(say(engine, prompt, 5))
+    assert same_answer(prompt + "!") in ((n_prompt,) if can_go_back else (0, n_prompt))
+    assert same_answer(longer) == (engine.statistics().n_reused if can_go_back else 0)
+    # Another end: all before it is kept where the model can go back.
+    n = same_answer(prompt[:-20] + "something else")
+    assert 0 < n < n_prompt if can_go_back else n == 0
+    assert same_answer("altogether different") == 0
+    # The very same prompt: its last token is computed again.
+    n_prompt = engine.statistics().n_prompt
+    assert same_answer("altogether different") == (n_prompt - 1 if can_go_back else 0)
+
+
+def test_a_conversation_reuses_its_turns(open_engine: OpenEngine, tmp_path: Path) -> None:
+    engine = open_engine(make_reciter(tmp_path / "m.gguf", "yes."))
+    turns = [user("Is it so?")]
+    answer = text_of(list(engine.generate(turns, GREEDY, 20)))
+    assert answer == "yes." and engine.statistics().n_reused == 0
+    n_known = engine.statistics().n_prompt + engine.statistics().n_token - 1
+    turns += [assistant(answer), user("Really?")]
+    assert text_of(list(engine.generate(turns, GREEDY, 20))) == "yes."
+    assert engine.statistics().n_reused >= n_known
+
+
+def test_an_answer_goes_on_where_it_was_cut(open_engine: OpenEngine, tmp_path: Path) -> None:
+    engine = open_engine(make_reciter(tmp_path / "m.gguf", TEXT))
+    cut = text_of(list(engine.generate([user("?")], GREEDY, 3)))
+    assert cut == "ça"
+    rest = text_of(list(engine.generate([user("?"), assistant(cut)], GREEDY, 100)))
+    assert rest == ": 🍕!"
+    assert engine.statistics().n_reused > 0
+
+
+# Templates.
+
+
+def test_without_a_template_it_is_chatml(open_engine: OpenEngine, tiny: Path) -> None:
+    own = open_engine(tiny)  # the factory's template is ChatML
+    none = open_engine(with_template(tiny, tiny.with_name("none.gguf"), None))
+    turns = [user("one"), assistant("two"), user("three")]
+    answers = [[p.token_id for p in e.generate(turns, GREEDY, 10)] for e in (own, none)]
+    assert answers[0] == answers[1]
+    assert own.statistics().n_prompt == none.statistics().n_prompt > 20
+
+
+NASTY = {
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "loops in a filter": "{{ range(99999) | map('string') | map('length') | list | length }}" * 999,
+    "calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "raises": "{{ raise_exception('No system role.\\nOr else.') }}",
+    "is not a template": "{% for %}",
+    "has no end": "{% if true %}",
+    "unknown filter": "{{ messages | elephant }}",
+    "undefined": "{{ nothing.at.all }}",
+    "breaks out": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "is huge": "{{ 'x' * 99999999 }}",
+    "is far too huge": "{{ 'x' * 99999999999 }}",
+    "is a huge list": "{{ [0] * 999999999 }}",
+    "counts too far": "{{ 9 ** (9 ** 9) }}",
+    "counts too far at run time": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
+    "rounds too far": "{{ 1 | round(999999999, 'ceil') }}",
+    "squares": "{% set n = namespace(x=9) %}{% for i in range(60) %}"
+    "{% set n.x = n.x * n.x %}{% endfor %}{{ n.x > 1 }}",
+    "is deeply nested": "{{ " + "(" * 9999 + "1" + ")" * 9999 + " }}",
+    "has deep blocks": "{% if true %}" * 2000 + "x" + "{% endif %}" * 2000,
+    "multiplies too far": "{% set x = 'x' * (messages | length * 99999999999) %}{{ x }}",
+    "pads": "{{ '%099999999999d' % 1 }}",
+    "pads otherwise": "{{ '{:099999999999d}'.format(1) }}",
+    "centres": "{{ 'x' | center(99999999999) }}",
+    "justifies": "{{ 'x'.ljust(99999999999) }}",
+    "replaces": "{% set x = 'x' * 99999 %}{{ x.replace('x', x) }}",
+    "joins": "{% set x = 'x' * 99999 %}{{ x.join(x) }}",
+    "doubles": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
+    "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+}
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_nasty_template_is_refused_in_time(
+    name: str, open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    path = with_template(tiny, tmp_path / "nasty.gguf", NASTY[name])
+    engine = open_engine(path)
+    began_s = time.monotonic()
+    with pytest.raises(EngineError, match=r"^The model's chat template [^\n]+\.$"):
+        n_token(engine, user("Hello"))
+    assert time.monotonic() - began_s < 20  # of a limit of 1, on a machine as busy as can be
+    assert text_of(say(engine, "Hello", 3))  # without the template it can still be used
+
+
+def test_a_template_may_be_slow_within_reason(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    template = "{% for a in range(2000) %}{% endfor %}{{ messages[0].content }}"
+    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", template))
+    assert n_token(engine, user("Hello")) == 3
+
+
+def test_a_template_that_hides_answers_cannot_continue_one(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", "Hello, whoever you are."))
+    assert n_token(engine, user("Hello")) == 3
+    with pytest.raises(EngineError, match="cannot go on with an answer"):
+        n_token(engine, user("Hello"), assistant("I am"))
