@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+linux = pytest.mark.skipif(sys.platform != "linux", reason="what is done on Linux alone")
 PYPROJECT = """
 [build-system]
 requires = ["builder", "engine==1"]
@@ -25,15 +26,21 @@ dev = ["tester"]
 class Checkout:
     """A checkout whose pip writes down what it is asked for."""
 
-    def __init__(self, root: Path, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self,
+        root: Path,
+        prepare: ModuleType,
+        monkeypatch: pytest.MonkeyPatch,
+        system_packages: tuple[list[str], list[str]] = ([], []),
+    ) -> None:
         self.root = root
         self.calls: list[tuple[str, ...]] = []
-        self.module = prepare
+        self._prepare = prepare
         monkeypatch.setattr(prepare, "ROOT", root)
         monkeypatch.setattr(prepare, "VENV", root / ".venv")
         monkeypatch.setattr(prepare, "STAMPS", root / ".venv" / "stamps")
         monkeypatch.setattr(prepare, "_works", lambda _: True)
-        monkeypatch.setattr(prepare, "_install_system_packages", lambda **_: None)
+        monkeypatch.setattr(prepare, "system_packages", lambda **_: system_packages)
         monkeypatch.setattr(prepare, "_pip", lambda *arguments: self.calls.append(arguments))
         self.write("pyproject.toml", PYPROJECT)
         self.write("CMakeLists.txt", "")
@@ -48,16 +55,21 @@ class Checkout:
     def prepare(self, *, with_tests: bool = False) -> list[tuple[str, ...]]:
         """Prepare; returns what pip was asked for."""
         self.calls = []
-        self.module.prepare(with_tests=with_tests)
+        self._prepare.prepare(with_tests=with_tests)
         return self.calls
 
 
 @pytest.fixture
-def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
+def prepare() -> ModuleType:
     spec = importlib.util.spec_from_file_location("prepare", ROOT / "packaging" / "prepare.py")
     assert spec is not None and spec.loader is not None
-    prepare = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(prepare)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     return Checkout(tmp_path, prepare, monkeypatch)
 
 
@@ -105,9 +117,9 @@ def test_another_python_or_place_begins_anew(checkout: Checkout) -> None:
     assert len(checkout.prepare()) == 2
 
 
-def test_a_failed_step_is_done_again(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare = checkout.module
-
+def test_a_failed_step_is_done_again(
+    checkout: Checkout, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*arguments: str) -> None:
         if installs_itself(arguments):
             raise prepare.SetupError("No.")
@@ -119,7 +131,25 @@ def test_a_failed_step_is_done_again(checkout: Checkout, monkeypatch: pytest.Mon
     assert installs_itself(call)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can lack a display")
+@linux
+@pytest.mark.parametrize("missing", [(["python3-dev"], ["libegl1"]), ([], ["libegl1"])])
+def test_without_root_the_command_is_named(
+    missing: tuple[list[str], list[str]],
+    prepare: ModuleType,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What Qt needs is only named; what the build needs ends the set-up."""
+    checkout = Checkout(tmp_path, prepare, monkeypatch, system_packages=missing)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    needed, for_window = missing
+    assert prepare.main(["run"]) == (1 if needed else 0)
+    assert f"sudo apt-get install {' '.join(needed + for_window)}" in "".join(capsys.readouterr())
+    assert bool(checkout.calls) is not bool(needed)
+
+
+@linux
 def test_without_a_display_the_terminal_chat_answers() -> None:
     environment = {
         name: value
