@@ -65,4 +65,5 @@ class Sampling:
         check(0 <= self.min_p <= 1, "min_p", self.min_p, "0 to 1")
         check(0 < self.repeat_penalty <= 10, "repeat_penalty", self.repeat_penalty, "0 to 10")
         if self.seed is not None:
-            check(0 <= self.seed < 1 << 32, "seed", self.seed, "0 to 4294967295")
+            # the last of 32 bits is llama.cpp's name for "another one every time"
+            check(0 <= self.seed < (1 << 32) - 1, "seed", self.seed, "0 to 4294967294")

@@ -131,7 +131,7 @@ class Engine:
         stats = meter.statistics
         stats.n_prompt = len(prompt)
         stats.n_reused = self._reuse_prefix(prompt)
-        sampler = Sampler(sampling)
+        sampler = Sampler(sampling, self._llama.n_vocab)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
             with _engine_errors():

@@ -202,9 +202,9 @@ class Context:
 
 
 class Sampler:
-    """llama.cpp's own sampler chain."""
+    """llama.cpp's own sampler chain, for a vocabulary of `n_vocab` tokens."""
 
-    def __init__(self, sampling: Sampling) -> None:
+    def __init__(self, sampling: Sampling, n_vocab: int) -> None:
         chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
         self._pointer = chain
 
@@ -212,7 +212,8 @@ class Sampler:
             llama_cpp.llama_sampler_chain_add(chain, sampler)
 
         if sampling.repeat_penalty != 1.0:
-            add(llama_cpp.llama_sampler_init_penalties(64, sampling.repeat_penalty, 0.0, 0.0))
+            penalty = sampling.repeat_penalty
+            add(llama_cpp.llama_sampler_init_penalties(n_vocab, 64, penalty, 0.0, 0.0))
         if sampling.temperature == 0:
             add(llama_cpp.llama_sampler_init_greedy())
             return

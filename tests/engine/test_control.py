@@ -1,0 +1,347 @@
+"""Stopping, changing the cache rate, faults, and the ends of an engine's life."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_tiny
+
+from backend.config import EngineConfig, Sampling
+from backend.engine import Engine, EngineError
+from backend.gguf_file import ModelFileError, read_model
+from backend.methods import METHODS
+
+OpenEngine = Callable[..., Engine]
+
+GREEDY = Sampling(temperature=0)
+RATES = (0.0, 0.125, 0.25, 0.5, 1.0)
+PROMPT = "it was one of the words that they had not said " * 8  # some 100 tokens
+
+
+def tokens(engine: Engine, prompt: str = PROMPT, n: int = 12) -> list[int]:
+    pieces = list(engine.generate_text(prompt, GREEDY, n))
+    return [p.token_id for p in pieces[: engine.statistics().n_token]]
+
+
+@pytest.fixture(scope="session")
+def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose answers do not end."""
+    from reciter import make_reciter
+
+    path = tmp_path_factory.mktemp("models") / "endless.gguf"
+    return make_reciter(path, "abcdefgh", ends=False)
+
+
+# Stop.
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+@pytest.mark.parametrize("n_before", [0, 1, 7])
+def test_a_stop_between_two_tokens(
+    n_before: int, rate: float, open_engine: OpenEngine, endless: Path
+) -> None:
+    engine = open_engine(endless, cache_rate=rate)
+    answer = engine.generate_text("\n", GREEDY)
+    text = "".join(next(answer).text for _ in range(n_before + 1))
+    engine.stop()
+    assert list(answer) == []
+    assert engine.finish_reason == "cancelled"
+    assert text == "abcdefgh"[: n_before + 1]
+    # and the next answer knows nothing of it
+    pieces = list(engine.generate_text("\n", GREEDY, 4))
+    assert "".join(p.text for p in pieces) == "abcd" and engine.finish_reason == "length"
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_a_stop_from_another_thread(rate: float, open_engine: OpenEngine, endless: Path) -> None:
+    engine = open_engine(endless, cache_rate=rate, context_length=1024)
+    for n_before in range(5, 30):
+        seen: list[int] = []
+        reached, stopped = threading.Event(), []
+
+        def stop(seen: list[int] = seen, reached: Any = reached, stopped: Any = stopped) -> None:
+            reached.wait(60)
+            engine.stop()
+            stopped.append(len(seen))
+
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        for piece in engine.generate_text("\n", GREEDY, 900):
+            seen.append(piece.token_id)
+            if len(seen) == n_before:
+                reached.set()
+        stopper.join()
+        assert engine.finish_reason == "cancelled"
+        assert len(seen) <= stopped[0] + 1
+        # What a stopped pass has left behind does not show.
+        assert "".join(p.text for p in engine.generate_text("\n", GREEDY, 9)) == "abcdefgh\n"
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_a_stop_during_a_long_prompt(rate: float, open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, cache_rate=rate, n_ubatch=16)
+    expected = tokens(open_engine(tiny, cache_rate=rate, n_ubatch=16))
+    progress: list[tuple[int, int]] = []
+
+    def on_prefill(done: int, total: int) -> None:
+        progress.append((done, total))
+        if done == 48:
+            engine.stop()
+
+    assert list(engine.generate_text(PROMPT, GREEDY, 12, on_prefill)) == []
+    assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
+    n_prompt = engine.statistics().n_prompt
+    assert progress == [(n, n_prompt) for n in (0, 16, 32, 48)]
+    assert tokens(engine) == expected
+    assert engine.statistics().n_reused == 48
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "qwen3next"])
+@pytest.mark.parametrize("method", ["promoe", "lru"])
+def test_a_stop_within_a_pass(
+    arch: str, method: str, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """In whatever state the cache is: the next answer is that of an engine without a past."""
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
+    expected = tokens(open_engine(path))
+    engine = open_engine(path, method=method)
+    for _ in range(10):
+        stopper: list[threading.Thread] = []
+
+        def on_prefill(done: int, _total: int, stopper: Any = stopper) -> None:
+            if done == 0:
+                stopper.append(threading.Thread(target=stop_when_busy))
+                stopper[0].start()
+
+        def stop_when_busy() -> None:
+            for _ in range(10**6):
+                if any(byte & 2 for byte in engine.residency()):  # something is on its way
+                    break
+            engine.stop()
+
+        engine.set_cache_rate(0.0)  # nothing is resident any more
+        engine._forget_from(0)
+        n_token = len(list(engine.generate_text(PROMPT, GREEDY, -1, on_prefill)))
+        stopper[0].join()
+        assert engine.finish_reason in ("cancelled", "stop", "context")
+        assert engine.finish_reason != "cancelled" or engine.statistics().n_token <= n_token
+        assert tokens(engine) == expected
+
+
+def test_a_stop_without_an_answer_is_forgotten(open_engine: OpenEngine, endless: Path) -> None:
+    engine = open_engine(endless)
+    engine.stop()
+    assert len(tokens(engine, "\n", 5)) == 5
+    engine.stop()
+    assert len(tokens(engine, "\n", 5)) == 5
+
+
+def test_an_answer_may_be_abandoned(open_engine: OpenEngine, endless: Path) -> None:
+    engine = open_engine(endless)
+    answer = engine.generate_text("\n", GREEDY)
+    assert "".join(next(answer).text for _ in range(3)) == "abc"
+    answer.close()  # type: ignore[attr-defined]
+    assert engine.finish_reason == "cancelled"
+    assert "".join(p.text for p in engine.generate_text("\n", GREEDY, 3)) == "abc"
+
+
+# The cache rate.
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2"])
+def test_every_rate_gives_the_same_answer_without_loading_again(
+    arch: str, open_engine: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # F16 has one layout only, so that stock llama.cpp at 1.0 computes the same too.
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf")
+    engine = open_engine(path, cache_rate=0.25)
+    expected = tokens(engine)
+    n_expert, n_used = engine.model.n_expert, engine.model.n_expert_used
+    with monkeypatch.context() as no_loading:
+        no_loading.setattr("backend.loading.CachedModel", None)
+        for rate in (0.5, 0.0, 0.125, 0.75, 0.25):
+            facts = engine.set_cache_rate(rate)
+            assert facts == engine.cache and facts.asked_rate == rate
+            assert facts.n_slot == max(int(rate * n_expert), n_used)
+            assert facts.rate == facts.n_slot / n_expert and facts.min_rate == n_used / n_expert
+            assert facts.bytes >= facts.n_slot * engine.model.expert_bytes
+            assert set(engine.residency()) == {0}  # the cache begins empty
+            assert tokens(engine) == expected
+            assert engine.statistics().n_reused > 0  # the conversation is kept
+            assert engine.statistics().misses > 0
+    assert engine.set_cache_rate(1.0).mode == "plain"
+    assert set(engine.residency()) == {1}
+    assert tokens(engine) == expected
+    assert engine.statistics().misses == 0
+    assert engine.set_cache_rate(0.25).mode == "cached"
+    assert tokens(engine) == expected
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan"), float("inf")])
+def test_a_rate_out_of_range_changes_nothing(
+    rate: float, open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny, cache_rate=0.5)
+    before = engine.cache
+    with pytest.raises(ValueError, match=r"^The cache rate must lie between 0 and 1, not .+\.$"):
+        engine.set_cache_rate(rate)
+    assert engine.cache == before and len(tokens(engine, n=3)) == 3
+
+
+def test_a_dense_model_is_plain_at_every_rate(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = make_tiny("dense", "Q8_0", tmp_path / "m.gguf")
+    engine = open_engine(path, cache_rate=0.25)
+    assert engine.cache.mode == "plain" and "dense" in engine.cache.reason
+    expected = tokens(engine)
+    for rate in RATES:
+        facts = engine.set_cache_rate(rate)
+        assert (facts.mode, facts.asked_rate, facts.rate) == ("plain", rate, 1.0)
+        assert tokens(engine) == expected
+    assert engine.residency() == b"" and engine.statistics().layers == []
+    assert engine.model.moe_layers == () and not engine.model.is_moe
+
+
+def test_what_cannot_be_cached_chats_all_the_same(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = make_tiny("grovemoe", "Q8_0", tmp_path / "m.gguf")
+    engine = open_engine(path, cache_rate=0.25)
+    assert engine.cache.mode == "plain" and engine.cache.rate == 1.0
+    assert engine.cache.reason.startswith("The experts of the architecture grovemoe cannot be ")
+    expected = tokens(engine)
+    assert engine.set_cache_rate(0.5).mode == "plain" and tokens(engine) == expected
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_gives_the_same_answer(
+    method: str, open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny, method=method, cache_rate=0.25)
+    assert engine.cache.method == method
+    assert tokens(engine) == tokens(open_engine(tiny, method="lru", cache_rate=0.5))
+
+
+# Faults.
+
+
+def test_a_file_that_cannot_be_read_any_more(open_engine: OpenEngine, tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf")
+    engine = open_engine(path, cache_rate=0.0)
+    expected = tokens(engine)
+    data = path.read_bytes()
+    engine.set_cache_rate(0.25)
+    with path.open("r+b") as handle:
+        handle.truncate(read_model(path).expert_tensors[0][0].offset + 100)
+    for _ in range(2):
+        with pytest.raises(EngineError, match=r"^The file .+m\.gguf could not be read: [^.]+\.$"):
+            tokens(engine)
+    path.write_bytes(data)
+    assert tokens(engine) == expected
+
+
+# Opening and closing.
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_closing_twice(rate: float, tiny: Path) -> None:
+    engine = Engine.open(tiny, EngineConfig(cache_rate=rate, n_thread=1, context_length=256))
+    tokens(engine, n=3)
+    engine.close()
+    engine.close()
+    engine.stop()
+
+
+def test_closing_within_an_answer(tiny: Path) -> None:
+    engine = Engine.open(tiny, EngineConfig(n_thread=1, context_length=256))
+    answer = engine.generate_text(PROMPT, GREEDY)
+    next(answer)
+    engine.stop()
+    engine.close()
+    assert list(answer) == []
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"not a model" * 100, b"GGUF\x03\0\0\0" * 99])
+def test_garbage_is_not_opened(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "garbage.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelFileError, match=r"^[^\n]+\.$"):
+        Engine.open(path, EngineConfig())
+
+
+def test_what_is_not_there_is_not_opened(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing.gguf"):
+        with pytest.raises(ModelFileError, match=r"^[^\n]+\.$"):
+            Engine.open(path, EngineConfig())
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_loading_reports_progress_and_can_be_given_up(rate: float, tiny: Path) -> None:
+    config = EngineConfig(cache_rate=rate, n_thread=1, context_length=256)
+    fractions: list[float] = []
+
+    def note(fraction: float, stage: str) -> bool:
+        fractions.append(fraction)
+        return bool(stage)
+
+    Engine.open(tiny, config, note).close()
+    assert fractions and fractions == sorted(fractions)
+    assert fractions[0] >= 0 and 0.9 < fractions[-1] <= 1
+    with pytest.raises(EngineError, match=r"^[^\n]+\.$"):
+        Engine.open(tiny, config, lambda fraction, stage: False)
+
+
+def test_two_engines_on_one_file_have_caches_of_their_own(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    first, second = open_engine(tiny), open_engine(tiny, cache_rate=0.5)
+    assert tokens(first) == tokens(second) == tokens(first)
+    second.close()
+    assert len(tokens(first, "of the")) > 0
+
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"cache_rate": -0.01}, "cache rate"),
+        ({"cache_rate": 1.01}, "cache rate"),
+        ({"cache_rate": float("nan")}, "cache rate"),
+        ({"method": "magic"}, "'magic' is not known"),
+        ({"context_length": 0}, "context length"),
+        ({"n_thread": -1}, "threads"),
+        ({"n_thread": 5000}, "threads"),
+        ({"n_ubatch": 0}, "batch"),
+    ],
+)
+def test_settings_that_make_no_sense(settings: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=rf"^The [^\n]*{sentence}[^\n]*\.$"):
+        EngineConfig(**settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("temperature", [-0.1, 101, float("nan"), float("inf")]),
+        ("top_k", [-1]),
+        ("top_p", [-0.1, 1.1, float("nan")]),
+        ("min_p", [-0.1, 1.1]),
+        ("repeat_penalty", [0, -1, 11]),
+        ("seed", [-1, (1 << 32) - 1, 1 << 32]),
+    ],
+)
+def test_sampling_that_makes_no_sense(name: str, values: list[float]) -> None:
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^The sampling value {name} must be .+\.$"):
+            Sampling(**{name: value})  # type: ignore[arg-type]
+
+
+def test_a_repeat_penalty_makes_tokens_rarer(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    plain = tokens(engine, "the", 60)
+    pieces = engine.generate_text("the", Sampling(temperature=0, repeat_penalty=10.0), 60)
+    penalised = [p.token_id for p in pieces][:60]
+    assert len(set(penalised)) > len(set(plain)) and penalised[0] == plain[0]
