@@ -120,9 +120,8 @@ class Run:
         c, n_ctx = self.config, self.model.config.n_ctx
         instruct = self.fraction >= c.instruct_from
         long = instruct or self.fraction >= c.long_context_from
-        large = self.fraction >= c.large_batch_from
         n_row = n_ctx if long else c.short_context
-        n_batch = max(1, (c.large_batch_tokens if large else c.small_batch_tokens) // n_row)
+        n_batch = max(1, c.batch_tokens // n_row)
         n_text = round(n_batch * TEXT_SHARE_IN_INSTRUCT) if instruct else n_batch
         rows = self.text.take(n_text, n_row)
         weights = np.ones(rows.shape, dtype=np.float32)

@@ -28,9 +28,7 @@ SHAPE = ModelConfig(
     n_vocab=N_VOCAB, n_layer=2, n_embd=64, n_head=2, n_head_kv=1, head_dim=32, n_expert=8,
     n_expert_used=2, n_ff_exp=32, n_ctx=64,
 )  # fmt: skip
-SETTINGS = TrainConfig(
-    budget_minutes=1.0, small_batch_tokens=128, large_batch_tokens=128, short_context=32
-)
+SETTINGS = TrainConfig(budget_minutes=1.0, batch_tokens=128, short_context=32)
 
 
 @pytest.fixture
@@ -74,9 +72,7 @@ def test_a_stopped_run_continues_exactly(work: Path, elapsed_s: float) -> None:
 
 
 def test_a_run_ends_with_its_budget_and_a_further_call_does_nothing(work: Path) -> None:
-    settings = TrainConfig(
-        budget_minutes=0.02, small_batch_tokens=128, large_batch_tokens=128, short_context=32
-    )
+    settings = TrainConfig(budget_minutes=0.02, batch_tokens=128, short_context=32)
     train(work, SHAPE, settings, fuse=False)
     rows = [json.loads(line) for line in (work / checkpoint.LOG).read_text().splitlines()]
     assert rows[0]["loss"] > 4 and "heldout_wikipedia_bpb" in rows[-1]
