@@ -157,8 +157,8 @@ class Engine:
                 with _engine_errors():
                     if not self._pass([token], meter, last_s, is_token=True):
                         break
+                    last_s = time.perf_counter()  # choosing the next one is part of its time
                     token = sampler.sample(self._context)
-                last_s = time.perf_counter()
                 stats.tokens_per_s = stats.n_token / (last_s - first_s)
             if rest := decoder.decode(b"", final=True):
                 yield Piece(token, rest)

@@ -405,20 +405,24 @@ def test_after_an_abort_nothing_is_pinned_and_whole_experts_stay() -> None:
     d = Driver(n_slot=4)
     d.bring(0, 1)
     d.begin()
-    d.routed(0, 1, 5, 6)
-    d.arrive(5, 0)
-    d.aborted()
+    d.routed(0, 1, 5, 6, 7)
+    d.arrive(5)
+    d.start(6, 0)
+    said = d.aborted()
+    assert said.cancelled == chunks_of(6, 7) and said.high == said.low == []
     assert d.core.idle() and d.pinned() == set()
+    assert d.flights() == [(6, 0)] and d.held() == {1, 5, 6}
     d.settle()
-    assert d.held() == {1, 5, 6} and d.n_state("ready") == 3
+    assert d.held() == {1, 5} and d.n_state("ready") == 2  # a part of 6 is of no use
     d.begin()
     assert d.routed(0, 5).compute == [5]
 
 
-def test_copies_of_an_aborted_pass_are_late_for_the_next() -> None:
+def test_copies_that_outlive_an_aborted_pass_are_late_for_the_next() -> None:
     d = Driver(n_slot=2)
     d.begin()
     d.routed(0, 5, 6)
+    d.start(6)
     d.aborted()
     d.begin()
     said = d.routed(0, 6)

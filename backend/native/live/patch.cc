@@ -410,12 +410,7 @@ bool Patch::abort_pass(const std::string & error) {
     ready_.clear();
     error_ = error;
     mode_ = Mode::aborted;
-    const Commands rest = core_->aborted();
-    for (const Command & c : rest) {
-        if (const auto * copy = std::get_if<Copy>(&c)) {
-            pool_->submit(*copy);
-        }
-    }
+    obey(core_->aborted());
     return false;
 }
 

@@ -6,12 +6,19 @@
 namespace outrider {
 
 TransferPool::TransferPool(int n_thread, std::function<void(const Copy &)> copy) : copy_(std::move(copy)) {
-    for (int i = 0; i < n_thread; i++) {
-        threads_.emplace_back([this] { run(); });
+    try {
+        for (int i = 0; i < n_thread; i++) {
+            threads_.emplace_back([this] { run(); });
+        }
+    } catch (...) {
+        stop();  // those that were started
+        throw;
     }
 }
 
-TransferPool::~TransferPool() {
+TransferPool::~TransferPool() { stop(); }
+
+void TransferPool::stop() {
     {
         std::lock_guard lock(mutex_);
         stopping_ = true;

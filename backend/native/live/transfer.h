@@ -41,6 +41,7 @@ class TransferPool {
 
   private:
     void run();
+    void stop();
 
     std::function<void(const Copy &)> copy_;
     mutable std::mutex mutex_;

@@ -138,6 +138,11 @@ void OrderedScheduler::aborted(Commands & out) {
     if (layer == none) {
         return;
     }
+    for (const auto & [ticket, flight] : flights_) {
+        if (flight.layer == layer) {
+            out.push_back(Cancel{ticket});
+        }
+    }
     for (Slot s = 0; s < residency_.n_slot(layer); s++) {
         if (residency_.at(layer, s).pinned) {
             residency_.set_pinned(layer, s, false);

@@ -22,7 +22,8 @@ class Scheduler {
     virtual void cancelled(Ticket ticket, Commands & out) = 0;
     virtual void failed(Ticket ticket, Commands & out) = 0;
     virtual void computed(Layer layer, Expert expert, Commands & out) = 0;
-    // The layer in progress will not be finished: nothing is needed any more.
+    // The layer in progress will not be finished: nothing is needed any more, and its copies need
+    // not begin, so that the next pass does not wait behind them.
     virtual void aborted(Commands & out) = 0;
     // True when every expert of the layer in progress has been computed.
     virtual bool idle() const = 0;
