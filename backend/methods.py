@@ -41,7 +41,7 @@ _ALL = (
         "are computed first.",
         "ProMoE, sections 5 and 6, with MoEpic's Eq. 3 as predictor",
         predictor="next_router",
-        min_precision=0.75,
+        min_precision=0.85,
     ),
     Method(
         "lru",

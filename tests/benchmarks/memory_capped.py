@@ -77,6 +77,9 @@ def run_cached(path: Path, n_token: int, n_thread: int, rate: float, method: str
     times_s = [decode(tokens[i : i + 1], i) for i in range(8, len(tokens))]
     counts = {k: v - before[k] for k, v in sum_counts(patch).items()}
     times = patch.times()
+    slab_bytes = patch.slab_bytes
+    context.close()
+    cached.close()
     return {
         "tokens_per_s": len(times_s) / sum(times_s),
         "token_ms": 1e3 * sum(times_s) / len(times_s),
@@ -85,7 +88,7 @@ def run_cached(path: Path, n_token: int, n_thread: int, rate: float, method: str
         "callback_ms": (times.callback_us - before_times.callback_us) / 1e3 / len(times_s),
         "megabytes_per_token": counts["bytes_read"] / 1e6 / len(times_s),
         **{k: counts[k] / len(times_s) for k in ("hits", "late", "misses")},
-        "slab_bytes": patch.slab_bytes,
+        "slab_bytes": slab_bytes,
         "peak_rss_bytes": peak_rss_bytes(),
     }
 
