@@ -53,7 +53,7 @@ def _export(args: argparse.Namespace) -> None:
 def _evaluate(args: argparse.Namespace) -> None:
     from predictors.embedded.evaluate import evaluate
 
-    evaluate(args.work, args.data, args.out)
+    evaluate(args.work, args.data, args.out, args.threads or 1)
 
 
 def _plot(args: argparse.Namespace) -> None:

@@ -212,7 +212,7 @@ def samples(path: Path, n_thread: int) -> list[dict[str, str]]:
 
 
 def evaluate(
-    work: Path, data: Path, path: Path, n_thread: int = 2, max_bytes: int = 150_000
+    work: Path, data: Path, path: Path, n_thread: int = 1, max_bytes: int = 150_000
 ) -> dict[str, Any]:
     """Measures the file, writes `evaluation.json` under `work`, prints and returns it."""
     scorer = Scorer(path, n_thread)
