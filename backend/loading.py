@@ -84,6 +84,7 @@ class CachedModel:
         pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
         self.model = _checked(pointer, file, kept)
         buffers.loaded()
+        files.drop_cached()  # what loading has read ahead behind the dense weights
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread)
         if reason:

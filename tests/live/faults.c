@@ -1,4 +1,4 @@
-/* Preloaded by test_faults.py: makes reading misbehave as OUTRIDER_FAULT says.
+/* Preloaded by tests: makes reading, or memory, misbehave as OUTRIDER_FAULT says.
 
    refuse-open   files cannot be opened with O_DIRECT
    refuse-read   files opened with O_DIRECT cannot be read
@@ -7,7 +7,8 @@
    eintr         every second read is interrupted
    error-once    every third read fails, and succeeds when it is tried again
    error-always  from the 20th on, every read fails
-   slow          every read takes 5 ms longer                                                   */
+   slow          every read takes 5 ms longer
+   no-memory     there is none for pieces of 4 MB and more, once the file "shortage" exists      */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -54,6 +55,17 @@ ssize_t pread(int fd, void * to, size_t size, off_t offset) {
         return -1;
     }
     return real(fd, to, size, offset);
+}
+
+int posix_memalign(void ** to, size_t alignment, size_t size) {
+    static int (*real)(void **, size_t, size_t);
+    if (!real) {
+        real = (int (*)(void **, size_t, size_t)) dlsym(RTLD_NEXT, "posix_memalign");
+    }
+    if (size >= 4 << 20 && fault("no-memory") && access("shortage", F_OK) == 0) {
+        return ENOMEM;
+    }
+    return real(to, alignment, size);
 }
 
 /* Only Outrider reads with preadv. */

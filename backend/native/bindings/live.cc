@@ -17,7 +17,8 @@ void bind_live(nb::module_ & m) {
             "__init__", [](TensorPlace * self, size_t part, uint64_t offset) { new (self) TensorPlace{part, offset}; },
             "part"_a, "offset"_a);
     nb::class_<ExpertFiles>(m, "ExpertFiles")
-        .def(nb::init<const std::vector<std::string> &, std::map<std::string, TensorPlace>>(), "paths"_a, "places"_a);
+        .def(nb::init<const std::vector<std::string> &, std::map<std::string, TensorPlace>>(), "paths"_a, "places"_a)
+        .def("drop_cached", &ExpertFiles::drop_cached);
 
     nb::class_<ExpertBuffers>(m, "ExpertBuffers")
         .def(nb::init<bool>(), "unread"_a)

@@ -22,6 +22,9 @@ class DirectFile {
     // block_bytes the data goes straight to dst, except the broken blocks at both ends.
     void read(uint64_t offset, size_t size, void * dst) const;
 
+    // Has the system forget the pages that hold these bytes, where it can.
+    void drop_cached(uint64_t offset, uint64_t size) const;
+
     uint64_t size() const { return size_; }
     bool direct() const { return direct_; }
     const std::string & path() const { return path_; }
@@ -39,9 +42,6 @@ class DirectFile {
     int64_t read_pieces(uint64_t offset, const Piece * pieces, int n_piece) const;
     void read_blocks(uint64_t offset, size_t size, void * dst) const;
     void read_plain(uint64_t offset, size_t size, void * dst) const;
-    // Forgets that these bytes were read through the page cache, where the system can.
-    void drop_cached(uint64_t offset, size_t size) const;
-
     std::string path_;
     intptr_t handle_ = -1;
     uint64_t size_ = 0;

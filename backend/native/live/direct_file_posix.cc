@@ -28,6 +28,9 @@ DirectFile::DirectFile(const std::string & path) : path_(path) {
 #endif
     if (fd < 0) {
         fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+#ifdef POSIX_FADV_RANDOM
+        ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // what is read ahead would stay in the cache
+#endif
     }
     if (fd < 0) {
         throw std::runtime_error("The file " + path + " could not be opened: " + std::strerror(errno));
@@ -55,9 +58,12 @@ int64_t DirectFile::read_pieces(uint64_t offset, const Piece * pieces, int n_pie
     return n < 0 ? -int64_t(errno) : int64_t(n);
 }
 
-void DirectFile::drop_cached(uint64_t offset, size_t size) const {
+void DirectFile::drop_cached(uint64_t offset, uint64_t size) const {
 #ifdef POSIX_FADV_DONTNEED
-    ::posix_fadvise(int(handle_), off_t(offset), off_t(size), POSIX_FADV_DONTNEED);
+    // Whole pages: a part of one would be kept.
+    const uint64_t first = offset / block_bytes * block_bytes;
+    const uint64_t last = (offset + size + block_bytes - 1) / block_bytes * block_bytes;
+    ::posix_fadvise(int(handle_), off_t(first), off_t(last - first), POSIX_FADV_DONTNEED);
 #else
     (void) offset;
     (void) size;

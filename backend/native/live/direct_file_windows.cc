@@ -49,6 +49,6 @@ int64_t DirectFile::read_pieces(uint64_t offset, const Piece * pieces, int n_pie
     return total;
 }
 
-void DirectFile::drop_cached(uint64_t, size_t) const {}
+void DirectFile::drop_cached(uint64_t, uint64_t) const {}
 
 }  // namespace outrider

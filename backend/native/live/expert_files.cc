@@ -9,4 +9,10 @@ ExpertFiles::ExpertFiles(const std::vector<std::string> & paths, std::map<std::s
     }
 }
 
+void ExpertFiles::drop_cached() const {
+    for (const auto & file : files_) {
+        file->drop_cached(0, file->size());
+    }
+}
+
 }  // namespace outrider

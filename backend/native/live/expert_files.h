@@ -25,6 +25,8 @@ class ExpertFiles {
     ExpertFiles & operator=(const ExpertFiles &) = delete;
 
     const std::vector<std::unique_ptr<DirectFile>> & files() const { return files_; }
+    // Has the system forget what it keeps of the files, as after others have read them.
+    void drop_cached() const;
     // Throws std::out_of_range for a tensor that was not given.
     const TensorPlace & place(const std::string & tensor_name) const { return places_.at(tensor_name); }
 

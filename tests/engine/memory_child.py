@@ -1,0 +1,118 @@
+"""What a model costs in memory, told by a process of its own as one JSON object.
+
+    python memory_child.py residency MODEL RATE
+    python memory_child.py shortage MODEL
+
+residency: which pages of the model's file are in the page cache after an answer, and by how much
+the resident set has grown. shortage: what happens when a higher cache rate finds no memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import sys
+from pathlib import Path
+
+from backend.config import EngineConfig, Sampling
+from backend.engine import Engine, EngineError
+from backend.gguf_file import ModelFile, read_model
+
+PAGE = mmap.PAGESIZE
+PROMPT = "it was one of the words that they had not said " * 8
+
+
+def resident_pages(path: Path) -> list[bool]:
+    """For every page of the file whether it is in the page cache."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with path.open("rb") as handle:
+        # Private and writable, for an address; nothing is written.
+        view = mmap.mmap(handle.fileno(), 0, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+        n_page = -(-len(view) // PAGE)
+        flags = (ctypes.c_ubyte * n_page)()
+        anchor = ctypes.c_char.from_buffer(view)
+        address = ctypes.c_void_p(ctypes.addressof(anchor))
+        if libc.mincore(address, ctypes.c_size_t(len(view)), flags) != 0:
+            raise OSError(ctypes.get_errno(), "mincore")
+        del anchor
+        view.close()
+    return [bool(flag & 1) for flag in flags]
+
+
+def expert_pages(file: ModelFile) -> set[int]:
+    """The pages that hold experts and nothing else."""
+    pages: set[int] = set()
+    for tensors in file.expert_tensors.values():
+        for t in tensors:
+            pages |= set(range(-(-t.offset // PAGE), (t.offset + t.n_bytes) // PAGE))
+    return pages
+
+
+def drop_cached(path: Path) -> None:
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+        os.posix_fadvise(handle.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def status_bytes(name: str) -> int:
+    """A field of /proc/self/status, such as VmHWM."""
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if name in x)
+    return int(line.split()[1]) * 1024
+
+
+def open_engine(path: Path, rate: float) -> Engine:
+    return Engine.open(path, EngineConfig(cache_rate=rate, n_thread=1, context_length=256))
+
+
+def tokens(engine: Engine) -> list[int]:
+    return [p.token_id for p in engine.generate_text(PROMPT, Sampling(temperature=0), 8)]
+
+
+def residency(path: Path, rate: float) -> dict[str, object]:
+    pages = expert_pages(read_model(path))
+    drop_cached(path)
+    before = resident_pages(path)
+    peak_before = status_bytes("VmHWM")
+    engine = open_engine(path, rate)
+    tokens(engine)
+    after = resident_pages(path)
+    return {
+        "n_page": len(pages),
+        "n_before": sum(before[i] for i in pages),
+        "n_after": sum(after[i] for i in pages),
+        "bytes_read": engine.statistics().bytes_read,
+        "grown_bytes": status_bytes("VmHWM") - peak_before,
+        "expert_bytes": engine.model.expert_bytes_total,
+        "slab_bytes": engine.cache.bytes,
+        "mode": engine.cache.mode,
+    }
+
+
+def shortage(path: Path) -> dict[str, object]:
+    """faults.c makes large pieces of memory unavailable while the file "shortage" exists."""
+    engine = open_engine(path, 0.0)
+    expected, facts = tokens(engine), engine.cache
+    sign, error = Path("shortage"), ""
+    sign.touch()
+    try:
+        engine.set_cache_rate(0.97)
+    except EngineError as caught:
+        error = str(caught)
+    found = {
+        "error": error,
+        "same_facts": engine.cache == facts,
+        "same_tokens": tokens(engine) == expected,
+    }
+    sign.unlink()
+    n_slot = engine.set_cache_rate(0.97).n_slot
+    return {**found, "n_slot_later": n_slot, "same_tokens_later": tokens(engine) == expected}
+
+
+if __name__ == "__main__":
+    what, model, *rest = sys.argv[1:]
+    if what == "residency":
+        print(json.dumps(residency(Path(model), float(rest[0]))))
+    else:
+        print(json.dumps(shortage(Path(model))))

@@ -1,0 +1,110 @@
+"""Experts are where the plan says: in their slots, not in the page cache, not in memory twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_tiny
+
+from backend.config import Sampling
+
+HERE = Path(__file__).parent
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the facts come from Linux's /proc and mincore"
+)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """53 MB of experts: four layers of 32, 4 used, 418 KB each."""
+    path = tmp_path_factory.mktemp("models") / "large.gguf"
+    return make_tiny(
+        "qwen3moe", "Q8_0", path, n_layer=4, n_expert=32, n_embd=256, n_ff_exp=512, head_dim=64
+    )
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library that makes the system misbehave (tests/live/faults.c)."""
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    library = tmp_path_factory.mktemp("faults") / "faults.so"
+    source = HERE.parent / "live" / "faults.c"
+    command = ["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
+    subprocess.run(command, check=True, timeout=60)
+    return library
+
+
+def child(*arguments: str, cwd: Path | None = None, **environment: str) -> dict[str, Any]:
+    python_path = os.pathsep.join(map(os.path.abspath, sys.path))
+    done = subprocess.run(
+        [sys.executable, str(HERE / "memory_child.py"), *arguments],
+        cwd=cwd,
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
+        | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def check_residency(found: dict[str, Any]) -> None:
+    if found["n_before"] > 0.01 * found["n_page"]:
+        pytest.skip("this file system's pages cannot be dropped")
+    assert found["n_page"] > 12_000 and found["mode"] == "cached"
+    assert found["bytes_read"] > 0.4 * found["expert_bytes"]  # most experts were read
+    # The rest is what was read ahead behind the header, or lies between two experts.
+    assert found["n_after"] < 0.05 * found["n_page"]
+
+
+def test_experts_are_neither_in_the_page_cache_nor_all_in_memory(large: Path) -> None:
+    found = child("residency", str(large), "0.125")
+    check_residency(found)
+    assert found["slab_bytes"] < 0.13 * found["expert_bytes"]
+    assert found["grown_bytes"] < found["slab_bytes"] + 0.6 * found["expert_bytes"]
+
+
+def test_buffered_reads_leave_nothing_in_the_page_cache(large: Path, faults: Path) -> None:
+    """Where the file system refuses O_DIRECT."""
+    check_residency(
+        child(
+            "residency", str(large), "0.125", OUTRIDER_FAULT="refuse-open", LD_PRELOAD=str(faults)
+        )
+    )
+
+
+def test_without_memory_for_a_higher_rate_the_lower_one_stays(
+    large: Path, faults: Path, tmp_path: Path
+) -> None:
+    found = child(
+        "shortage", str(large), cwd=tmp_path, OUTRIDER_FAULT="no-memory", LD_PRELOAD=str(faults)
+    )
+    assert found["error"] == "There is not enough memory for the expert cache."
+    assert found["same_facts"] and found["same_tokens"]
+    assert found["n_slot_later"] == 31 and found["same_tokens_later"]
+
+
+def test_experts_larger_than_one_read(tmp_path: Path, open_engine: Any) -> None:
+    """Matrices of 9 MB take two reads; the answer is that of the model in memory."""
+    path = make_tiny(
+        "llama", "F16", tmp_path / "m.gguf", n_layer=1, n_expert=3, n_expert_used=1, n_ff_exp=2304,
+        n_embd=2048, head_dim=64,
+    )  # fmt: skip
+    answers = []
+    for rate in (0.34, 1.0):
+        engine = open_engine(path, cache_rate=rate)
+        pieces = engine.generate_text("of the", Sampling(temperature=0), 6)
+        answers.append([p.token_id for p in pieces])
+    assert answers[0] == answers[1] and len(answers[0]) >= 6
+    path.unlink()  # pytest keeps temporary folders
