@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from backend._native import Core, OrderedOptions, Phase, Shape
 from numpy.typing import NDArray
 
 from backend import _native
+from backend._native import Core, OrderedOptions, Phase, Shape
 
 CHUNK_BYTES = [100, 20, 3]
 """Sums of these tell which chunks they are of."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from backend._native import Core, OrderedOptions, Phase, Shape
 from core_driver import CHUNK_BYTES, WHOLE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend import _native
+from backend._native import Core, OrderedOptions, Phase, Shape
 
 N_LAYER, N_EXPERT = 2, 5
 SWITCHES = list(itertools.product([True, False], repeat=3))

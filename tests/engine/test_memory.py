@@ -47,9 +47,7 @@ def child(*arguments: str, cwd: Path | None = None, **environment: str) -> dict[
     done = subprocess.run(
         [sys.executable, str(HERE / "memory_child.py"), *arguments],
         cwd=cwd,
-        env=os.environ
-        | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))}
-        | environment,
+        env=os.environ | {"PYTHONPATH": python_path} | environment,
         capture_output=True,
         text=True,
         timeout=120,

@@ -1,17 +1,23 @@
 """Compares a cached model with stock llama.cpp, bit by bit; also a program for the full product.
 
-python tests/live/equality.py --help
+From the repository's root (it takes long; --help tells how to choose less):
+
+    PYTHONPATH=tests python -m live.equality
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
+import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from factory import tiny_vocabulary
+from factory import ARCHITECTURES, QUANTS, make_tiny, tiny_vocabulary
 from numpy.typing import NDArray
 
 from backend import _native, llama, loading
@@ -152,3 +158,69 @@ def differences(
         return [o for rate, method in combinations for o in cached.compare(rate, method, expected)]
     finally:
         cached.close()
+
+
+@dataclass
+class Tally:
+    """Of many comparisons."""
+
+    n_equal: int = 0
+    n_requests: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, name: str, outcomes: Sequence[Outcome]) -> None:
+        for o in outcomes:
+            self.n_requests += o.hits + o.late + o.misses
+            if o.n_different == 0:
+                self.n_equal += 1
+            else:
+                self.failures.append(f"{name}: {o}")
+
+
+def variants(architectures: Sequence[str]) -> list[tuple[str, dict[str, bool]]]:
+    """Each architecture as it is, and with what else llama.cpp knows of it."""
+    found: list[tuple[str, dict[str, bool]]] = []
+    for arch in architectures:
+        found.append((arch, {}))
+        if arch in ("deepseek2", "qwen3next"):
+            found.append((arch, {"fused": True}))
+        if arch in ("gemma4", "cohere2moe"):
+            found.append((arch, {"fused": False}))
+        if arch in ("qwen3moe", "gpt-oss", "llama4"):
+            found.append((arch, {"expert_scales": True}))
+    return found
+
+
+def main() -> int:
+    """Compare every combination; print a line for each model, and every difference."""
+    cacheable = [a for a in ARCHITECTURES if a not in ("dense", "grovemoe")]
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--architectures", nargs="+", default=cacheable)
+    parser.add_argument("--types", nargs="+", default=QUANTS)
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2, 4])
+    parser.add_argument("--prompts", nargs="+", type=int, default=PROMPTS)
+    parser.add_argument("--rates", nargs="+", type=float, default=RATES)
+    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    arguments = parser.parse_args()
+    combinations = [(r, m) for r in arguments.rates for m in arguments.methods]
+    total, began_s = Tally(), time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        for n_thread in arguments.threads:
+            for arch, sizes in variants(arguments.architectures):
+                for quant in arguments.types:
+                    path = make_tiny(arch, quant, Path(folder) / "m.gguf", **sizes)
+                    name = " ".join([arch, *sizes, quant, f"{n_thread} threads"])
+                    before = total.n_equal
+                    total.add(name, differences(path, combinations, arguments.prompts, n_thread))
+                    n = len(combinations) * len(arguments.prompts)
+                    print(f"{name}: {total.n_equal - before} of {n} equal", flush=True)
+    for failure in total.failures:
+        print("DIFFERENT", failure)
+    n = total.n_equal + len(total.failures)
+    minutes = (time.monotonic() - began_s) / 60
+    print(f"{total.n_equal} of {n} equal, {total.n_requests} requests, {minutes:.0f} minutes")
+    return 1 if total.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -43,7 +43,10 @@ def main() -> None:
         found["n_different_after"] = [
             o.n_different for o in cached.compare(0.25, "promoe", expected)
         ]
-    counts = cached.patch.counts()
+    counts, times = cached.patch.counts(), cached.patch.times()
+    found["stall_us"] = times.stall_us
+    found["stall_us_by_layer"] = sum(cached.patch.stall_us_by_layer())
+    found["callback_us"] = times.callback_us
     found["misses"] = sum(c.misses for c in counts)
     cached.close()
     print(json.dumps(found))

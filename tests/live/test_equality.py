@@ -1,7 +1,7 @@
 """The cached engine's logits are stock llama.cpp's, bit for bit.
 
 These are chosen combinations; the full product of architectures, types, rates, methods, prompts
-and threads is run by `python tests/live/equality.py`.
+and threads is run by `python -m live.equality`.
 """
 
 from __future__ import annotations
@@ -177,6 +177,13 @@ def test_contexts_come_and_go_while_the_patch_stays(tmp_path: Path) -> None:
         runner.close()
         assert np.array_equal(logits.view(np.uint32), expected.view(np.uint32))
     cached.close()
+
+
+def test_the_embedded_model() -> None:
+    path = Path(__file__).parents[2] / "assets" / "embedded" / "outrider-tiny.gguf"
+    outcomes = differences(path, every_rate(0), (1, 33), n_thread=1, n_decode=2)
+    assert_equal(outcomes)
+    assert_cache_was_used(outcomes, read_model(path).n_expert)
 
 
 def test_an_architecture_that_cannot_be_cached_is_refused_by_name(tmp_path: Path) -> None:

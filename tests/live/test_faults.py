@@ -68,6 +68,14 @@ def test_what_can_be_overcome_is(fault: str, faults: Path, model: Path) -> None:
 
 
 @needs_preload
+def test_waiting_for_a_slow_drive_is_counted_as_stall(faults: Path, model: Path) -> None:
+    """The last method copies an expert's three matrices one after another, 5 ms each."""
+    found = run(model, OUTRIDER_FAULT="slow", LD_PRELOAD=str(faults))
+    assert found["stall_us"] > found["misses"] * 5000
+    assert found["stall_us"] == found["stall_us_by_layer"] <= found["callback_us"]
+
+
+@needs_preload
 def test_a_persistent_error_ends_the_pass_with_a_sentence(faults: Path, model: Path) -> None:
     found = run(model, OUTRIDER_FAULT="error-always", LD_PRELOAD=str(faults))
     assert found["n_different"] == []
