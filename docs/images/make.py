@@ -28,7 +28,7 @@ from backend.client import worker_command  # noqa: E402
 from backend.system.paths import embedded_model  # noqa: E402
 
 QUESTION = "Tell me a story about a soldier and the sea."
-N_CHAR = 600  # of the answer are on the picture
+N_CHAR = 250  # of the answer are on the picture
 WAIT_MS = 120_000
 
 
@@ -50,7 +50,7 @@ def main() -> int:
             window.session.notice.emit(None)
             window.session.send(question)
             wait_for(lambda: has_enough(window))
-            pause(300)
+            pause(100)
             window.grab().save(str(HERE / name))
             window.session.stop()
             wait_for(lambda: window.session.state is State.IDLE)
