@@ -46,7 +46,10 @@ class Engine:
         self.cache: CacheFacts
         self._file = file
         self._config = config
+        from backend import _native
+
         self._stop = threading.Event()
+        self._stop_flag = _native.StopFlag()
         self._tokens: list[int] = []  # whose keys and values the context holds
         self._cached: Any = None
         self._context: Any = None
@@ -123,6 +126,7 @@ class Engine:
         from backend.llama import Sampler
 
         self._stop.clear()
+        self._stop_flag.clear()
         if self._patch is not None:
             self._patch.resume()
         self.finish_reason = "cancelled"
@@ -235,6 +239,7 @@ class Engine:
     def stop(self) -> None:
         """End the answer in progress within one token. From any thread."""
         self._stop.set()
+        self._stop_flag.raise_()
         if (patch := self._patch) is not None:
             patch.stop()
 
@@ -352,6 +357,7 @@ class Engine:
             n_thread=self._n_thread,
             callback=self._patch.callback if self._cached else None,
             user_data=self._patch.user_data if self._cached else None,
+            stop_flag=None if self._cached else self._stop_flag,  # the patch stops by itself
         )
 
     def _min_rate(self) -> float:

@@ -130,7 +130,10 @@ class Model:
 
 
 class Context:
-    """A llama_context with one sequence, and what is in its memory."""
+    """A llama_context with one sequence, and what is in its memory.
+
+    A raised `stop_flag` (backend._native.StopFlag) ends decode() with status 2.
+    """
 
     def __init__(
         self,
@@ -141,6 +144,7 @@ class Context:
         n_thread: int,
         callback: int | None = None,
         user_data: int | None = None,
+        stop_flag: Any = None,
     ) -> None:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
@@ -153,6 +157,10 @@ class Context:
         if callback is not None:
             params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(callback)
             params.cb_eval_user_data = ctypes.c_void_p(user_data)
+        if stop_flag is not None:
+            params.abort_callback = llama_cpp.ggml_abort_callback(stop_flag.callback)
+            params.abort_callback_data = ctypes.c_void_p(stop_flag.user_data)
+        self._stop_flag = stop_flag  # referred to by the context
         self._params = params
         self._model = model
         self._pointer = llama_cpp.llama_init_from_model(model.pointer, params)

@@ -132,6 +132,33 @@ def test_a_stop_within_a_pass(
         assert tokens(engine) == expected
 
 
+@pytest.mark.parametrize("arch", ["dense", "qwen3moe"])
+def test_a_stop_within_a_pass_of_plain_llama_cpp(
+    arch: str, open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    """The prompt is one pass of many nodes, which does not run to its end."""
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", n_layer=16, n_ctx=4096)
+    engine = open_engine(path, cache_rate=1.0, context_length=4096, n_ubatch=4096)
+    prompt = PROMPT * 12
+    expected = tokens(engine, prompt, 3)
+    passes_ended: list[int] = []
+    for _ in range(4):
+        engine._forget_from(0)
+        stopper = threading.Timer(0.01, engine.stop)
+
+        def on_prefill(done: int, total: int, stopper: threading.Timer = stopper) -> None:
+            if done == 0:
+                stopper.start()
+            elif done == total:
+                passes_ended.append(done)
+
+        list(engine.generate_text(prompt, GREEDY, 10**6, on_prefill))
+        stopper.join()
+        assert engine.finish_reason == "cancelled"
+    assert len(passes_ended) < 4  # one may be done before a busy machine gets to the stop
+    assert tokens(engine, prompt, 3) == expected
+
+
 def test_a_stop_without_an_answer_is_forgotten(open_engine: OpenEngine, endless: Path) -> None:
     engine = open_engine(endless)
     engine.stop()

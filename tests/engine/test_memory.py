@@ -45,7 +45,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def child(*arguments: str, cwd: Path | None = None, **environment: str) -> dict[str, Any]:
     python_path = os.pathsep.join(map(os.path.abspath, sys.path))
     done = subprocess.run(
-        [sys.executable, str(HERE / "memory_child.py"), *arguments],
+        [sys.executable, str(HERE / "engine_child.py"), *arguments],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": python_path} | environment,
         capture_output=True,
@@ -91,6 +91,18 @@ def test_without_memory_for_a_higher_rate_the_lower_one_stays(
     assert found["error"] == "There is not enough memory for the expert cache."
     assert found["same_facts"] and found["same_tokens"]
     assert found["n_slot_later"] == 31 and found["same_tokens_later"]
+
+
+def test_an_answer_can_be_stopped_while_the_drive_hangs(
+    tiny: Path, faults: Path, tmp_path: Path
+) -> None:
+    found = child("hang", str(tiny), cwd=tmp_path, OUTRIDER_FAULT="hang", LD_PRELOAD=str(faults))
+    assert found == {
+        "n_piece": 0,
+        "reason": "cancelled",
+        "was_hanging": [True],
+        "same_tokens": True,
+    }
 
 
 def test_experts_larger_than_one_read(tmp_path: Path, open_engine: Any) -> None:

@@ -8,6 +8,7 @@
    error-once    every third read fails, and succeeds when it is tried again
    error-always  from the 20th on, every read fails
    slow          every read takes 5 ms longer
+   hang          no read ends as long as the file "hanging" exists
    no-memory     there is none for pieces of 4 MB and more, once the file "shortage" exists      */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -90,6 +91,9 @@ ssize_t preadv(int fd, const struct iovec * pieces, int n_piece, off_t offset) {
     }
     if (fault("slow")) {
         usleep(5000);
+    }
+    while (fault("hang") && access("hanging", F_OK) == 0) {
+        usleep(2000);
     }
     if (fault("short")) {
         struct iovec first = pieces[0];

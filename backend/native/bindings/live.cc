@@ -4,6 +4,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "../live/patch.h"
+#include "../live/stop_flag.h"
 #include "bindings.h"
 
 namespace nb = nanobind;
@@ -24,6 +25,13 @@ void bind_live(nb::module_ & m) {
         .def(nb::init<bool>(), "unread"_a)
         .def_prop_ro("type", [](ExpertBuffers & b) { return reinterpret_cast<uintptr_t>(b.type()); })
         .def("loaded", &ExpertBuffers::loaded);
+
+    nb::class_<StopFlag>(m, "StopFlag")
+        .def(nb::init<>())
+        .def_prop_ro("callback", [](StopFlag &) { return reinterpret_cast<uintptr_t>(&StopFlag::callback); })
+        .def_prop_ro("user_data", [](StopFlag & f) { return reinterpret_cast<uintptr_t>(&f); })
+        .def("raise_", &StopFlag::raise)
+        .def("clear", &StopFlag::clear);
 
     nb::class_<PatchOptions>(m, "PatchOptions")
         .def(

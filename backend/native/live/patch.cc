@@ -11,6 +11,9 @@
 namespace outrider {
 namespace {
 
+// A drive that hangs must not keep a stop from being seen.
+constexpr std::chrono::milliseconds max_wait(50);
+
 uint64_t now_us() {
     return uint64_t(
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
@@ -299,15 +302,15 @@ bool Patch::run_waves() {
     std::vector<Pair> pairs;
     while (true) {
         collect_arrivals();
-        if (ready_.empty()) {
-            if (core_->idle()) {
-                break;
-            }
-            wait_for_arrival(layer_);
-            continue;
+        if (ready_.empty() && core_->idle()) {
+            break;
         }
         if (stopping_) {
             return abort_pass("");
+        }
+        if (ready_.empty()) {
+            wait_for_arrival(layer_);
+            continue;
         }
         std::vector<Compute> now;
         now.swap(ready_);
@@ -374,15 +377,17 @@ void Patch::wait_for_arrival(Layer layer) {
         throw std::runtime_error("The expert cache waits for a copy that nobody ordered");
     }
     const uint64_t began_us = now_us();
-    Arrival arrival;
+    std::optional<Arrival> arrival;
     {
         const Unlocked unlocked(mutex_);
-        arrival = pool_->wait_arrival();
+        arrival = pool_->wait_arrival(max_wait);
     }
     const uint64_t waited_us = now_us() - began_us;
     stall_us_[layer] += waited_us;
     times_.stall_us += waited_us;
-    take(arrival);
+    if (arrival) {
+        take(*arrival);
+    }
 }
 
 // The layer that llama.cpp computed on slots has run: its experts may leave.

@@ -61,10 +61,12 @@ std::optional<Arrival> TransferPool::try_arrival() {
     return a;
 }
 
-Arrival TransferPool::wait_arrival() {
+std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     assert(!arrivals_.empty() || !high_.empty() || !low_.empty() || n_running_ > 0);
-    arrived_.wait(lock, [&] { return !arrivals_.empty(); });
+    if (!arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty(); })) {
+        return std::nullopt;
+    }
     Arrival a = std::move(arrivals_.front());
     arrivals_.pop_front();
     return a;

@@ -2,6 +2,7 @@
 // the core, and the thread that owns the core collects what has arrived.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -32,8 +33,8 @@ class TransferPool {
     bool cancel(Ticket ticket);
 
     std::optional<Arrival> try_arrival();
-    // Blocks until something arrives. REQUIRES: n_open() > 0.
-    Arrival wait_arrival();
+    // Blocks until something arrives, or the time is over. REQUIRES: n_open() > 0.
+    std::optional<Arrival> wait_arrival(std::chrono::milliseconds timeout);
     // Copies submitted whose end has neither been collected nor cancelled.
     size_t n_open() const;
     // Drops what has not begun, waits for the rest, forgets all arrivals.

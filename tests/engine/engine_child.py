@@ -1,10 +1,12 @@
-"""What a model costs in memory, told by a process of its own as one JSON object.
+"""An engine in a process of its own, which tells what happened as one JSON object.
 
-    python memory_child.py residency MODEL RATE
-    python memory_child.py shortage MODEL
+    python engine_child.py residency MODEL RATE
+    python engine_child.py shortage MODEL
+    python engine_child.py hang MODEL
 
 residency: which pages of the model's file are in the page cache after an answer, and by how much
-the resident set has grown. shortage: what happens when a higher cache rate finds no memory.
+the resident set has grown. shortage: what happens when a higher cache rate finds no memory. hang:
+whether an answer can be stopped while the drive does not answer. The last two need faults.c.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import json
 import mmap
 import os
 import sys
+import threading
+import time
 from pathlib import Path
 
 from backend.config import EngineConfig, Sampling
@@ -110,9 +114,43 @@ def shortage(path: Path) -> dict[str, object]:
     return {**found, "n_slot_later": n_slot, "same_tokens_later": tokens(engine) == expected}
 
 
+def hang(path: Path) -> dict[str, object]:
+    """faults.c lets no read end while the file "hanging" exists."""
+    engine = open_engine(path, 0.0)
+    expected = tokens(engine)
+    sign, was_hanging = Path("hanging"), []
+
+    def stop_when_it_hangs() -> None:
+        while not any(byte & 2 for byte in engine.residency()):
+            time.sleep(0.001)
+        engine.stop()
+
+    def answer() -> int:
+        """Of a prompt that shares nothing with the others."""
+        pieces = list(engine.generate_text("of " * 40, Sampling(temperature=0), 8))
+        was_hanging.append(sign.exists())
+        return len(pieces)
+
+    engine.set_cache_rate(0.25)  # nothing is resident
+    sign.touch()
+    stopper = threading.Thread(target=stop_when_it_hangs)
+    stopper.start()
+    n_piece = answer()
+    stopper.join()
+    reason = engine.finish_reason
+    sign.unlink()
+    return {
+        "n_piece": n_piece,
+        "reason": reason,
+        "was_hanging": was_hanging,
+        "same_tokens": tokens(engine) == expected,
+    }
+
+
 if __name__ == "__main__":
     what, model, *rest = sys.argv[1:]
     if what == "residency":
-        print(json.dumps(residency(Path(model), float(rest[0]))))
+        found = residency(Path(model), float(rest[0]))
     else:
-        print(json.dumps(shortage(Path(model))))
+        found = {"shortage": shortage, "hang": hang}[what](Path(model))
+    print(json.dumps(found))
