@@ -239,7 +239,7 @@ class Engine:
     def stop(self) -> None:
         """End the answer in progress within one token. From any thread."""
         self._stop.set()
-        self._stop_flag.raise_()
+        self._stop_flag.set()
         if (patch := self._patch) is not None:
             patch.stop()
 

@@ -132,7 +132,7 @@ class Model:
 class Context:
     """A llama_context with one sequence, and what is in its memory.
 
-    A raised `stop_flag` (backend._native.StopFlag) ends decode() with status 2.
+    A set `stop_flag` (backend._native.StopFlag) ends decode() with status 2.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ void bind_live(nb::module_ & m) {
         .def(nb::init<>())
         .def_prop_ro("callback", [](StopFlag &) { return reinterpret_cast<uintptr_t>(&StopFlag::callback); })
         .def_prop_ro("user_data", [](StopFlag & f) { return reinterpret_cast<uintptr_t>(&f); })
-        .def("raise_", &StopFlag::raise)
+        .def("set", &StopFlag::set)
         .def("clear", &StopFlag::clear);
 
     nb::class_<PatchOptions>(m, "PatchOptions")

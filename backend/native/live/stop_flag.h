@@ -8,12 +8,12 @@ namespace outrider {
 
 class StopFlag {
   public:
-    void raise() { raised_ = true; }
-    void clear() { raised_ = false; }
-    static bool callback(void * self) { return static_cast<StopFlag *>(self)->raised_; }
+    void set() { is_set_ = true; }
+    void clear() { is_set_ = false; }
+    static bool callback(void * self) { return static_cast<StopFlag *>(self)->is_set_; }
 
   private:
-    std::atomic<bool> raised_ = false;
+    std::atomic<bool> is_set_ = false;
 };
 
 }  // namespace outrider
