@@ -43,11 +43,11 @@ class Engine:
     """One loaded model. Use from one thread; stop(), residency() and statistics() from any."""
 
     def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
+        from backend import _native
+
         self.cache: CacheFacts
         self._file = file
         self._config = config
-        from backend import _native
-
         self._stop = threading.Event()
         self._stop_flag = _native.StopFlag()
         self._tokens: list[int] = []  # whose keys and values the context holds
