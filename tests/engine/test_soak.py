@@ -1,0 +1,59 @@
+"""Random answers, stops and cache rates: every pass that counts equals stock llama.cpp's."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from factory import make_tiny
+from twin import Twin
+
+from backend.config import Sampling
+from backend.engine import Engine
+from backend.methods import METHODS
+
+WORDS = "the of and to in is it that for was on are as with his they be at one have this".split()
+
+
+@pytest.mark.parametrize(
+    ("arch", "method"),
+    list(
+        zip(
+            ["qwen3moe", "gpt-oss", "deepseek2", "gemma4", "qwen3next", "llama4", "lfm2moe"],
+            [*METHODS, "promoe"],
+            strict=True,
+        )
+    ),
+)
+def test_every_pass_equals_stock(
+    arch: str, method: str, open_engine: Callable[..., Engine], tmp_path: Path
+) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
+    rng = random.Random(f"{arch} {method}")
+    engine = open_engine(path, method=method, context_length=1024, n_ubatch=64)
+    twin = Twin(path, engine)
+    prompts = [" ".join(rng.choices(WORDS, k=k)) for k in (1, 5, 40, 150, 300, 300)]
+    prompts += [prompt + " and so" for prompt in prompts]
+    for _ in range(25):
+        action, prompt = rng.random(), rng.choice(prompts)
+        sampling = Sampling(temperature=1.5, seed=rng.randrange(1000))
+        answer = engine.generate_text(prompt, sampling, 30)
+        if action < 0.2:
+            engine.set_cache_rate(rng.choice([0, 0.125, 0.25, 0.5, 0.75, 0.99]))
+        elif action < 0.6:
+            stopper = threading.Timer(rng.random() * 0.02, engine.stop)
+            stopper.start()
+            list(answer)
+            stopper.join()
+        elif action < 0.7:
+            for _ in range(rng.randrange(5)):
+                next(answer, None)
+            answer.close()  # type: ignore[attr-defined]
+        else:
+            list(answer)
+            assert engine.finish_reason in ("stop", "length")
+    assert twin.n_pass > 50
+    twin.close()

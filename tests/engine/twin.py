@@ -1,0 +1,54 @@
+"""Stock llama.cpp beside an engine, doing what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from backend import llama, loading
+from backend.engine import Engine
+from backend.gguf_file import read_model
+
+
+class Twin:
+    """Repeats each pass of the engine that came to its end, and each forgetting, and compares.
+
+    A pass that was stopped must leave no trace. Logits depend in their last bits on how a text
+    was cut into passes, so that only a twin with the same past can be compared bit by bit.
+    """
+
+    def __init__(self, path: Path, engine: Engine) -> None:
+        self._model = loading.load_native(read_model(path))
+        real = engine._context
+        self._context = llama.Context(
+            self._model, n_context=real.n_context, n_ubatch=real.n_ubatch, n_thread=1
+        )
+        self.n_pass = self.n_stopped = 0
+        forget, compute = real.forget_from, engine._pass
+
+        def forget_from(position: int) -> bool:
+            done: bool = forget(position)
+            # A recurrent model cannot go back over a stopped pass, which the twin has not seen.
+            assert self._context.forget_from(position if done else 0) or not done
+            return done
+
+        def one_pass(tokens: list[int], *arguments: Any, **options: Any) -> bool:
+            position = len(engine._tokens)
+            done: bool = compute(tokens, *arguments, **options)
+            if done:
+                assert self._context.decode(tokens, position) == 0
+                ours, stock = real.logits(1), self._context.logits(1)
+                assert np.array_equal(ours.view(np.uint32), stock.view(np.uint32))
+                self.n_pass += 1
+            else:
+                self.n_stopped += 1
+            return done
+
+        real.forget_from = forget_from
+        engine._pass = one_pass  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        self._context.close()
+        self._model.close()
