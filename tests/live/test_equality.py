@@ -6,6 +6,7 @@ and threads is run by `python -m live.equality`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from equality import RATES, Cached, Outcome, Runner, differences, random_tokens, stock_logits
 from factory import ARCHITECTURES, QUANTS, make_split, make_tiny
 from factory import stock_logits as mapped_logits
+from gguf import GGUFReader, GGUFWriter
 
 from backend import loading
 from backend.gguf_file import read_model
@@ -146,6 +148,37 @@ def test_a_changed_expert_is_noticed(tmp_path: Path) -> None:
     outcomes = cached.compare(0.25, "lru", expected)
     cached.close()
     assert outcomes[0].n_different > 0
+
+
+def mixed_types(arch: str, path: Path) -> Path:
+    """Another type for each expert tensor, as in the files that people share."""
+    readers = [
+        GGUFReader(make_tiny(arch, quant, path.with_name(f"{quant}.gguf")))
+        for quant in ("Q4_0", "F16", "MXFP4", "Q8_0")
+    ]
+    writer = GGUFWriter(path, readers[0].fields["general.architecture"].contents())
+    for key, value in readers[0].fields.items():
+        if not key.startswith("GGUF.") and key != "general.architecture":
+            kind = value.types[-1] if len(value.types) > 1 else None
+            writer.add_key_value(key, value.contents(), value.types[0], kind)
+    turn = itertools.cycle(readers)
+    for i, tensor in enumerate(readers[0].tensors):
+        chosen = next(turn).tensors[i] if "_exps.weight" in tensor.name else tensor
+        assert chosen.name == tensor.name
+        writer.add_tensor(tensor.name, chosen.data, raw_dtype=chosen.tensor_type)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "gemma4"])
+def test_mixed_types(arch: str, tmp_path: Path) -> None:
+    """The layers' experts have other sizes, and so have their chunks."""
+    path = mixed_types(arch, tmp_path / "mixed.gguf")
+    assert len(set(read_model(path).expert_bytes_per_layer().values())) > 1
+    assert_equal(differences(path, every_rate(1), (1, 33), n_thread=1))
 
 
 @pytest.mark.parametrize("n_part", [1, 2, 5])
