@@ -10,7 +10,12 @@ from app.display import why_no_window
 
 
 def main(model: Path | None = None) -> int:
-    """Open the window, load a model, and stay until it is closed. Returns the exit status."""
+    """Open the window, load a model, and stay until it is closed. Returns the exit status.
+
+    Without a model it is the first word of the command line, if there is one.
+    """
+    if model is None and len(sys.argv) > 1:
+        model = Path(sys.argv[1])
     reason = why_no_window()
     if reason is not None:
         print(reason, file=sys.stderr)

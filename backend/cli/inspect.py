@@ -49,11 +49,13 @@ def run(args: argparse.Namespace) -> int:
 
     model = read_model(args.model)
     memory = memory_facts()
-    memory_plan = plan(model, args.cache_rate, args.context, memory.available_bytes)
+    # As the engine does: no more than the model was trained for.
+    context = min(args.context, model.context_length or args.context)
+    memory_plan = plan(model, args.cache_rate, context, memory.available_bytes)
     if args.json:
-        print(json.dumps(_report(model, memory, memory_plan, args.context)))
+        print(json.dumps(_report(model, memory, memory_plan, context)))
     else:
-        print(printable("\n".join(_lines(model, memory, memory_plan, args.context))))
+        print(printable("\n".join(_lines(model, memory, memory_plan, context))))
     return 0
 
 
