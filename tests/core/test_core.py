@@ -97,6 +97,17 @@ def test_a_forecast_touches_what_is_resident() -> None:
     assert d.held() == {1, 3, 5}
 
 
+def test_what_was_just_fetched_by_a_forecast_is_not_the_next_to_leave() -> None:
+    d = Driver(n_slot=3)
+    for e in (1, 2, 3):
+        d.bring(0, e)
+    d.begin()
+    for e in (6, 7):
+        d.predicted(0, e)
+        d.settle()
+    assert d.held() == {3, 6, 7}
+
+
 def test_a_forecast_evicts_nothing_that_it_names() -> None:
     d = Driver(n_slot=2)
     d.bring(0, 1, 2)

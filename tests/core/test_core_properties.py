@@ -131,7 +131,9 @@ class Machine:
 
     def on_serve(self, _option: None, number: int) -> None:
         """The layer is finished, with no more copies than that takes; the last or first first."""
-        while self.todo:
+        for _ in range(1000):
+            if not self.todo:
+                return
             if self.ready:
                 self.on_compute(self.ready[number % len(self.ready)], 0)
             else:
@@ -140,6 +142,7 @@ class Machine:
                 assert tickets, "nothing can happen any more"
                 self.on_arrive(tickets[number % len(tickets)], 0)
             self.check()
+        raise AssertionError("copies come and go without end")
 
     def is_needed(self, copy: Any) -> bool:
         return copy.layer == self.layer and copy.expert in self.todo
