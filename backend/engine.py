@@ -216,7 +216,10 @@ class Engine:
         patch = self._patch
         position = len(self._tokens)
         if patch is not None:
-            patch.begin_pass(_native.Phase.decode if is_token else _native.Phase.prefill)
+            try:
+                patch.begin_pass(_native.Phase.decode if is_token else _native.Phase.prefill)
+            except RuntimeError as error:
+                raise EngineError(f"{error}.") from None
         before_s = time.perf_counter()
         status = self._context.decode(tokens, position)
         decode_s = time.perf_counter() - before_s

@@ -105,14 +105,25 @@ def shortage(path: Path) -> dict[str, object]:
         engine.set_cache_rate(0.97)
     except EngineError as caught:
         error = str(caught)
-    found = {
+    found: dict[str, object] = {
         "error": error,
         "same_facts": engine.cache == facts,
         "same_tokens": tokens(engine) == expected,
     }
     sign.unlink()
-    n_slot = engine.set_cache_rate(0.97).n_slot
-    return {**found, "n_slot_later": n_slot, "same_tokens_later": tokens(engine) == expected}
+    found["n_slot_later"] = engine.set_cache_rate(0.97).n_slot
+    found["same_tokens_later"] = tokens(engine) == expected
+    # Now there is not even memory for what was there before.
+    sign.touch()
+    errors = []
+    for attempt in (lambda: engine.set_cache_rate(0.98), lambda: tokens(engine)):
+        try:
+            attempt()
+        except EngineError as caught:
+            errors.append(str(caught))
+    sign.unlink()
+    engine.set_cache_rate(0.98)
+    return {**found, "errors": errors, "same_tokens_at_last": tokens(engine) == expected}
 
 
 def hang(path: Path) -> dict[str, object]:

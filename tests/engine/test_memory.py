@@ -91,6 +91,8 @@ def test_without_memory_for_a_higher_rate_the_lower_one_stays(
     assert found["error"] == "There is not enough memory for the expert cache."
     assert found["same_facts"] and found["same_tokens"]
     assert found["n_slot_later"] == 31 and found["same_tokens_later"]
+    assert found["errors"] == [found["error"], "The expert cache has no memory."]
+    assert found["same_tokens_at_last"]
 
 
 def test_an_answer_can_be_stopped_while_the_drive_hangs(
