@@ -424,8 +424,8 @@ bool Patch::abort_pass(const std::string & error) {
 std::vector<LayerCounts> Patch::counts() const {
     std::lock_guard lock(mutex_);
     std::vector<LayerCounts> all;
-    for (Layer l = 0; core_ && l < graph_.shape.n_layer; l++) {
-        all.push_back(core_->residency().counts(l));
+    for (Layer l = 0; l < graph_.shape.n_layer; l++) {
+        all.push_back(core_ ? core_->residency().counts(l) : LayerCounts{});
     }
     return all;
 }
