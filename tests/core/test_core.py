@@ -441,6 +441,25 @@ def test_copies_that_outlive_an_aborted_pass_are_late_for_the_next() -> None:
     assert d.arrive(6).compute == [6]
 
 
+@pytest.mark.parametrize("early_preemption", [True, False])
+def test_half_an_expert_that_an_abort_left_behind_does_not_block_its_slot(
+    early_preemption: bool,
+) -> None:
+    d = Driver(n_slot=1, early_preemption=early_preemption)
+    d.bring(0, 7)
+    d.begin()
+    d.predicted(0, 4)
+    d.start(4, 0)
+    d.aborted()
+    assert d.flights() == [(4, 0)]
+    d.begin()
+    d.routed(0, 0, 4)
+    waiting = d.arrive(4).compute  # by now all of it, which is first: the slot is its own
+    assert waiting == [4]
+    d.computed(4)
+    assert d.arrive(0).compute == [0]
+
+
 def test_an_abort_without_a_layer_is_harmless() -> None:
     d = Driver(n_slot=2)
     d.begin()

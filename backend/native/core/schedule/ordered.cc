@@ -292,9 +292,10 @@ void OrderedScheduler::serve(Commands & out) {
             need.promoted = true;
             drop_predicted(layer_, slot, out);
         }
-        if (slot != none && may_fetch && residency_.at(layer_, slot).state == SlotState::pending &&
+        if (slot != none && residency_.at(layer_, slot).state == SlotState::pending &&
             !residency_.at(layer_, slot).broken) {
-            // All of a new one; of one whose forecast was dropped earlier, what is not on its way.
+            // All of a new one; of one whose copies were called back in an earlier pass, what is
+            // not on its way: at once, for half an expert would keep its slot for ever.
             issue_copies(layer_, slot, Urgency::high, out);
         }
         const bool ready = slot != none && residency_.at(layer_, slot).state == SlotState::ready;
