@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend._native import Core, OrderedOptions, Phase, Shape
+from backend._native import Composition, Core, Layout, Part, Phase, Shape, Spec
 
 CHUNK_BYTES = [100, 20, 3]
 """Sums of these tell which chunks they are of."""
@@ -36,6 +36,22 @@ def chunks_of(*experts: int) -> list[tuple[int, int]]:
     return [(e, c) for e in experts for c in range(len(CHUNK_BYTES))]
 
 
+def composition(
+    *,
+    predictor: str = "",
+    eviction: str = "lru",
+    scheduler: str = "ordered",
+    n_predict: int = 0,
+    depth: int = 100,
+    **numbers: float,
+) -> Composition:
+    """A method of the usual parts; numbers are the scheduler's, and forecasts are fetched at once."""
+    spec = Spec(scheduler, {name: float(value) for name, value in numbers.items()})
+    return Composition(
+        Spec(predictor), [Spec(eviction)], spec, spec, n_predict=n_predict, depth=depth
+    )
+
+
 class Driver:
     """One core and what is on its way to it. `check()` follows every event."""
 
@@ -51,14 +67,24 @@ class Driver:
         chunks: bool = True,
         early_preemption: bool = True,
         reorder: bool = True,
+        layout: Layout | None = None,
+        **scheduler: float,
     ) -> None:
+        slots = [n_slot] * n_layer if isinstance(n_slot, int) else list(n_slot)
         self.core = Core(
-            Shape(n_expert, n_expert_used, [CHUNK_BYTES] * n_layer),
-            [n_slot] * n_layer if isinstance(n_slot, int) else list(n_slot),
-            OrderedOptions(chunks, early_preemption, reorder),
-            n_predict=n_predict,
+            Shape(n_expert, n_expert_used, [CHUNK_BYTES] * n_layer, n_cut=[2] * n_layer),
+            layout or Layout.per_layer(slots),
+            composition(
+                n_predict=n_predict,
+                predictor="next_router" if routers else "",
+                chunks=chunks,
+                early_preemption=early_preemption,
+                reorder=reorder,
+                **scheduler,
+            ),
             routers=list(routers),
         )
+        self.layout = layout or Layout.per_layer(slots)
         self.flying: dict[int, Any] = {}  # ticket -> Copy
         self.begun: set[int] = set()  # tickets whose copy cannot be cancelled any more
 
@@ -78,8 +104,8 @@ class Driver:
     def gate_seen(self, layer: int, rows: NDArray[np.float32]) -> Said:
         return self.obey(self.core.gate_seen(layer, np.ascontiguousarray(rows, np.float32)))
 
-    def computed(self, expert: int) -> Said:
-        return self.obey(self.core.computed(self.layer, expert))
+    def computed(self, expert: int, part: Part = Part.top) -> Said:
+        return self.obey(self.core.computed(self.layer, expert, part))
 
     def aborted(self) -> Said:
         return self.obey(self.core.aborted())
@@ -118,19 +144,29 @@ class Driver:
 
     # What the core knows.
 
+    def slots(self, layer: int = 0) -> list[tuple[str, int, bool]]:
+        """(state, expert, pinned) of the slots of the layer's own pool, or of its share of one."""
+        part = Part.top if self.layout.layers[layer].pool[0] >= 0 else Part.bottom
+        pool = self.layout.layers[layer].pool[0 if part == Part.top else 1]
+        return [
+            (state, expert, pinned)
+            for state, of, _, expert, pinned in self.core.slots(pool)
+            if of in (layer, -1)
+        ]
+
     def state(self, expert: int, layer: int = 0) -> str:
         """The state of the slot that holds or awaits the expert; "absent" without one."""
-        return next((s for s, e, _ in self.core.slots(layer) if e == expert), "absent")
+        return next((s for s, e, _ in self.slots(layer) if e == expert), "absent")
 
     def pinned(self, layer: int = 0) -> set[int]:
-        return {e for _, e, pinned in self.core.slots(layer) if pinned}
+        return {e for _, e, pinned in self.slots(layer) if pinned}
 
     def held(self, layer: int = 0) -> set[int]:
         """The experts that are resident or arriving."""
-        return {e for _, e, _ in self.core.slots(layer) if e >= 0}
+        return {e for _, e, _ in self.slots(layer) if e >= 0}
 
     def n_state(self, state: str, layer: int = 0) -> int:
-        return sum(s == state for s, _, _ in self.core.slots(layer))
+        return sum(s == state for s, _, _ in self.slots(layer))
 
     def counts(self, layer: int = 0) -> Any:
         return self.core.counts(layer)
@@ -159,8 +195,9 @@ class Driver:
             elif isinstance(command, _native.Order):
                 said.order = list(command.experts)
             elif isinstance(command, _native.Compute):
-                slot = self.core.slots(command.layer)[command.slot]
-                assert slot == ("ready", command.expert, True)
+                pool = self.layout.layers[command.layer].pool[int(command.part == Part.bottom)]
+                slot = self.core.slots(pool)[command.slot]
+                assert slot == ("ready", command.layer, command.part, command.expert, True)
                 said.compute.append(command.expert)
             else:
                 assert isinstance(command, _native.GiveUp)

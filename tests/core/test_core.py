@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from core_driver import CHUNK_BYTES, EXPERT_BYTES, WHOLE, Driver, chunks_of
 
-from backend._native import Core, OrderedOptions, Shape, allocate_uniform
+from backend._native import Core, Layout, Shape
 
 # A reactive cache.
 
@@ -517,32 +517,8 @@ def test_snapshot_says_what_is_where_and_how_it_was_found() -> None:
     assert list(d.core.snapshot()) == [0, 1, 1, 1, 1 + 4, 0, 0, 0]
 
 
-# Sizes.
-
-
-@pytest.mark.parametrize(
-    ("n_expert", "n_expert_used", "rate", "n_slot"),
-    [
-        (10, 2, 0.3, 3),
-        (10, 2, 0.29, 2),
-        (10, 2, 0.0, 2),
-        (10, 2, 1.0, 10),
-        (10, 2, 0.999, 9),
-        (128, 8, 0.19, 24),
-        (7, 3, 0.5, 3),
-        (7, 3, 4 / 7, 4),
-        (8, 8, 0.1, 8),
-        (1, 1, 0.5, 1),
-        (60, 4, 0.35, 21),
-    ],
-)
-def test_uniform_allocation(n_expert: int, n_expert_used: int, rate: float, n_slot: int) -> None:
-    shape = Shape(n_expert, n_expert_used, [[10, 10], [5]])
-    assert allocate_uniform(shape, rate) == [n_slot, n_slot]
-
-
 def test_layers_may_differ_in_their_chunks() -> None:
-    core = Core(Shape(4, 1, [[10, 20], [1, 2, 3]]), [2, 2], OrderedOptions())
+    core = Core(Shape(4, 1, [[10, 20], [1, 2, 3]]), Layout.per_layer([2, 2]))
     n_copy = [sum(type(c).__name__ == "Copy" for c in core.routed(0, [1]))]
     core.aborted()
     n_copy.append(sum(type(c).__name__ == "Copy" for c in core.routed(1, [1])))

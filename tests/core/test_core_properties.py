@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from core_driver import CHUNK_BYTES, WHOLE
+from core_driver import CHUNK_BYTES, WHOLE, composition
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend import _native
-from backend._native import Core, OrderedOptions, Phase, Shape
+from backend._native import Core, Layout, Phase, Shape
 
 N_LAYER, N_EXPERT = 2, 5
+SWITCH_NAMES = ("chunks", "early_preemption", "reorder")
 SWITCHES = list(itertools.product([True, False], repeat=3))
 
 
@@ -64,8 +65,8 @@ class Machine:
     def __init__(self, switches: tuple[bool, bool, bool], n_slot: int) -> None:
         self.core = Core(
             Shape(N_EXPERT, 1, [CHUNK_BYTES] * N_LAYER),
-            [n_slot] * N_LAYER,
-            OrderedOptions(*switches),
+            Layout.per_layer([n_slot] * N_LAYER),
+            composition(**dict(zip(SWITCH_NAMES, switches, strict=True))),
         )
         self.n_slot = n_slot
         self.memory = Memory(n_slot)
@@ -191,9 +192,9 @@ class Machine:
         for layer in range(N_LAYER):
             slots = self.core.slots(layer)
             assert len(slots) == self.n_slot
-            held = [e for state, e, _ in slots if state in ("pending", "ready")]
+            held = [e for state, _, _, e, _ in slots if state in ("pending", "ready")]
             assert len(held) == len(set(held))
-            for (state, expert, pinned), real in zip(slots, self.memory.layers[layer], strict=True):
+            for (state, _, _, expert, pinned), real in zip(slots, self.memory.layers[layer], strict=True):
                 assert state in ("free", "pending", "ready", "quarantined")
                 assert (expert < 0) == (state in ("free", "quarantined"))
                 assert state == "pending" or not real.flying
@@ -204,7 +205,8 @@ class Machine:
             assert c.hits + c.late + c.misses == self.n_request[layer]
             assert c.bytes_useful + c.bytes_wasted <= c.bytes_read
         if self.layer >= 0:
-            pinned = {(e, i) for i, (_, e, pin) in enumerate(self.core.slots(self.layer)) if pin}
+            slots = enumerate(self.core.slots(self.layer))
+            pinned = {(e, i) for i, (_, _, _, e, pin) in slots if pin}
             for expert, slot in self.pinned - pinned:
                 assert expert not in self.todo or slot in self.failed, "a pinned slot has left"
             self.pinned = pinned

@@ -5,7 +5,12 @@
 
 namespace outrider {
 
-void bind_core(nanobind::module_ & m);
+class Core;
+
+void bind_types(nanobind::module_ & m);
 void bind_live(nanobind::module_ & m);
+
+// The core in a Python `Core` object.
+Core & core_of(nanobind::handle core);
 
 }  // namespace outrider

@@ -1,95 +1,271 @@
 #include "core.h"
 
 #include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <utility>
 
-#include "evict/lru.h"
+#include "allocate/registry.h"
+#include "event_log.h"
+#include "evict/registry.h"
+#include "predict/registry.h"
+#include "schedule/by_phase.h"
+#include "schedule/registry.h"
 
 namespace outrider {
+namespace {
 
-Core::Core(Shape shape, std::vector<int32_t> n_slot, CoreOptions options, std::unique_ptr<Predictor> predictor)
-    : shape_(std::move(shape)),
-      options_(options),
-      residency_(shape_, n_slot),
-      eviction_(std::make_unique<Lru>(n_slot)),
-      scheduler_(std::make_unique<OrderedScheduler>(residency_, *eviction_, options.schedule)),
-      predictor_(std::move(predictor)),
-      confidence_(shape_.n_layer, options.min_precision),
-      found_(size_t(shape_.n_layer) * shape_.n_expert, 0) {
-    if (options_.n_predict == 0) {
-        options_.n_predict = shape_.n_expert_used;
+// All evictions of a composition hear everything, and the chosen one is asked: so a policy that
+// takes over knows the past.
+class Chosen final : public Eviction {
+  public:
+    Chosen(const std::vector<std::unique_ptr<Eviction>> & all, const Tuning & tuning) : all_(all), tuning_(tuning) {}
+
+    void request_began() override {
+        for (const auto & e : all_) e->request_began();
+    }
+    void pass_began(Phase phase) override {
+        for (const auto & e : all_) e->pass_began(phase);
+    }
+    void routed(const Routing & routing, std::span<const Demand> demands) override {
+        for (const auto & e : all_) e->routed(routing, demands);
+    }
+    void forecast(const Forecast & forecast) override {
+        for (const auto & e : all_) e->forecast(forecast);
+    }
+    void disappointed(Layer layer, Expert expert) override {
+        for (const auto & e : all_) e->disappointed(layer, expert);
+    }
+    double keep(Layer layer, Part part, Expert expert) const override {
+        return all_[size_t(tuning_.eviction)]->keep(layer, part, expert);
+    }
+
+  private:
+    const std::vector<std::unique_ptr<Eviction>> & all_;
+    const Tuning & tuning_;
+};
+
+// Appends to the log, when the event is over, what it was and what was answered.
+class Logged {
+  public:
+    template <typename MakeEvent>
+    Logged(EventLog * log, const Commands & out, MakeEvent && make) : log_(log), out_(out), n_before_(out.size()) {
+        if (log_) {
+            event_ = make();
+        }
+    }
+    ~Logged() {
+        if (log_) {
+            log_->entries.push_back({std::move(event_), Commands(out_.begin() + int64_t(n_before_), out_.end())});
+        }
+    }
+
+  private:
+    EventLog * log_;
+    const Commands & out_;
+    size_t n_before_;
+    Event event_;
+};
+
+const Commands no_commands;
+
+}  // namespace
+
+Core::Core(const Surroundings & around, const Composition & composition)
+    : shape_(around.shape),
+      composition_(composition),
+      tuning_{true, composition.depth, composition.min_precision, 0},
+      residency_(around.shape, around.layout),
+      desk_(residency_),
+      confidence_(around.shape.n_layer, composition.min_precision),
+      waiting_(size_t(around.shape.n_layer)),
+      told_(size_t(around.shape.n_layer)),
+      found_(size_t(around.shape.n_layer) * size_t(around.shape.n_expert), 0),
+      n_token_of_(size_t(around.shape.n_expert), 0) {
+    if (composition_.n_predict <= 0) {
+        composition_.n_predict = shape_.n_expert_used;
+    }
+    if (composition_.evictions.empty()) {
+        throw std::invalid_argument("A method needs an eviction");
+    }
+    for (const Spec & spec : composition_.evictions) {
+        evictions_.push_back(make_eviction(spec, around));
+    }
+    chosen_ = std::make_unique<Chosen>(evictions_, tuning_);
+    scheduler_ = std::make_unique<ByPhase>(make_scheduler(composition_.prefill, residency_, *chosen_, desk_),
+                                           make_scheduler(composition_.decode, residency_, *chosen_, desk_));
+    predictor_ = make_predictor(composition_.predictor, around, composition_.n_predict);
+    tune(tuning_);
+}
+
+Core::~Core() = default;
+
+void Core::request_began() {
+    const Logged logged(log_, no_commands, [] { return RequestBegan{}; });
+    chosen_->request_began();
+    if (predictor_) {
+        predictor_->request_began();
     }
 }
 
-void Core::pass_began(Phase phase) { scheduler_->pass_began(phase); }
+void Core::tune(const Tuning & tuning) {
+    if (tuning.eviction < 0 || tuning.eviction >= int32_t(evictions_.size())) {
+        throw std::invalid_argument("There is no eviction of that number");
+    }
+    if (tuning.depth < 0 || !(tuning.min_precision >= 0 && tuning.min_precision <= 1)) {
+        throw std::invalid_argument("A depth is 0 or more, and a precision 0 to 1");
+    }
+    const Logged logged(log_, no_commands, [&] { return Tuned{tuning}; });
+    tuning_ = tuning;
+    confidence_.set_min_precision(tuning.min_precision);
+}
 
-Commands Core::routed(Layer layer, std::span<const Expert> ids) {
-    std::vector<Expert> needed;
-    uint8_t * found = &found_[size_t(layer) * shape_.n_expert];
+void Core::pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out) {
+    const Logged logged(log_, out, [&] { return PassBegan{phase, {tokens.begin(), tokens.end()}}; });
+    layer_ = none;
+    chosen_->pass_began(phase);
+    scheduler_->pass_began(phase);
+    if (predictor_) {
+        forecasts_.clear();
+        predictor_->pass_began(phase, tokens, forecasts_);
+        heard(forecasts_, out);
+    }
+}
+
+void Core::routed(const Routing & routing, Commands & out) {
+    const Logged logged(log_, out, [&] {
+        return Routed{routing.layer,
+                      routing.n_token,
+                      {routing.ids.begin(), routing.ids.end()},
+                      {routing.weights.begin(), routing.weights.end()}};
+    });
+    layer_ = routing.layer;
+    find_demands(routing);
+    judge_forecast(routing.layer);
+    chosen_->routed(routing, demands_);
+    scheduler_->push_precise(routing.layer, demands_, out);
+    waiting_[size_t(routing.layer)].layer = none;  // too late
+    if (predictor_) {
+        forecasts_.clear();
+        predictor_->routed(routing, forecasts_);
+        heard(forecasts_, out);
+    }
+}
+
+// Each needed expert once, in the router's order, with its number of tokens; and how it was found.
+void Core::find_demands(const Routing & routing) {
+    uint8_t * found = &found_[size_t(routing.layer) * size_t(shape_.n_expert)];
     std::fill(found, found + shape_.n_expert, uint8_t(0));
-    for (Expert e : ids) {
-        if (found[e] != 0) {
+    demands_.clear();
+    for (Expert e : routing.ids) {
+        if (n_token_of_[size_t(e)]++ == 0) {
+            demands_.push_back({e, 0});
+        }
+    }
+    for (Demand & d : demands_) {
+        d.n_token = std::exchange(n_token_of_[size_t(d.expert)], 0);
+        const SlotInfo * info = first_part(routing.layer, d.expert);
+        found[d.expert] = info == nullptr ? 12 : info->state == SlotState::ready ? 4 : 8;
+    }
+}
+
+void Core::judge_forecast(Layer layer) {
+    const uint8_t * found = &found_[size_t(layer) * size_t(shape_.n_expert)];
+    confidence_.judge(layer, {found, size_t(shape_.n_expert)});
+    LayerCounts & counts = residency_.counts(layer);
+    for (Expert e : told_[size_t(layer)]) {
+        const SlotInfo * info = first_part(layer, e);
+        counts.predicted++;
+        counts.predicted_used += found[e] != 0;
+        counts.predicted_ready += info != nullptr && info->state == SlotState::ready;
+    }
+    told_[size_t(layer)].clear();
+}
+
+void Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Commands & out) {
+    const Logged logged(log_, out, [&] { return GateSeen{layer, n_token, {input.begin(), input.end()}}; });
+    if (predictor_) {
+        forecasts_.clear();
+        predictor_->gate_seen(layer, input, n_token, forecasts_);
+        heard(forecasts_, out);
+    }
+}
+
+void Core::predicted(const Forecast & forecast, Commands & out) {
+    const Logged logged(log_, out, [&] { return Predicted{forecast}; });
+    heard({forecast}, out);
+}
+
+void Core::heard(const Forecasts & forecasts, Commands & out) {
+    if (!tuning_.prefetch || forecasts.empty()) {
+        return;
+    }
+    for (const Forecast & forecast : forecasts) {
+        if (forecast.layer < 0 || forecast.layer >= shape_.n_layer || forecast.experts.empty()) {
             continue;
         }
-        needed.push_back(e);
-        const Slot slot = residency_.find(layer, e);
-        found[e] = slot == none ? 12 : residency_.at(layer, slot).state == SlotState::ready ? 4 : 8;
+        auto & told = told_[size_t(forecast.layer)];
+        told.assign(forecast.experts.begin(),
+                    forecast.experts.begin() + std::min<int64_t>(n_fetch(), int64_t(forecast.experts.size())));
+        Forecast kept = confidence_.worthwhile(forecast);
+        chosen_->forecast(kept);
+        if (int32_t(kept.experts.size()) > n_fetch()) {
+            kept.experts.resize(size_t(n_fetch()));
+        }
+        waiting_[size_t(forecast.layer)] = std::move(kept);
     }
-    confidence_.judge(layer, {found, size_t(shape_.n_expert)});
-    Commands out;
-    scheduler_->push_precise(layer, needed, out);
-    return out;
+    push_due(out);
 }
 
-Commands Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_token) {
-    return predictor_ ? predicted(predictor_->predict(layer, input, n_token, options_.n_predict)) : Commands{};
-}
-
-Commands Core::predicted(const Forecast & forecast) {
-    Commands out;
-    const Forecast kept = confidence_.worthwhile(forecast);
-    if (kept.layer != none) {
-        scheduler_->push_predicted(kept.layer, kept.experts, out);
+// Forecasts for the next layers, the nearest first; after the last layer comes the next pass's first.
+void Core::push_due(Commands & out) {
+    for (int32_t ahead = 1; ahead <= std::min(tuning_.depth, shape_.n_layer); ahead++) {
+        Forecast & due = waiting_[size_t((layer_ + ahead) % shape_.n_layer)];
+        if (due.layer != none) {
+            scheduler_->push_predicted(due, out);
+            due.layer = none;
+        }
     }
-    return out;
 }
 
-Commands Core::copied(Ticket ticket) {
-    Commands out;
+void Core::copied(Ticket ticket, Commands & out) {
+    const Logged logged(log_, out, [&] { return Copied{ticket}; });
     scheduler_->copied(ticket, out);
-    return out;
 }
 
-Commands Core::cancelled(Ticket ticket) {
-    Commands out;
+void Core::cancelled(Ticket ticket, Commands & out) {
+    const Logged logged(log_, out, [&] { return Cancelled{ticket}; });
     scheduler_->cancelled(ticket, out);
-    return out;
 }
 
-Commands Core::failed(Ticket ticket) {
-    Commands out;
+void Core::failed(Ticket ticket, Commands & out) {
+    const Logged logged(log_, out, [&] { return Failed{ticket}; });
     scheduler_->failed(ticket, out);
-    return out;
 }
 
-Commands Core::computed(Layer layer, Expert expert) {
-    Commands out;
-    scheduler_->computed(layer, expert, out);
-    return out;
+void Core::computed(Layer layer, Expert expert, Part part, Commands & out) {
+    const Logged logged(log_, out, [&] { return Computed{layer, expert, part}; });
+    scheduler_->computed(layer, expert, part, out);
 }
 
-Commands Core::aborted() {
-    Commands out;
+void Core::aborted(Commands & out) {
+    const Logged logged(log_, out, [] { return Aborted{}; });
     scheduler_->aborted(out);
-    return out;
+}
+
+// The slot of the expert's top, or of the whole expert where all of it is bottom; null: absent.
+const SlotInfo * Core::first_part(Layer layer, Expert expert) const {
+    const Part part = residency_.pool({layer, Part::top}) != none ? Part::top : Part::bottom;
+    const Slot slot = residency_.find({layer, part}, expert);
+    return slot == none ? nullptr : &residency_.at(residency_.pool({layer, part}), slot);
 }
 
 std::vector<uint8_t> Core::snapshot() const {
     std::vector<uint8_t> bytes(found_);
     for (Layer l = 0; l < shape_.n_layer; l++) {
         for (Expert e = 0; e < shape_.n_expert; e++) {
-            const Slot slot = residency_.find(l, e);
-            if (slot != none) {
-                bytes[size_t(l) * shape_.n_expert + e] |= residency_.at(l, slot).state == SlotState::ready ? 1 : 2;
+            if (const SlotInfo * info = first_part(l, e)) {
+                bytes[size_t(l) * size_t(shape_.n_expert) + size_t(e)] |= info->state == SlotState::ready ? 1 : 2;
             }
         }
     }

@@ -1,4 +1,4 @@
-// The cache as a deterministic state machine: events in, commands out. The live engine and a
+// The cache as a deterministic state machine: events in, commands out. The live engine and the
 // simulator own the very same object; one thread at a time may use it.
 #pragma once
 
@@ -9,54 +9,98 @@
 #include "predict/confidence.h"
 #include "predict/predictor.h"
 #include "residency.h"
-#include "schedule/ordered.h"
+#include "schedule/copy_desk.h"
+#include "schedule/scheduler.h"
+#include "spec.h"
 
 namespace outrider {
 
-struct CoreOptions {
-    OrderedOptions schedule;
-    int32_t n_predict = 0;  // experts asked of the predictor; 0: as many as are used per token
+// A method: its parts by name. The allocation is applied by the driver (allocate/registry.h).
+struct Composition {
+    Spec predictor;               // an empty name: a reactive cache
+    std::vector<Spec> evictions;  // the first one decides, until tune() says otherwise
+    Spec prefill;                 // schedulers
+    Spec decode;
+    int32_t n_predict = 0;     // experts asked of the predictor; 0: as many as are used per token
+    int32_t n_fetch = 0;       // of a forecast, how many are fetched at most; 0: all
+    int32_t depth = 1;         // forecasts are fetched for the next `depth` layers
     double min_precision = 0;  // ranks of a forecast that are right less often are not fetched
 };
 
+// What may change between passes without losing the cache.
+struct Tuning {
+    bool prefetch = true;
+    int32_t depth = 1;
+    double min_precision = 0;
+    int32_t eviction = 0;  // index into Composition::evictions
+};
+
+class EventLog;
+
 class Core {
   public:
-    // predictor may be null: a reactive cache.
-    Core(Shape shape, std::vector<int32_t> n_slot, CoreOptions options, std::unique_ptr<Predictor> predictor);
+    // Throws std::invalid_argument, a sentence, where the parts cannot be made.
+    Core(const Surroundings & around, const Composition & composition);
+    ~Core();
 
-    // Every event returns what is to be done, in this order.
-    void pass_began(Phase phase);
-    // `ids`: the router's choice for every token, n_expert_used each.
-    Commands routed(Layer layer, std::span<const Expert> ids);
-    // `input`: the MoE input of the layer, n_token rows. Say routed() first: the needs of the
-    // present layer go before those of the next.
-    Commands gate_seen(Layer layer, std::span<const float> input, int32_t n_token);
-    // A forecast from elsewhere, as gate_seen() would have made it.
-    Commands predicted(const Forecast & forecast);
-    Commands copied(Ticket ticket);
-    Commands cancelled(Ticket ticket);
-    Commands failed(Ticket ticket);
-    Commands computed(Layer layer, Expert expert);
-    Commands aborted();
+    // Every event appends what is to be done to `out`, to be obeyed in this order.
+    void request_began();
+    void tune(const Tuning & tuning);
+    // `tokens`: ids of the pass's tokens, or empty where they are not known.
+    void pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out);
+    void routed(const Routing & routing, Commands & out);
+    // `input`: the MoE input of the layer, n_token rows of n_embd values. Say routed() first: the
+    // needs of the present layer go before those of the next.
+    void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Commands & out);
+    // A forecast from elsewhere, as if the predictor had made it.
+    void predicted(const Forecast & forecast, Commands & out);
+    void copied(Ticket ticket, Commands & out);
+    void cancelled(Ticket ticket, Commands & out);
+    void failed(Ticket ticket, Commands & out);
+    void computed(Layer layer, Expert expert, Part part, Commands & out);
+    void aborted(Commands & out);
 
-    bool wants_gate_input() const { return predictor_ != nullptr; }
+    bool wants_gate_input() const { return predictor_ && predictor_->wants_input() && tuning_.prefetch; }
     bool idle() const { return scheduler_->idle(); }
 
     const Shape & shape() const { return shape_; }
+    const Layout & layout() const { return residency_.layout(); }
     const Residency & residency() const { return residency_; }
+    const Tuning & tuning() const { return tuning_; }
     // One byte per (layer, expert): 0 absent, 1 resident, 2 arriving; plus 4 for a hit, 8 for a
-    // late one, 12 for a miss if it was needed in the layer's last pass.
+    // late one, 12 for a miss if it was needed in the layer's last pass. Of a cut expert, what its
+    // top is.
     std::vector<uint8_t> snapshot() const;
 
+    // From now on every event and the commands that followed are appended to `log` (null: no more).
+    void record(EventLog * log) { log_ = log; }
+
   private:
+    int32_t n_fetch() const { return composition_.n_fetch > 0 ? composition_.n_fetch : shape_.n_expert; }
+    void find_demands(const Routing & routing);
+    void judge_forecast(Layer layer);
+    void heard(const Forecasts & forecasts, Commands & out);
+    void push_due(Commands & out);
+    const SlotInfo * first_part(Layer layer, Expert expert) const;
+
     Shape shape_;
-    CoreOptions options_;
+    Composition composition_;
+    Tuning tuning_;
     Residency residency_;
-    std::unique_ptr<Eviction> eviction_;
+    CopyDesk desk_;
+    std::vector<std::unique_ptr<Eviction>> evictions_;
+    std::unique_ptr<Eviction> chosen_;  // what the scheduler asks: the one that tune() chose
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<Predictor> predictor_;
     Confidence confidence_;
-    std::vector<uint8_t> found_;  // [layer * n_expert + expert]: 0, 4, 8 or 12 as in snapshot()
+    std::vector<Forecast> waiting_;  // [layer]: heard, and not yet within the depth
+    std::vector<std::vector<Expert>> told_;  // [layer]: forecast, to be judged when it is routed
+    Layer layer_ = none;             // the last one routed in this pass
+    std::vector<uint8_t> found_;     // [layer * n_expert + expert]: 0, 4, 8 or 12 as in snapshot()
+    Forecasts forecasts_;            // of the event in progress
+    std::vector<Demand> demands_;    // likewise
+    std::vector<int32_t> n_token_of_;  // [expert], zero between events
+    EventLog * log_ = nullptr;
 };
 
 }  // namespace outrider

@@ -1,7 +1,6 @@
 // INVARIANT: see residency.h; check() states it in code.
 #include "residency.h"
 
-#include <cassert>
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,155 +14,185 @@ void require(bool condition, const char * what) {
     }
 }
 
+size_t index_of(Place place) { return size_t(place.layer) * 2 + size_t(place.part); }
+
+Place place_of(const SlotInfo & s) { return {s.layer, s.part}; }
+
 }  // namespace
 
-Residency::Residency(const Shape & shape, const std::vector<int32_t> & n_slot) : chunk_bytes_(shape.chunk_bytes) {
-    require(int32_t(n_slot.size()) == shape.n_layer && int32_t(chunk_bytes_.size()) == shape.n_layer,
-            "sizes are given for every layer");
-    layers_.resize(shape.n_layer);
-    for (Layer l = 0; l < shape.n_layer; l++) {
-        require(!chunk_bytes_[l].empty() && chunk_bytes_[l].size() < 32, "a layer has 1 to 31 chunks per expert");
-        layers_[l].slots.resize(n_slot[l]);
-        layers_[l].slot_of.assign(shape.n_expert, none);
+Residency::Residency(const Shape & shape, const Layout & layout) : shape_(shape), layout_(layout) {
+    layout_.validate(shape_);
+    for (const PoolLayout & pool : layout_.pools) {
+        pools_.emplace_back(size_t(pool.n_slot));
+        n_free_.push_back(pool.n_slot);
+    }
+    slot_of_.assign(size_t(shape_.n_layer) * 2, std::vector<Slot>(size_t(shape_.n_expert), none));
+    counts_.resize(size_t(shape_.n_layer));
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        require(n_chunk(l) > 0 && n_chunk(l) < 32, "a layer has 1 to 31 chunks per expert");
+        for (Part part : parts) {
+            auto & bytes = chunk_bytes_.emplace_back();
+            for (Chunk c = 0; c < n_chunk(l); c++) {
+                bytes.push_back(layout_.chunk_bytes(shape_, l, part, c));
+            }
+        }
     }
 }
 
-Slot Residency::free_slot(Layer layer) const {
-    const auto & slots = layers_[layer].slots;
-    for (size_t i = 0; i < slots.size(); i++) {
-        if (slots[i].state == SlotState::free) {
-            return Slot(i);
+Slot Residency::free_slot(Pool pool) const {
+    if (n_free_[pool] > 0) {
+        const auto & slots = pools_[pool];
+        for (size_t i = 0; i < slots.size(); i++) {
+            if (slots[i].state == SlotState::free) {
+                return Slot(i);
+            }
         }
     }
     return none;
 }
 
-void Residency::assign(Layer layer, Slot slot, Expert expert, bool prefetched) {
-    SlotInfo & s = mutable_at(layer, slot);
-    require(s.state == SlotState::free && find(layer, expert) == none, "assign takes a free slot and an absent expert");
+void Residency::assign(Place place, Slot slot, Expert expert, bool prefetched) {
+    SlotInfo & s = mutable_at(pool(place), slot);
+    require(s.state == SlotState::free && find(place, expert) == none, "assign takes a free slot and an absent expert");
     s = SlotInfo{};
     s.state = SlotState::pending;
+    s.layer = place.layer;
+    s.part = place.part;
     s.expert = expert;
     s.prefetched = prefetched;
-    layers_[layer].slot_of[expert] = slot;
+    n_free_[pool(place)]--;
+    slot_of_[index_of(place)][expert] = slot;
     if (prefetched) {
-        counts(layer).prefetches++;
+        counts(place.layer).prefetches++;
     }
 }
 
-uint32_t Residency::take_missing_chunks(Layer layer, Slot slot) {
-    SlotInfo & s = mutable_at(layer, slot);
+uint32_t Residency::take_missing_chunks(Pool pool, Slot slot) {
+    SlotInfo & s = mutable_at(pool, slot);
     require(s.state == SlotState::pending, "chunks are ordered for pending slots");
-    const uint32_t missing = all_chunks(layer) & ~s.arrived & ~s.flying;
+    const uint32_t missing = all_chunks(s.layer) & ~s.arrived & ~s.flying;
     s.flying |= missing;
     return missing;
 }
 
-void Residency::chunks_arrived(Layer layer, Slot slot, uint32_t mask) {
-    SlotInfo & s = mutable_at(layer, slot);
+void Residency::chunks_arrived(Pool pool, Slot slot, uint32_t mask) {
+    SlotInfo & s = mutable_at(pool, slot);
     require(s.state == SlotState::pending && (s.flying & mask) == mask, "only what was ordered arrives");
-    const uint64_t bytes = bytes_of(layer, mask);
+    const uint64_t bytes = bytes_of(place_of(s), mask);
     s.flying &= ~mask;
     s.arrived |= mask;
     s.bytes += bytes;
-    counts(layer).bytes_read += bytes;
+    counts(s.layer).bytes_read += bytes;
     if (s.used) {
-        counts(layer).bytes_useful += bytes;
+        counts(s.layer).bytes_useful += bytes;
     }
-    if (s.arrived == all_chunks(layer) && !s.broken) {
+    if (s.arrived == all_chunks(s.layer) && !s.broken) {
         s.state = SlotState::ready;
     }
 }
 
-void Residency::chunks_cancelled(Layer layer, Slot slot, uint32_t mask) {
-    SlotInfo & s = mutable_at(layer, slot);
+void Residency::chunks_cancelled(Pool pool, Slot slot, uint32_t mask) {
+    SlotInfo & s = mutable_at(pool, slot);
     require((s.flying & mask) == mask, "only what was ordered is cancelled");
     s.flying &= ~mask;
 }
 
-void Residency::chunks_failed(Layer layer, Slot slot, uint32_t mask) {
-    chunks_cancelled(layer, slot, mask);
-    mutable_at(layer, slot).broken = true;
+void Residency::chunks_failed(Pool pool, Slot slot, uint32_t mask) {
+    chunks_cancelled(pool, slot, mask);
+    mutable_at(pool, slot).broken = true;
 }
 
-void Residency::set_pinned(Layer layer, Slot slot, bool pinned) {
-    SlotInfo & s = mutable_at(layer, slot);
+void Residency::set_pinned(Pool pool, Slot slot, bool pinned) {
+    SlotInfo & s = mutable_at(pool, slot);
     require(s.state == SlotState::pending || s.state == SlotState::ready, "only held slots are pinned");
     s.pinned = pinned;
 }
 
-void Residency::mark_used(Layer layer, Slot slot) {
-    SlotInfo & s = mutable_at(layer, slot);
+void Residency::mark_used(Pool pool, Slot slot) {
+    SlotInfo & s = mutable_at(pool, slot);
     if (s.used) {
         return;
     }
     s.used = true;
-    counts(layer).bytes_useful += s.bytes;
+    counts(s.layer).bytes_useful += s.bytes;
     if (s.prefetched) {
-        counts(layer).prefetches_useful++;
+        counts(s.layer).prefetches_useful++;
     }
 }
 
-void Residency::release(Layer layer, Slot slot) {
-    SlotInfo & s = mutable_at(layer, slot);
+void Residency::release(Pool pool, Slot slot) {
+    SlotInfo & s = mutable_at(pool, slot);
     require(s.flying == 0 && !s.pinned && s.expert != none, "a slot is released when idle");
     if (!s.used) {
-        counts(layer).bytes_wasted += s.bytes;
+        counts(s.layer).bytes_wasted += s.bytes;
         if (s.prefetched) {
-            counts(layer).prefetches_wasted++;
+            counts(s.layer).prefetches_wasted++;
         }
     }
-    layers_[layer].slot_of[s.expert] = none;
+    slot_of_[index_of(place_of(s))][s.expert] = none;
     const bool broken = s.broken;
     s = SlotInfo{};
     s.state = broken ? SlotState::quarantined : SlotState::free;
+    n_free_[pool] += broken ? 0 : 1;
+    n_quarantined_ += broken ? 1 : 0;
 }
 
 void Residency::reclaim() {
-    for (auto & l : layers_) {
-        for (auto & s : l.slots) {
+    if (n_quarantined_ == 0) {
+        return;
+    }
+    for (Pool p = 0; p < n_pool(); p++) {
+        for (SlotInfo & s : pools_[p]) {
             if (s.state == SlotState::quarantined) {
                 s = SlotInfo{};
+                n_free_[p]++;
             }
         }
     }
+    n_quarantined_ = 0;
 }
 
-uint64_t Residency::bytes_of(Layer layer, uint32_t mask) const {
+uint64_t Residency::bytes_of(Place place, uint32_t mask) const {
+    const auto & chunks = chunk_bytes_[index_of(place)];
     uint64_t sum = 0;
-    for (int32_t c = 0; c < n_chunk(layer); c++) {
-        if (mask & (1u << c)) {
-            sum += chunk_bytes_[layer][c];
-        }
+    for (size_t c = 0; c < chunks.size(); c++) {
+        sum += mask & (1u << c) ? chunks[c] : 0;
     }
     return sum;
 }
 
 void Residency::check() const {
-    for (Layer l = 0; l < n_layer(); l++) {
-        const auto & layer = layers_[l];
-        size_t held = 0;
-        uint64_t undecided = 0;
-        for (Slot i = 0; i < n_slot(l); i++) {
-            const SlotInfo & s = layer.slots[i];
+    std::vector<uint64_t> undecided(counts_.size(), 0);
+    std::vector<size_t> held(slot_of_.size(), 0);
+    for (Pool p = 0; p < n_pool(); p++) {
+        int32_t n_free = 0;
+        for (Slot i = 0; i < n_slot(p); i++) {
+            const SlotInfo & s = at(p, i);
+            n_free += s.state == SlotState::free;
             if (s.state == SlotState::pending || s.state == SlotState::ready) {
-                held++;
-                require(s.expert != none && layer.slot_of[s.expert] == i, "a held slot is found by its expert");
+                require(s.expert != none && pool(place_of(s)) == p && find(place_of(s), s.expert) == i,
+                        "a held slot is found by its expert");
                 require((s.arrived & s.flying) == 0, "a chunk is either here or on its way");
-                require(s.state != SlotState::ready || (s.arrived == all_chunks(l) && !s.flying && !s.broken),
+                require(s.state != SlotState::ready || (s.arrived == all_chunks(s.layer) && !s.flying && !s.broken),
                         "a ready slot is whole");
-                undecided += s.used ? 0 : s.bytes;
+                held[index_of(place_of(s))]++;
+                undecided[s.layer] += s.used ? 0 : s.bytes;
             } else {
                 require(s.expert == none && !s.arrived && !s.flying && !s.pinned, "a free slot is empty");
             }
         }
+        require(n_free == n_free_[p], "free slots are counted");
+    }
+    for (size_t i = 0; i < slot_of_.size(); i++) {
         size_t known = 0;
-        for (Slot s : layer.slot_of) {
+        for (Slot s : slot_of_[i]) {
             known += s != none;
         }
-        require(known == held, "an expert is in at most one slot");
-        const LayerCounts & c = layer.counts;
-        require(c.bytes_read == c.bytes_useful + c.bytes_wasted + undecided, "every byte read is accounted for");
+        require(known == held[i], "a part of an expert is in at most one slot");
+    }
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        const LayerCounts & c = counts_[l];
+        require(c.bytes_read == c.bytes_useful + c.bytes_wasted + undecided[l], "every byte read is accounted for");
     }
 }
 

@@ -1,13 +1,15 @@
-// What is where: the slots of every layer, their states, and what is on its way into them.
+// What is where: the slots of every pool, their states, and what is on its way into them.
 #pragma once
 
-#include "types.h"
+#include "layout.h"
 
 namespace outrider {
 
 struct SlotInfo {
     SlotState state = SlotState::free;
-    Expert expert = none;      // what it holds or shall hold
+    Layer layer = none;        // what it holds or shall hold: this part
+    Part part = Part::top;
+    Expert expert = none;      // of this expert
     uint32_t arrived = 0;      // bit per chunk that has been copied
     uint32_t flying = 0;       // bit per chunk whose copy was ordered and has not ended
     bool pinned = false;       // needed by the layer in progress: must not leave
@@ -18,6 +20,7 @@ struct SlotInfo {
 };
 
 // Counters since the start. bytes_read = bytes_useful + bytes_wasted + what is resident and unused.
+// Of experts that are cut, each part counts.
 struct LayerCounts {
     uint64_t hits = 0;
     uint64_t late = 0;
@@ -25,63 +28,79 @@ struct LayerCounts {
     uint64_t bytes_read = 0;
     uint64_t bytes_useful = 0;
     uint64_t bytes_wasted = 0;
-    uint64_t prefetches = 0;         // experts ordered by a forecast
+    uint64_t prefetches = 0;         // parts ordered by a forecast
     uint64_t prefetches_useful = 0;  // of these, used before they left
     uint64_t prefetches_wasted = 0;  // of these, gone without use
+    // GoodPred = (predicted_used / predicted) * (predicted_ready / predicted) (ProMoE, section 4.1)
+    uint64_t predicted = 0;        // experts in the last forecast for a layer before it was routed
+    uint64_t predicted_used = 0;   // of these, needed
+    uint64_t predicted_ready = 0;  // of these, resident when the layer was routed
 };
 
-// INVARIANT, after every call: in every layer free + pending + ready + quarantined = slots; an
-// expert is in at most one slot; a pinned slot is pending or ready; a free slot has no expert,
+// A part of a layer's experts, as a key: its slots' pool and which slot holds which expert.
+struct Place {
+    Layer layer;
+    Part part;
+    friend bool operator==(const Place &, const Place &) = default;
+};
+
+// INVARIANT, after every call: in every pool free + pending + ready + quarantined = slots; a part
+// of an expert is in at most one slot; a pinned slot is pending or ready; a free slot has no expert,
 // nothing arrived and nothing flying.
 class Residency {
   public:
-    Residency(const Shape & shape, const std::vector<int32_t> & n_slot);
+    Residency(const Shape & shape, const Layout & layout);
 
-    int32_t n_layer() const { return int32_t(layers_.size()); }
-    int32_t n_slot(Layer layer) const { return int32_t(layers_[layer].slots.size()); }
-    int32_t n_chunk(Layer layer) const { return int32_t(chunk_bytes_[layer].size()); }
+    const Layout & layout() const { return layout_; }
+    Pool pool(Place place) const { return layout_.layers[place.layer].pool[size_t(place.part)]; }
+    int32_t n_expert() const { return shape_.n_expert; }
+    int32_t n_pool() const { return int32_t(pools_.size()); }
+    int32_t n_slot(Pool pool) const { return int32_t(pools_[pool].size()); }
+    int32_t n_chunk(Layer layer) const { return int32_t(shape_.chunk_bytes[layer].size()); }
 
-    // The slot that holds or awaits `expert`, or `none`.
-    Slot find(Layer layer, Expert expert) const { return layers_[layer].slot_of[expert]; }
-    const SlotInfo & at(Layer layer, Slot slot) const { return layers_[layer].slots[slot]; }
-    const LayerCounts & counts(Layer layer) const { return layers_[layer].counts; }
-    LayerCounts & counts(Layer layer) { return layers_[layer].counts; }
+    // The slot, in the place's pool, that holds or awaits `expert`, or `none`.
+    Slot find(Place place, Expert expert) const {
+        return slot_of_[size_t(place.layer) * 2 + size_t(place.part)][expert];
+    }
+    const SlotInfo & at(Pool pool, Slot slot) const { return pools_[pool][slot]; }
+    const LayerCounts & counts(Layer layer) const { return counts_[layer]; }
+    LayerCounts & counts(Layer layer) { return counts_[layer]; }
 
     // A free slot, or `none`.
-    Slot free_slot(Layer layer) const;
+    Slot free_slot(Pool pool) const;
 
-    // REQUIRES: the slot is free and the expert has no slot.
-    void assign(Layer layer, Slot slot, Expert expert, bool prefetched);
+    // REQUIRES: the slot is free, is of the place's pool, and the expert has no slot.
+    void assign(Place place, Slot slot, Expert expert, bool prefetched);
     // REQUIRES: pending. Returns the chunk mask that was neither copied nor on its way, now flying.
-    uint32_t take_missing_chunks(Layer layer, Slot slot);
-    void chunks_arrived(Layer layer, Slot slot, uint32_t mask);
-    void chunks_cancelled(Layer layer, Slot slot, uint32_t mask);
-    void chunks_failed(Layer layer, Slot slot, uint32_t mask);
-    void set_pinned(Layer layer, Slot slot, bool pinned);
-    // The expert in the slot is of use: its bytes count as useful from now on.
-    void mark_used(Layer layer, Slot slot);
+    uint32_t take_missing_chunks(Pool pool, Slot slot);
+    void chunks_arrived(Pool pool, Slot slot, uint32_t mask);
+    void chunks_cancelled(Pool pool, Slot slot, uint32_t mask);
+    void chunks_failed(Pool pool, Slot slot, uint32_t mask);
+    void set_pinned(Pool pool, Slot slot, bool pinned);
+    // The part in the slot is of use: its bytes count as useful from now on.
+    void mark_used(Pool pool, Slot slot);
     // REQUIRES: nothing flying, not pinned. The slot becomes free, or quarantined when broken.
-    void release(Layer layer, Slot slot);
+    void release(Pool pool, Slot slot);
     // Quarantined slots become free again.
     void reclaim();
 
     uint32_t all_chunks(Layer layer) const { return (1u << n_chunk(layer)) - 1; }
-    uint64_t bytes_of(Layer layer, uint32_t mask) const;
+    uint64_t bytes_of(Place place, uint32_t mask) const;
 
     // Aborts the process when the invariant does not hold (tests and debug builds).
     void check() const;
 
   private:
-    struct LayerState {
-        std::vector<SlotInfo> slots;
-        std::vector<Slot> slot_of;  // [expert]
-        LayerCounts counts;
-    };
+    SlotInfo & mutable_at(Pool pool, Slot slot) { return pools_[pool][slot]; }
 
-    SlotInfo & mutable_at(Layer layer, Slot slot) { return layers_[layer].slots[slot]; }
-
-    std::vector<LayerState> layers_;
-    std::vector<std::vector<uint64_t>> chunk_bytes_;
+    Shape shape_;
+    Layout layout_;
+    std::vector<std::vector<SlotInfo>> pools_;
+    std::vector<int32_t> n_free_;             // [pool]
+    int32_t n_quarantined_ = 0;
+    std::vector<std::vector<Slot>> slot_of_;  // [layer * 2 + part][expert]
+    std::vector<LayerCounts> counts_;         // [layer]
+    std::vector<std::vector<uint64_t>> chunk_bytes_;  // [layer * 2 + part][chunk]
 };
 
 }  // namespace outrider

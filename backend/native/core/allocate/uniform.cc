@@ -1,15 +1,52 @@
 #include "uniform.h"
 
 #include <algorithm>
-#include <cmath>
+
+#include "split.h"
 
 namespace outrider {
+namespace {
 
-std::vector<int32_t> allocate_uniform(const Shape & shape, double cache_rate) {
-    // Rounded down, so that the plan is never exceeded; the epsilon keeps 0.3 * 10 at 3.
-    const auto wanted = int32_t(std::floor(cache_rate * shape.n_expert + 1e-9));
-    const int32_t n_slot = std::clamp(wanted, shape.n_expert_used, shape.n_expert);
-    return std::vector<int32_t>(shape.n_layer, n_slot);
+// As many tops in every layer as fit beside the bottoms.
+Split fill(const Shape & shape, uint64_t budget_bytes, double top_share) {
+    Split split{std::vector<int32_t>(size_t(shape.n_layer), shape.n_expert_used), {}, usual_n_bottom(shape)};
+    uint64_t row_bytes = 0;  // of one more slot in every layer
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        split.top_share.push_back(nearest_share(shape, l, top_share));
+        row_bytes += top_bytes(shape, l, split.top_share[l]);
+    }
+    split.n_bottom = fitting_n_bottom(shape, split, budget_bytes);
+    const uint64_t least_bytes = split_layout(shape, split).bytes(shape);
+    if (row_bytes > 0 && least_bytes < budget_bytes) {
+        const uint64_t n_more = (budget_bytes - least_bytes) / row_bytes;
+        const auto n_top = int32_t(std::min(uint64_t(shape.n_expert), shape.n_expert_used + n_more));
+        split.n_top.assign(size_t(shape.n_layer), n_top);
+    }
+    return split;
+}
+
+}  // namespace
+
+Layout allocate_uniform(const Shape & shape, double cache_rate, double top_share) {
+    require_share(top_share, "top_share");
+    const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
+    Split split = fill(shape, budget_bytes, top_share);
+    int32_t n_cut = 1;
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        n_cut = std::max(n_cut, shape.cuts(l));
+    }
+    for (int32_t cut = 1; cut <= n_cut && top_share > 0; cut++) {
+        const double share = double(cut) / n_cut;
+        if (share <= top_share) {
+            continue;
+        }
+        Split larger = fill(shape, budget_bytes, share);
+        if (larger.n_top[0] < shape.n_expert || split_layout(shape, larger).bytes(shape) > budget_bytes) {
+            break;
+        }
+        split = std::move(larger);
+    }
+    return split_layout(shape, split);
 }
 
 }  // namespace outrider

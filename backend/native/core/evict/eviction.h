@@ -1,6 +1,8 @@
-// Who leaves: every resident expert has a worth; the lowest one that may leave, leaves.
+// Who leaves: every resident part has a worth; the lowest one that may leave, leaves. An eviction
+// knows experts, not slots, so that it can remember those that are gone.
 #pragma once
 
+#include "../predict/predictor.h"
 #include "../types.h"
 
 namespace outrider {
@@ -9,17 +11,20 @@ class Eviction {
   public:
     virtual ~Eviction() = default;
 
+    // A new conversation begins: what was learned of the last one may mean nothing.
+    virtual void request_began() {}
     // A pass begins. Policies that decay or count passes use it.
     virtual void pass_began(Phase) {}
+    // What the layer needs now, with the router's weights where they are known; said before any
+    // slot of the layer is given away.
+    virtual void routed(const Routing & routing, std::span<const Demand> demands) = 0;
+    // A predictor's forecast, whether or not it is fetched.
+    virtual void forecast(const Forecast &) {}
+    // Of the last forecast, `expert` was fetched or kept for, and was not needed.
+    virtual void disappointed(Layer, Expert) {}
 
-    // `expert` was predicted or needed and is, or is about to be, in `slot`.
-    virtual void touched(Layer layer, Slot slot, Expert expert) = 0;
-
-    // What `slot` holds was fetched for this pass by a forecast, and was not needed.
-    virtual void disappointed(Layer, Slot) {}
-
-    // Worth of keeping what `slot` holds; the lowest leaves first.
-    virtual double keep(Layer layer, Slot slot) const = 0;
+    // Worth of keeping the part of `expert`; the lowest leaves first. Of equals any may leave.
+    virtual double keep(Layer layer, Part part, Expert expert) const = 0;
 };
 
 }  // namespace outrider

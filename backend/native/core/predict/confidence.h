@@ -11,6 +11,7 @@ class Confidence {
     // Ranks whose precision is below `min_precision` are dropped from forecasts; 0: none.
     Confidence(int32_t n_layer, double min_precision);
 
+    void set_min_precision(double min_precision) { min_precision_ = min_precision; }
     // Remembers the forecast, to judge it later, and returns what of it is worth fetching.
     Forecast worthwhile(const Forecast & forecast);
     // What the layer really needed; `needed[e]` is not 0 for an expert that was.

@@ -1,26 +1,41 @@
-// What will be used: from what a layer sees, which experts a later layer will choose.
+// What will be used: from what the model has shown so far, which experts later layers will choose.
 #pragma once
 
-#include <span>
 #include <vector>
 
 #include "../types.h"
 
 namespace outrider {
 
-// Experts that `layer` will probably choose, the most probable first.
+// Experts that `layer` will probably choose, the most probable first. A layer at or before the
+// present one means the next pass.
 struct Forecast {
     Layer layer = none;
     std::vector<Expert> experts;
+    std::vector<float> scores{};  // [experts]: the higher, the more probable; may be empty
 };
+using Forecasts = std::vector<Forecast>;
 
+// Told in this order: pass_began, then for each layer routed and gate_seen. Each may add forecasts
+// for any layers; at most n_predict experts each (set when it was made).
 class Predictor {
   public:
     virtual ~Predictor() = default;
 
-    // `input` is the MoE input of `layer`: n_token rows of n_embd values. At most `n_predict`
-    // experts are returned. Forecast.layer is `none` when nothing can be said.
-    virtual Forecast predict(Layer layer, std::span<const float> input, int32_t n_token, int32_t n_predict) = 0;
+    // True when gate_seen() is to be called: a driver has to fetch the layer's input for it.
+    virtual bool wants_input() const { return false; }
+
+    // A new conversation begins.
+    virtual void request_began() {}
+    // `tokens`: ids of the pass's tokens, or empty where they are not known.
+    virtual void pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) {
+        (void) tokens, (void) out;
+    }
+    virtual void routed(const Routing &, Forecasts &) {}
+    // `input`: the MoE input of `layer`, n_token rows of n_embd values.
+    virtual void gate_seen(Layer, std::span<const float> input, int32_t n_token, Forecasts & out) {
+        (void) input, (void) n_token, (void) out;
+    }
 };
 
 }  // namespace outrider

@@ -1,270 +1,160 @@
-// INVARIANT: a needed expert that is not computed is either without a slot (and waits in serve()),
-// or ready, or in a pending slot all of whose missing chunks are flying, or in one that is broken
-// and waits for its last flight.
-// With `reorder` its slot is pinned from the moment it has one; without, from its Compute on, since
-// an expert further down the router's order may have to give way to the first one.
+// INVARIANT: a needed part that is not computed is either without a slot (and waits in serve()), or
+// ready, or in a pending slot all of whose missing chunks are flying, or in one that is broken and
+// waits for its last flight.
+// Unless the order is strict, its slot is pinned from the moment it has one; with a strict order, from
+// its Compute on, since an expert further down may have to give way to the first one.
 #include "ordered.h"
 
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <utility>
 
 namespace outrider {
 
-OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, OrderedOptions options)
-    : residency_(residency), eviction_(eviction), options_(options) {}
+OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options)
+    : residency_(residency),
+      eviction_(eviction),
+      desk_(desk),
+      options_(options),
+      prefetched_(residency.layout().layers.size()),
+      wanted_(size_t(residency.n_expert()), 0) {}
 
-void OrderedScheduler::pass_began(Phase phase) {
+void OrderedScheduler::pass_began(Phase) {
     assert(idle());
-    eviction_.pass_began(phase);
     residency_.reclaim();
 }
 
-void OrderedScheduler::push_predicted(Layer layer, std::span<const Expert> experts, Commands & out) {
-    for (Expert e : experts) {
-        if (const Slot slot = residency_.find(layer, e); slot != none) {
-            eviction_.touched(layer, slot, e);
+// ---- forecasts ------------------------------------------------------------------------------
+
+void OrderedScheduler::push_predicted(const Forecast & forecast, Commands & out) {
+    if (options_.prefetch_after_first && !any_issued_ && !idle()) {
+        held_.push_back(forecast);
+        return;
+    }
+    fetch_predicted(forecast, out);
+}
+
+void OrderedScheduler::fetch_predicted(const Forecast & forecast, Commands & out) {
+    for (Expert e : forecast.experts) {
+        wanted_[e] = 1;
+    }
+    bool room = true;
+    for (size_t i = 0; i < forecast.experts.size() && room; i++) {
+        for (Part part : parts) {
+            const Place place{forecast.layer, part};
+            const Expert e = forecast.experts[i];
+            if (residency_.pool(place) == none || residency_.find(place, e) != none) {
+                continue;
+            }
+            const Slot slot = acquire_for_prefetch(place);
+            if (slot == none) {
+                room = false;
+                break;
+            }
+            residency_.assign(place, slot, e, true);
+            desk_.order(residency_.pool(place), slot, Urgency::low, options_.chunks, out);
+            prefetched_[place.layer].push_back(e);
         }
     }
-    for (Expert e : experts) {
-        if (residency_.find(layer, e) != none) {
-            continue;
-        }
-        const Slot slot = acquire_for_prefetch(layer, experts);
-        if (slot == none) {
-            return;
-        }
-        residency_.assign(layer, slot, e, true);
-        eviction_.touched(layer, slot, e);
-        issue_copies(layer, slot, Urgency::low, out);
+    for (Expert e : forecast.experts) {
+        wanted_[e] = 0;
     }
 }
 
-void OrderedScheduler::push_precise(Layer layer, std::span<const Expert> experts, Commands & out) {
+// What was fetched for this layer in vain; said before the needs take their slots.
+void OrderedScheduler::disappoint(Layer layer) {
+    for (Expert e : prefetched_[layer]) {
+        for (Part part : parts) {
+            const Place place{layer, part};
+            const Pool pool = residency_.pool(place);
+            const Slot slot = pool == none ? none : residency_.find(place, e);
+            if (slot != none && residency_.at(pool, slot).prefetched && !residency_.at(pool, slot).used) {
+                eviction_.disappointed(layer, e);
+                break;
+            }
+        }
+    }
+    prefetched_[layer].clear();
+}
+
+// ---- needs ----------------------------------------------------------------------------------
+
+void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands, Commands & out) {
     assert(idle());
     layer_ = layer;
     needs_.clear();
-    for (Expert e : experts) {
-        needs_.push_back({e});
+    n_fetched_ = 0;
+    any_issued_ = false;
+    for (const Demand & d : demands) {
+        for (Part part : parts) {
+            if (residency_.pool({layer, part}) != none) {
+                needs_.push_back({d.expert, part, d.n_token});
+            }
+        }
     }
     n_open_ = needs_.size();
-
-    LayerCounts & counts = residency_.counts(layer);
-    for (const Need & need : needs_) {
-        const Slot slot = residency_.find(layer, need.expert);
-        if (slot == none) {
-            counts.misses++;
-            continue;
-        }
-        (residency_.at(layer, slot).state == SlotState::ready ? counts.hits : counts.late)++;
-        residency_.mark_used(layer, slot);
-        eviction_.touched(layer, slot, need.expert);
-        if (options_.reorder) {
-            residency_.set_pinned(layer, slot, true);
-        }
+    for (Need & need : needs_) {
+        count(need);
     }
-    for (Slot s = 0; s < residency_.n_slot(layer); s++) {
-        const SlotInfo & info = residency_.at(layer, s);
-        if (info.prefetched && !info.used) {
-            eviction_.disappointed(layer, s);
-        }
-    }
-    if (options_.reorder) {
-        const auto n_arrived = [&](const Need & need) {
-            const Slot slot = residency_.find(layer, need.expert);
-            return slot == none ? 0 : std::popcount(residency_.at(layer, slot).arrived);
-        };
-        std::stable_sort(needs_.begin(), needs_.end(),
-                         [&](const Need & a, const Need & b) { return n_arrived(a) > n_arrived(b); });
-    }
+    disappoint(layer);
+    sort_needs();
     Order order{layer, {}};
     for (const Need & need : needs_) {
-        order.experts.push_back(need.expert);
+        if (std::find(order.experts.begin(), order.experts.end(), need.expert) == order.experts.end()) {
+            order.experts.push_back(need.expert);
+        }
     }
     out.push_back(std::move(order));
 
     if (options_.early_preemption) {
-        drop_predicted(layer, none, out);
+        for (Part part : parts) {
+            desk_.call_back_low({layer, part}, none, out);
+        }
     }
     serve(out);
 }
 
-void OrderedScheduler::copied(Ticket ticket, Commands & out) {
-    const auto it = flights_.find(ticket);
-    assert(it != flights_.end());
-    const Flight flight = it->second;
-    flights_.erase(it);
-    residency_.chunks_arrived(flight.layer, flight.slot, flight.mask);
-    settle(flight.layer, flight.slot, out);
-}
-
-void OrderedScheduler::cancelled(Ticket ticket, Commands & out) {
-    const auto it = flights_.find(ticket);
-    assert(it != flights_.end());
-    const Flight flight = it->second;
-    flights_.erase(it);
-    residency_.chunks_cancelled(flight.layer, flight.slot, flight.mask);
-    const SlotInfo & info = residency_.at(flight.layer, flight.slot);
-    if (!info.broken && is_open(flight.layer, info.expert)) {
-        issue_copies(flight.layer, flight.slot, Urgency::high, out);
+void OrderedScheduler::count(const Need & need) {
+    LayerCounts & counts = residency_.counts(layer_);
+    const Slot slot = slot_of(need);
+    if (slot == none) {
+        counts.misses++;
         return;
     }
-    settle(flight.layer, flight.slot, out);
+    const Pool pool = pool_of(need);
+    (residency_.at(pool, slot).state == SlotState::ready ? counts.hits : counts.late)++;
+    residency_.mark_used(pool, slot);
+    if (!strict()) {
+        residency_.set_pinned(pool, slot, true);
+    }
 }
 
-void OrderedScheduler::failed(Ticket ticket, Commands & out) {
-    const auto it = flights_.find(ticket);
-    assert(it != flights_.end());
-    const Flight flight = it->second;
-    flights_.erase(it);
-    residency_.chunks_failed(flight.layer, flight.slot, flight.mask);
-    settle(flight.layer, flight.slot, out);
-}
-
-void OrderedScheduler::computed(Layer layer, Expert expert, Commands & out) {
-    Need * need = find_need(layer, expert);
-    assert(need && need->issued && !need->computed);
-    need->computed = true;
-    n_open_--;
-    residency_.set_pinned(layer, residency_.find(layer, expert), false);
-    serve(out);
-}
-
-void OrderedScheduler::aborted(Commands & out) {
-    const Layer layer = layer_;
-    needs_.clear();
-    n_open_ = 0;
-    layer_ = none;
-    if (layer == none) {
+// A bottom never comes before its top: the sorts are stable, and equals are as the router named them.
+void OrderedScheduler::sort_needs() {
+    if (strict()) {
         return;
     }
-    for (const auto & [ticket, flight] : flights_) {
-        if (flight.layer == layer) {
-            out.push_back(Cancel{ticket});
-        }
-    }
-    for (Slot s = 0; s < residency_.n_slot(layer); s++) {
-        if (residency_.at(layer, s).pinned) {
-            residency_.set_pinned(layer, s, false);
-        }
-        settle(layer, s, out);
-    }
-}
-
-void OrderedScheduler::issue_copies(Layer layer, Slot slot, Urgency urgency, Commands & out) {
-    const uint32_t missing = residency_.take_missing_chunks(layer, slot);
-    const Expert expert = residency_.at(layer, slot).expert;
-    const auto issue = [&](uint32_t mask, Chunk chunk) {
-        const Ticket ticket = next_ticket_++;
-        flights_.emplace(ticket, Flight{layer, slot, mask, urgency});
-        out.push_back(Copy{ticket, layer, expert, chunk, slot, urgency});
+    const auto arrived = [&](const Need & need) {
+        const Slot slot = slot_of(need);
+        return slot == none ? 0 : std::popcount(residency_.at(pool_of(need), slot).arrived);
     };
-    if (!options_.chunks && missing == residency_.all_chunks(layer)) {
-        issue(missing, whole_expert);
-        return;
-    }
-    for (Chunk c = 0; c < residency_.n_chunk(layer); c++) {
-        if (missing & (1u << c)) {
-            issue(1u << c, c);
+    for (size_t i = 0; i < needs_.size(); i++) {
+        const bool bottom_of_last = needs_[i].part == Part::bottom && i > 0 && needs_[i - 1].expert == needs_[i].expert;
+        needs_[i].n_arrived = arrived(needs_[i]);
+        if (bottom_of_last) {
+            needs_[i].n_arrived = std::min(needs_[i].n_arrived, needs_[i - 1].n_arrived);
         }
     }
+    std::stable_sort(needs_.begin(), needs_.end(), [&](const Need & a, const Need & b) {
+        if (options_.order == ComputeOrder::tokens && a.n_token != b.n_token) {
+            return a.n_token > b.n_token;
+        }
+        return a.n_arrived > b.n_arrived;
+    });
 }
 
-// What was predicted for this layer, or one slot of it, and has not begun need not begin. Needed
-// copies come back through cancelled(), as high ones.
-void OrderedScheduler::drop_predicted(Layer layer, Slot slot, Commands & out) {
-    for (const auto & [ticket, flight] : flights_) {
-        if (flight.layer == layer && flight.urgency == Urgency::low && (slot == none || flight.slot == slot)) {
-            out.push_back(Cancel{ticket});
-        }
-    }
-}
-
-Slot OrderedScheduler::acquire_for_prefetch(Layer layer, std::span<const Expert> wanted) {
-    if (const Slot slot = residency_.free_slot(layer); slot != none) {
-        return slot;
-    }
-    const Slot victim = least_worthy(layer, wanted);
-    if (victim != none) {
-        residency_.release(layer, victim);
-    }
-    return victim;
-}
-
-Slot OrderedScheduler::acquire_for_need(size_t position) {
-    if (const Slot slot = residency_.free_slot(layer_); slot != none) {
-        return slot;
-    }
-    std::vector<Expert> wanted;
-    for (const Need & need : needs_) {
-        if (!need.computed) {
-            wanted.push_back(need.expert);
-        }
-    }
-    Slot victim = least_worthy(layer_, wanted);
-    if (victim == none && !options_.reorder) {
-        // In the router's order an expert may have to leave before its turn, and come back.
-        for (size_t i = needs_.size(); i-- > position + 1 && victim == none;) {
-            const Slot slot = residency_.find(layer_, needs_[i].expert);
-            if (slot != none && residency_.at(layer_, slot).state == SlotState::ready && !needs_[i].issued) {
-                victim = slot;
-            }
-        }
-    }
-    if (victim == none) {
-        // Rather a slot that failed once than none at all.
-        residency_.reclaim();
-        return residency_.free_slot(layer_);
-    }
-    residency_.release(layer_, victim);
-    return victim;
-}
-
-// Of the ready, unpinned experts that are not wanted, the one least worth keeping; or `none`.
-Slot OrderedScheduler::least_worthy(Layer layer, std::span<const Expert> wanted) const {
-    Slot victim = none;
-    double lowest = 0;
-    for (Slot s = 0; s < residency_.n_slot(layer); s++) {
-        const SlotInfo & info = residency_.at(layer, s);
-        if (info.state != SlotState::ready || info.pinned ||
-            std::find(wanted.begin(), wanted.end(), info.expert) != wanted.end()) {
-            continue;
-        }
-        const double keep = eviction_.keep(layer, s);
-        if (victim == none || keep < lowest) {
-            victim = s;
-            lowest = keep;
-        }
-    }
-    return victim;
-}
-
-// After a copy of this slot has ended in whatever way: decide what becomes of the slot.
-void OrderedScheduler::settle(Layer layer, Slot slot, Commands & out) {
-    const SlotInfo & info = residency_.at(layer, slot);
-    if (info.state == SlotState::pending && info.flying == 0) {
-        const bool open = is_open(layer, info.expert);
-        if (info.broken) {
-            Need * need = open ? find_need(layer, info.expert) : nullptr;
-            if (info.pinned) {
-                residency_.set_pinned(layer, slot, false);
-            }
-            const Expert expert = info.expert;
-            residency_.release(layer, slot);
-            if (need && ++need->attempts >= max_attempts) {
-                out.push_back(GiveUp{layer, expert});
-                return;
-            }
-        } else if (!open) {
-            residency_.release(layer, slot);  // dropped halfway: a part is of no use
-        }
-    }
-    if (layer == layer_) {
-        serve(out);
-    }
-}
-
-// Gives slots to needed experts without one, in order, and says what can be computed.
+// Gives slots to needed parts without one, in order, and says what can be computed.
 void OrderedScheduler::serve(Commands & out) {
     bool slots_left = true;
     bool all_issued = true;    // of those before
@@ -275,51 +165,240 @@ void OrderedScheduler::serve(Commands & out) {
             all_computed = all_computed && need.computed;
             continue;
         }
-        const bool may_fetch = options_.early_preemption || all_computed;
-        Slot slot = residency_.find(layer_, need.expert);
-        if (slot == none && slots_left && may_fetch && need.attempts < max_attempts) {
-            slot = acquire_for_need(i);
-            slots_left = slot != none;
-            if (slot != none) {
-                residency_.assign(layer_, slot, need.expert, false);
-                residency_.mark_used(layer_, slot);
-                eviction_.touched(layer_, slot, need.expert);
-                if (options_.reorder) {
-                    residency_.set_pinned(layer_, slot, true);
-                }
-            }
-        } else if (slot != none && may_fetch && !options_.early_preemption && !need.promoted) {
-            need.promoted = true;
-            drop_predicted(layer_, slot, out);
+        const bool fetched = try_fetch(i, all_computed, slots_left, out);
+        const Slot slot = fetched ? slot_of(need) : none;
+        bool ready = slot != none && residency_.at(pool_of(need), slot).state == SlotState::ready;
+        if (ready && need.part == Part::bottom) {
+            const Need * top = find_need(layer_, need.expert, Part::top);
+            ready = top == nullptr || top->computed;
         }
-        if (slot != none && residency_.at(layer_, slot).state == SlotState::pending &&
-            !residency_.at(layer_, slot).broken) {
-            // All of a new one; of one whose copies were called back in an earlier pass, what is
-            // not on its way: at once, for half an expert would keep its slot for ever.
-            issue_copies(layer_, slot, Urgency::high, out);
-        }
-        const bool ready = slot != none && residency_.at(layer_, slot).state == SlotState::ready;
-        if (ready && (options_.reorder || all_issued)) {
-            residency_.set_pinned(layer_, slot, true);
+        if (ready && (!strict() || all_issued)) {
+            residency_.set_pinned(pool_of(need), slot, true);
             need.issued = true;
-            out.push_back(Compute{layer_, need.expert, slot});
+            any_issued_ = true;
+            out.push_back(Compute{layer_, need.expert, need.part, slot});
         } else {
             all_issued = false;
         }
         all_computed = false;
     }
+    if (any_issued_ && !held_.empty()) {
+        for (const Forecast & forecast : std::exchange(held_, {})) {
+            fetch_predicted(forecast, out);
+        }
+    }
 }
 
-OrderedScheduler::Need * OrderedScheduler::find_need(Layer layer, Expert expert) {
+// True when the need has a slot. `slots_left`: false once a need got none, so that those behind
+// it do not overtake it.
+bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out) {
+    Need & need = needs_[position];
+    const Pool pool = pool_of(need);
+    const bool may_fetch = options_.early_preemption || all_computed;
+    Slot slot = slot_of(need);
+    if (slot == none) {
+        const bool too_many = options_.max_open > 0 && n_fetched_ >= size_t(options_.max_open);
+        if (!slots_left || !may_fetch || too_many || need.attempts >= max_attempts) {
+            return false;
+        }
+        slot = acquire_for_need(position);
+        if (slot == none) {
+            // A top must not starve for want of a bottom's slot: the pools differ.
+            slots_left = residency_.layout().layers[layer_].is_cut();
+            return false;
+        }
+        residency_.assign({layer_, need.part}, slot, need.expert, false);
+        residency_.mark_used(pool, slot);
+        need.fetched = true;
+        n_fetched_++;
+        if (!strict()) {
+            residency_.set_pinned(pool, slot, true);
+        }
+    } else if (may_fetch && !options_.early_preemption && !need.promoted) {
+        need.promoted = true;
+        desk_.call_back_low({layer_, need.part}, slot, out);
+    }
+    const SlotInfo & info = residency_.at(pool, slot);
+    if (info.state == SlotState::pending && !info.broken) {
+        // All of a new one; of one whose copies were called back in an earlier pass, what is
+        // not on its way: at once, for half an expert would keep its slot for ever.
+        desk_.order(pool, slot, Urgency::high, options_.chunks, out);
+    }
+    return true;
+}
+
+// ---- slots ----------------------------------------------------------------------------------
+
+Slot OrderedScheduler::acquire_for_prefetch(Place place) {
+    const Pool pool = residency_.pool(place);
+    if (const Slot slot = residency_.free_slot(pool); slot != none || residency_.layout().pools[pool].buffer) {
+        return slot;  // what waits in a buffer was fetched for somebody
+    }
+    const Slot victim = least_worthy(pool, place.layer);
+    if (victim != none) {
+        residency_.release(pool, victim);
+    }
+    return victim;
+}
+
+Slot OrderedScheduler::acquire_for_need(size_t position) {
+    const Need & need = needs_[position];
+    const Pool pool = pool_of(need);
+    if (const Slot slot = residency_.free_slot(pool); slot != none) {
+        return slot;
+    }
+    for (const Need & n : needs_) {
+        wanted_[n.expert] = wanted_[n.expert] || !n.computed;
+    }
+    Slot victim = least_worthy(pool, layer_);
+    for (const Need & n : needs_) {
+        wanted_[n.expert] = 0;
+    }
+    if (victim == none && strict()) {
+        // In the router's order an expert may have to leave before its turn, and come back.
+        for (size_t i = needs_.size(); i-- > position + 1 && victim == none;) {
+            const Slot slot = slot_of(needs_[i]);
+            if (slot != none && pool_of(needs_[i]) == pool && !needs_[i].issued &&
+                residency_.at(pool, slot).state == SlotState::ready) {
+                victim = slot;
+                forget_fetch(needs_[i]);
+            }
+        }
+    }
+    if (victim == none) {
+        // Rather a slot that failed once than none at all.
+        residency_.reclaim();
+        return residency_.free_slot(pool);
+    }
+    residency_.release(pool, victim);
+    return victim;
+}
+
+// Of the ready, unpinned parts in the pool that `layer` does not want, the one least worth keeping; or
+// `none`.
+Slot OrderedScheduler::least_worthy(Pool pool, Layer layer) const {
+    Slot victim = none;
+    double lowest = 0;
+    for (Slot s = 0; s < residency_.n_slot(pool); s++) {
+        const SlotInfo & info = residency_.at(pool, s);
+        if (info.state != SlotState::ready || info.pinned || (info.layer == layer && wanted_[info.expert])) {
+            continue;
+        }
+        const double keep = eviction_.keep(info.layer, info.part, info.expert);
+        if (victim == none || keep < lowest) {
+            victim = s;
+            lowest = keep;
+        }
+    }
+    return victim;
+}
+
+// ---- how copies and computation end -----------------------------------------------------------
+
+void OrderedScheduler::copied(Ticket ticket, Commands & out) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_arrived(flight.pool, flight.slot, flight.mask);
+    settle(flight, out);
+}
+
+void OrderedScheduler::cancelled(Ticket ticket, Commands & out) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_cancelled(flight.pool, flight.slot, flight.mask);
+    const SlotInfo & info = residency_.at(flight.pool, flight.slot);
+    if (!info.broken && is_open(info)) {
+        desk_.order(flight.pool, flight.slot, Urgency::high, options_.chunks, out);
+        return;
+    }
+    settle(flight, out);
+}
+
+void OrderedScheduler::failed(Ticket ticket, Commands & out) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_failed(flight.pool, flight.slot, flight.mask);
+    settle(flight, out);
+}
+
+void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands & out) {
+    Need * need = find_need(layer, expert, part);
+    assert(need && need->issued && !need->computed);
+    need->computed = true;
+    n_open_--;
+    forget_fetch(*need);
+    const Pool pool = pool_of(*need);
+    const Slot slot = slot_of(*need);
+    residency_.set_pinned(pool, slot, false);
+    if (residency_.layout().pools[pool].buffer) {
+        residency_.release(pool, slot);
+    }
+    serve(out);
+}
+
+void OrderedScheduler::aborted(Commands & out) {
+    const Layer layer = layer_;
+    needs_.clear();
+    held_.clear();
+    n_open_ = 0;
+    n_fetched_ = 0;
+    layer_ = none;
+    if (layer == none) {
+        return;
+    }
+    desk_.call_back(layer, out);
+    for (Part part : parts) {
+        const Pool pool = residency_.pool({layer, part});
+        for (Slot s = 0; pool != none && s < residency_.n_slot(pool); s++) {
+            if (residency_.at(pool, s).layer == layer && residency_.at(pool, s).pinned) {
+                residency_.set_pinned(pool, s, false);
+            }
+            settle({0, {layer, part}, pool, s, 0, Urgency::low, true}, out);
+        }
+    }
+}
+
+// After a copy into this slot has ended in whatever way: decide what becomes of the slot.
+void OrderedScheduler::settle(const Flight & flight, Commands & out) {
+    const SlotInfo & info = residency_.at(flight.pool, flight.slot);
+    if (info.state == SlotState::pending && info.flying == 0) {
+        const bool open = is_open(info);
+        if (info.broken) {
+            const Expert expert = info.expert;
+            Need * need = open ? find_need(info.layer, expert, info.part) : nullptr;
+            if (info.pinned) {
+                residency_.set_pinned(flight.pool, flight.slot, false);
+            }
+            residency_.release(flight.pool, flight.slot);
+            if (need) {
+                forget_fetch(*need);
+                if (++need->attempts >= max_attempts) {
+                    out.push_back(GiveUp{layer_, expert});
+                    return;
+                }
+            }
+        } else if (!open) {
+            residency_.release(flight.pool, flight.slot);  // dropped halfway: a part is of no use
+        }
+    }
+    if (n_open_ > 0) {
+        serve(out);  // the slot may be what a need waits for, even if it was another layer's
+    }
+}
+
+void OrderedScheduler::forget_fetch(Need & need) {
+    n_fetched_ -= need.fetched ? 1 : 0;
+    need.fetched = false;
+}
+
+OrderedScheduler::Need * OrderedScheduler::find_need(Layer layer, Expert expert, Part part) {
     if (layer != layer_) {
         return nullptr;
     }
-    const auto it = std::find_if(needs_.begin(), needs_.end(), [&](const Need & n) { return n.expert == expert; });
+    const auto it = std::find_if(needs_.begin(), needs_.end(),
+                                 [&](const Need & n) { return n.expert == expert && n.part == part; });
     return it == needs_.end() ? nullptr : &*it;
 }
 
-bool OrderedScheduler::is_open(Layer layer, Expert expert) {
-    const Need * need = find_need(layer, expert);
+bool OrderedScheduler::is_open(const SlotInfo & info) {
+    const Need * need = find_need(info.layer, info.expert, info.part);
     return need && !need->computed;
 }
 

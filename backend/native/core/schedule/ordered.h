@@ -2,74 +2,94 @@
 // touch what is resident; at the gate the layer's low copies are dropped, the needed experts are
 // ordered by how much of them has arrived, the rest is queued high, and computation follows that
 // order. Without forecasts it is a reactive cache.
+//
+// Where experts are cut, each part is copied and computed on its own, the top first, so that the
+// top computes while the bottom is on its way (MoEpic, section 4.1). The other papers' pipelines are
+// this one with other options; schedule/registry.cc names them.
 #pragma once
 
-#include <map>
-
 #include "../evict/eviction.h"
-#include "../residency.h"
+#include "copy_desk.h"
 #include "scheduler.h"
 
 namespace outrider {
 
-// The steps of ProMoE's ablation (Figures 12 and 13), each on its own.
-struct OrderedOptions {  // all off, and nothing predicted: its baseline
+enum class ComputeOrder : uint8_t {
+    router,   // as the router names them, one after the other
+    arrived,  // what has arrived first
+    tokens,   // what most tokens need first, then what arrives (Klotski, section 4.2)
+};
+
+// The steps of ProMoE's ablation (Figures 12 and 13), each on its own, and what others add.
+struct OrderedOptions {  // the first three off, and nothing predicted: ProMoE's baseline
     bool chunks = true;            // copy matrix by matrix; otherwise whole experts
     bool early_preemption = true;  // at the gate all needed copies are queued; otherwise each when
                                    // its expert's turn to be computed comes
-    bool reorder = true;           // compute what is ready first; otherwise in the router's order
+    ComputeOrder order = ComputeOrder::arrived;
+    int32_t max_open = 0;  // missing parts that were given slots and are not computed, at most; 0: any number
+    bool prefetch_after_first = false;  // the next layer's copies are ordered when the first expert of
+                                        // this one can be computed (DuoServe-MoE, section 4.2)
 };
 
 class OrderedScheduler final : public Scheduler {
   public:
-    // Both must outlive the scheduler.
-    OrderedScheduler(Residency & residency, Eviction & eviction, OrderedOptions options);
+    // All must outlive the scheduler.
+    OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options);
 
     void pass_began(Phase phase) override;
-    void push_predicted(Layer layer, std::span<const Expert> experts, Commands & out) override;
-    void push_precise(Layer layer, std::span<const Expert> experts, Commands & out) override;
+    void push_predicted(const Forecast & forecast, Commands & out) override;
+    void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) override;
     void copied(Ticket ticket, Commands & out) override;
     void cancelled(Ticket ticket, Commands & out) override;
     void failed(Ticket ticket, Commands & out) override;
-    void computed(Layer layer, Expert expert, Commands & out) override;
+    void computed(Layer layer, Expert expert, Part part, Commands & out) override;
     void aborted(Commands & out) override;
     bool idle() const override { return n_open_ == 0; }
 
   private:
-    struct Flight {  // a copy between its order and its end
-        Layer layer;
-        Slot slot;
-        uint32_t mask;
-        Urgency urgency;
-    };
-    struct Need {  // an expert of the layer in progress
+    struct Need {  // a part of an expert of the layer in progress
         Expert expert;
-        bool issued = false;    // Compute was said
+        Part part;
+        int32_t n_token;
+        int32_t n_arrived = 0;  // chunks, at the gate
+        bool fetched = false;  // it got its slot by being needed, and is not computed
+        bool issued = false;  // Compute was said
         bool computed = false;
         bool promoted = false;  // its predicted copies were called back, to be queued high
-        int32_t attempts = 0;   // copies that failed
+        int32_t attempts = 0;  // copies that failed
     };
 
     static constexpr int32_t max_attempts = 3;
 
-    void issue_copies(Layer layer, Slot slot, Urgency urgency, Commands & out);
-    void drop_predicted(Layer layer, Slot slot, Commands & out);
-    Slot acquire_for_prefetch(Layer layer, std::span<const Expert> wanted);
+    bool strict() const { return options_.order == ComputeOrder::router; }
+    Pool pool_of(const Need & need) const { return residency_.pool({layer_, need.part}); }
+    Slot slot_of(const Need & need) const { return residency_.find({layer_, need.part}, need.expert); }
+    void count(const Need & need);
+    void sort_needs();
+    void fetch_predicted(const Forecast & forecast, Commands & out);
+    void disappoint(Layer layer);
+    Slot acquire_for_prefetch(Place place);
     Slot acquire_for_need(size_t position);
-    Slot least_worthy(Layer layer, std::span<const Expert> wanted) const;
-    void settle(Layer layer, Slot slot, Commands & out);
+    Slot least_worthy(Pool pool, Layer layer) const;
+    void settle(const Flight & flight, Commands & out);
     void serve(Commands & out);
-    Need * find_need(Layer layer, Expert expert);
-    bool is_open(Layer layer, Expert expert);
+    bool try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out);
+    void forget_fetch(Need & need);
+    Need * find_need(Layer layer, Expert expert, Part part);
+    bool is_open(const SlotInfo & info);
 
     Residency & residency_;
     Eviction & eviction_;
+    CopyDesk & desk_;
     OrderedOptions options_;
-    Ticket next_ticket_ = 1;
-    std::map<Ticket, Flight> flights_;  // ordered: commands come out in the same order every time
-    Layer layer_ = none;                // in progress
-    std::vector<Need> needs_;           // in computing order
-    size_t n_open_ = 0;                 // of these, not yet computed
+    Layer layer_ = none;  // in progress
+    std::vector<Need> needs_;  // in computing order
+    size_t n_open_ = 0;  // of these, not yet computed
+    size_t n_fetched_ = 0;  // of these, `fetched`
+    bool any_issued_ = false;  // of the layer in progress
+    std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
+    std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed
+    mutable std::vector<uint8_t> wanted_;  // [expert]: must not give way to another, while choosing
 };
 
 }  // namespace outrider

@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include "../predict/predictor.h"
 #include "../types.h"
 
 namespace outrider {
@@ -13,15 +14,15 @@ class Scheduler {
     virtual ~Scheduler() = default;
 
     virtual void pass_began(Phase phase) = 0;
-    // Experts that `layer` will probably need, the most probable first.
-    virtual void push_predicted(Layer layer, std::span<const Expert> experts, Commands & out) = 0;
+    // Experts that a layer will probably need, the most probable first.
+    virtual void push_predicted(const Forecast & forecast, Commands & out) = 0;
     // Experts that `layer` needs now, each once, in the router's order.
     // REQUIRES: every expert of the layer before has been computed, or the pass was aborted.
-    virtual void push_precise(Layer layer, std::span<const Expert> experts, Commands & out) = 0;
+    virtual void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) = 0;
     virtual void copied(Ticket ticket, Commands & out) = 0;
     virtual void cancelled(Ticket ticket, Commands & out) = 0;
     virtual void failed(Ticket ticket, Commands & out) = 0;
-    virtual void computed(Layer layer, Expert expert, Commands & out) = 0;
+    virtual void computed(Layer layer, Expert expert, Part part, Commands & out) = 0;
     // The layer in progress will not be finished: nothing is needed any more, and its copies need
     // not begin, so that the next pass does not wait behind them.
     virtual void aborted(Commands & out) = 0;

@@ -1,0 +1,348 @@
+// The core and its vocabulary, for the engine, tests and tools. Names are the C++ ones.
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/array.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/variant.h>
+#include <nanobind/stl/vector.h>
+
+#include <numeric>
+
+#include "../core/core.h"
+#include "../core/event_log.h"
+#include "../core/schedule/registry.h"
+#include "bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace outrider {
+namespace {
+
+using Floats = nb::ndarray<const float, nb::c_contig, nb::device::cpu>;
+using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+std::shared_ptr<const Array> array_of(const Floats & values) {
+    auto array = std::make_shared<Array>();
+    for (size_t i = 0; i < values.ndim(); i++) {
+        array->shape.push_back(int64_t(values.shape(i)));
+    }
+    array->values.assign(values.data(), values.data() + values.size());
+    return array;
+}
+
+// A core that owns the memory its predictor refers to.
+struct OwnedCore {
+    std::vector<std::vector<float>> routers;
+    Core core;
+
+    OwnedCore(const Shape & shape, const Layout & layout, const Composition & composition, int32_t n_embd,
+              std::vector<std::vector<float>> router_copies, std::shared_ptr<const Future> future)
+        : routers(std::move(router_copies)),
+          core(Surroundings{shape, layout, n_embd, {routers.begin(), routers.end()}, std::move(future)}, composition) {}
+};
+
+template <typename Tell>
+Commands answer(Tell && tell) {
+    Commands out;
+    tell(out);
+    return out;
+}
+
+const char * name_of(SlotState s) {
+    switch (s) {
+        case SlotState::free: return "free";
+        case SlotState::pending: return "pending";
+        case SlotState::ready: return "ready";
+        case SlotState::quarantined: return "quarantined";
+    }
+    return "";
+}
+
+void bind_commands(nb::module_ & m) {
+    nb::class_<Copy>(m, "Copy")
+        .def_ro("ticket", &Copy::ticket)
+        .def_ro("layer", &Copy::layer)
+        .def_ro("expert", &Copy::expert)
+        .def_ro("part", &Copy::part)
+        .def_ro("chunk", &Copy::chunk)
+        .def_ro("slot", &Copy::slot)
+        .def_ro("urgency", &Copy::urgency);
+    nb::class_<Cancel>(m, "Cancel").def_ro("ticket", &Cancel::ticket);
+    nb::class_<Order>(m, "Order").def_ro("layer", &Order::layer).def_ro("experts", &Order::experts);
+    nb::class_<Compute>(m, "Compute")
+        .def_ro("layer", &Compute::layer)
+        .def_ro("expert", &Compute::expert)
+        .def_ro("part", &Compute::part)
+        .def_ro("slot", &Compute::slot);
+    nb::class_<GiveUp>(m, "GiveUp").def_ro("layer", &GiveUp::layer).def_ro("expert", &GiveUp::expert);
+    m.attr("WHOLE_EXPERT") = whole_expert;
+}
+
+void bind_shapes(nb::module_ & m) {
+    nb::class_<Shape>(m, "Shape")
+        .def(
+            "__init__",
+            [](Shape * self, int32_t n_expert, int32_t n_expert_used, std::vector<std::vector<uint64_t>> chunk_bytes,
+               std::vector<int32_t> n_cut, std::vector<int32_t> kind) {
+                new (self) Shape{int32_t(chunk_bytes.size()), n_expert,         n_expert_used,
+                                 std::move(chunk_bytes),      std::move(n_cut), std::move(kind)};
+            },
+            "n_expert"_a, "n_expert_used"_a, "chunk_bytes"_a, "n_cut"_a = std::vector<int32_t>{},
+            "kind"_a = std::vector<int32_t>{})
+        .def_ro("n_layer", &Shape::n_layer)
+        .def_ro("n_expert", &Shape::n_expert)
+        .def_ro("n_expert_used", &Shape::n_expert_used)
+        .def_ro("chunk_bytes", &Shape::chunk_bytes)
+        .def_ro("n_cut", &Shape::n_cut)
+        .def_ro("kind", &Shape::kind)
+        .def("expert_bytes", &Shape::expert_bytes, "layer"_a)
+        .def("cuts", &Shape::cuts, "layer"_a);
+
+    nb::class_<PoolLayout>(m, "PoolLayout")
+        .def(
+            "__init__", [](PoolLayout * self, int32_t n_slot, bool buffer) { new (self) PoolLayout{n_slot, buffer}; },
+            "n_slot"_a, "buffer"_a = false)
+        .def_ro("n_slot", &PoolLayout::n_slot)
+        .def_ro("buffer", &PoolLayout::buffer);
+    nb::class_<LayerLayout>(m, "LayerLayout")
+        .def(
+            "__init__",
+            [](LayerLayout * self, double top_share, std::array<Pool, 2> pool) {
+                new (self) LayerLayout{top_share, pool};
+            },
+            "top_share"_a, "pool"_a)
+        .def_ro("top_share", &LayerLayout::top_share)
+        .def_ro("pool", &LayerLayout::pool)
+        .def_prop_ro("is_cut", &LayerLayout::is_cut);
+    nb::class_<Layout>(m, "Layout")
+        .def(
+            "__init__",
+            [](Layout * self, std::vector<PoolLayout> pools, std::vector<LayerLayout> layers) {
+                new (self) Layout{std::move(pools), std::move(layers)};
+            },
+            "pools"_a, "layers"_a)
+        .def_static("per_layer", &Layout::per_layer, "n_slot"_a)
+        .def_ro("pools", &Layout::pools)
+        .def_ro("layers", &Layout::layers)
+        .def("bytes", &Layout::bytes, "shape"_a)
+        .def("any_cut", &Layout::any_cut)
+        .def("validate", &Layout::validate, "shape"_a);
+}
+
+void bind_specs(nb::module_ & m) {
+    nb::class_<Spec>(m, "Spec")
+        .def(
+            "__init__",
+            [](Spec * self, std::string name, std::map<std::string, double> numbers,
+               const std::map<std::string, Floats> & arrays) {
+                new (self) Spec{std::move(name), std::move(numbers), {}};
+                for (const auto & [key, values] : arrays) {
+                    self->arrays.emplace(key, array_of(values));
+                }
+            },
+            "name"_a = "", "numbers"_a = std::map<std::string, double>{}, "arrays"_a = std::map<std::string, Floats>{})
+        .def_ro("name", &Spec::name)
+        .def_ro("numbers", &Spec::numbers);
+
+    nb::class_<Composition>(m, "Composition")
+        .def(
+            "__init__",
+            [](Composition * self, Spec predictor, std::vector<Spec> evictions, Spec prefill, Spec decode,
+               int32_t n_predict, int32_t n_fetch, int32_t depth, double min_precision) {
+                new (self) Composition{std::move(predictor),
+                                       std::move(evictions),
+                                       std::move(prefill),
+                                       std::move(decode),
+                                       n_predict,
+                                       n_fetch,
+                                       depth,
+                                       min_precision};
+            },
+            "predictor"_a = Spec{}, "evictions"_a = std::vector<Spec>{{"lru"}}, "prefill"_a = Spec{"ordered"},
+            "decode"_a = Spec{"ordered"}, "n_predict"_a = 0, "n_fetch"_a = 0, "depth"_a = 1, "min_precision"_a = 0.0)
+        .def_ro("n_predict", &Composition::n_predict)
+        .def_ro("depth", &Composition::depth);
+
+    nb::class_<Tuning>(m, "Tuning")
+        .def(
+            "__init__",
+            [](Tuning * self, bool prefetch, int32_t depth, double min_precision, int32_t eviction) {
+                new (self) Tuning{prefetch, depth, min_precision, eviction};
+            },
+            "prefetch"_a = true, "depth"_a = 1, "min_precision"_a = 0.0, "eviction"_a = 0)
+        .def_rw("prefetch", &Tuning::prefetch)
+        .def_rw("depth", &Tuning::depth)
+        .def_rw("min_precision", &Tuning::min_precision)
+        .def_rw("eviction", &Tuning::eviction);
+    m.def("scheduler_names", &scheduler_names);
+
+    nb::class_<Future>(m, "Future", "All routings of a trace in advance.")
+        .def(nb::init<>())
+        .def(
+            "append",
+            [](Future & self, Phase phase, std::vector<int32_t> tokens, bool begins_request,
+               nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> ids,
+               const std::vector<int32_t> & n_routed) {
+                const size_t n_layer = ids.shape(0), n_token = ids.shape(1), k = ids.shape(2);
+                if (!n_routed.empty() && n_routed.size() != n_layer) {
+                    throw nb::value_error("n_routed is given for every layer or not at all");
+                }
+                Future::Pass pass{phase, int32_t(n_token), begins_request, std::move(tokens), {}};
+                for (size_t l = 0; l < n_layer; l++) {
+                    const int32_t * end = ids.data() + (l + 1) * n_token * k;
+                    const size_t n = n_routed.empty() ? n_token : size_t(n_routed[l]);
+                    if (n > n_token) {
+                        throw nb::value_error("a layer cannot route more tokens than the pass has");
+                    }
+                    pass.ids.emplace_back(end - n * k, end);
+                }
+                self.passes.push_back(std::move(pass));
+            },
+            "phase"_a, "tokens"_a, "begins_request"_a, "ids"_a, "n_routed"_a = std::vector<int32_t>{},
+            "ids: int32 [n_layer, n_token, n_expert_used]; a layer keeps its last n_routed rows.")
+        .def("__len__", [](const Future & self) { return self.passes.size(); });
+}
+
+void bind_log(nb::module_ & m) {
+    nb::class_<EventLog>(m, "EventLog")
+        .def(nb::init<>())
+        .def("__len__", [](const EventLog & log) { return log.entries.size(); })
+        .def(
+            "describe",
+            [](const EventLog & log, size_t i) {
+                if (i >= log.entries.size()) {
+                    throw nb::index_error();
+                }
+                std::vector<std::string> lines{describe(log.entries[i].event)};
+                for (const Command & c : log.entries[i].commands) {
+                    lines.push_back("  " + describe(c));
+                }
+                return lines;
+            },
+            "index"_a, "The event, and indented the commands that followed.");
+    m.def(
+        "replay", [](const EventLog & log, OwnedCore & core) { return replay(log, core.core); }, "log"_a, "core"_a,
+        "Index of the first entry whose commands are others, or -1.", nb::call_guard<nb::gil_scoped_release>());
+}
+
+}  // namespace
+
+Core & core_of(nb::handle core) { return nb::cast<OwnedCore &>(core).core; }
+
+void bind_types(nb::module_ & m) {
+    nb::enum_<Phase>(m, "Phase").value("prefill", Phase::prefill).value("decode", Phase::decode);
+    nb::enum_<Urgency>(m, "Urgency").value("low", Urgency::low).value("high", Urgency::high);
+    nb::enum_<Part>(m, "Part").value("top", Part::top).value("bottom", Part::bottom);
+    bind_commands(m);
+    bind_shapes(m);
+    bind_specs(m);
+
+    nb::class_<LayerCounts>(m, "LayerCounts")
+        .def_ro("hits", &LayerCounts::hits)
+        .def_ro("late", &LayerCounts::late)
+        .def_ro("misses", &LayerCounts::misses)
+        .def_ro("bytes_read", &LayerCounts::bytes_read)
+        .def_ro("bytes_useful", &LayerCounts::bytes_useful)
+        .def_ro("bytes_wasted", &LayerCounts::bytes_wasted)
+        .def_ro("prefetches", &LayerCounts::prefetches)
+        .def_ro("prefetches_useful", &LayerCounts::prefetches_useful)
+        .def_ro("prefetches_wasted", &LayerCounts::prefetches_wasted)
+        .def_ro("predicted", &LayerCounts::predicted)
+        .def_ro("predicted_used", &LayerCounts::predicted_used)
+        .def_ro("predicted_ready", &LayerCounts::predicted_ready);
+
+    nb::class_<OwnedCore>(m, "Core")
+        .def(
+            "__init__",
+            [](OwnedCore * self, const Shape & shape, const Layout & layout, const Composition & composition,
+               int32_t n_embd, const std::vector<Matrix> & routers, std::shared_ptr<Future> future) {
+                std::vector<std::vector<float>> copies;
+                for (const Matrix & r : routers) {
+                    copies.emplace_back(r.data(), r.data() + r.size());
+                }
+                if (n_embd == 0 && !routers.empty()) {
+                    n_embd = int32_t(routers[0].shape(1));
+                }
+                new (self) OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future));
+            },
+            "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}, 0, 0, 1, 0.0},
+            "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none())
+        .def("request_began", [](OwnedCore & c) { c.core.request_began(); })
+        .def(
+            "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.tune(tuning); }, "tuning"_a)
+        .def(
+            "pass_began",
+            [](OwnedCore & c, Phase phase, const std::vector<int32_t> & tokens) {
+                return answer([&](Commands & out) { c.core.pass_began(phase, tokens, out); });
+            },
+            "phase"_a, "tokens"_a = std::vector<int32_t>{})
+        .def(
+            "routed",
+            [](OwnedCore & c, Layer layer, const std::vector<Expert> & ids, const std::vector<float> & weights) {
+                const auto n_token = int32_t(ids.size()) / std::max(1, c.core.shape().n_expert_used);
+                return answer([&](Commands & out) { c.core.routed({layer, n_token, ids, weights}, out); });
+            },
+            "layer"_a, "ids"_a, "weights"_a = std::vector<float>{})
+        .def(
+            "gate_seen",
+            [](OwnedCore & c, Layer layer, Matrix input) {
+                return answer([&](Commands & out) {
+                    c.core.gate_seen(layer, {input.data(), input.size()}, int32_t(input.shape(0)), out);
+                });
+            },
+            "layer"_a, "input"_a)
+        .def(
+            "predicted",
+            [](OwnedCore & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores) {
+                return answer(
+                    [&](Commands & out) { c.core.predicted({layer, std::move(experts), std::move(scores)}, out); });
+            },
+            "layer"_a, "experts"_a, "scores"_a = std::vector<float>{})
+        .def(
+            "copied", [](OwnedCore & c, Ticket t) { return answer([&](Commands & out) { c.core.copied(t, out); }); },
+            "ticket"_a)
+        .def(
+            "cancelled",
+            [](OwnedCore & c, Ticket t) { return answer([&](Commands & out) { c.core.cancelled(t, out); }); },
+            "ticket"_a)
+        .def(
+            "failed", [](OwnedCore & c, Ticket t) { return answer([&](Commands & out) { c.core.failed(t, out); }); },
+            "ticket"_a)
+        .def(
+            "computed",
+            [](OwnedCore & c, Layer layer, Expert expert, Part part) {
+                return answer([&](Commands & out) { c.core.computed(layer, expert, part, out); });
+            },
+            "layer"_a, "expert"_a, "part"_a = Part::top)
+        .def("aborted", [](OwnedCore & c) { return answer([&](Commands & out) { c.core.aborted(out); }); })
+        .def("idle", [](const OwnedCore & c) { return c.core.idle(); })
+        .def("wants_gate_input", [](const OwnedCore & c) { return c.core.wants_gate_input(); })
+        .def(
+            "counts", [](const OwnedCore & c, Layer layer) { return c.core.residency().counts(layer); }, "layer"_a)
+        .def(
+            "slots",
+            [](const OwnedCore & c, Pool pool) {
+                nb::list all;
+                for (Slot s = 0; s < c.core.residency().n_slot(pool); s++) {
+                    const SlotInfo & i = c.core.residency().at(pool, s);
+                    all.append(nb::make_tuple(name_of(i.state), i.layer, i.part, i.expert, i.pinned));
+                }
+                return all;
+            },
+            "pool"_a, "(state, layer or -1, part, expert or -1, pinned) of every slot of a pool.")
+        .def(
+            "check", [](const OwnedCore & c) { c.core.residency().check(); },
+            "Aborts the process if an invariant is broken.")
+        .def(
+            "record", [](OwnedCore & c, EventLog * log) { c.core.record(log); }, "log"_a.none(), nb::keep_alive<1, 2>())
+        .def("snapshot", [](const OwnedCore & c) {
+            const auto bytes = c.core.snapshot();
+            return nb::bytes(bytes.data(), bytes.size());
+        });
+    bind_log(m);
+}
+
+}  // namespace outrider

@@ -1,0 +1,16 @@
+// The evictions by name.
+#pragma once
+
+#include <string>
+
+#include "../spec.h"
+#include "eviction.h"
+
+namespace outrider {
+
+// Throws std::invalid_argument, a sentence, for an unknown name, numbers out of range, arrays of a
+// wrong shape, or where the surroundings lack what the eviction needs.
+std::unique_ptr<Eviction> make_eviction(const Spec & spec, const Surroundings & around);
+std::vector<std::string> eviction_names();
+
+}  // namespace outrider

@@ -1,0 +1,55 @@
+// INVARIANT: flights_[i].ticket = flights_[0].ticket + i; the first one is not over.
+#include "copy_desk.h"
+
+#include <cassert>
+
+namespace outrider {
+
+void CopyDesk::order(Pool pool, Slot slot, Urgency urgency, bool by_chunk, Commands & out) {
+    const uint32_t missing = residency_.take_missing_chunks(pool, slot);
+    const SlotInfo & info = residency_.at(pool, slot);
+    const auto issue = [&](uint32_t mask, Chunk chunk) {
+        const Ticket ticket = next_ticket_++;
+        flights_.push_back({ticket, {info.layer, info.part}, pool, slot, mask, urgency});
+        out.push_back(Copy{ticket, info.layer, info.expert, info.part, chunk, slot, urgency});
+    };
+    if (!by_chunk && missing == residency_.all_chunks(info.layer)) {
+        issue(missing, whole_expert);
+        return;
+    }
+    for (Chunk c = 0; c < residency_.n_chunk(info.layer); c++) {
+        if (missing & (1u << c)) {
+            issue(1u << c, c);
+        }
+    }
+}
+
+Flight CopyDesk::end(Ticket ticket) {
+    assert(!flights_.empty() && ticket >= flights_.front().ticket && ticket < next_ticket_);
+    Flight & flight = flights_[size_t(ticket - flights_.front().ticket)];
+    assert(flight.ticket == ticket && !flight.over);
+    flight.over = true;
+    const Flight ended = flight;
+    while (!flights_.empty() && flights_.front().over) {
+        flights_.pop_front();
+    }
+    return ended;
+}
+
+void CopyDesk::call_back_low(Place place, Slot slot, Commands & out) const {
+    for (const Flight & f : flights_) {
+        if (!f.over && f.urgency == Urgency::low && f.place == place && (slot == none || f.slot == slot)) {
+            out.push_back(Cancel{f.ticket});
+        }
+    }
+}
+
+void CopyDesk::call_back(Layer layer, Commands & out) const {
+    for (const Flight & f : flights_) {
+        if (!f.over && f.place.layer == layer) {
+            out.push_back(Cancel{f.ticket});
+        }
+    }
+}
+
+}  // namespace outrider

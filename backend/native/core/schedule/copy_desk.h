@@ -1,0 +1,42 @@
+// The copies between their order and their end: what all schedulers of a core share, so that one
+// may end what another began.
+#pragma once
+
+#include <deque>
+
+#include "../residency.h"
+
+namespace outrider {
+
+struct Flight {
+    Ticket ticket = 0;
+    Place place{};
+    Pool pool = none;
+    Slot slot = none;
+    uint32_t mask = 0;
+    Urgency urgency = Urgency::low;
+    bool over = false;
+};
+
+class CopyDesk {
+  public:
+    explicit CopyDesk(Residency & residency) : residency_(residency) {}
+
+    // Orders what the slot lacks: chunk by chunk, or all that is missing at once if nothing has
+    // come yet. REQUIRES: pending.
+    void order(Pool pool, Slot slot, Urgency urgency, bool by_chunk, Commands & out);
+    // The copy has ended in whatever way. REQUIRES: it was ordered and has not ended.
+    Flight end(Ticket ticket);
+
+    // Calls back low copies of the place (of one slot of it, or of all when `none`).
+    void call_back_low(Place place, Slot slot, Commands & out) const;
+    // Calls back every copy of the layer.
+    void call_back(Layer layer, Commands & out) const;
+
+  private:
+    Residency & residency_;
+    std::deque<Flight> flights_;  // by ticket, without gaps: tickets are consecutive
+    Ticket next_ticket_ = 1;
+};
+
+}  // namespace outrider

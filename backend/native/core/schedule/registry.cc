@@ -1,0 +1,72 @@
+#include "registry.h"
+
+#include <cmath>
+#include <stdexcept>
+
+#include "ordered.h"
+
+namespace outrider {
+namespace {
+
+// What each name means; numbers of the spec change it.
+const std::vector<std::pair<std::string, OrderedOptions>> & schedulers() {
+    static const std::vector<std::pair<std::string, OrderedOptions>> all = {
+        // An expert is fetched when its turn comes (ProMoE, section 7.1: Base).
+        {"reactive", {.chunks = false, .early_preemption = false, .order = ComputeOrder::router}},
+        // ProMoE, section 5. Over cut experts it is MoEpic's pipeline: bottoms, or whole missing experts,
+        // in the order of their scores, while resident tops compute (section 4.1).
+        {"ordered", {}},
+        {"split_pipeline", {}},
+        // Whole experts one after the other through k slots; the next is fetched while one computes
+        // (DuoServe-MoE, section 4.1).
+        {"stream", {.chunks = false, .order = ComputeOrder::router}},
+        // All tokens of one expert at once, the experts that most tokens need first, then in the order of
+        // arrival (Klotski, section 4.2).
+        {"expert_major", {.chunks = false, .order = ComputeOrder::tokens}},
+    };
+    return all;
+}
+
+bool as_switch(const Spec & spec, const std::string & key, bool otherwise) {
+    const double value = spec.number(key, otherwise);
+    if (value != 0 && value != 1) {
+        throw std::invalid_argument("The scheduler's switch " + key + " is 0 or 1");
+    }
+    return value != 0;
+}
+
+}  // namespace
+
+std::vector<std::string> scheduler_names() {
+    std::vector<std::string> names;
+    for (const auto & [name, options] : schedulers()) {
+        names.push_back(name);
+    }
+    return names;
+}
+
+std::unique_ptr<Scheduler> make_scheduler(const Spec & spec, Residency & residency, Eviction & eviction,
+                                          CopyDesk & desk) {
+    for (const auto & [name, standard] : schedulers()) {
+        if (name != spec.name) {
+            continue;
+        }
+        OrderedOptions options = standard;
+        options.chunks = as_switch(spec, "chunks", options.chunks);
+        options.early_preemption = as_switch(spec, "early_preemption", options.early_preemption);
+        const bool reorder = as_switch(spec, "reorder", options.order != ComputeOrder::router);
+        if (reorder != (options.order != ComputeOrder::router)) {
+            options.order = reorder ? ComputeOrder::arrived : ComputeOrder::router;
+        }
+        options.prefetch_after_first = as_switch(spec, "prefetch_after_first", options.prefetch_after_first);
+        const double k_slots = spec.number("k_slots", 0);
+        if (!(k_slots >= 0 && k_slots <= 1 << 20 && k_slots == std::floor(k_slots))) {
+            throw std::invalid_argument("The scheduler's number k_slots is a whole number");
+        }
+        options.max_open = int32_t(k_slots);
+        return std::make_unique<OrderedScheduler>(residency, eviction, desk, options);
+    }
+    throw std::invalid_argument("There is no scheduler called " + spec.name);
+}
+
+}  // namespace outrider

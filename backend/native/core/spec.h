@@ -1,0 +1,57 @@
+// How a method names its parts: each by a name, with numbers and arrays; and what a driver can
+// give to them. Each family has a registry of its parts (predict/registry.h, evict/registry.h,
+// schedule/registry.h, allocate/registry.h).
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "layout.h"
+
+namespace outrider {
+
+struct Array {
+    std::vector<int64_t> shape;
+    std::vector<float> values;
+};
+
+struct Spec {
+    std::string name;
+    std::map<std::string, double> numbers{};
+    // Shared: weights may be large, and specs are copied.
+    std::map<std::string, std::shared_ptr<const Array>> arrays{};
+
+    // The number called `key`, or `otherwise`.
+    double number(const std::string & key, double otherwise) const;
+    // Throws std::invalid_argument when it is missing.
+    const Array & array(const std::string & key) const;
+    bool has(const std::string & key) const { return arrays.count(key) > 0; }
+};
+
+// All routings of a trace in advance: for belady, oracle and predictors of a set accuracy.
+struct Future {
+    struct Pass {
+        Phase phase;
+        int32_t n_token;
+        bool begins_request;
+        std::vector<int32_t> tokens;           // ids of the tokens, or empty
+        // [layer][tokens of the layer * n_expert_used]: llama.cpp computes the last layer of a prompt only
+        // for the last tokens of a pass, so that it may have fewer, even none.
+        std::vector<std::vector<Expert>> ids;
+    };
+    std::vector<Pass> passes;
+};
+
+// What a driver can give to the parts. A part that needs what is not there refuses by name.
+struct Surroundings {
+    const Shape & shape;
+    const Layout & layout;
+    int32_t n_embd = 0;
+    // [layer]: n_expert rows of n_embd values, or empty where a layer's router is unknown. The
+    // memory must outlive the parts.
+    std::vector<std::span<const float>> routers{};
+    std::shared_ptr<const Future> future{};  // null in a live engine without a recorded trace
+};
+
+}  // namespace outrider
