@@ -8,9 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from predictors.embedded import prepare, tokenizer
-from predictors.embedded.config import ModelConfig, TrainConfig
+from predictors.embedded.config import STAGES, ModelConfig, TrainConfig, dense
 
 ROOT = Path(__file__).resolve().parents[2]
+MINUTES = {"pretrain": 75.0, "instruct": 45.0, "reference": 60.0}
+# What each step of `all` takes on two processor cores, in words.
+DURATION = {
+    "prepare": "about a minute",
+    "tokenizer": "about half a minute",
+    "pretrain": f"{MINUTES['pretrain']:.0f} minutes",
+    "instruct": f"{MINUTES['instruct']:.0f} minutes",
+    "export": "some seconds",
+    "evaluate": "about three minutes",
+}
 
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -18,7 +28,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="python -m predictors.embedded",
         description="Trains the embedded model. Every step continues where it was stopped.",
     )
-    steps = ("prepare", "tokenizer", "train", "export", "evaluate", "plot", "all")
+    steps = (*DURATION, "reference", "plot", "all")
     parser.add_argument("step", choices=steps, nargs="?", default="all")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "embedded")
@@ -26,34 +36,58 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         "--out", type=Path, default=ROOT / "assets" / "embedded" / "outrider-tiny.gguf"
     )
     parser.add_argument("--figure", type=Path, default=ROOT / "docs" / "embedded-loss.png")
-    parser.add_argument("--minutes", type=float, default=TrainConfig.budget_minutes)
+    parser.add_argument("--minutes", type=float, default=0.0, help="budget of a training step")
+    parser.add_argument("--tokens", type=int, default=0, help="budget in tokens instead of minutes")
+    parser.add_argument("--rate", type=float, default=1.0, help="multiplies the learning rates")
+    parser.add_argument("--again", action="store_true", help="add a run to a step that is done")
+    parser.add_argument(
+        "--kind", choices=("dense", "moe"), default="dense", help="what step reference trains"
+    )
     parser.add_argument("--threads", type=int, default=0, help="0: as many as torch chooses")
-    parser.add_argument("--pause-file", type=Path, help="train sleeps while this file exists")
+    parser.add_argument("--pause-file", type=Path, help="training sleeps while this file exists")
     parser.add_argument("--no-compile", action="store_true", help="do not fuse with torch.compile")
     return parser.parse_args(argv)
 
 
-def _train(args: argparse.Namespace) -> None:
+def _train(args: argparse.Namespace, step: str) -> None:
     import torch
 
-    from predictors.embedded.train import train
+    from predictors.embedded.train import Run, train
 
     if args.threads:
         torch.set_num_threads(args.threads)
-    config = TrainConfig(budget_minutes=args.minutes)
-    train(args.work, ModelConfig(), config, args.pause_file, fuse=not args.no_compile)
+    minutes = args.minutes or MINUTES[step]
+    config = TrainConfig(budget_minutes=minutes, budget_tokens=args.tokens, rate=args.rate)
+    if step == "reference":
+        model = dense(ModelConfig()) if args.kind == "dense" else ModelConfig()
+        stage, folder = STAGES["alone"], args.work / f"reference-{args.kind}"
+    else:
+        model, stage, folder = ModelConfig(), STAGES[step], args.work
+    run = Run(args.work, model, config, stage, folder, args.again)
+    train(run, args.pause_file, fuse=not args.no_compile)
 
 
 def _export(args: argparse.Namespace) -> None:
     from predictors.embedded.export import export
 
-    print(f"{args.out}: {export(args.work, args.out) / 1e6:.2f} MB")
+    print(f"{args.out}: {export(args.work, args.work, args.out) / 1e6:.2f} MB")
 
 
 def _evaluate(args: argparse.Namespace) -> None:
     from predictors.embedded.evaluate import evaluate
 
     evaluate(args.work, args.data, args.out, args.threads or 1)
+
+
+def _reference(args: argparse.Namespace) -> None:
+    from predictors.embedded.evaluate import measure, store
+    from predictors.embedded.export import export
+
+    _train(args, "reference")
+    folder = args.work / f"reference-{args.kind}"
+    export(args.work, folder, folder / "model.gguf")
+    result = measure(args.work, args.data, folder / "model.gguf", args.threads or 1)
+    store(folder, result)
 
 
 def _plot(args: argparse.Namespace) -> None:
@@ -68,19 +102,21 @@ def main(argv: list[str] | None = None) -> int:
     steps: dict[str, Callable[[], object]] = {
         "prepare": lambda: print(prepare.prepare(args.data, args.work)),
         "tokenizer": lambda: print(tokenizer.build(args.work, ModelConfig.n_vocab)),
-        "train": lambda: _train(args),
+        "pretrain": lambda: _train(args, "pretrain"),
+        "instruct": lambda: _train(args, "instruct"),
         "export": lambda: _export(args),
         "evaluate": lambda: _evaluate(args),
+        "reference": lambda: _reference(args),
         "plot": lambda: _plot(args),
     }
     done = {"prepare": args.work / "instruct.jsonl", "tokenizer": args.work / "tokenizer.json"}
+    wanted = [args.step]
+    if args.step == "all":
+        wanted = [name for name in DURATION if name not in done or not done[name].is_file()]
+        print("; ".join(f"{name}: {DURATION[name]}" for name in wanted), flush=True)
     try:
-        for name, run in steps.items():
-            wanted = (
-                args.step == "all" and name != "plot" and not (done.get(name) or ROOT).is_file()
-            )
-            if wanted or args.step == name:
-                run()
+        for name in wanted:
+            steps[name]()
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -11,13 +11,19 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from predictors.embedded import composed
+from predictors.embedded.prompts import KEPT_OUT
+
 Message = dict[str, str]
 Conversation = list[Message]
 Text = tuple[str, str, str]  # source, title, text
 
 MAX_PROMPT_CHARS = 1400
-MAX_PER_PROMPT_FILE = 45
-MAX_GSM8K = 2500
+# The instruction sets are a small part: a model of this size learns their noise, not their skill.
+MAX_PER_PROMPT_FILE = 6
+MAX_GSM8K = 200
+MAX_PER_CHAPTER = 2
+N_COMPOSED = 90_000
 # Answers of these prompts are a letter, a number or yes/no: they teach a chat nothing.
 SKIPPED_T0 = re.compile(
     r"index|answer_id|prompt_id|paws|Guess_Title|guess_person|is_correct|Check_if"
@@ -25,62 +31,9 @@ SKIPPED_T0 = re.compile(
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"']?\s+(?=[\"'A-Z])")
 
-STORY_ASKS = (
-    "Tell me a story.",
-    "Tell me a short story.",
-    "Please tell me a fairy tale.",
-    "Begin a story.",
-    "Write the beginning of a story.",
-    "Can you tell me a story?",
-    "Write a story.",
-    "I would like to hear a story.",
-)
-STORY_ABOUT_ASKS = (
-    "Tell me a story about {}.",
-    "Write a short story about {}.",
-    "Please tell me a tale about {}.",
-    "Begin a story about {}.",
-)
-CONTINUE_ASKS = (
-    "Go on with this story: {}",
-    "Continue the story: {}",
-    "Continue this story.\n\n{}",
-    "What happens next? {}",
-)
-EXPLAIN_ASKS = (
-    "What is {}?",
-    "Tell me about {}.",
-    "Explain {}.",
-    "What do you know about {}?",
-    "Please describe {}.",
-    "Can you explain {}?",
-)
+EXPLAIN_ASKS = ("What is {}?", "Tell me about {}.", "What do you know about {}?", "Explain {}.")
+CONTINUE_ASKS = ("Go on with this passage: {}", "Continue this passage.\n\n{}")
 WHO_ASKS = ("Who was {}?", "Tell me about {}.", "What do you know about {}?", "Who is {}?")
-GREETINGS = (
-    "Hello",
-    "Hello!",
-    "Hi",
-    "Hi!",
-    "Hey there",
-    "Good morning!",
-    "Good evening.",
-    "Hi, who are you?",
-)
-GREETING_ANSWERS = (
-    "Hello! I can tell you a story, go on with one, or say something about a thing you name.",
-    "Good day! Shall I tell you a story?",
-    "Hello! What would you like to hear about?",
-    "Hello, I am Outrider's small built-in model. Ask me for a story, or ask what something is.",
-)
-WHO_ARE_YOU = ("Who are you?", "What are you?", "What can you do?", "What is your name?", "Help")
-WHO_ARE_YOU_ANSWERS = (
-    "I am Outrider's small built-in model. I can tell stories and answer short questions, "
-    "but I am often wrong.",
-    "I am a very small language model. Ask me for a story, or give me the beginning of one.",
-    "I am the small model that comes with Outrider. I like stories best.",
-)
-THANKS = ("Thank you.", "Thanks!", "Thank you very much!", "That was nice, thanks.")
-THANKS_ANSWERS = ("You are welcome!", "With pleasure. Shall I tell you another story?")
 
 
 def _chat(*turns: str) -> Conversation:
@@ -140,75 +93,34 @@ def from_gsm8k(data: Path) -> Iterator[Conversation]:
             yield _chat(row["question"], f"{steps}\nThe answer is {result}.")
 
 
-def sums(n: int, rng: random.Random) -> Iterator[Conversation]:
-    """Additions and subtractions of small numbers in several wordings."""
-    for _ in range(n):
-        a, b = rng.randint(0, 20), rng.randint(0, 20)
-        if rng.random() < 0.75:
-            ask = rng.choice(
-                (
-                    f"What is {a} + {b}?",
-                    f"What is {a} plus {b}?",
-                    f"{a} + {b} =",
-                    f"Add {a} and {b}.",
-                )
-            )
-            yield _chat(ask, rng.choice((f"{a} + {b} = {a + b}.", f"{a} plus {b} is {a + b}.")))
-        else:
-            a, b = max(a, b), min(a, b)
-            ask = rng.choice((f"What is {a} - {b}?", f"What is {a} minus {b}?", f"{a} - {b} ="))
-            yield _chat(ask, f"{a} - {b} = {a - b}.")
-
-
-def small_talk(n: int, rng: random.Random) -> Iterator[Conversation]:
-    """Greetings, what the model is, thanks."""
-    kinds: tuple[tuple[Sequence[str], Sequence[str]], ...] = (
-        (GREETINGS, GREETING_ANSWERS),
-        (WHO_ARE_YOU, WHO_ARE_YOU_ANSWERS),
-        (THANKS, THANKS_ANSWERS),
-    )
-    for _ in range(n):
-        asks, answers = rng.choice(kinds)
-        yield _chat(rng.choice(asks), rng.choice(answers))
-
-
-def from_stories(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversation]:
-    """Beginnings of tales and chapters, and passages to go on with."""
-    for source, title, text in texts:
+def from_books(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversation]:
+    """Passages of books to go on with; few, since their English is old and their names many."""
+    for source, _, text in texts:
         if source != "books":
             continue
-        body = text.split("\n\n", 1)[-1] if len(text.split("\n\n", 1)[0]) < 60 else text
-        opening = _leading(body, rng.randint(500, 1600))
-        if len(opening) > 200 and not re.search(
-            r"(?i)chapter|^[IVX]+$|part|preface|contents", title
-        ):
-            yield _chat(rng.choice(STORY_ASKS), opening)
-            name = re.sub(r"^[IVX\d]+[.:]? *", "", title).strip(" .").lower()
-            if 3 < len(name) < 40:
-                yield _chat(rng.choice(STORY_ABOUT_ASKS).format(name), opening)
-        paragraphs = [p for p in body.split("\n\n") if 120 < len(p) < 1200]
-        for first, second in zip(paragraphs[::12], paragraphs[1::12], strict=False):
-            beginning = " ".join(sentences(first)[: rng.randint(1, 4)])
-            following = first[len(beginning) :].strip() or second
+        paragraphs = [p for p in text.split("\n\n") if 160 < len(p) < 900]
+        for paragraph in paragraphs[:: MAX_PER_CHAPTER * 40][:MAX_PER_CHAPTER]:
+            beginning = " ".join(sentences(paragraph)[: rng.randint(1, 2)])
+            following = paragraph[len(beginning) :].strip()
             if len(following) > 80 and len(beginning) > 40:
-                if rng.random() < 0.3 and following is not second:
-                    following = f"{following}\n\n{second}"
                 yield _chat(rng.choice(CONTINUE_ASKS).format(beginning), following)
 
 
 def from_encyclopaedia(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversation]:
-    """Ask "What is X?", answered by the first sentences of the article on X."""
+    """Ask "What is X?", answered by the first sentence or two of the article on X."""
+    known = composed.read_things()
     for source, title, text in texts:
         lines = text.split("\n")
         if source != "wikipedia" or not title or len(title) > 40 or title.startswith("List of"):
             continue
         body = next((line for line in lines if line != title and len(line) > 100), "")
-        answer = _leading(body, rng.randint(250, 700))
+        answer = _leading(body, 260)
         if len(answer) < 80 or title.split(" ")[0].lower() not in answer.lower():
             continue
         name, is_thing = spoken_name(title, text)
         is_person = not is_thing and re.search(r"\((?:born |\d)|\b(?:he|she|his|her)\b", text[:400])
-        for ask in rng.sample(WHO_ASKS if is_person else EXPLAIN_ASKS, 2):
+        ask = rng.choice(WHO_ASKS if is_person else EXPLAIN_ASKS)
+        if name not in known:
             yield _chat(ask.format(name), answer)
 
 
@@ -237,19 +149,23 @@ def follow_ups(chats: Sequence[Conversation], n: int, rng: random.Random) -> Ite
         yield joined
 
 
-def compose(data: Path, texts: Sequence[Text], seed: int) -> list[Conversation]:
+def compose(
+    data: Path, texts: Sequence[Text], seed: int, n_composed: int = N_COMPOSED
+) -> list[Conversation]:
     """All conversations of the instruct phase in a shuffled order that `seed` fixes."""
     rng = random.Random(seed)
     parts: tuple[Callable[[], Iterator[Conversation]], ...] = (
         lambda: from_t0(data, rng),
         lambda: from_seed(data),
         lambda: from_gsm8k(data),
-        lambda: sums(3000, rng),
-        lambda: small_talk(500, rng),
-        lambda: from_stories(texts, rng),
+        lambda: from_books(texts, rng),
         lambda: from_encyclopaedia(texts, rng),
+        lambda: (_chat(*turns) for turns in composed.compose(n_composed, rng)),
     )
     chats = [chat for part in parts for chat in part()]
-    chats += list(follow_ups(chats, len(chats) // 6, rng))
+    chats += list(follow_ups(chats, len(chats) // 8, rng))
+    chats = [
+        chat for chat in chats if not any(kept in m["content"] for m in chat for kept in KEPT_OUT)
+    ]
     rng.shuffle(chats)
     return chats

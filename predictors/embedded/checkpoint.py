@@ -13,25 +13,27 @@ CHECKPOINT = "checkpoint.pt"
 LOG = "train_log.jsonl"
 
 
-def save(work: Path, values: dict[str, Any]) -> None:
+def save(folder: Path, values: dict[str, Any]) -> None:
     """Replaces the checkpoint at once; a kill leaves the old one or the new one."""
-    partial = work / (CHECKPOINT + ".partial")
+    folder.mkdir(parents=True, exist_ok=True)
+    partial = folder / (CHECKPOINT + ".partial")
     with partial.open("wb") as file:
         torch.save(values, file)
         file.flush()
         os.fsync(file.fileno())
-    partial.replace(work / CHECKPOINT)
+    partial.replace(folder / CHECKPOINT)
 
 
-def load(work: Path) -> dict[str, Any] | None:
+def load(folder: Path) -> dict[str, Any] | None:
     """The stored values, or None where no run has begun."""
-    path = work / CHECKPOINT
+    path = folder / CHECKPOINT
     if not path.is_file():
         return None
     return torch.load(path, map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
 
-def log(work: Path, **values: Any) -> None:
+def log(folder: Path, **values: Any) -> None:
     """Appends one line to the log of the run."""
-    with (work / LOG).open("a", encoding="utf-8") as file:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(values) + "\n")

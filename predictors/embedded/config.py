@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -57,17 +57,42 @@ class ModelConfig:
         return self.n_parameter() - self.n_layer * idle
 
 
+def dense(config: ModelConfig) -> ModelConfig:
+    """The reference: one expert, always used, as wide as the experts that a token uses."""
+    wide = config.n_ff_exp * config.n_expert_used
+    return replace(config, n_expert=1, n_expert_used=1, n_ff_exp=wide)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one kind of training run does; fractions are of the run, of its time or tokens."""
+
+    name: str
+    text_share: float  # of the rows; the others are chats
+    long_context_from: float  # where rows of n_ctx tokens replace the short ones
+    warmup: float
+    decay_from: float  # from here the rate falls linearly to `FLOOR_OF_DECAY`; 1: never
+
+
+# Pretraining ends at the full rate, so that it can be continued; the chats' run lets it fall.
+PRETRAIN = Stage("pretrain", 1.0, long_context_from=0.6, warmup=0.01, decay_from=1.0)
+# Text among the chats is against forgetting.
+INSTRUCT = Stage("instruct", 0.4, long_context_from=0.0, warmup=0.01, decay_from=0.1)
+# The reference has no chats: what is compared are bits per byte.
+ALONE = Stage("alone", 1.0, long_context_from=0.6, warmup=0.01, decay_from=0.5)
+STAGES = {stage.name: stage for stage in (PRETRAIN, INSTRUCT, ALONE)}
+FLOOR_OF_DECAY = 0.01
+
+
 @dataclass(frozen=True)
 class TrainConfig:
-    """How a training run spends its time; fractions are of `budget_minutes`."""
+    """How one run spends its budget: minutes, or tokens where `budget_tokens` is not 0."""
 
-    budget_minutes: float = 110.0
+    budget_minutes: float = 60.0
+    budget_tokens: int = 0
     batch_tokens: int = 8192  # 16384 needs half as many tokens again for the same loss
     short_context: int = 512
-    long_context_from: float = 0.60  # fraction of the budget at which n_ctx replaces short_context
-    instruct_from: float = 0.85
-    warmup: float = 0.01
-    decay_from: float = 0.50
+    rate: float = 1.0  # multiplies both learning rates; 0.6 for runs that continue
     muon_lr: float = 0.02
     adam_lr: float = 0.003
     weight_decay: float = 0.02

@@ -60,15 +60,17 @@ def chat_tokens(
 def instruct_rows(work: Path, tokenizer: Tokenizer, n_row: int) -> tuple[Ids, Weights]:
     """Conversations packed into rows of `n_row` + 1 tokens; a row begins with a conversation.
 
+    The rows are kept on disk until the conversations are newer.
     The conversation that does not fit a row any more is cut there. The last row is dropped.
     """
+    source = work / "instruct.jsonl"
     ids_path, weights_path = work / "instruct_rows.npy", work / "instruct_weights.npy"
-    if not (ids_path.is_file() and weights_path.is_file()):
+    if not ids_path.is_file() or ids_path.stat().st_mtime < source.stat().st_mtime:
         end = special_id(tokenizer, END_OF_TEXT)
         all_ids, all_weights = [], []
         ids: list[int] = []
         weights: list[float] = []
-        for row in read_rows(work / "instruct.jsonl"):
+        for row in read_rows(source):
             chat, weight = chat_tokens(row["messages"], tokenizer)  # type: ignore[arg-type]
             ids += [*chat, end]
             weights += [*weight, 0.0]

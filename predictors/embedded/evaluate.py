@@ -19,36 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from predictors.embedded.prepare import read_rows
+from predictors.embedded.prompts import PROMPTS, SAMPLE_SETTINGS
 
 EVAL_WIKITEXT = Path("eval-wikitext2") / "test.txt"
-
-PROMPTS = (
-    ("begin a story", "Tell me a story about a fox and a crow."),
-    ("begin a story", "Write the beginning of a story about a princess."),
-    (
-        "go on with one",
-        "Go on with this story: The old man opened the door and looked into the dark.",
-    ),
-    ("go on with one", "Continue the story: Once upon a time a little girl lived near the forest."),
-    (
-        "answer from a passage",
-        "Read the passage and answer the question.\n\nTom has a red boat. He sails it on the lake "
-        "every Sunday with his sister Anna.\n\nQuestion: What colour is the boat?",
-    ),
-    (
-        "answer from a passage",
-        "The river Elm flows from the mountains to the sea. It is 40 miles long.\n\n"
-        "Question: Where does the river flow?",
-    ),
-    ("explain", "What is music?"),
-    ("explain", "Explain what a river is."),
-    ("add", "What is 3 + 4?"),
-    ("add", "What is 12 plus 7?"),
-)
-SAMPLE_SETTINGS: dict[str, Any] = {
-    "max_tokens": 160, "temperature": 0.7, "top_k": 40, "top_p": 0.95, "min_p": 0.05,
-    "repeat_penalty": 1.0, "seed": 1,
-}  # fmt: skip
 
 
 class GgmlTensor(ctypes.Structure):
@@ -211,10 +184,10 @@ def samples(path: Path, n_thread: int) -> list[dict[str, str]]:
     return out
 
 
-def evaluate(
+def measure(
     work: Path, data: Path, path: Path, n_thread: int = 1, max_bytes: int = 150_000
 ) -> dict[str, Any]:
-    """Measures the file, writes `evaluation.json` under `work`, prints and returns it."""
+    """Bits per byte of held-out text and of Wikitext-2, and the use of experts on the former."""
     scorer = Scorer(path, n_thread)
     result: dict[str, Any] = {"file_bytes": path.stat().st_size, "bits_per_byte": {}}
     for source in ("wikipedia", "books", "shakespeare"):
@@ -227,9 +200,19 @@ def evaluate(
         value, n_byte = bits_per_byte(scorer, iter([text[:max_bytes]]), max_bytes)
         result["bits_per_byte"]["wikitext2"] = {"value": round(value, 4), "bytes": n_byte}
     scorer.close()
+    return result
+
+
+def store(folder: Path, result: dict[str, Any]) -> None:
+    """Writes `evaluation.json` and prints it."""
+    text = json.dumps(result, indent=1, ensure_ascii=False)
+    (folder / "evaluation.json").write_text(text, encoding="utf-8")
+    print(text)
+
+
+def evaluate(work: Path, data: Path, path: Path, n_thread: int = 1) -> dict[str, Any]:
+    """Measures the file, asks it the fixed prompts, and stores the result under `work`."""
+    result = measure(work, data, path, n_thread)
     result["samples"] = samples(path, n_thread)
-    (work / "evaluation.json").write_text(
-        json.dumps(result, indent=1, ensure_ascii=False), encoding="utf-8"
-    )
-    print(json.dumps(result, indent=1, ensure_ascii=False))
+    store(work, result)
     return result

@@ -132,11 +132,11 @@ def write(
     return path.stat().st_size
 
 
-def export(work: Path, path: Path) -> int:
-    """Exports the latest checkpoint; returns the file's size in bytes."""
-    stored = checkpoint.load(work)
+def export(work: Path, folder: Path, path: Path) -> int:
+    """Exports the checkpoint in `folder` with the tokenizer of `work`; returns the bytes."""
+    stored = checkpoint.load(folder)
     if stored is None:
-        raise FileNotFoundError(f"no checkpoint under {work}; run the step train first")
+        raise FileNotFoundError(f"no checkpoint under {folder}; run the step pretrain first")
     weights = {name: s["master"] for name, s in stored["optimiser"]["state"].items()}
     config = from_dict(ModelConfig, stored["model_config"])
     return write(path, weights, config, tokenizer.load(work))

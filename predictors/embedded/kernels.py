@@ -96,7 +96,7 @@ def group_rows(chosen: Tensor, weight: Tensor, n_expert: int) -> tuple[Any, Tens
     that took longer than the products. The number of rows depends on the shapes alone.
     """
     n_token, n_used = chosen.shape
-    flat = chosen.reshape(-1).numpy()
+    flat = chosen.reshape(-1).cpu().numpy()
     # A stable sort of bytes is a radix sort in numpy, ten times faster than torch's.
     order = np.argsort(flat.astype(np.uint8), kind="stable")
     count = np.bincount(flat, minlength=n_expert)
@@ -109,10 +109,10 @@ def group_rows(chosen: Tensor, weight: Tensor, n_expert: int) -> tuple[Any, Tens
     token[place_of_sorted] = order // n_used
     place = np.empty(order.size, dtype=np.int64)
     place[order] = place_of_sorted
-    place_tensor = torch.from_numpy(place)
-    row_weight = torch.zeros(n_row, 1)
+    place_tensor = torch.from_numpy(place).to(weight.device)
+    row_weight = torch.zeros(n_row, 1, device=weight.device)
     row_weight[place_tensor, 0] = weight.detach().reshape(-1)
-    return bounds, torch.from_numpy(token), row_weight, place_tensor
+    return bounds, torch.from_numpy(token).to(weight.device), row_weight, place_tensor
 
 
 class _Experts(torch.autograd.Function):
@@ -174,7 +174,7 @@ class _Attention(torch.autograd.Function):
         n_batch, n_kv, n_rep_row, _ = q.shape
         n_row = k.shape[2]
         scale = q.shape[3] ** -0.5
-        mask = torch.full((n_row, n_row), float("-inf"), dtype=q.dtype).triu(1)
+        mask = torch.full((n_row, n_row), float("-inf"), dtype=q.dtype, device=q.device).triu(1)
         mask = mask.repeat(n_rep_row // n_row, 1)
         out = torch.empty_like(q)
         prob = q.new_empty(n_batch, n_kv, n_rep_row, n_row)
@@ -215,7 +215,7 @@ class _Loss(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, head: Tensor, target: Tensor, weight: Tensor) -> Tensor:
         grad_x = torch.empty_like(x)
         grad_head = torch.zeros_like(head, dtype=torch.float32)
-        total = torch.zeros((), dtype=torch.float32)
+        total = torch.zeros((), dtype=torch.float32, device=x.device)
         weight = weight / weight.sum().clamp(min=1)
         for start in range(0, x.shape[0], LOSS_ROWS):
             span = slice(start, start + LOSS_ROWS)

@@ -15,6 +15,18 @@ from predictors.embedded import kernels
 from predictors.embedded.config import ModelConfig
 from predictors.embedded.kernels import Fusible
 
+_BF16_CHECKS = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+
+
+def choose_device() -> tuple[torch.device, torch.dtype]:
+    """A GPU where there is one; bfloat16 where the processor multiplies it faster than f32."""
+    if torch.cuda.is_available():
+        fast = torch.cuda.is_bf16_supported()
+        return torch.device("cuda"), torch.bfloat16 if fast else torch.float32
+    # Without AVX512-BF16 or AMX, bf16 products are emulated and slower than f32.
+    fast = any(getattr(torch.cpu, name, bool)() for name in _BF16_CHECKS)
+    return torch.device("cpu"), torch.bfloat16 if fast else torch.float32
+
 
 @Fusible
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -110,13 +122,26 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(seed)
         self.config = config
+        self.cos: Tensor
+        self.sin: Tensor
         self.token_embd = nn.Parameter(
             (torch.randn(config.n_vocab, config.n_embd) * 0.02).to(dtype)
         )
         self.layers = nn.ModuleList(Layer(config, dtype) for _ in range(config.n_layer))
         self.output_norm = nn.Parameter(torch.ones(config.n_embd))
         cos, sin = rotation(config.n_ctx, config.head_dim, config.rope_freq_base)
-        self.cos, self.sin = cos, sin
+        self.register_buffer("cos", cos, persistent=False)
+        self.register_buffer("sin", sin, persistent=False)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.token_embd.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The working type of the matrices."""
+        return self.token_embd.dtype
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Final rows [batch, rows, d], the mean balance loss, and counts [layer, expert]."""

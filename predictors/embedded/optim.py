@@ -109,7 +109,8 @@ class Optimiser:
     def load_state_dict(self, stored: dict[str, Any]) -> None:
         """Takes a stored state and writes its masters into the model."""
         self.n_step = stored["n_step"]
-        self.state = stored["state"]
         with torch.no_grad():
             for name, p in self.parameters.items():
+                values = stored["state"][name].items()
+                self.state[name] = {key: value.to(p.device) for key, value in values}
                 p.data.copy_(self.state[name]["master"])

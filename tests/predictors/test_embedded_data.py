@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 
 import numpy as np
@@ -104,20 +103,12 @@ def test_a_missing_data_folder_is_named(tmp_path: Path) -> None:
         prepare.prepare(tmp_path / "nowhere", tmp_path / "work")
 
 
-def test_sums_are_right() -> None:
-    for chat in chats.sums(200, random.Random(1)):
-        question, answer = chat[0]["content"], chat[1]["content"]
-        a, b = (int(n) for n in __import__("re").findall(r"\d+", question))
-        minus = "-" in question or "minus" in question
-        assert answer.rstrip(".").split()[-1] == str(a - b if minus else a + b)
-
-
 def test_conversations_alternate_and_are_not_empty(folder: Path) -> None:
     texts = [
         ("wikipedia", "Topic 1", ARTICLE),
         ("books", "Tale", "Tale\n\nOnce. " + "A b c. " * 90),
     ]
-    for chat in chats.compose(folder, texts, seed=1):
+    for chat in chats.compose(folder, texts, seed=1, n_composed=300):
         assert [m["role"] for m in chat] == ["user", "assistant"] * (len(chat) // 2)
         assert all(m["content"].strip() for m in chat)
 

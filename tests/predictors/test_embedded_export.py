@@ -135,5 +135,5 @@ def test_the_chat_template_is_chatml(tmp_path: Path, model: Model, words: Tokeni
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="run the step train first"):
-        export.export(tmp_path, tmp_path / "m.gguf")
+    with pytest.raises(FileNotFoundError, match="run the step pretrain first"):
+        export.export(tmp_path, tmp_path, tmp_path / "m.gguf")

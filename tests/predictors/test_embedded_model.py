@@ -13,7 +13,6 @@ from predictors.embedded import kernels
 from predictors.embedded.config import ModelConfig, TrainConfig
 from predictors.embedded.model import Model
 from predictors.embedded.optim import Optimiser, orthogonalise
-from predictors.embedded.train import lr_scale
 
 TINY = ModelConfig(
     n_vocab=320, n_layer=2, n_embd=64, n_head=4, n_head_kv=2, head_dim=16, n_expert=8,
@@ -120,11 +119,3 @@ def test_a_few_steps_learn_a_repeated_row(dtype: torch.dtype) -> None:
         optimiser.step(1.0)
         losses.append(loss.item())
     assert losses[-1] < losses[0] - 1.0
-
-
-def test_the_schedule_warms_up_holds_and_decays() -> None:
-    config = TrainConfig(warmup=0.1, decay_from=0.5)
-    scales = [lr_scale(f, config) for f in (0.0, 0.05, 0.1, 0.5, 0.75, 1.0)]
-    assert scales[0] < 0.01 and scales[1] == pytest.approx(0.5, abs=0.01)
-    assert scales[2] == scales[3] == 1.0
-    assert scales[4] == pytest.approx(0.5) and scales[5] == pytest.approx(0.01)

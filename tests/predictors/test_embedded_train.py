@@ -18,10 +18,10 @@ from gguf import GGMLQuantizationType as Type
 
 from predictors.embedded import checkpoint, evaluate, export, tokenizer
 from predictors.embedded.__main__ import main
-from predictors.embedded.config import ModelConfig, TrainConfig
+from predictors.embedded.config import INSTRUCT, PRETRAIN, ModelConfig, Stage, TrainConfig, dense
 from predictors.embedded.cores import FreeCores
 from predictors.embedded.model import Model
-from predictors.embedded.train import Run, train
+from predictors.embedded.train import Run, lr_scale, train
 
 N_VOCAB = 296
 SHAPE = ModelConfig(
@@ -56,29 +56,69 @@ def work(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("elapsed_s", [0.0, 55.0])  # text only; chats among it
-def test_a_stopped_run_continues_exactly(work: Path, elapsed_s: float) -> None:
-    whole = Run(work, SHAPE, SETTINGS)
-    whole.elapsed_s = elapsed_s
+@pytest.mark.parametrize(
+    ("stage", "elapsed_s"), [(PRETRAIN, 0.0), (PRETRAIN, 40.0), (INSTRUCT, 0.0)]
+)
+def test_a_stopped_run_continues_exactly(work: Path, stage: Stage, elapsed_s: float) -> None:
+    whole = Run(work, SHAPE, SETTINGS, stage)
+    whole.now.elapsed_s = elapsed_s
     expected = [whole.step() for _ in range(4)]
-    first = Run(work, SHAPE, SETTINGS)
-    first.elapsed_s = elapsed_s
+    first = Run(work, SHAPE, SETTINGS, stage)
+    first.now.elapsed_s = elapsed_s
     actual = [first.step(), first.step()]
     first.save()
-    second = Run(work, SHAPE, SETTINGS)
-    assert second.elapsed_s == elapsed_s and second.n_token == first.n_token
+    second = Run(work, SHAPE, SETTINGS, stage)
+    assert second.now.elapsed_s == elapsed_s and second.n_token == first.n_token
+    assert len(second.runs) == 1
     actual += [second.step(), second.step()]
     assert actual == expected
 
 
 def test_a_run_ends_with_its_budget_and_a_further_call_does_nothing(work: Path) -> None:
     settings = TrainConfig(budget_minutes=0.02, batch_tokens=128, short_context=32)
-    train(work, SHAPE, settings, fuse=False)
+    train(Run(work, SHAPE, settings, PRETRAIN), fuse=False)
     rows = [json.loads(line) for line in (work / checkpoint.LOG).read_text().splitlines()]
     assert rows[0]["loss"] > 4 and "heldout_wikipedia_bpb" in rows[-1]
+    assert len(rows[-1]["expert_share_min"]) == len(rows[-1]["expert_share_max"]) == SHAPE.n_layer
     stored = (work / checkpoint.CHECKPOINT).read_bytes()
-    train(work, SHAPE, settings, fuse=False)
+    train(Run(work, SHAPE, settings, PRETRAIN), fuse=False)
     assert (work / checkpoint.CHECKPOINT).read_bytes() == stored
+
+
+def test_runs_follow_one_another_and_can_be_added(work: Path) -> None:
+    settings = TrainConfig(budget_tokens=256, batch_tokens=128, short_context=32)
+    train(Run(work, SHAPE, settings, PRETRAIN), fuse=False)
+    chats = Run(work, SHAPE, settings, INSTRUCT)
+    assert chats.wanted and chats.n_token == 256 and chats.fraction == 0.0
+    train(chats, fuse=False)
+    assert not Run(work, SHAPE, settings, PRETRAIN).wanted
+    assert not Run(work, SHAPE, settings, INSTRUCT).wanted
+    more = Run(work, SHAPE, settings, PRETRAIN, again=True)
+    assert more.wanted and more.n_token == 512
+    train(more, fuse=False)
+    stored = checkpoint.load(work)
+    assert stored is not None and stored["n_token"] == 768
+    assert [(r["stage"], r["n_token"]) for r in stored["runs"]] == [
+        ("pretrain", 256), ("instruct", 256), ("pretrain", 256),
+    ]  # fmt: skip
+
+
+def test_rates_warm_up_and_fall_by_the_stage() -> None:
+    stage = Stage("s", 1.0, long_context_from=0.5, warmup=0.1, decay_from=0.5)
+    at = [lr_scale(f, stage, rate=0.6) for f in (0.0, 0.05, 0.1, 0.5, 0.75, 1.0)]
+    assert at[0] < at[1] < at[2] == at[3] == 0.6
+    assert at[4] == pytest.approx(0.3) and at[5] == pytest.approx(0.006)
+    assert lr_scale(1.0, PRETRAIN) == 1.0
+
+
+def test_the_reference_is_as_wide_as_the_experts_of_a_token(work: Path) -> None:
+    config = dense(SHAPE)
+    moe_rows = SHAPE.n_layer * SHAPE.n_embd * SHAPE.n_expert  # the router's
+    dense_rows = config.n_layer * config.n_embd
+    assert config.n_active_parameter() == config.n_parameter()
+    assert config.n_parameter() - dense_rows == SHAPE.n_active_parameter() - moe_rows
+    line = Run(work, config, SETTINGS, PRETRAIN).step()
+    assert line["share_min"] == line["share_max"] == 1.0
 
 
 def test_an_interrupted_save_leaves_the_old_checkpoint(
@@ -137,7 +177,7 @@ def test_the_command_line_names_what_is_missing(
     missing = str(tmp_path / "nowhere")
     assert main(["prepare", "--data", missing, "--work", str(tmp_path / "w")]) == 1
     assert main(["tokenizer", "--work", missing]) == 1
-    assert main(["train", "--work", missing]) == 1
+    assert main(["pretrain", "--work", missing]) == 1
     assert main(["export", "--work", missing, "--out", str(tmp_path / "m.gguf")]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4 and "no training data" in lines[0]
