@@ -1,0 +1,187 @@
+"""Measures this machine, in about two seconds, for the simulator."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from backend.machines import Hardware, MachineError
+from backend.system.memory import physical_cores
+from backend.system.paths import cache_folder
+
+N_READER = 4
+"""As many as the live engine has transfer threads."""
+_CHUNK_BYTES = 1 << 20  # about one matrix of an expert
+_BLOCK_BYTES = 4096
+_OWN_FILE_BYTES = 192 << 20
+_LATENCY_READS = 40
+_READ_S = 0.6
+_MEMORY_S = 0.4
+_PRODUCT_S = 0.3
+_MEMORY_BYTES = 64 << 20  # for each thread: more than any cache
+_SIDE = 768  # of the matrices that are multiplied
+
+
+def measure(file: Path | None = None) -> Hardware:
+    """Measure this machine. `file`: a large file on the drive that the experts will be on, such
+    as the model; without one a temporary file is written. Raises MachineError.
+    """  # noqa: D205, D209
+    try:
+        with _file_to_read(file) as path:
+            reading = _reading(path)
+    except OSError as error:
+        raise MachineError(f"Reading could not be measured: {error.strerror or error}.") from None
+    n_thread = physical_cores()
+    how = "past the page cache" if reading.direct else "through the page cache"
+    what = "the given file" if file else "a temporary file"
+    return Hardware(
+        name="here",
+        sentence="This machine, as measured just now; the experts are on its drive.",
+        link_gb_per_s=reading.gb_per_s,
+        link_latency_us=reading.latency_us,
+        n_link=N_READER,
+        memory_gb_per_s=_memory_gb_per_s(n_thread),
+        tflop_per_s=_tflop_per_s(),
+        step_us=2.1,
+        sources={
+            "link_gb_per_s": f"measured: {N_READER} threads read 1 MiB each from {what}, {how}",
+            "link_latency_us": f"measured: the median of single 4 KiB reads from {what}, {how}",
+            "n_link": "threads that read in the live engine",
+            "memory_gb_per_s": f"measured: {n_thread} threads read arrays larger than the caches",
+            "tflop_per_s": f"measured: numpy's float32 product of matrices of {_SIDE}",
+            "step_us": "not measured: github.com/ggml-org/llama.cpp/pull/9461, 2070 ns a node",
+        },
+    )
+
+
+@dataclass(frozen=True)
+class _Reading:
+    gb_per_s: float
+    latency_us: float
+    direct: bool
+
+
+@contextlib.contextmanager
+def _file_to_read(file: Path | None) -> Iterator[Path]:
+    if file is not None:
+        yield file
+        return
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="measure-") as own:
+        block = random.Random(0).randbytes(8 << 20)
+        for _ in range(_OWN_FILE_BYTES // len(block)):
+            own.write(block)
+        own.flush()
+        os.fsync(own.fileno())
+        yield Path(own.name)
+
+
+def _reading(path: Path) -> _Reading:
+    n_bytes = path.stat().st_size
+    if n_bytes < 4 * _CHUNK_BYTES:
+        raise MachineError(f"{path.name} is too small to measure the drive with.")
+    with _opened(path) as (handle, direct):
+        latency_us = _latency_us(handle, n_bytes)
+        counts = [0] * N_READER
+        end_s = time.perf_counter() + _READ_S
+
+        def read(i: int) -> None:
+            chance = random.Random(i)
+            with _aligned(_CHUNK_BYTES) as buffer:
+                while time.perf_counter() < end_s:
+                    block = chance.randrange((n_bytes - _CHUNK_BYTES) // _BLOCK_BYTES)
+                    counts[i] += _read_at(handle, buffer, block * _BLOCK_BYTES)
+
+        elapsed_s = _in_threads([lambda i=i: read(i) for i in range(N_READER)])  # type: ignore[misc]
+    return _Reading(sum(counts) / elapsed_s / 1e9, latency_us, direct)
+
+
+def _latency_us(handle: int, n_bytes: int) -> float:
+    chance = random.Random(N_READER)
+    times_s = []
+    with _aligned(_BLOCK_BYTES) as buffer:
+        for _ in range(_LATENCY_READS):
+            offset = chance.randrange(n_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
+            began_s = time.perf_counter()
+            _read_at(handle, buffer, offset)
+            times_s.append(time.perf_counter() - began_s)
+    return float(np.median(times_s) * 1e6)
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[tuple[int, bool]]:
+    """Open past the page cache where the system allows it; whether it did comes second."""
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
+    handle, direct = -1, False
+    if hasattr(os, "O_DIRECT") and hasattr(os, "preadv"):
+        with contextlib.suppress(OSError):
+            handle, direct = os.open(path, flags | os.O_DIRECT), True
+    if not direct:
+        handle = os.open(path, flags)
+    if not direct and hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+    try:
+        yield handle, direct
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def _aligned(n_bytes: int) -> Iterator[mmap.mmap]:
+    """Memory that begins at a page, as reading past the page cache wants it."""
+    buffer = mmap.mmap(-1, n_bytes)
+    try:
+        yield buffer
+    finally:
+        buffer.close()
+
+
+def _read_at(handle: int, buffer: mmap.mmap, offset: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [buffer], offset)
+    os.lseek(handle, offset, os.SEEK_SET)  # as near as it gets: the threads share a position
+    return len(os.read(handle, len(buffer)))
+
+
+def _memory_gb_per_s(n_thread: int) -> float:
+    """Return the best of several rounds: what else runs here only makes them slower."""
+    arrays = [np.ones(_MEMORY_BYTES // 4, np.int32) for _ in range(n_thread)]
+    best = 0.0
+    end_s = time.perf_counter() + _MEMORY_S
+    while best == 0.0 or time.perf_counter() < end_s:
+        elapsed_s = _in_threads([array.max for array in arrays])
+        best = max(best, n_thread * _MEMORY_BYTES / elapsed_s / 1e9)
+    return best
+
+
+def _tflop_per_s() -> float:
+    a = np.ones((_SIDE, _SIDE), np.float32)
+    best = 0.0
+    end_s = time.perf_counter() + _PRODUCT_S
+    while best == 0.0 or time.perf_counter() < end_s:
+        began_s = time.perf_counter()
+        a @ a
+        best = max(best, 2 * _SIDE**3 / (time.perf_counter() - began_s) / 1e12)
+    return best
+
+
+def _in_threads(tasks: list[Callable[[], object]]) -> float:
+    """Run all at the same time and return how long it took, in seconds."""
+    threads = [threading.Thread(target=task) for task in tasks]
+    began_s = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return time.perf_counter() - began_s

@@ -1,0 +1,138 @@
+// INVARIANT: fewer than n_at_once_ copies are under way only where none waits.
+#include "link.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace outrider {
+namespace {
+
+// What sums of rounded steps leave over of a copy that has ended.
+constexpr double almost_no_bytes = 1e-6;
+
+constexpr Ticket no_ticket = std::numeric_limits<Ticket>::max();
+
+}  // namespace
+
+Link::Link(double bytes_per_us, double latency_us, int32_t n_at_once)
+    : bytes_per_us_(bytes_per_us), latency_us_(latency_us), n_at_once_(size_t(n_at_once)) {}
+
+void Link::submit(Ticket ticket, Urgency urgency, double n_bytes) {
+    (urgency == Urgency::high ? high_ : low_).items.push_back({ticket, n_bytes});
+    begin_waiting();
+}
+
+bool Link::cancel(Ticket ticket) {
+    for (Queue * queue : {&low_, &high_}) {
+        for (size_t i = queue->head; i < queue->items.size(); i++) {
+            if (queue->items[i].ticket == ticket) {
+                queue->items[i].ticket = no_ticket;
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+void Link::advance(double until_us) {
+    while (!running_.empty()) {
+        const double next_us = next_event_us();
+        if (next_us > until_us) {
+            break;
+        }
+        step(next_us);
+    }
+    step(until_us);
+}
+
+bool Link::advance_to_arrival() {
+    while (n_taken_ == arrivals_.size()) {
+        if (running_.empty()) {
+            return false;
+        }
+        step(next_event_us());
+    }
+    return true;
+}
+
+bool Link::take_arrival(Ticket & ticket) {
+    if (n_taken_ == arrivals_.size()) {
+        arrivals_.clear();
+        n_taken_ = 0;
+        return false;
+    }
+    ticket = arrivals_[n_taken_++];
+    return true;
+}
+
+void Link::begin_waiting() {
+    Waiting item;
+    while (running_.size() < n_at_once_ && (pop(high_, item) || pop(low_, item))) {
+        running_.push_back({item.ticket, clock_us_ + latency_us_, item.n_bytes});
+    }
+}
+
+bool Link::pop(Queue & queue, Waiting & item) {
+    while (queue.head < queue.items.size()) {
+        item = queue.items[queue.head++];
+        if (item.ticket != no_ticket) {
+            return true;
+        }
+    }
+    queue.items.clear();
+    queue.head = 0;
+    return false;
+}
+
+// When the next copy ends or begins to flow. REQUIRES: one is under way.
+double Link::next_event_us() const {
+    size_t n_flowing = 0;
+    double least_bytes = std::numeric_limits<double>::infinity();
+    double next_us = std::numeric_limits<double>::infinity();
+    for (const Running & r : running_) {
+        if (r.flows_from_us > clock_us_) {
+            next_us = std::min(next_us, r.flows_from_us);
+        } else {
+            n_flowing++;
+            least_bytes = std::min(least_bytes, r.n_bytes);
+        }
+    }
+    if (n_flowing > 0) {
+        next_us = std::min(next_us, clock_us_ + least_bytes * double(n_flowing) / bytes_per_us_);
+    }
+    return next_us;
+}
+
+// REQUIRES: nothing ends or begins to flow before `at_us`.
+void Link::step(double at_us) {
+    const double passed_us = at_us - clock_us_;
+    if (running_.empty()) {
+        clock_us_ = at_us;
+        return;
+    }
+    size_t n_flowing = 0;
+    for (const Running & r : running_) {
+        n_flowing += r.flows_from_us <= clock_us_;
+    }
+    const double n_moved = n_flowing > 0 ? passed_us * bytes_per_us_ / double(n_flowing) : 0;
+    bool any_ended = false;
+    for (Running & r : running_) {
+        if (r.flows_from_us <= clock_us_) {
+            r.n_bytes -= n_moved;
+            // A rest that takes no time at this clock's resolution would never end.
+            if (r.n_bytes <= almost_no_bytes || at_us + r.n_bytes / bytes_per_us_ <= at_us) {
+                any_ended = true;
+                arrivals_.push_back(r.ticket);
+                r.ticket = no_ticket;
+            }
+        }
+    }
+    busy_us_ += passed_us;
+    clock_us_ = at_us;
+    if (any_ended) {
+        std::erase_if(running_, [](const Running & r) { return r.ticket == no_ticket; });
+        begin_waiting();
+    }
+}
+
+}  // namespace outrider

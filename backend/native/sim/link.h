@@ -1,0 +1,64 @@
+// The link in virtual time: what live/transfer.cc does with threads. High copies before low ones,
+// each kind in the order in which it was submitted; one that has begun is not preempted; those
+// under way share the bandwidth equally.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "../core/types.h"
+
+namespace outrider {
+
+class Link {
+  public:
+    // REQUIRES: bytes_per_us > 0, latency_us >= 0, n_at_once >= 1.
+    Link(double bytes_per_us, double latency_us, int32_t n_at_once);
+
+    // At clock().
+    void submit(Ticket ticket, Urgency urgency, double n_bytes);
+    // True when the copy had not begun at clock(): it never will, and no arrival follows.
+    bool cancel(Ticket ticket);
+
+    double clock_us() const { return clock_us_; }
+    double busy_us() const { return busy_us_; }
+    // Lets time pass. REQUIRES: until_us >= clock_us().
+    void advance(double until_us);
+    // Lets time pass until something has arrived. False, and no time passes, where nothing will.
+    bool advance_to_arrival();
+    // The next copy that has ended, in the order of their ends.
+    bool take_arrival(Ticket & ticket);
+
+  private:
+    struct Waiting {
+        Ticket ticket;
+        double n_bytes;
+    };
+    struct Queue {  // what was cancelled keeps its place, with no ticket
+        std::vector<Waiting> items;
+        size_t head = 0;
+    };
+    struct Running {
+        Ticket ticket;
+        double flows_from_us;
+        double n_bytes;  // left
+    };
+
+    void begin_waiting();
+    bool pop(Queue & queue, Waiting & item);
+    double next_event_us() const;
+    void step(double at_us);
+
+    double bytes_per_us_;
+    double latency_us_;
+    size_t n_at_once_;
+    double clock_us_ = 0;
+    double busy_us_ = 0;
+    Queue high_, low_;
+    std::vector<Running> running_;  // in the order in which they began
+    std::vector<Ticket> arrivals_;
+    size_t n_taken_ = 0;  // of arrivals_
+};
+
+}  // namespace outrider

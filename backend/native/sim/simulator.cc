@@ -1,0 +1,382 @@
+// The order of events is that of live/patch.cc; whoever changes one changes both.
+#include "simulator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include "link.h"
+
+namespace outrider {
+namespace {
+
+void check_trace(const Future & trace, const Shape & shape) {
+    for (size_t p = 0; p < trace.passes.size(); p++) {
+        const Future::Pass & pass = trace.passes[p];
+        const std::string where = "Pass " + std::to_string(p) + " of the trace ";
+        if (pass.ids.size() != size_t(shape.n_layer)) {
+            throw std::invalid_argument(where + "has " + std::to_string(pass.ids.size()) +
+                                        " layers, and the model has " + std::to_string(shape.n_layer));
+        }
+        for (const std::vector<Expert> & ids : pass.ids) {
+            if (ids.size() % size_t(shape.n_expert_used) != 0 ||
+                ids.size() > size_t(std::max(pass.n_token, 0)) * size_t(shape.n_expert_used)) {
+                throw std::invalid_argument(where + "has a layer with " + std::to_string(ids.size()) +
+                                            " choices of experts, which does not go with its tokens");
+            }
+            for (Expert e : ids) {
+                if (e < 0 || e >= shape.n_expert) {
+                    throw std::invalid_argument(where + "uses expert " + std::to_string(e) +
+                                                ", which the model does not have");
+                }
+            }
+        }
+    }
+}
+
+LayerCounts difference(const LayerCounts & a, const LayerCounts & b) {
+    LayerCounts d;
+    d.hits = a.hits - b.hits;
+    d.late = a.late - b.late;
+    d.misses = a.misses - b.misses;
+    d.bytes_read = a.bytes_read - b.bytes_read;
+    d.bytes_useful = a.bytes_useful - b.bytes_useful;
+    d.bytes_wasted = a.bytes_wasted - b.bytes_wasted;
+    d.prefetches = a.prefetches - b.prefetches;
+    d.prefetches_useful = a.prefetches_useful - b.prefetches_useful;
+    d.prefetches_wasted = a.prefetches_wasted - b.prefetches_wasted;
+    d.predicted = a.predicted - b.predicted;
+    d.predicted_used = a.predicted_used - b.predicted_used;
+    d.predicted_ready = a.predicted_ready - b.predicted_ready;
+    return d;
+}
+
+// Tells the core what happens and does what it says, as Patch does.
+class Simulator {
+  public:
+    Simulator(Core & core, const Machine & machine, const GateInputs & inputs)
+        : core_(core), shape_(core.shape()), machine_(machine), inputs_(inputs), n_token_of_(shape_.n_expert, 0) {
+        if (machine.link_bytes_per_us > 0) {
+            link_.emplace(machine.link_bytes_per_us, machine.link_latency_us, machine.n_link);
+        }
+        measure_parts();
+        result_.layers.resize(shape_.n_layer);
+        for (Layer l = 0; l < shape_.n_layer; l++) {
+            before_.push_back(core.residency().counts(l));
+        }
+    }
+
+    Simulation run(const Future & trace);
+
+  private:
+    struct PartSize {
+        std::vector<double> chunk_bytes;  // [chunk]
+        double bytes = 0;                 // of all of them
+        double share = 0;                 // of an expert of mean size
+    };
+
+    void measure_parts();
+    void run_pass(size_t index, const Future::Pass & pass);
+    void run_layer(size_t index, Layer layer, const Future::Pass & pass);
+    void see_gate(size_t index, Layer layer, int32_t n_token);
+    void run_waves(Layer layer);
+    void finish_layer();
+    double wave_us(std::span<const Compute> parts) const;
+    void obey();
+    void submit(const Copy & copy);
+    void collect_arrivals();
+    void end_copies();
+    void wait_for_arrival(Layer layer);
+    void compute(double us);
+
+    Core & core_;
+    const Shape & shape_;
+    const Machine & machine_;
+    const GateInputs & inputs_;
+    std::optional<Link> link_;     // none: copies are instant
+    std::vector<PartSize> sizes_;  // [layer * 2 + part]
+
+    double now_us_ = 0;
+    SimulatedPhase * phase_ = nullptr;  // of the pass in progress
+    Commands commands_;                 // to be obeyed
+    size_t n_needed_ = 0;               // experts of the layer in progress
+    std::vector<Compute> ready_;        // said by the core, not yet computed
+    std::vector<Compute> computing_;    // computed together; the core hears of it at the next layer
+    std::vector<Compute> wave_;
+    std::vector<int32_t> n_token_of_;  // [expert], in the layer in progress; 0 where it has one token
+    std::vector<LayerCounts> before_;  // [layer]
+    Simulation result_;
+};
+
+void Simulator::measure_parts() {
+    double total_bytes = 0;
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        total_bytes += double(shape_.expert_bytes(l));
+    }
+    const double mean_bytes = total_bytes / shape_.n_layer;
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        for (Part part : parts) {
+            PartSize size;
+            if (core_.layout().layers[l].pool[size_t(part)] != none) {
+                for (size_t c = 0; c < shape_.chunk_bytes[l].size(); c++) {
+                    size.chunk_bytes.push_back(double(core_.layout().chunk_bytes(shape_, l, part, Chunk(c))));
+                    size.bytes += size.chunk_bytes.back();
+                }
+            }
+            size.share = mean_bytes > 0 ? size.bytes / mean_bytes : 0;
+            sizes_.push_back(std::move(size));
+        }
+    }
+}
+
+Simulation Simulator::run(const Future & trace) {
+    for (size_t p = 0; p < trace.passes.size(); p++) {
+        run_pass(p, trace.passes[p]);
+    }
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        result_.layers[l].counts = difference(core_.residency().counts(l), before_[l]);
+    }
+    end_copies();
+    return std::move(result_);
+}
+
+void Simulator::run_pass(size_t index, const Future::Pass & pass) {
+    phase_ = pass.phase == Phase::prefill ? &result_.prefill : &result_.decode;
+    const double began_us = now_us_;
+    const double stalled_us = phase_->stall_us;
+    const double busy_us = link_ ? link_->busy_us() : 0;
+    result_.pass_hits.push_back(0);
+    result_.pass_requests.push_back(0);
+
+    if (pass.begins_request) {
+        core_.request_began();
+    }
+    collect_arrivals();
+    core_.pass_began(pass.phase, pass.tokens, commands_);
+    obey();
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        run_layer(index, l, pass);
+    }
+    if (machine_.pass_us > 0) {
+        compute(machine_.pass_us);
+    }
+    finish_layer();
+
+    phase_->n_pass++;
+    phase_->n_token += pass.n_token;
+    phase_->time_us += now_us_ - began_us;
+    phase_->link_busy_us += (link_ ? link_->busy_us() : 0) - busy_us;
+    result_.pass_us.push_back(now_us_ - began_us);
+    result_.pass_stall_us.push_back(phase_->stall_us - stalled_us);
+}
+
+void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) {
+    const std::vector<Expert> & ids = pass.ids[layer];
+    const auto n_token = int32_t(ids.size() / size_t(shape_.n_expert_used));
+    compute(machine_.dense_us + machine_.dense_token_us * std::max(pass.n_token - 1, 0));
+    finish_layer();
+    if (n_token == 0) {
+        return;
+    }
+    if (n_token > 1) {
+        std::fill(n_token_of_.begin(), n_token_of_.end(), 0);
+        for (Expert e : ids) {
+            n_token_of_[e]++;
+        }
+    }
+    collect_arrivals();
+    ready_.clear();
+    n_needed_ = 0;
+    const LayerCounts & counts = core_.residency().counts(layer);
+    const uint64_t hits = counts.hits;
+    const uint64_t others = counts.late + counts.misses;
+    core_.routed({layer, n_token, ids, {}}, commands_);
+    result_.pass_hits[index] += int64_t(counts.hits - hits);
+    result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
+    obey();
+    see_gate(index, layer, n_token);
+
+    // Experts that are cut cannot be computed by llama.cpp's own nodes.
+    if (ready_.size() == n_needed_ && !core_.layout().layers[layer].is_cut()) {
+        compute(wave_us(ready_));
+        computing_.swap(ready_);
+    } else {
+        run_waves(layer);
+    }
+    if (n_token > 1) {
+        std::fill(n_token_of_.begin(), n_token_of_.end(), 0);
+    }
+}
+
+void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
+    if (!inputs_ || !core_.wants_gate_input()) {
+        return;
+    }
+    const std::span<const float> input = inputs_(index, layer);
+    if (!input.empty()) {
+        core_.gate_seen(layer, input, n_token, commands_);
+        obey();
+    }
+}
+
+// Some experts are late: compute what is here, then the others as they arrive.
+void Simulator::run_waves(Layer layer) {
+    while (true) {
+        collect_arrivals();
+        if (ready_.empty() && core_.idle()) {
+            return;
+        }
+        if (ready_.empty()) {
+            wait_for_arrival(layer);
+            continue;
+        }
+        wave_.swap(ready_);
+        ready_.clear();
+        compute(wave_us(wave_));
+        for (const Compute & c : wave_) {
+            core_.computed(c.layer, c.expert, c.part, commands_);
+            obey();
+        }
+    }
+}
+
+// The layer that was computed at once has run: its experts may leave.
+void Simulator::finish_layer() {
+    for (const Compute & c : computing_) {
+        core_.computed(c.layer, c.expert, c.part, commands_);
+        obey();
+    }
+    computing_.clear();
+}
+
+double Simulator::wave_us(std::span<const Compute> parts_now) const {
+    double us = machine_.wave_us;
+    for (const Compute & c : parts_now) {
+        const int32_t n_further = std::max(n_token_of_[c.expert] - 1, 0);
+        us += sizes_[size_t(c.layer) * 2 + size_t(c.part)].share *
+              (machine_.expert_us + machine_.expert_token_us * n_further);
+    }
+    return us;
+}
+
+void Simulator::obey() {
+    for (size_t i = 0; i < commands_.size(); i++) {  // the list may grow
+        if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
+            ready_.push_back(*compute);
+        } else if (const auto * copy = std::get_if<Copy>(&commands_[i])) {
+            submit(*copy);
+        } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
+            const Ticket ticket = cancel->ticket;
+            if (link_ && link_->cancel(ticket)) {
+                core_.cancelled(ticket, commands_);
+            }
+        } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
+            n_needed_ = order->experts.size();
+        } else {
+            throw std::runtime_error("The core gave an expert up although no copy had failed");
+        }
+    }
+    commands_.clear();
+}
+
+void Simulator::submit(const Copy & copy) {
+    const Ticket ticket = copy.ticket;
+    if (!link_) {
+        core_.copied(ticket, commands_);
+        return;
+    }
+    const PartSize & size = sizes_[size_t(copy.layer) * 2 + size_t(copy.part)];
+    link_->submit(ticket, copy.urgency, copy.chunk == whole_expert ? size.bytes : size.chunk_bytes[copy.chunk]);
+}
+
+// What is still on its way arrives uncounted, so that the core can be used again.
+void Simulator::end_copies() {
+    while (link_ && link_->advance_to_arrival()) {
+        collect_arrivals();
+    }
+}
+
+void Simulator::collect_arrivals() {
+    Ticket ticket;
+    while (link_ && link_->take_arrival(ticket)) {
+        core_.copied(ticket, commands_);
+        obey();
+    }
+}
+
+void Simulator::wait_for_arrival(Layer layer) {
+    if (!link_ || !link_->advance_to_arrival()) {
+        throw std::runtime_error("The expert cache waits for a copy that nobody ordered");
+    }
+    const double stall_us = link_->clock_us() - now_us_;
+    now_us_ = link_->clock_us();
+    result_.layers[layer].stall_us += stall_us;
+    phase_->stall_us += stall_us;
+    Ticket ticket;
+    link_->take_arrival(ticket);
+    core_.copied(ticket, commands_);
+    obey();
+}
+
+void Simulator::compute(double us) {
+    now_us_ += us;
+    phase_->compute_us += us;
+    if (link_) {
+        link_->advance(now_us_);
+    }
+}
+
+}  // namespace
+
+void Machine::validate() const {
+    const struct {
+        const char * name;
+        double value;
+    } figures[] = {
+        {"link_bytes_per_us", link_bytes_per_us},
+        {"link_latency_us", link_latency_us},
+        {"dense_us", dense_us},
+        {"dense_token_us", dense_token_us},
+        {"expert_us", expert_us},
+        {"expert_token_us", expert_token_us},
+        {"wave_us", wave_us},
+        {"pass_us", pass_us},
+    };
+    for (const auto & figure : figures) {
+        if (!std::isfinite(figure.value) || figure.value < 0) {
+            throw std::invalid_argument(std::string("The machine's ") + figure.name +
+                                        " must be a number of at least 0");
+        }
+    }
+    if (n_link < 1 || n_link > 1024) {
+        throw std::invalid_argument("The machine's n_link must be from 1 to 1024");
+    }
+}
+
+Simulation simulate(Core & core, const Future & trace, const Machine & machine, const GateInputs & inputs,
+                    EventLog * log) {
+    machine.validate();
+    check_trace(trace, core.shape());
+    if (!core.idle()) {
+        throw std::invalid_argument("The core is in the middle of a layer");
+    }
+    if (log) {
+        core.record(log);
+    }
+    try {
+        Simulation result = Simulator(core, machine, inputs).run(trace);
+        if (log) {
+            core.record(nullptr);
+        }
+        return result;
+    } catch (...) {
+        if (log) {
+            core.record(nullptr);
+        }
+        throw;
+    }
+}
+
+}  // namespace outrider

@@ -1,0 +1,61 @@
+// The very core of the live engine, driven by a trace and a machine model in virtual time.
+#pragma once
+
+#include <functional>
+
+#include "../core/core.h"
+
+namespace outrider {
+
+class EventLog;
+
+// Times in microseconds. Deciding costs nothing, nor does computing slow the link down.
+struct Machine {
+    double link_bytes_per_us = 0;  // of all copies under way together; 0: copies are instant
+    double link_latency_us = 0;    // of each copy, before its bytes flow
+    int32_t n_link = 1;            // copies that are under way at the same time and share the link
+    double dense_us = 0;           // a layer without its experts, one token
+    double dense_token_us = 0;     // for every further token of a pass
+    double expert_us = 0;          // an expert of mean size, one token; others, and parts, by their bytes
+    double expert_token_us = 0;    // for every further token that the same expert computes
+    double wave_us = 0;            // to compute what is ready together, whatever it is
+    double pass_us = 0;            // a pass besides its layers: embedding, output
+
+    // Throws std::invalid_argument, a sentence, for what is negative or no number.
+    void validate() const;
+};
+
+struct SimulatedLayer {
+    LayerCounts counts;  // during this simulation
+    double stall_us = 0;
+};
+
+// time_us = compute_us + stall_us.
+struct SimulatedPhase {
+    int64_t n_pass = 0;
+    int64_t n_token = 0;
+    double time_us = 0;
+    double compute_us = 0;
+    double stall_us = 0;
+    double link_busy_us = 0;  // at least one copy was under way
+};
+
+struct Simulation {
+    std::vector<SimulatedLayer> layers;
+    SimulatedPhase prefill, decode;
+    std::vector<double> pass_us;  // [pass]
+    std::vector<double> pass_stall_us;
+    std::vector<int64_t> pass_hits;  // [pass], over all layers
+    std::vector<int64_t> pass_requests;
+};
+
+// `inputs` gives a layer's MoE inputs [n_token][n_embd] of a pass, or an empty span where the trace
+// has none; it may be empty itself. A layer of a pass may have fewer tokens than the pass, as
+// llama.cpp's last one has. Throws std::invalid_argument, a sentence, where trace, machine and core
+// do not belong together, and std::runtime_error where a core waits for what never comes. The core
+// may be used again, as warm as it is then; copies that are under way at the end arrive uncounted.
+using GateInputs = std::function<std::span<const float>(size_t pass, Layer layer)>;
+Simulation simulate(Core & core, const Future & trace, const Machine & machine, const GateInputs & inputs,
+                    EventLog * log = nullptr);
+
+}  // namespace outrider
