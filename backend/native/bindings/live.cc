@@ -1,5 +1,7 @@
 // The live driver. Pointers cross as integers, for ctypes.
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -11,6 +13,22 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace outrider {
+namespace {
+
+// [layer]: a copy of (n_expert, n_embd), or (0, n_embd) where a router is not known.
+nb::list routers_of(const Patch & patch) {
+    using Matrix = nb::ndarray<nb::numpy, const float, nb::ndim<2>>;
+    const auto n_embd = size_t(patch.n_embd());
+    nb::list all;
+    for (const auto & router : patch.routers()) {
+        auto * owned = new std::vector<float>(router);
+        const nb::capsule owner(owned, [](void * p) noexcept { delete static_cast<std::vector<float> *>(p); });
+        all.append(nb::cast(Matrix(owned->data(), {n_embd > 0 ? owned->size() / n_embd : 0, n_embd}, owner)));
+    }
+    return all;
+}
+
+}  // namespace
 
 void bind_live(nb::module_ & m) {
     nb::class_<TensorPlace>(m, "TensorPlace")
@@ -36,17 +54,16 @@ void bind_live(nb::module_ & m) {
     nb::class_<PatchOptions>(m, "PatchOptions")
         .def(
             "__init__",
-            [](PatchOptions * self, OrderedOptions schedule, bool next_router, double min_precision, int n_thread,
-               int n_transfer_thread, int max_token) {
-                new (self) PatchOptions{schedule, next_router, min_precision, n_thread, n_transfer_thread, max_token};
+            [](PatchOptions * self, int n_thread, int n_transfer_thread, int max_token, double link_bytes_per_s) {
+                new (self) PatchOptions{n_thread, n_transfer_thread, max_token, link_bytes_per_s};
             },
-            "schedule"_a = OrderedOptions{}, "next_router"_a = false, "min_precision"_a = 0.0, "n_thread"_a = 1,
-            "n_transfer_thread"_a = 2, "max_token"_a = 512);
+            "n_thread"_a = 1, "n_transfer_thread"_a = 2, "max_token"_a = 512, "link_bytes_per_s"_a = 0.0);
 
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)
         .def_ro("wave_us", &PatchTimes::wave_us)
-        .def_ro("callback_us", &PatchTimes::callback_us);
+        .def_ro("callback_us", &PatchTimes::callback_us)
+        .def_ro("link_busy_us", &PatchTimes::link_busy_us);
 
     using released = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Patch>(m, "Patch")
@@ -56,18 +73,30 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("user_data", [](Patch & p) { return reinterpret_cast<uintptr_t>(&p); })
         .def("begin_probe", &Patch::begin_probe)
         .def("end_probe", &Patch::end_probe)
-        .def("configure", &Patch::configure, "n_slot"_a, "options"_a, released())
+        .def("configure", &Patch::configure, "layout"_a, "composition"_a, "options"_a, released())
+        .def(
+            "set_future", [](Patch & p, std::shared_ptr<Future> future) { p.set_future(std::move(future)); },
+            "future"_a.none())
         .def("close", &Patch::close, released())
-        .def("begin_pass", &Patch::begin_pass, "phase"_a, released())
+        .def("request_began", &Patch::request_began, released())
+        .def("tune", &Patch::tune, "tuning"_a, released())
+        .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{}, released())
         .def("end_pass", &Patch::end_pass, released())
         .def("stop", &Patch::stop)
         .def("resume", &Patch::resume)
+        .def("record", &Patch::record, "recorder"_a.none(), nb::keep_alive<1, 2>(), released())
+        .def("record_events", &Patch::record_events, "wanted"_a, released())
+        .def("take_events", &Patch::take_events, released())
         .def_prop_ro("error", &Patch::error)
         .def_prop_ro("layers", &Patch::layers)
         .def_prop_ro("shape", &Patch::shape)
+        .def_prop_ro("n_embd", &Patch::n_embd, "Width of the layers' inputs; 0 where no router could be read.")
+        .def_prop_ro("routers", &routers_of, "What predicts a layer's experts from the input of the one before.")
+        .def_prop_ro("layout", &Patch::layout)
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
         .def("counts", &Patch::counts, released())
         .def("stall_us_by_layer", &Patch::stall_us_by_layer, released())
+        .def("wave_us_by_layer", &Patch::wave_us_by_layer, released())
         .def("times", &Patch::times, released())
         .def("snapshot", [](const Patch & p) {
             std::vector<uint8_t> bytes;

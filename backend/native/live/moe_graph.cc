@@ -71,6 +71,21 @@ std::map<const ggml_tensor *, Layer> numbers_of(const ExpertBuffers & buffers) {
     return numbers;
 }
 
+// [layer]: layers are of the same kind where every matrix has the same type and shape.
+std::vector<int32_t> kinds_of(const std::vector<ExpertTensor> & tensors, int32_t n_layer) {
+    using Form = std::tuple<ggml_type, int64_t, int64_t, bool>;
+    std::vector<std::vector<Form>> forms(static_cast<size_t>(n_layer));
+    for (const ExpertTensor & t : tensors) {
+        forms[t.layer].emplace_back(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1], t.is_down);
+    }
+    std::map<std::vector<Form>, int32_t> numbers;
+    std::vector<int32_t> kinds;
+    for (const auto & form : forms) {
+        kinds.push_back(numbers.emplace(form, int32_t(numbers.size())).first->second);
+    }
+    return kinds;
+}
+
 }  // namespace
 
 Probe::Probe(const ExpertFiles & files, const ExpertBuffers & buffers)
@@ -143,12 +158,14 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         graph.numbers.push_back(number);
         graph.patterns.push_back(found.pattern);
         graph.shape.n_expert_used = int32_t(found.segment.ids->ne[0]);
+        graph.shape.n_cut.push_back(found.cut.n_cut());
     }
     for (ggml_tensor * t : buffers_.tensors()) {
         const auto it = layer_of.find(number_in_tensor_name(t->name));
         if (it != layer_of.end()) {
             graph.shape.n_expert = int32_t(t->ne[2]);
-            graph.tensors.push_back({t, it->second, 0, files_.place(t->name), uint64_t(t->nb[2])});
+            const bool is_down = findings.at(it->first).cut.down() == t;
+            graph.tensors.push_back({t, it->second, 0, files_.place(t->name), uint64_t(t->nb[2]), is_down});
         }
     }
     std::stable_sort(graph.tensors.begin(), graph.tensors.end(), [](const ExpertTensor & a, const ExpertTensor & b) {
@@ -161,6 +178,7 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         graph.shape.chunk_bytes[t.layer].push_back(t.expert_bytes);
         graph.layer_of_tensor[t.tensor] = t.layer;
     }
+    graph.shape.kind = kinds_of(graph.tensors, graph.shape.n_layer);
 }
 
 }  // namespace outrider

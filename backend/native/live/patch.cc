@@ -4,9 +4,11 @@
 #include "patch.h"
 
 #include <algorithm>
-#include <cassert>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 #include <stdexcept>
+#include <utility>
 
 namespace outrider {
 namespace {
@@ -18,6 +20,18 @@ uint64_t now_us() {
     return uint64_t(
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
             .count());
+}
+
+void softmax(std::span<float> values) {
+    const float largest = *std::max_element(values.begin(), values.end());
+    float sum = 0;
+    for (float & v : values) {
+        v = std::exp(v - largest);
+        sum += v;
+    }
+    for (float & v : values) {
+        v /= sum;
+    }
 }
 
 // Lets readers in while nothing of the core is touched. REQUIRES: the mutex is held.
@@ -32,85 +46,29 @@ class Unlocked {
 
 }  // namespace
 
-Patch::Patch(const ExpertFiles & files, ExpertBuffers & buffers) : files_(files), buffers_(buffers) {}
-
-Patch::~Patch() {
-    close();
-    if (ids_context_) {
-        ggml_free(ids_context_);
-        ggml_backend_buffer_free(ids_buffer_);
-    }
-}
-
 bool Patch::callback(ggml_tensor * node, bool ask, void * self) {
     auto & patch = *static_cast<Patch *>(self);
     return ask ? patch.ask(node) : patch.computed(node);
 }
 
-void Patch::begin_probe() {
-    probe_ = std::make_unique<Probe>(files_, buffers_);
-    mode_ = Mode::probing;
-}
-
-std::string Patch::end_probe() {
-    std::string objection;
-    graph_ = probe_->result(objection);
-    probe_.reset();
-    mode_ = Mode::off;
-    return objection;
-}
-
-void Patch::close() {
+void Patch::request_began() {
     std::lock_guard lock(mutex_);
-    drop_cache();
+    if (core_) {
+        core_->request_began();
+    }
+    if (recorder_) {
+        recorder_->request_began();
+    }
 }
 
-void Patch::drop_cache() {
-    pool_.reset();  // before the memory that it writes to
-    core_.reset();
-    slab_.reset();
-}
-
-void Patch::configure(const std::vector<int32_t> & n_slot, const PatchOptions & options) {
-    assert(mode_ == Mode::off);
-    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    const auto buft = ggml_backend_dev_buffer_type(device);
+void Patch::tune(const Tuning & tuning) {
     std::lock_guard lock(mutex_);
-    options_ = options;
-    drop_cache();
-    slab_ = std::make_unique<Slab>(graph_.tensors, files_, n_slot, buft);
-    pool_ = std::make_unique<TransferPool>(options.n_transfer_thread,
-                                           [slab = slab_.get()](const Copy & copy) { slab->fill(copy); });
-    std::unique_ptr<Predictor> predictor;
-    if (options.next_router && graph_.n_embd > 0) {
-        std::vector<std::span<const float>> routers(graph_.routers.begin(), graph_.routers.end());
-        predictor = std::make_unique<NextRouter>(graph_.n_embd, graph_.shape.n_expert, std::move(routers));
+    if (core_) {
+        core_->tune(tuning);
     }
-    waves_ = std::make_unique<WaveRunner>(
-        device, options.n_thread, [this](const ggml_tensor * t) { return graph_.layer_of_tensor.count(t) > 0; });
-    stall_us_.assign(graph_.shape.n_layer, 0);
-    times_ = {};
-    pairs_of_.assign(graph_.shape.n_expert, {});
-    logits_.assign(graph_.shape.n_layer, nullptr);
-
-    if (ids_context_) {
-        ggml_free(ids_context_);
-        ggml_backend_buffer_free(ids_buffer_);
-    }
-    ids_context_ = ggml_init({ggml_tensor_overhead() * 2, nullptr, true});
-    slot_ids_ = ggml_new_tensor_2d(ids_context_, GGML_TYPE_I32, graph_.shape.n_expert_used, options.max_token);
-    ids_buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(ids_context_, buft);
-    if (!ids_buffer_) {
-        throw std::runtime_error("There is not enough memory for the expert cache");
-    }
-    // Last: a patch with a core is a whole one.
-    core_ = std::make_unique<Core>(graph_.shape, n_slot, CoreOptions{options.schedule, 0, options.min_precision},
-                                   std::move(predictor));
 }
 
-// ---- a pass -------------------------------------------------------------------------------
-
-void Patch::begin_pass(Phase phase) {
+void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     if (mode_ == Mode::probing) {
         probe_->pass_began();
         return;
@@ -122,8 +80,18 @@ void Patch::begin_pass(Phase phase) {
     mode_ = Mode::off;
     error_.clear();
     std::fill(logits_.begin(), logits_.end(), nullptr);
-    collect_arrivals();
-    core_->pass_began(phase);
+    std::fill(probabilities_of_.begin(), probabilities_of_.end(), nullptr);
+    layer_ = none;
+    if (recorder_) {
+        recorder_->pass_began(phase, tokens);
+    }
+    try {
+        collect_arrivals();
+        core_->pass_began(phase, tokens, commands_);
+        obey();
+    } catch (const std::exception & e) {
+        abort_pass(e.what());
+    }
 }
 
 bool Patch::end_pass() {
@@ -135,6 +103,9 @@ bool Patch::end_pass() {
     finish_layer();
     const bool whole = mode_ != Mode::aborted;
     mode_ = Mode::off;
+    if (recorder_) {
+        recorder_->pass_ended(whole);
+    }
     return whole;
 }
 
@@ -144,14 +115,7 @@ bool Patch::ask(ggml_tensor * node) {
         probe_->see(node);
         return false;
     }
-    if (node->op == GGML_OP_MUL_MAT) {
-        if (const auto il = layer_in_name(node, "ffn_moe_logits")) {
-            if (const auto it = graph_.layer_of_number.find(*il); it != graph_.layer_of_number.end()) {
-                logits_[it->second] = node;
-            }
-        }
-        return false;
-    }
+    note_router(node);
     if (node->op == GGML_OP_MUL_MAT_ID) {
         if (const auto it = graph_.layer_of_tensor.find(node->src[0]); it != graph_.layer_of_tensor.end()) {
             if (mode_ == Mode::remap && n_token_ > 0) {
@@ -176,6 +140,20 @@ bool Patch::ask(ggml_tensor * node) {
         return graph_.layer_of_number.count(*il) > 0;
     }
     return false;
+}
+
+// Remembers where a layer's router puts its scores and probabilities.
+void Patch::note_router(ggml_tensor * node) {
+    const auto note = [&](std::optional<int> il, std::vector<ggml_tensor *> & of_layer) {
+        const auto it = il ? graph_.layer_of_number.find(*il) : graph_.layer_of_number.end();
+        if (it != graph_.layer_of_number.end()) {
+            of_layer[size_t(it->second)] = node;
+        }
+    };
+    if (std::strncmp(node->name, "ffn_moe_", 8) == 0) {
+        note(layer_of_logits(node), logits_);
+        note(layer_in_name(node, "ffn_moe_probs"), probabilities_of_);
+    }
 }
 
 // A layer that is computed in waves: llama.cpp computes nothing of the segment, but what lies
@@ -218,7 +196,8 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     }
     layer_ = layer;
     n_token_ = int32_t(topk->ne[1]);
-    segment_ = {};
+    segment_.ids = nullptr;
+    segment_.nodes.clear();
     if (n_token_ == 0) {
         mode_ = Mode::remap;
         return true;
@@ -227,27 +206,22 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
         return abort_pass("llama.cpp computed more tokens at once than it was told to");
     }
     read_ids(topk);
+    read_weights(layer);
     collect_arrivals();
     ready_.clear();
     n_needed_ = 0;
-    obey(core_->routed(layer, ids_));
+    core_->routed({layer, n_token_, ids_, weights_}, commands_);
+    obey();
     see_gate(layer);
-    if (ready_.size() == n_needed_) {
+    // Experts that are cut cannot be computed by llama.cpp's own nodes.
+    if (ready_.size() == n_needed_ && !layout_.layers[size_t(layer)].is_cut()) {
         remap();
         return true;
     }
     mode_ = Mode::waves;
     n_seen_ = 0;
     waves_->begin();
-    for (auto & pairs : pairs_of_) {
-        pairs.clear();
-    }
-    for (int32_t t = 0; t < n_token_; t++) {
-        for (int32_t k = 0; k < graph_.shape.n_expert_used; k++) {
-            const Expert e = ids_[size_t(t) * graph_.shape.n_expert_used + k];
-            pairs_of_[e].push_back({t, k, e, none});
-        }
-    }
+    sort_pairs();
     return true;
 }
 
@@ -263,43 +237,99 @@ void Patch::read_ids(const ggml_tensor * topk) {
     }
 }
 
-void Patch::see_gate(Layer layer) {
-    const ggml_tensor * logits = logits_[layer];
-    if (!core_->wants_gate_input() || !logits) {
+// The probabilities of the chosen experts, as the router made them: what llama.cpp makes of them
+// (norm, scale) has not been computed yet.
+void Patch::read_weights(Layer layer) {
+    weights_.clear();
+    probabilities_.clear();
+    const ggml_tensor * of = probabilities_of_[size_t(layer)];
+    if (!of || of->type != GGML_TYPE_F32 || of->ne[0] != graph_.shape.n_expert || of->ne[1] != n_token_ ||
+        ggml_nelements(of) != of->ne[0] * of->ne[1] || !ggml_is_contiguous(of)) {
         return;
     }
-    const ggml_tensor * input = logits->src[1];
-    if (input->type != GGML_TYPE_F32 || input->ne[0] != graph_.n_embd || !ggml_is_contiguous(input)) {
-        return;
+    probabilities_.resize(size_t(ggml_nelements(of)));
+    ggml_backend_tensor_get(of, probabilities_.data(), 0, ggml_nbytes(of));
+    const auto n_used = size_t(graph_.shape.n_expert_used);
+    // Some architectures put the softmax behind the choice: here are scores then.
+    const bool are_scores = of->op == GGML_OP_MUL_MAT || of->op == GGML_OP_ADD;
+    weights_.resize(ids_.size());
+    for (size_t t = 0; t < size_t(n_token_); t++) {
+        const float * of_token = &probabilities_[t * size_t(of->ne[0])];
+        float * weights = &weights_[t * n_used];
+        for (size_t k = 0; k < n_used; k++) {
+            weights[k] = of_token[ids_[t * n_used + k]];
+        }
+        if (are_scores) {
+            softmax({weights, n_used});
+        }
+    }
+}
+
+// The layer's MoE input; false where there is none that can be read.
+bool Patch::read_gate_input(Layer layer) {
+    const ggml_tensor * logits = logits_[size_t(layer)];
+    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
+    if (!input || input->type != GGML_TYPE_F32 || input->ne[0] != graph_.n_embd || !ggml_is_contiguous(input)) {
+        return false;
     }
     gate_input_.resize(size_t(ggml_nelements(input)));
     ggml_backend_tensor_get(input, gate_input_.data(), 0, ggml_nbytes(input));
-    obey(core_->gate_seen(layer, gate_input_, int32_t(ggml_nelements(input) / graph_.n_embd)));
+    return true;
+}
+
+void Patch::see_gate(Layer layer) {
+    const bool core_wants = core_->wants_gate_input();
+    const bool has_input = (core_wants || (recorder_ && recorder_->wants_inputs())) && read_gate_input(layer);
+    if (core_wants && has_input) {
+        core_->gate_seen(layer, gate_input_, int32_t(gate_input_.size() / size_t(graph_.n_embd)), commands_);
+        obey();
+    }
+    if (!recorder_) {
+        return;
+    }
+    recorder_->routed(layer, ids_, n_token_, weights_);
+    if (!probabilities_.empty()) {
+        recorder_->scores(layer, probabilities_);
+    }
+    if (has_input) {
+        recorder_->input(layer, gate_input_);
+    }
 }
 
 // Everything is resident: llama.cpp's own mat-muls read slots instead of experts.
 void Patch::remap() {
-    std::vector<Slot> slot_of(graph_.shape.n_expert, none);
     for (const Compute & c : ready_) {
-        slot_of[c.expert] = c.slot;
+        slot_of_[size_t(c.expert)] = c.slot;
     }
-    std::vector<int32_t> slots(ids_.size());
-    std::transform(ids_.begin(), ids_.end(), slots.begin(), [&](Expert e) { return slot_of[e]; });
+    slots_.resize(ids_.size());
+    std::transform(ids_.begin(), ids_.end(), slots_.begin(), [&](Expert e) { return slot_of_[size_t(e)]; });
     slot_ids_->ne[1] = n_token_;
     slot_ids_->nb[2] = slot_ids_->nb[3] = slot_ids_->nb[1] * size_t(n_token_);
-    ggml_backend_tensor_set(slot_ids_, slots.data(), 0, slots.size() * sizeof(int32_t));
+    ggml_backend_tensor_set(slot_ids_, slots_.data(), 0, slots_.size() * sizeof(int32_t));
     computing_.swap(ready_);
     ready_.clear();
     mode_ = Mode::remap;
 }
 
-// Some experts are late: compute what is here, then the others as they arrive.
+// The rows of the layer in progress, by expert.
+void Patch::sort_pairs() {
+    for (auto & pairs : pairs_of_) {
+        pairs.clear();
+    }
+    size_t i = 0;
+    for (int32_t t = 0; t < n_token_; t++) {
+        for (int32_t k = 0; k < graph_.shape.n_expert_used; k++, i++) {
+            pairs_of_[size_t(ids_[i])].push_back({t, k, ids_[i], none});
+        }
+    }
+}
+
+// Some experts are late, or cut: compute what is here, then the others as they arrive.
 bool Patch::run_waves() {
     undo_changes();  // the segment has not run and will not: it is computed here
     for (const ggml_tensor * node : segment_.nodes) {
         waves_->keep_inputs(segment_, node);
     }
-    std::vector<Pair> pairs;
     while (true) {
         collect_arrivals();
         if (ready_.empty() && core_->idle()) {
@@ -312,63 +342,94 @@ bool Patch::run_waves() {
             wait_for_arrival(layer_);
             continue;
         }
-        std::vector<Compute> now;
-        now.swap(ready_);
-        pairs.clear();
-        for (const Compute & c : now) {
-            for (Pair p : pairs_of_[c.expert]) {
-                p.slot = c.slot;
-                pairs.push_back(p);
-            }
-        }
+        computing_.swap(ready_);
         const uint64_t began_us = now_us();
         {
             const Unlocked unlocked(mutex_);
-            waves_->run(segment_, pairs);
+            for (Part part : parts) {  // a bottom is added to what its top has made
+                run_wave(part);
+            }
         }
-        times_.wave_us += now_us() - began_us;
-        for (const Compute & c : now) {
-            obey(core_->computed(c.layer, c.expert));
+        const uint64_t waved_us = now_us() - began_us;
+        times_.wave_us += waved_us;
+        wave_us_[size_t(layer_)] += waved_us;
+        for (const Compute & c : computing_) {
+            core_->computed(c.layer, c.expert, c.part, commands_);
+            obey();
         }
+        computing_.clear();
     }
-    segment_ = {};
+    segment_.ids = nullptr;
+    segment_.nodes.clear();
     mode_ = Mode::remap;  // nothing of this layer is left to change
     n_token_ = 0;
     return true;
 }
 
-void Patch::obey(Commands commands) {
-    for (size_t i = 0; i < commands.size(); i++) {
-        const Command command = commands[i];  // the list may grow
-        if (const auto * copy = std::get_if<Copy>(&command)) {
-            pool_->submit(*copy);
-        } else if (const auto * cancel = std::get_if<Cancel>(&command)) {
-            if (pool_->cancel(cancel->ticket)) {
-                const Commands more = core_->cancelled(cancel->ticket);
-                commands.insert(commands.end(), more.begin(), more.end());
+void Patch::run_wave(Part part) {
+    wave_.clear();
+    for (const Compute & c : computing_) {
+        if (c.part == part) {
+            for (Pair pair : pairs_of_[size_t(c.expert)]) {
+                pair.slot = c.slot;
+                wave_.push_back(pair);
             }
-        } else if (const auto * order = std::get_if<Order>(&command)) {
-            n_needed_ = order->experts.size();
-        } else if (const auto * compute = std::get_if<Compute>(&command)) {
-            ready_.push_back(*compute);
-        } else if (std::get_if<GiveUp>(&command)) {
-            throw std::runtime_error(copy_error_);
         }
     }
+    const bool add = part == Part::bottom && layout_.layers[size_t(layer_)].is_cut();
+    waves_->run(segment_, wave_, part, add);
+}
+
+// Does what the core has said, and what it says to that.
+void Patch::obey() {
+    for (size_t i = 0; i < commands_.size(); i++) {  // the list may grow
+        if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
+            ready_.push_back(*compute);
+        } else if (const auto * copy = std::get_if<Copy>(&commands_[i])) {
+            submit(*copy);
+        } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
+            const Ticket ticket = cancel->ticket;
+            if (pool_->cancel(ticket)) {
+                core_->cancelled(ticket, commands_);
+            }
+        } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
+            n_needed_ = order->experts.size();
+        } else {
+            gave_up_ = true;  // once everything has been obeyed: the core counts on its copies
+        }
+    }
+    commands_.clear();
+    if (std::exchange(gave_up_, false) && mode_ != Mode::aborted) {
+        throw std::runtime_error(copy_error_);
+    }
+}
+
+void Patch::submit(Copy copy) {
+    if (options_.n_transfer_thread > 0) {
+        pool_->submit(copy);
+        return;
+    }
+    const uint64_t began_us = now_us();
+    pool_->submit(copy);
+    const uint64_t waited_us = now_us() - began_us;
+    times_.stall_us += waited_us;
+    stall_us_[size_t(copy.layer)] += waited_us;
+    tell(*pool_->try_arrival());
 }
 
 void Patch::collect_arrivals() {
-    while (auto arrival = pool_->try_arrival()) {
-        take(*arrival);
+    while (const auto arrival = pool_->try_arrival()) {
+        tell(*arrival);
+        obey();
     }
 }
 
-void Patch::take(const Arrival & arrival) {
+void Patch::tell(const Arrival & arrival) {
     if (arrival.error.empty()) {
-        obey(core_->copied(arrival.ticket));
+        core_->copied(arrival.ticket, commands_);
     } else {
         copy_error_ = arrival.error;
-        obey(core_->failed(arrival.ticket));
+        core_->failed(arrival.ticket, commands_);
     }
 }
 
@@ -383,10 +444,11 @@ void Patch::wait_for_arrival(Layer layer) {
         arrival = pool_->wait_arrival(max_wait);
     }
     const uint64_t waited_us = now_us() - began_us;
-    stall_us_[layer] += waited_us;
+    stall_us_[size_t(layer)] += waited_us;
     times_.stall_us += waited_us;
     if (arrival) {
-        take(*arrival);
+        tell(*arrival);
+        obey();
     }
 }
 
@@ -394,7 +456,8 @@ void Patch::wait_for_arrival(Layer layer) {
 void Patch::finish_layer() {
     undo_changes();
     for (const Compute & c : computing_) {
-        obey(core_->computed(c.layer, c.expert));
+        core_->computed(c.layer, c.expert, c.part, commands_);
+        obey();
     }
     computing_.clear();
 }
@@ -415,34 +478,10 @@ bool Patch::abort_pass(const std::string & error) {
     ready_.clear();
     error_ = error;
     mode_ = Mode::aborted;
-    obey(core_->aborted());
+    commands_.clear();
+    core_->aborted(commands_);
+    obey();
     return false;
-}
-
-// ---- looking in from outside ----------------------------------------------------------------
-
-std::vector<LayerCounts> Patch::counts() const {
-    std::lock_guard lock(mutex_);
-    std::vector<LayerCounts> all;
-    for (Layer l = 0; l < graph_.shape.n_layer; l++) {
-        all.push_back(core_ ? core_->residency().counts(l) : LayerCounts{});
-    }
-    return all;
-}
-
-std::vector<uint64_t> Patch::stall_us_by_layer() const {
-    std::lock_guard lock(mutex_);
-    return stall_us_;
-}
-
-std::vector<uint8_t> Patch::snapshot() const {
-    std::lock_guard lock(mutex_);
-    return core_ ? core_->snapshot() : std::vector<uint8_t>{};
-}
-
-PatchTimes Patch::times() const {
-    std::lock_guard lock(mutex_);
-    return times_;
 }
 
 }  // namespace outrider

@@ -1,5 +1,7 @@
 // llama.cpp's graph, patched: the eval callback that reads the router's choice, has the core
 // decide, and lets llama.cpp compute on slots (remap) or computes in waves itself.
+//
+// patch_setup.cc: learning a model, making a cache, looking in; patch.cc: a pass.
 #pragma once
 
 #include <atomic>
@@ -9,27 +11,29 @@
 #include <vector>
 
 #include "../core/core.h"
-#include "../core/predict/next_router.h"
+#include "../core/event_log.h"
+#include "link_limit.h"
 #include "moe_graph.h"
+#include "recorder.h"
 #include "transfer.h"
 #include "wave.h"
 
 namespace outrider {
 
 struct PatchOptions {
-    OrderedOptions schedule;
-    bool next_router = false;  // predict with the next layer's router; otherwise reactive
-    double min_precision = 0;  // see CoreOptions
-    int n_thread = 1;          // for computing
-    int n_transfer_thread = 2;
-    int max_token = 512;       // of one pass
+    int n_thread = 1;           // for computing
+    int n_transfer_thread = 2;  // 0: a copy ends before anything else happens, in the decoding thread
+    int max_token = 512;        // of one pass
+    // For experiments: what all transfer threads together bring at most; 0: as much as they can.
+    double link_bytes_per_s = 0;
 };
 
-// Times since the patch was made, in microseconds.
+// Times since the cache was made, in microseconds.
 struct PatchTimes {
-    uint64_t stall_us = 0;     // computation waited for copies
-    uint64_t wave_us = 0;      // computing in waves
-    uint64_t callback_us = 0;  // all of the callback, the two above included
+    uint64_t stall_us = 0;      // computation waited for copies
+    uint64_t wave_us = 0;       // computing in waves
+    uint64_t callback_us = 0;   // all of the callback, the two above included
+    uint64_t link_busy_us = 0;  // at least one copy was under way
 };
 
 class Patch {
@@ -47,19 +51,27 @@ class Patch {
     void begin_probe();
     std::string end_probe();
 
-    // After a successful probe. Slots for every MoE layer; may be called again between passes,
-    // with nothing resident afterwards. Throws std::runtime_error when memory is short, and then
-    // there is no cache until it has succeeded.
-    void configure(const std::vector<int32_t> & n_slot, const PatchOptions & options);
+    // After a successful probe. Slots and a core for every MoE layer; may be called again between
+    // passes, with nothing resident afterwards. Throws std::invalid_argument where the layout or
+    // the composition does not fit the model, and then nothing has changed; std::runtime_error when
+    // memory is short, and then there is no cache until it has succeeded.
+    void configure(const Layout & layout, const Composition & composition, const PatchOptions & options);
+    // For parts that know what comes (oracle, belady): from the next configure() on.
+    void set_future(std::shared_ptr<const Future> future) { future_ = std::move(future); }
 
     // Gives the model's tensors back what they had. To be called before the model is freed, since
     // whoever still refers to the patch would otherwise do so later. Twice is fine.
     void close();
 
-    // Around every pass (one llama_decode of at most max_token tokens). end_pass() returns false
-    // when the pass was stopped or failed; then its results are void, and error() is not empty
-    // if it failed.
-    void begin_pass(Phase phase);
+    // A new conversation begins.
+    void request_began();
+    // Between passes; throws std::invalid_argument where it makes no sense.
+    void tune(const Tuning & tuning);
+
+    // Around every pass (one llama_decode of at most max_token tokens). `tokens`: their ids, or
+    // empty where they are not known. end_pass() returns false when the pass was stopped or failed;
+    // then its results are void, and error() is not empty if it failed.
+    void begin_pass(Phase phase, const std::vector<int32_t> & tokens);
     bool end_pass();
     const std::string & error() const { return error_; }
     // From any thread: the pass in progress, or the next, ends soon and void.
@@ -67,13 +79,27 @@ class Patch {
     // Passes run again; a stop that met no pass is forgotten.
     void resume() { stopping_ = false; }
 
+    // From the next pass on, what is routed is told to `recorder`, which must outlive that; null:
+    // no more.
+    void record(Recorder * recorder);
+    // Whether every event of the core is kept. To be said before configure() or the first pass
+    // after it: a log is replayed by a core that is as new.
+    void record_events(bool wanted);
+    // What was kept; nothing of it remains here.
+    EventLog take_events();
+
     // MoE layers in the model's own numbering, in order.
     const std::vector<int> & layers() const { return graph_.numbers; }
     const Shape & shape() const { return graph_.shape; }
+    int32_t n_embd() const { return graph_.n_embd; }
+    // [layer][n_expert * n_embd], see MoeGraph.
+    const std::vector<std::vector<float>> & routers() const { return graph_.routers; }
+    const Layout & layout() const { return layout_; }
     uint64_t slab_bytes() const { return slab_ ? slab_->bytes() : 0; }
     // From any thread.
     std::vector<LayerCounts> counts() const;
     std::vector<uint64_t> stall_us_by_layer() const;
+    std::vector<uint64_t> wave_us_by_layer() const;
     std::vector<uint8_t> snapshot() const;
     PatchTimes times() const;
 
@@ -86,17 +112,24 @@ class Patch {
     enum class Mode { off, probing, remap, waves, aborted };
 
     void drop_cache();
+    void make_slot_ids(ggml_backend_buffer_type_t buft);
     bool ask(ggml_tensor * node);
+    void note_router(ggml_tensor * node);
     bool skip(ggml_tensor * node);
     bool computed(ggml_tensor * node);
     bool routed(ggml_tensor * topk, Layer layer);
     void read_ids(const ggml_tensor * topk);
+    void read_weights(Layer layer);
+    bool read_gate_input(Layer layer);
     void see_gate(Layer layer);
     void remap();
+    void sort_pairs();
     bool run_waves();
-    void obey(Commands commands);
+    void run_wave(Part part);
+    void obey();
+    void submit(Copy copy);
     void collect_arrivals();
-    void take(const Arrival & arrival);
+    void tell(const Arrival & arrival);
     void wait_for_arrival(Layer layer);
     void finish_layer();
     void undo_changes();
@@ -109,35 +142,49 @@ class Patch {
     MoeGraph graph_;                // learned
 
     // Configured.
+    std::shared_ptr<const Future> future_;
+    Layout layout_;
     PatchOptions options_;
     std::unique_ptr<Slab> slab_;
+    std::unique_ptr<LinkLimit> limit_;
     std::unique_ptr<TransferPool> pool_;
     std::unique_ptr<Core> core_;
     std::unique_ptr<WaveRunner> waves_;
     ggml_backend_buffer_t ids_buffer_ = nullptr;
     ggml_context * ids_context_ = nullptr;
     ggml_tensor * slot_ids_ = nullptr;  // [n_expert_used, n_token] for the layer in progress
+    Recorder * recorder_ = nullptr;
+    bool keeps_events_ = false;
+    EventLog events_;
 
     // The pass in progress.
     Mode mode_ = Mode::off;
     Layer layer_ = none;
     int32_t n_token_ = 0;
     std::vector<Expert> ids_;            // [n_token][n_expert_used]
+    std::vector<float> weights_;         // likewise, or empty
+    std::vector<float> probabilities_;   // [n_token][n_expert], or empty
+    Commands commands_;                  // of the core, not yet obeyed
+    bool gave_up_ = false;
     std::vector<Compute> ready_;         // said by the core, not yet computed
-    std::vector<Compute> computing_;     // being computed by llama.cpp (remap)
+    std::vector<Compute> computing_;     // being computed
+    std::vector<Slot> slot_of_;          // [expert], while remapping
+    std::vector<int32_t> slots_;         // [n_token][n_expert_used], likewise
     std::vector<std::vector<Pair>> pairs_of_;  // [expert], for waves
+    std::vector<Pair> wave_;
     size_t n_needed_ = 0;
     Segment segment_;
     size_t n_seen_ = 0;                  // nodes since the segment's first
     std::vector<Undo> undo_;
     std::vector<ggml_tensor *> logits_;  // [layer], of this pass
-    std::vector<float> gate_input_;
+    std::vector<ggml_tensor *> probabilities_of_;  // [layer], of this pass
+    std::vector<float> gate_input_;      // [n_token][n_embd]
     std::string error_;
     std::string copy_error_;  // of the last copy that failed
     std::atomic<bool> stopping_ = false;
 
-    mutable std::mutex mutex_;  // guards core_, stall_us_ and times_ against readers
-    std::vector<uint64_t> stall_us_;
+    mutable std::mutex mutex_;  // guards core_, the times and events_ against readers
+    std::vector<uint64_t> stall_us_, wave_us_;  // [layer]
     PatchTimes times_;
 };
 

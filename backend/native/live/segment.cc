@@ -21,6 +21,14 @@ std::optional<int> layer_in_name(const ggml_tensor * node, const char * stem) {
     return int(il);
 }
 
+std::optional<int> layer_of_logits(const ggml_tensor * node) {
+    if (node->op != GGML_OP_MUL_MAT) {
+        return std::nullopt;
+    }
+    const auto il = layer_in_name(node, "ffn_moe_logits");
+    return il ? il : layer_in_name(node, "ffn_moe_probs");
+}
+
 bool Segment::contains(const ggml_tensor * t) const { return std::find(nodes.begin(), nodes.end(), t) != nodes.end(); }
 
 SourceKind source_kind(const Segment & segment, const ggml_tensor * s) {
@@ -86,7 +94,7 @@ void SegmentFinder::see(ggml_tensor * node) {
         if (!topk_.emplace(*il, node).second) {
             objection_ = "a layer routes twice";
         }
-    } else if (const auto il = layer_in_name(node, "ffn_moe_logits"); il && node->op == GGML_OP_MUL_MAT) {
+    } else if (const auto il = layer_of_logits(node)) {
         logits_[*il] = node;
     }
     for (int i = 0; i < GGML_MAX_SRC; i++) {
@@ -142,6 +150,7 @@ void SegmentFinder::grow(Found & found, ggml_tensor * node) {
     const bool row_shaped = ids && node->ne[1] == ids->ne[0] && node->ne[2] == ids->ne[1] && node->ne[3] == 1;
     if (row_shaped && is_row_wise(node)) {
         segment.nodes.push_back(node);
+        found.cut.see(node, uses_experts);
         found.pattern.insert(found.pattern.end(), found.n_between, false);
         found.pattern.push_back(true);
         found.n_between = 0;

@@ -9,12 +9,16 @@
 #include <vector>
 
 #include "../core/types.h"
+#include "cut.h"
 #include "ggml.h"
 
 namespace outrider {
 
 // "ffn_moe_topk-12" -> 12 for stem "ffn_moe_topk"; nothing for other names, views included.
 std::optional<int> layer_in_name(const ggml_tensor * node, const char * stem);
+// The number of the layer whose router's mat-mul this is. Where the scores are used as they are,
+// they bear the probabilities' name.
+std::optional<int> layer_of_logits(const ggml_tensor * node);
 
 // The nodes from a layer's first expert mat-mul to the last node that has one row per
 // (token, chosen expert): everything that depends on the experts' weights and nothing else.
@@ -55,6 +59,7 @@ class SegmentFinder {
         bool closed = false;          // its end has been seen
         std::string objection;        // why it cannot be computed in waves
         const ggml_tensor * logits = nullptr;  // the router's mat-mul
+        CutFinder cut;
         int il = -1;                  // llama.cpp's number of the layer
     };
     const std::map<Layer, Found> & found() const { return found_; }

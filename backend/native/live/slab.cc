@@ -1,96 +1,212 @@
 #include "slab.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <stdexcept>
 
 namespace outrider {
+namespace {
 
-Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const std::vector<int32_t> & n_slot,
-           ggml_backend_buffer_type_t buft)
-    : tensors_(tensors), files_(files), host_(ggml_backend_buft_is_host(buft)) {
-    homes_.resize(n_slot.size());
-    for (const ExpertTensor & t : tensors_) {
-        homes_[t.layer].push_back({&t, *t.tensor});
+constexpr size_t block = DirectFile::block_bytes;
+
+// Slots at least so large may get a block each of padding, which is then 1.6 % of them at most.
+constexpr uint64_t min_bytes_to_pad = 64 * block;
+
+size_t to_next_block(uint64_t x) { return (block - x % block) % block; }
+
+// Memory of the calling thread where `size` bytes from `offset` of a file can be read directly.
+uint8_t * scratch_for(uint64_t offset, size_t size) {
+    thread_local std::vector<uint8_t> bytes;
+    if (bytes.size() < size + 2 * block) {
+        bytes.resize(size + 2 * block);
     }
-    for (auto & layer : homes_) {
-        std::sort(layer.begin(), layer.end(),
-                  [](const Home & a, const Home & b) { return a.source->chunk < b.source->chunk; });
+    uint8_t * start = bytes.data() + to_next_block(reinterpret_cast<uintptr_t>(bytes.data()));
+    return start + offset % block;
+}
+
+}  // namespace
+
+Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
+           const Layout & layout, ggml_backend_buffer_type_t buft)
+    : files_(files), homes_(size_t(shape.n_layer)), host_(ggml_backend_buft_is_host(buft)) {
+    std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        for (Part part : parts) {
+            homes_[l][size_t(part)].resize(shape.chunk_bytes[l].size());
+        }
     }
-
-    constexpr size_t block = DirectFile::block_bytes;
-    for (const ExpertTensor & t : tensors_) {
-        ggml_tensor shrunk = *t.tensor;
-        shrunk.ne[2] = n_slot[t.layer];
-        shrunk.nb[3] = shrunk.nb[2] * size_t(shrunk.ne[2]);
-        // Kernels may read a little past the last row: the device says how much room it wants.
-        const size_t size = std::max(ggml_backend_buft_get_alloc_size(buft, &shrunk), ggml_nbytes(&shrunk));
-        ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, size + 2 * block);
-        if (!buffer) {
-            for (auto & layer : homes_) {
-                for (auto & home : layer) {
-                    *home.source->tensor = home.saved;
-                }
+    for (const ExpertTensor & t : tensors) {
+        const LayerLayout & layer = layout.layers[t.layer];
+        saved_.emplace_back(t.tensor, *t.tensor);
+        for (Part part : parts) {
+            if (const Pool pool = layer.pool[size_t(part)]; pool != none) {
+                Home & home = homes_[t.layer][size_t(part)][t.chunk];
+                home = home_of(t, layer, shape, part);
+                auto & chunks = homes_of[pool];
+                chunks.resize(std::max(chunks.size(), size_t(t.chunk) + 1));
+                chunks[t.chunk].push_back(&home);
+                slots_[t.tensor][size_t(part)] = home.slots;
             }
-            for (auto * b : buffers_) {
-                ggml_backend_buffer_free(b);
+        }
+        auto & [top, bottom] = slots_[t.tensor];
+        top = top ? top : bottom;
+        bottom = bottom ? bottom : top;
+    }
+    try {
+        for (size_t p = 0; p < homes_of.size(); p++) {
+            for (auto & homes : homes_of[p]) {
+                allocate(homes, layout.pools[p].n_slot, buft);
             }
-            throw std::runtime_error("There is not enough memory for the expert cache");
         }
-        buffers_.push_back(buffer);
-        ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
-        bytes_ += size;
-
-        auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
-        size_t shift = 0;
-        if (host_) {
-            // Congruent with the file modulo the block, so that direct reads need no second copy.
-            const size_t wanted = t.place.offset % block;
-            const size_t have = reinterpret_cast<uintptr_t>(base) % block;
-            shift = (wanted + block - have) % block;
-        } else {
-            ggml_backend_buffer_clear(buffer, 0);
+    } catch (...) {
+        release();
+        throw;
+    }
+    for (const ExpertTensor & t : tensors) {
+        if (layout.layers[t.layer].is_cut()) {
+            // Never computed with: but whoever asks shall see where the layer's experts are.
+            t.tensor->buffer = slots_of(t.tensor, Part::top)->buffer;
+            t.tensor->data = slots_of(t.tensor, Part::top)->data;
         }
-        t.tensor->ne[2] = shrunk.ne[2];
-        t.tensor->nb[3] = shrunk.nb[3];
-        t.tensor->buffer = buffer;
-        t.tensor->data = base + shift;
     }
 }
 
-Slab::~Slab() {
-    for (auto & layer : homes_) {
-        for (auto & home : layer) {
-            *home.source->tensor = home.saved;
-        }
+Slab::~Slab() { release(); }
+
+void Slab::release() {
+    for (const auto & [tensor, as_made] : saved_) {
+        *tensor = as_made;
     }
     for (auto * buffer : buffers_) {
         ggml_backend_buffer_free(buffer);
     }
 }
 
-void Slab::fill(const Copy & copy) const {
-    const auto & homes = homes_[copy.layer];
-    if (copy.chunk != whole_expert) {
-        fill_chunk(homes[copy.chunk], copy.expert, copy.slot);
-        return;
+Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part) {
+    Home home{};
+    home.file = files_.files()[t.place.part].get();
+    home.offset = t.place.offset;
+    home.matrix_bytes = t.expert_bytes;
+    home.row_bytes = t.tensor->nb[1];
+    home.n_piece = 1;
+    home.piece_bytes = t.expert_bytes;
+    home.slots = t.tensor;
+    if (!layer.is_cut()) {
+        return home;
     }
-    for (const Home & home : homes) {
-        fill_chunk(home, copy.expert, copy.slot);
+    home.slots = cut_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
+    int64_t & width = home.slots->ne[t.is_down ? 0 : 1];  // the hidden width
+    const int64_t n_top = std::llround(layer.top_share * shape.cuts(t.layer)) * (width / shape.cuts(t.layer));
+    const int64_t first = part == Part::top ? 0 : n_top;
+    width = part == Part::top ? n_top : width - n_top;
+    if (t.is_down) {
+        home.skip_bytes = ggml_row_size(t.tensor->type, first);
+        home.piece_bytes = ggml_row_size(t.tensor->type, width);
+        home.n_piece = t.tensor->ne[1];
+        home.slots->nb[1] = home.piece_bytes;
+    } else {
+        home.skip_bytes = uint64_t(first) * home.row_bytes;
+        home.piece_bytes = uint64_t(width) * home.row_bytes;
+    }
+    return home;
+}
+
+// Room for `n_slot` of the largest of `homes`, which all of them use. On the host a slot's address
+// is congruent with its place in the file modulo the block where that can be, so that direct reads
+// need no second copy: layers with experts at different places in a block need a block of padding
+// for each slot.
+void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_buffer_type_t buft) {
+    const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
+    const Home & largest = **std::max_element(homes.begin(), homes.end(), larger);
+    const auto is_range = [](const Home * h) { return h->n_piece == 1; };
+    const auto range = std::find_if(homes.begin(), homes.end(), is_range);
+    const uint64_t place = range == homes.end() ? 0 : (*range)->first() % block;
+    const bool congruent = std::all_of(homes.begin(), homes.end(),
+                                       [&](const Home * h) { return !is_range(h) || h->first() % block == place; });
+    const bool pad = host_ && !congruent && largest.matrix_bytes % block == 0 && largest.bytes() >= min_bytes_to_pad;
+    const uint64_t stride = largest.bytes() + (pad ? to_next_block(largest.bytes()) + block : 0);
+
+    ggml_tensor all = *largest.slots;
+    all.ne[2] = n_slot;
+    all.nb[2] = stride;
+    all.nb[3] = stride * uint64_t(n_slot);
+    // Kernels may read a little past the last row: the device says how much room it wants.
+    const size_t size = std::max<size_t>(ggml_backend_buft_get_alloc_size(buft, &all), all.nb[3]);
+    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, size + 2 * block);
+    if (!buffer) {
+        throw std::runtime_error("There is not enough memory for the expert cache");
+    }
+    buffers_.push_back(buffer);
+    ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    bytes_ += size;
+    auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
+    if (host_) {
+        base += to_next_block(reinterpret_cast<uintptr_t>(base));
+    } else {
+        ggml_backend_buffer_clear(buffer, 0);
+    }
+    for (Home * home : homes) {
+        home->slots->ne[2] = n_slot;
+        home->slots->nb[2] = all.nb[2];
+        home->slots->nb[3] = all.nb[3];
+        home->slots->buffer = buffer;
+        home->slots->data = base + (!host_ ? 0 : pad ? home->first() % block : place);
     }
 }
 
-void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
-    const ExpertTensor & t = *home.source;
-    const DirectFile & file = *files_.files()[t.place.part];
-    const uint64_t offset = t.place.offset + uint64_t(expert) * t.expert_bytes;
-    const size_t at = size_t(slot) * t.expert_bytes;
-    if (host_) {
-        file.read(offset, t.expert_bytes, static_cast<uint8_t *>(t.tensor->data) + at);
+ggml_tensor * Slab::slots_of(const ggml_tensor * own, Part part) const {
+    const auto it = slots_.find(own);
+    return it == slots_.end() ? nullptr : it->second[size_t(part)];
+}
+
+template <typename Use>
+void Slab::for_chunks(const Copy & copy, Use && use) const {
+    const Homes & homes = homes_[copy.layer][size_t(copy.part)];
+    if (copy.chunk != whole_expert) {
+        use(homes[copy.chunk]);
         return;
     }
-    std::vector<uint8_t> bytes(t.expert_bytes);
-    file.read(offset, bytes.size(), bytes.data());
-    ggml_backend_tensor_set(t.tensor, bytes.data(), at, bytes.size());
+    for (const Home & home : homes) {
+        use(home);
+    }
+}
+
+void Slab::fill(const Copy & copy) const {
+    for_chunks(copy, [&](const Home & home) { fill_chunk(home, copy.expert, copy.slot); });
+}
+
+uint64_t Slab::bytes_of(const Copy & copy) const {
+    uint64_t sum = 0;
+    for_chunks(copy, [&](const Home & home) { sum += home.bytes(); });
+    return sum;
+}
+
+void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
+    const uint64_t matrix = home.offset + uint64_t(expert) * home.matrix_bytes;
+    const size_t at = size_t(slot) * home.slots->nb[2];
+    auto * in_slot = static_cast<uint8_t *>(home.slots->data) + at;
+    if (home.n_piece == 1 && host_) {
+        home.file->read(matrix + home.skip_bytes, home.piece_bytes, in_slot);
+        return;
+    }
+    // Columns of a matrix are a few bytes of each row: reading the whole costs less than asking for
+    // every piece. Files in which the parts of an expert lie together will make this unnecessary.
+    const bool in_pieces = home.n_piece > 1;
+    const uint64_t offset = in_pieces ? matrix : matrix + home.skip_bytes;
+    const size_t size = in_pieces ? home.matrix_bytes : home.piece_bytes;
+    uint8_t * bytes = scratch_for(offset, size);
+    home.file->read(offset, size, bytes);
+    if (in_pieces) {
+        uint8_t * to = host_ ? in_slot : bytes;  // within the scratch, a piece never goes beyond its place
+        for (int64_t i = 0; i < home.n_piece; i++) {
+            std::memmove(to + uint64_t(i) * home.piece_bytes, bytes + uint64_t(i) * home.row_bytes + home.skip_bytes,
+                         home.piece_bytes);
+        }
+    }
+    if (!host_) {
+        ggml_backend_tensor_set(home.slots, bytes, at, home.bytes());
+    }
 }
 
 }  // namespace outrider

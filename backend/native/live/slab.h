@@ -1,11 +1,14 @@
-// The fast tier: for every expert tensor room for n_slot experts on the device that computes, and
-// the model's tensors pointed at it.
+// The fast tier: for every pool of slots the memory on the device that computes, and the model's
+// expert tensors pointed at it.
 #pragma once
 
+#include <array>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "../core/types.h"
+#include "../core/layout.h"
 #include "expert_files.h"
 #include "ggml-backend.h"
 
@@ -18,37 +21,64 @@ struct ExpertTensor {
     Chunk chunk;            // among the tensors of its layer, by file offset
     TensorPlace place;      // in the slow tier
     uint64_t expert_bytes;  // of one expert in this tensor
+    bool is_down = false;   // the hidden width runs along its rows, so that it is cut by columns
 };
 
 class Slab {
   public:
-    // Allocates `n_slot[layer]` slots for every tensor on `buft` and points the tensors at them.
-    // `files` are read by fill() and must outlive the slab. Throws std::runtime_error when the
-    // memory is not there. REQUIRES: the tensors are as llama.cpp made them.
-    Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const std::vector<int32_t> & n_slot,
-         ggml_backend_buffer_type_t buft);
+    // Allocates the layout's slots on `buft` and points the tensors of every layer that is not cut
+    // at them. `files` are read by fill() and must outlive the slab. Throws std::runtime_error when
+    // the memory is not there. REQUIRES: the tensors are as llama.cpp made them; the layout fits
+    // the shape.
+    Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
+         const Layout & layout, ggml_backend_buffer_type_t buft);
     // Gives the tensors back what they had.
     ~Slab();
     Slab(const Slab &) = delete;
     Slab & operator=(const Slab &) = delete;
 
-    // Copies one chunk, or the whole expert, from its file into its slot. Any thread, as long as
-    // nobody else uses the slot. Throws std::runtime_error.
+    // The tensor whose ne[2] matrices are the slots for this part of the experts of `own`, one of
+    // the model's: itself where its layer is not cut. Null: not an expert tensor.
+    ggml_tensor * slots_of(const ggml_tensor * own, Part part) const;
+
+    // Copies one chunk of a part of an expert, or all of them, from its file into its slot. Any
+    // thread, as long as nobody else uses the slot. Throws std::runtime_error.
     void fill(const Copy & copy) const;
+    // What such a copy brings; more may be read for it.
+    uint64_t bytes_of(const Copy & copy) const;
 
     uint64_t bytes() const { return bytes_; }
 
   private:
-    struct Home {  // of one tensor
-        const ExpertTensor * source;
-        ggml_tensor saved;  // as llama.cpp made it
+    // One matrix of a part of a layer's experts: how it lies in the file, and its slots. Of each
+    // expert it is n_piece ranges of piece_bytes, the first at skip_bytes, one every row_bytes.
+    struct Home {
+        const DirectFile * file;
+        uint64_t offset;        // in the file, of the tensor
+        uint64_t matrix_bytes;  // of a whole expert, in the file
+        uint64_t skip_bytes;
+        uint64_t piece_bytes;
+        uint64_t row_bytes;
+        int64_t n_piece;
+        ggml_tensor * slots;
+
+        uint64_t bytes() const { return piece_bytes * uint64_t(n_piece); }
+        uint64_t first() const { return offset + skip_bytes; }
     };
+    using Homes = std::vector<Home>;  // [chunk]
 
+    Home home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part);
+    void allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_buffer_type_t buft);
+    void release();
     void fill_chunk(const Home & home, Expert expert, Slot slot) const;
+    template <typename Use>
+    void for_chunks(const Copy & copy, Use && use) const;
 
-    const std::vector<ExpertTensor> tensors_;
     const ExpertFiles & files_;
-    std::vector<std::vector<Home>> homes_;  // [layer][chunk]
+    std::vector<std::array<Homes, 2>> homes_;  // [layer][part]
+    std::unordered_map<const ggml_tensor *, std::array<ggml_tensor *, 2>> slots_;  // [own][part]
+    std::vector<std::pair<ggml_tensor *, ggml_tensor>> saved_;  // the model's own, as llama.cpp made them
+    std::vector<std::unique_ptr<ggml_tensor>> cut_tensors_;
     std::vector<ggml_backend_buffer_t> buffers_;
     uint64_t bytes_ = 0;
     bool host_;

@@ -33,7 +33,11 @@ void TransferPool::stop() {
 
 void TransferPool::submit(const Copy & copy) {
     {
-        std::lock_guard lock(mutex_);
+        std::unique_lock lock(mutex_);
+        if (threads_.empty()) {
+            perform(copy, lock);
+            return;
+        }
         (copy.urgency == Urgency::high ? high_ : low_).push_back(copy);
     }
     work_.notify_one();
@@ -77,6 +81,12 @@ size_t TransferPool::n_open() const {
     return high_.size() + low_.size() + n_running_ + arrivals_.size();
 }
 
+uint64_t TransferPool::busy_us() const {
+    std::lock_guard lock(mutex_);
+    const auto busy = busy_ + (n_running_ > 0 ? Clock::now() - busy_since_ : Clock::duration{});
+    return uint64_t(std::chrono::duration_cast<std::chrono::microseconds>(busy).count());
+}
+
 void TransferPool::drain() {
     std::unique_lock lock(mutex_);
     high_.clear();
@@ -95,19 +105,28 @@ void TransferPool::run() {
         auto & queue = high_.empty() ? low_ : high_;
         const Copy copy = queue.front();
         queue.pop_front();
-        n_running_++;
-        lock.unlock();
-        Arrival arrival{copy.ticket, {}};
-        try {
-            copy_(copy);
-        } catch (const std::exception & e) {
-            arrival.error = e.what();
-        }
-        lock.lock();
-        n_running_--;
-        arrivals_.push_back(std::move(arrival));
-        arrived_.notify_all();
+        perform(copy, lock);
     }
+}
+
+// REQUIRES: the lock is held; it is given up while the copy runs.
+void TransferPool::perform(const Copy & copy, std::unique_lock<std::mutex> & lock) {
+    if (n_running_++ == 0) {
+        busy_since_ = Clock::now();
+    }
+    lock.unlock();
+    Arrival arrival{copy.ticket, {}};
+    try {
+        copy_(copy);
+    } catch (const std::exception & e) {
+        arrival.error = e.what();
+    }
+    lock.lock();
+    if (--n_running_ == 0) {
+        busy_ += Clock::now() - busy_since_;
+    }
+    arrivals_.push_back(std::move(arrival));
+    arrived_.notify_all();
 }
 
 }  // namespace outrider

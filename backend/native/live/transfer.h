@@ -24,6 +24,7 @@ struct Arrival {
 class TransferPool {
   public:
     // `copy` performs one copy; it runs on a pool thread and throws std::exception when it fails.
+    // Without threads it runs in submit(), and its arrival can be had at once.
     TransferPool(int n_thread, std::function<void(const Copy &)> copy);
     // Waits for copies that have begun; drops the others.
     ~TransferPool();
@@ -37,11 +38,16 @@ class TransferPool {
     std::optional<Arrival> wait_arrival(std::chrono::milliseconds timeout);
     // Copies submitted whose end has neither been collected nor cancelled.
     size_t n_open() const;
+    // Time since the start in which at least one copy was under way.
+    uint64_t busy_us() const;
     // Drops what has not begun, waits for the rest, forgets all arrivals.
     void drain();
 
   private:
+    using Clock = std::chrono::steady_clock;
+
     void run();
+    void perform(const Copy & copy, std::unique_lock<std::mutex> & lock);
     void stop();
 
     std::function<void(const Copy &)> copy_;
@@ -52,6 +58,8 @@ class TransferPool {
     std::deque<Copy> low_;
     std::deque<Arrival> arrivals_;
     size_t n_running_ = 0;
+    Clock::time_point busy_since_{};  // where something runs
+    Clock::duration busy_{};          // before that
     bool stopping_ = false;
     std::vector<std::thread> threads_;
 };

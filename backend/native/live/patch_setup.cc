@@ -1,0 +1,145 @@
+// Learning a model, making a cache for it, and looking in from outside.
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+#include <utility>
+
+#include "patch.h"
+
+namespace outrider {
+
+Patch::Patch(const ExpertFiles & files, ExpertBuffers & buffers) : files_(files), buffers_(buffers) {}
+
+Patch::~Patch() {
+    close();
+    if (ids_context_) {
+        ggml_free(ids_context_);
+        ggml_backend_buffer_free(ids_buffer_);
+    }
+}
+
+void Patch::begin_probe() {
+    probe_ = std::make_unique<Probe>(files_, buffers_);
+    mode_ = Mode::probing;
+}
+
+std::string Patch::end_probe() {
+    std::string objection;
+    graph_ = probe_->result(objection);
+    probe_.reset();
+    mode_ = Mode::off;
+    return objection;
+}
+
+void Patch::close() {
+    std::lock_guard lock(mutex_);
+    drop_cache();
+}
+
+void Patch::drop_cache() {
+    pool_.reset();  // before the memory that it writes to
+    core_.reset();
+    slab_.reset();
+}
+
+void Patch::configure(const Layout & layout, const Composition & composition, const PatchOptions & options) {
+    assert(mode_ == Mode::off);
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    const auto buft = ggml_backend_dev_buffer_type(device);
+    const Shape & shape = graph_.shape;
+    // First: what does not fit together is known before anything is given up.
+    auto core = std::make_unique<Core>(
+        Surroundings{shape, layout, graph_.n_embd, {graph_.routers.begin(), graph_.routers.end()}, future_},
+        composition);
+    std::lock_guard lock(mutex_);
+    drop_cache();
+    options_ = options;
+    layout_ = layout;
+    slab_ = std::make_unique<Slab>(graph_.tensors, files_, shape, layout_, buft);
+    limit_ = std::make_unique<LinkLimit>(options.link_bytes_per_s);
+    const auto copy = [slab = slab_.get(), limit = limit_.get()](const Copy & c) {
+        const auto end = limit->reserve(slab->bytes_of(c));
+        slab->fill(c);
+        LinkLimit::wait_until(end);
+    };
+    pool_ = std::make_unique<TransferPool>(options.n_transfer_thread, copy);
+    waves_ = std::make_unique<WaveRunner>(
+        device, options.n_thread, [this](const ggml_tensor * t, Part part) { return slab_->slots_of(t, part); });
+    stall_us_.assign(size_t(shape.n_layer), 0);
+    wave_us_.assign(size_t(shape.n_layer), 0);
+    times_ = {};
+    pairs_of_.assign(size_t(shape.n_expert), {});
+    slot_of_.assign(size_t(shape.n_expert), none);
+    logits_.assign(size_t(shape.n_layer), nullptr);
+    probabilities_of_.assign(size_t(shape.n_layer), nullptr);
+    make_slot_ids(buft);
+    // Last: a patch with a core is a whole one.
+    core_ = std::move(core);
+    events_ = {};
+    core_->record(keeps_events_ ? &events_ : nullptr);
+}
+
+void Patch::make_slot_ids(ggml_backend_buffer_type_t buft) {
+    if (ids_context_) {
+        ggml_free(ids_context_);
+        ggml_backend_buffer_free(ids_buffer_);
+    }
+    ids_context_ = ggml_init({ggml_tensor_overhead() * 2, nullptr, true});
+    slot_ids_ = ggml_new_tensor_2d(ids_context_, GGML_TYPE_I32, graph_.shape.n_expert_used, options_.max_token);
+    ids_buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(ids_context_, buft);
+    if (!ids_buffer_) {
+        throw std::runtime_error("There is not enough memory for the expert cache");
+    }
+}
+
+void Patch::record(Recorder * recorder) {
+    std::lock_guard lock(mutex_);
+    recorder_ = recorder;
+}
+
+void Patch::record_events(bool wanted) {
+    std::lock_guard lock(mutex_);
+    keeps_events_ = wanted;
+    events_ = {};
+    if (core_) {
+        core_->record(wanted ? &events_ : nullptr);
+    }
+}
+
+EventLog Patch::take_events() {
+    std::lock_guard lock(mutex_);
+    return std::exchange(events_, {});
+}
+
+std::vector<LayerCounts> Patch::counts() const {
+    std::lock_guard lock(mutex_);
+    std::vector<LayerCounts> all;
+    for (Layer l = 0; l < graph_.shape.n_layer; l++) {
+        all.push_back(core_ ? core_->residency().counts(l) : LayerCounts{});
+    }
+    return all;
+}
+
+std::vector<uint64_t> Patch::stall_us_by_layer() const {
+    std::lock_guard lock(mutex_);
+    return stall_us_;
+}
+
+std::vector<uint64_t> Patch::wave_us_by_layer() const {
+    std::lock_guard lock(mutex_);
+    return wave_us_;
+}
+
+std::vector<uint8_t> Patch::snapshot() const {
+    std::lock_guard lock(mutex_);
+    return core_ ? core_->snapshot() : std::vector<uint8_t>{};
+}
+
+PatchTimes Patch::times() const {
+    std::lock_guard lock(mutex_);
+    PatchTimes times = times_;
+    times.link_busy_us = pool_ ? pool_->busy_us() : 0;
+    return times;
+}
+
+}  // namespace outrider
