@@ -7,9 +7,11 @@ namespace outrider {
 
 class Core;
 
+void bind_allocate(nanobind::module_ & m);
 void bind_types(nanobind::module_ & m);
 void bind_live(nanobind::module_ & m);
 void bind_recorder(nanobind::module_ & m);
+void bind_sim(nanobind::module_ & m);
 
 // The core in a Python `Core` object.
 Core & core_of(nanobind::handle core);

@@ -1,8 +1,11 @@
 #include "bindings.h"
 
 NB_MODULE(_native, m) {
+    nanobind::set_leak_warnings(false);  // what lives in a module at exit is no leak
     m.doc() = "Outrider's native part: the cache core and the patch of llama.cpp's graph.";
     outrider::bind_types(m);
+    outrider::bind_allocate(m);
     outrider::bind_live(m);
     outrider::bind_recorder(m);
+    outrider::bind_sim(m);
 }

@@ -56,8 +56,13 @@ LayerCounts difference(const LayerCounts & a, const LayerCounts & b) {
 // Tells the core what happens and does what it says, as Patch does.
 class Simulator {
   public:
-    Simulator(Core & core, const Machine & machine, const GateInputs & inputs)
-        : core_(core), shape_(core.shape()), machine_(machine), inputs_(inputs), n_token_of_(shape_.n_expert, 0) {
+    Simulator(Core & core, const Machine & machine, const TraceRows & inputs, const TraceRows & weights)
+        : core_(core),
+          shape_(core.shape()),
+          machine_(machine),
+          inputs_(inputs),
+          weights_(weights),
+          n_token_of_(shape_.n_expert, 0) {
         if (machine.link_bytes_per_us > 0) {
             link_.emplace(machine.link_bytes_per_us, machine.link_latency_us, machine.n_link);
         }
@@ -94,7 +99,8 @@ class Simulator {
     Core & core_;
     const Shape & shape_;
     const Machine & machine_;
-    const GateInputs & inputs_;
+    const TraceRows & inputs_;
+    const TraceRows & weights_;
     std::optional<Link> link_;     // none: copies are instant
     std::vector<PartSize> sizes_;  // [layer * 2 + part]
 
@@ -192,7 +198,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     const LayerCounts & counts = core_.residency().counts(layer);
     const uint64_t hits = counts.hits;
     const uint64_t others = counts.late + counts.misses;
-    core_.routed({layer, n_token, ids, {}}, commands_);
+    core_.routed({layer, n_token, ids, weights_ ? weights_(index, layer) : std::span<const float>{}}, commands_);
     result_.pass_hits[index] += int64_t(counts.hits - hits);
     result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
     obey();
@@ -355,8 +361,8 @@ void Machine::validate() const {
     }
 }
 
-Simulation simulate(Core & core, const Future & trace, const Machine & machine, const GateInputs & inputs,
-                    EventLog * log) {
+Simulation simulate(Core & core, const Future & trace, const Machine & machine, const TraceRows & inputs,
+                    const TraceRows & weights, EventLog * log) {
     machine.validate();
     check_trace(trace, core.shape());
     if (!core.idle()) {
@@ -366,7 +372,7 @@ Simulation simulate(Core & core, const Future & trace, const Machine & machine, 
         core.record(log);
     }
     try {
-        Simulation result = Simulator(core, machine, inputs).run(trace);
+        Simulation result = Simulator(core, machine, inputs, weights).run(trace);
         if (log) {
             core.record(nullptr);
         }

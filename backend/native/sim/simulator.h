@@ -49,13 +49,16 @@ struct Simulation {
     std::vector<int64_t> pass_requests;
 };
 
-// `inputs` gives a layer's MoE inputs [n_token][n_embd] of a pass, or an empty span where the trace
-// has none; it may be empty itself. A layer of a pass may have fewer tokens than the pass, as
-// llama.cpp's last one has. Throws std::invalid_argument, a sentence, where trace, machine and core
-// do not belong together, and std::runtime_error where a core waits for what never comes. The core
-// may be used again, as warm as it is then; copies that are under way at the end arrive uncounted.
-using GateInputs = std::function<std::span<const float>(size_t pass, Layer layer)>;
-Simulation simulate(Core & core, const Future & trace, const Machine & machine, const GateInputs & inputs,
-                    EventLog * log = nullptr);
+// What a trace may have beside the ids: rows of a layer, one for each token that it routed in a pass,
+// or an empty span where there are none.
+using TraceRows = std::function<std::span<const float>(size_t pass, Layer layer)>;
+
+// `inputs`: of the layers' MoE inputs, each n_embd values; `weights`: of the router's, n_expert_used.
+// Both may be empty. A layer may have fewer tokens than the pass, as llama.cpp's last one has. Throws
+// std::invalid_argument, a sentence, where trace, machine and core do not belong together, and std::runtime_error where
+// a core waits for what never comes. The core may be used again, as warm as it is then; copies that are under way at
+// the end arrive uncounted.
+Simulation simulate(Core & core, const Future & trace, const Machine & machine, const TraceRows & inputs = {},
+                    const TraceRows & weights = {}, EventLog * log = nullptr);
 
 }  // namespace outrider

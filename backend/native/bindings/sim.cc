@@ -1,0 +1,189 @@
+// The simulator. Rows of a trace stay where numpy has them, be it a mapped file.
+#include "../sim/simulator.h"
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <bit>
+#include <cmath>
+
+#include "../core/event_log.h"
+#include "bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace outrider {
+namespace {
+
+using AnyRows = nb::ndarray<nb::ro, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+
+float float_of_half(uint16_t bits) {
+    const int32_t exponent = (bits >> 10) & 31;
+    const int32_t mantissa = bits & 1023;
+    float value;
+    if (exponent == 31) {
+        value = mantissa == 0 ? HUGE_VALF : NAN;
+    } else if (exponent == 0) {
+        value = std::ldexp(float(mantissa), -24);
+    } else {
+        value = std::bit_cast<float>(uint32_t(exponent + 112) << 23 | uint32_t(mantissa) << 13);
+    }
+    return bits & 0x8000 ? -value : value;
+}
+
+// Rows [token][layer][width], f16 or f32, of all tokens of a trace in its order.
+class Rows {
+  public:
+    Rows(const AnyRows & values, const Future & trace, const Core & core, const char * name)
+        : values_(values), n_layer_(values.shape(1)), width_(values.shape(2)), is_half_(values.dtype().bits == 16) {
+        const nb::dlpack::dtype type = values.dtype();
+        if (type.code != uint8_t(nb::dlpack::dtype_code::Float) || (type.bits != 16 && type.bits != 32)) {
+            throw std::invalid_argument(std::string("The trace's ") + name + " are neither float16 nor float32");
+        }
+        size_t n_token = 0;
+        for (const Future::Pass & pass : trace.passes) {
+            n_token += size_t(std::max(pass.n_token, 0));
+            ends_.push_back(n_token);
+            n_routed_.emplace_back();
+            for (const auto & ids : pass.ids) {
+                n_routed_.back().push_back(ids.size() / size_t(std::max(core.shape().n_expert_used, 1)));
+            }
+        }
+        if (values.shape(0) != n_token || n_layer_ != size_t(core.shape().n_layer)) {
+            throw std::invalid_argument(std::string("The trace's ") + name + " are not of its tokens and layers");
+        }
+    }
+
+    // A layer's rows are those of the last tokens of the pass.
+    std::span<const float> operator()(size_t pass, Layer layer) {
+        const size_t n = pass < n_routed_.size() && size_t(layer) < n_routed_[pass].size() ? n_routed_[pass][layer] : 0;
+        buffer_.resize(n * width_);
+        for (size_t i = 0; i < n; i++) {
+            const size_t at = ((ends_[pass] - n + i) * n_layer_ + size_t(layer)) * width_;
+            float * to = buffer_.data() + i * width_;
+            if (is_half_) {
+                const auto * from = static_cast<const uint16_t *>(values_.data()) + at;
+                std::transform(from, from + width_, to, float_of_half);
+            } else {
+                const auto * from = static_cast<const float *>(values_.data()) + at;
+                std::copy(from, from + width_, to);
+            }
+        }
+        return buffer_;
+    }
+
+  private:
+    const AnyRows & values_;
+    size_t n_layer_, width_;
+    bool is_half_;
+    std::vector<size_t> ends_;                   // [pass]: tokens up to its end
+    std::vector<std::vector<size_t>> n_routed_;  // [pass][layer]
+    std::vector<float> buffer_;
+};
+
+Simulation run(nb::handle core_object, const Future & trace, const Machine & machine,
+               const std::optional<AnyRows> & inputs, const std::optional<AnyRows> & weights, EventLog * log) {
+    Core & core = core_of(core_object);
+    const nb::gil_scoped_release released;
+    std::optional<Rows> input_rows, weight_rows;
+    TraceRows give_inputs, give_weights;
+    if (inputs) {
+        input_rows.emplace(*inputs, trace, core, "inputs");
+        give_inputs = [&](size_t pass, Layer layer) { return (*input_rows)(pass, layer); };
+    }
+    if (weights) {
+        weight_rows.emplace(*weights, trace, core, "weights");
+        give_weights = [&](size_t pass, Layer layer) { return (*weight_rows)(pass, layer); };
+    }
+    return simulate(core, trace, machine, give_inputs, give_weights, log);
+}
+
+template <typename T>
+nb::object array_of(std::vector<T> values) {
+    auto * owned = new std::vector<T>(std::move(values));
+    const nb::capsule owner(owned, [](void * p) noexcept { delete static_cast<std::vector<T> *>(p); });
+    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
+}
+
+// [layer]
+template <uint64_t LayerCounts::* field>
+nb::object counts_of(const Simulation & s) {
+    std::vector<int64_t> values;
+    for (const SimulatedLayer & layer : s.layers) {
+        values.push_back(int64_t(layer.counts.*field));
+    }
+    return array_of(std::move(values));
+}
+
+}  // namespace
+
+void bind_sim(nb::module_ & m) {
+    nb::class_<Machine>(m, "Machine", "How fast a machine makes a model; times in microseconds.")
+        .def(
+            "__init__",
+            [](Machine * self, double link_bytes_per_us, double link_latency_us, int32_t n_link, double dense_us,
+               double dense_token_us, double expert_us, double expert_token_us, double wave_us, double pass_us) {
+                const Machine machine{link_bytes_per_us, link_latency_us, n_link,  dense_us, dense_token_us,
+                                      expert_us,         expert_token_us, wave_us, pass_us};
+                machine.validate();
+                new (self) Machine(machine);
+            },
+            "link_bytes_per_us"_a = 0.0, "link_latency_us"_a = 0.0, "n_link"_a = 1, "dense_us"_a = 0.0,
+            "dense_token_us"_a = 0.0, "expert_us"_a = 0.0, "expert_token_us"_a = 0.0, "wave_us"_a = 0.0,
+            "pass_us"_a = 0.0)
+        .def_ro("link_bytes_per_us", &Machine::link_bytes_per_us)
+        .def_ro("link_latency_us", &Machine::link_latency_us)
+        .def_ro("n_link", &Machine::n_link)
+        .def_ro("dense_us", &Machine::dense_us)
+        .def_ro("dense_token_us", &Machine::dense_token_us)
+        .def_ro("expert_us", &Machine::expert_us)
+        .def_ro("expert_token_us", &Machine::expert_token_us)
+        .def_ro("wave_us", &Machine::wave_us)
+        .def_ro("pass_us", &Machine::pass_us);
+
+    nb::class_<SimulatedPhase>(m, "SimulatedPhase")
+        .def_ro("n_pass", &SimulatedPhase::n_pass)
+        .def_ro("n_token", &SimulatedPhase::n_token)
+        .def_ro("time_us", &SimulatedPhase::time_us)
+        .def_ro("compute_us", &SimulatedPhase::compute_us)
+        .def_ro("stall_us", &SimulatedPhase::stall_us)
+        .def_ro("link_busy_us", &SimulatedPhase::link_busy_us);
+
+    nb::class_<Simulation>(m, "Simulation", "Arrays are by layer or, where the name says so, by pass.")
+        .def_ro("prefill", &Simulation::prefill)
+        .def_ro("decode", &Simulation::decode)
+        .def_prop_ro("hits", &counts_of<&LayerCounts::hits>)
+        .def_prop_ro("late", &counts_of<&LayerCounts::late>)
+        .def_prop_ro("misses", &counts_of<&LayerCounts::misses>)
+        .def_prop_ro("bytes_read", &counts_of<&LayerCounts::bytes_read>)
+        .def_prop_ro("bytes_useful", &counts_of<&LayerCounts::bytes_useful>)
+        .def_prop_ro("bytes_wasted", &counts_of<&LayerCounts::bytes_wasted>)
+        .def_prop_ro("prefetches", &counts_of<&LayerCounts::prefetches>)
+        .def_prop_ro("prefetches_useful", &counts_of<&LayerCounts::prefetches_useful>)
+        .def_prop_ro("prefetches_wasted", &counts_of<&LayerCounts::prefetches_wasted>)
+        .def_prop_ro("predicted", &counts_of<&LayerCounts::predicted>)
+        .def_prop_ro("predicted_used", &counts_of<&LayerCounts::predicted_used>)
+        .def_prop_ro("predicted_ready", &counts_of<&LayerCounts::predicted_ready>)
+        .def_prop_ro("stall_us",
+                     [](const Simulation & s) {
+                         std::vector<double> values;
+                         for (const SimulatedLayer & layer : s.layers) {
+                             values.push_back(layer.stall_us);
+                         }
+                         return array_of(std::move(values));
+                     })
+        .def_prop_ro("pass_us", [](const Simulation & s) { return array_of(s.pass_us); })
+        .def_prop_ro("pass_stall_us", [](const Simulation & s) { return array_of(s.pass_stall_us); })
+        .def_prop_ro("pass_hits", [](const Simulation & s) { return array_of(s.pass_hits); })
+        .def_prop_ro("pass_requests", [](const Simulation & s) { return array_of(s.pass_requests); });
+
+    m.def("simulate", &run, "core"_a, "future"_a, "machine"_a, "inputs"_a = nb::none(), "weights"_a = nb::none(),
+          "log"_a = nb::none(),
+          "Drive a core through a trace in virtual time. inputs: [n_token, n_layer, n_embd], weights: "
+          "[n_token, n_layer, n_expert_used], of all tokens of the trace, float16 or float32.");
+}
+
+}  // namespace outrider
