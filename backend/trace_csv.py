@@ -8,8 +8,8 @@
 
 A turn is a request; steps count its tokens; phase 0 is prefill, which is one pass, and 1 decode,
 one pass per step. Slots count the experts of one token in one layer. Residency and the sizes behind
-it are what another program's cache did, and are passed over. Nothing is allocated in proportion to a
-number that only the file claims.
+it are what another program's cache did, and are passed over. Nothing is allocated in proportion to
+a number that only the file claims.
 """
 
 from __future__ import annotations
