@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <stdexcept>
 
 #include "split.h"
@@ -10,53 +9,102 @@
 namespace outrider {
 namespace {
 
-const std::vector<float> & row(const Spec & spec, const Shape & shape, const std::string & key) {
+std::span<const float> values(const Spec & spec, const std::string & key, size_t n) {
     const Array & array = spec.array(key);
-    if (array.values.size() != size_t(shape.n_layer)) {
-        throw std::invalid_argument("The plan's " + key + " is of another number of layers than the model");
+    if (array.values.size() != n) {
+        throw std::invalid_argument("The array " + key + " of the allocation does not fit the model");
+    }
+    const auto is_bad = [](float v) { return !(v >= 0) || !std::isfinite(v); };
+    if (std::any_of(array.values.begin(), array.values.end(), is_bad)) {
+        throw std::invalid_argument("The array " + key + " of the allocation has values that are no amounts");
     }
     return array.values;
 }
 
-// Slots of each layer, where it gets its share of the bytes that the bottoms leave.
-void divide(const Shape & shape, uint64_t budget_bytes, const std::vector<float> & share, Split & split) {
-    double sum = 0;
-    for (float s : share) {
-        if (!(s >= 0) || !std::isfinite(s)) {
-            throw std::invalid_argument("A layer's share in the plan is negative or not a number");
-        }
-        sum += s;
+Split least(const Spec & spec, const Shape & shape, uint64_t budget_bytes) {
+    const double n_bottom = spec.number("n_bottom", usual_n_bottom(shape));
+    if (!(n_bottom >= 1 && n_bottom <= double(shape.n_layer) * shape.n_expert)) {
+        throw std::invalid_argument("The number n_bottom of the allocation is out of range");
     }
-    const uint64_t least_bytes = split_layout(shape, split).bytes(shape);
-    uint64_t tops_bytes = 0;
+    Split split{std::vector<int32_t>(size_t(shape.n_layer), shape.n_expert_used), {}, int32_t(n_bottom)};
+    std::span<const float> shares;
+    if (spec.has("top_share")) {
+        shares = values(spec, "top_share", size_t(shape.n_layer));
+    }
     for (Layer l = 0; l < shape.n_layer; l++) {
-        tops_bytes += top_bytes(shape, l, split.top_share[l]) * uint64_t(split.n_top[l]);
+        const double share = shares.empty() ? spec.number("top_share", 1) : double(shares[size_t(l)]);
+        require_share(share, "The number top_share of the allocation");
+        split.top_share.push_back(nearest_share(shape, l, share));
     }
-    // Layers that cannot do with their share take their least, and the others divide the rest.
-    double rest_bytes = double(budget_bytes) - double(least_bytes - tops_bytes);
-    std::vector<bool> fixed(size_t(shape.n_layer), false);
-    for (bool again = true; again;) {
-        again = false;
-        for (Layer l = 0; l < shape.n_layer; l++) {
-            const auto top = double(top_bytes(shape, l, split.top_share[l]));
-            const double part = sum > 0 ? share[l] / sum * rest_bytes : 0;
-            const double n_slot = top > 0 ? std::floor(part / top * (1 + 1e-12)) : 0;
-            if (fixed[l] || (n_slot > shape.n_expert_used && n_slot < shape.n_expert)) {
-                continue;
+    split.n_bottom = fitting_n_bottom(shape, split, budget_bytes);
+    return split;
+}
+
+// [n]: hits that the n-th slot adds, on the concave hull of the curve of hits over slots from
+// `n_least` on. It never rises, so that the greedy choice is the best.
+std::vector<double> hull_gains(std::span<const float> reuse, int32_t n_least) {
+    const auto n = int32_t(reuse.size());
+    std::vector<double> gains(size_t(n) + 1, 0.0);
+    for (int32_t from = n_least; from < n;) {
+        double sum = 0, best = -1;
+        int32_t until = from + 1;
+        for (int32_t to = from + 1; to <= n; to++) {
+            sum += reuse[size_t(to) - 1];
+            const double slope = sum / (to - from);
+            if (slope >= best) {
+                best = slope;
+                until = to;
             }
-            const bool most = n_slot >= shape.n_expert;
-            split.n_top[l] = most ? shape.n_expert : shape.n_expert_used;
-            rest_bytes -= double(split.n_top[l]) * top;
-            sum -= share[l];
-            fixed[l] = again = true;
         }
+        std::fill(gains.begin() + from + 1, gains.begin() + until + 1, best);
+        from = until;
     }
-    for (Layer l = 0; l < shape.n_layer; l++) {
-        if (!fixed[l]) {
-            const auto top = double(top_bytes(shape, l, split.top_share[l]));
-            split.n_top[l] = int32_t(share[l] / sum * rest_bytes / top * (1 + 1e-12));
-        }
-    }
+    return gains;
 }
 
 }  // namespace
+
+Layout allocate_planned(const Spec & spec, const Shape & shape, double cache_rate) {
+    const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
+    Split split = least(spec, shape, budget_bytes);
+    if (spec.has("n_slot")) {
+        const auto n_slot = values(spec, "n_slot", size_t(shape.n_layer));
+        const uint64_t least_bytes = split_layout(shape, split).bytes(shape);
+        for (Layer l = 0; l < shape.n_layer; l++) {
+            const float n = std::clamp(n_slot[size_t(l)], float(shape.n_expert_used), float(shape.n_expert));
+            split.n_top[l] = int32_t(n);
+        }
+        split.n_bottom = fitting_n_bottom(shape, split, budget_bytes);
+        if (split_layout(shape, split).bytes(shape) > std::max(budget_bytes, least_bytes)) {
+            throw std::invalid_argument("The planned slots take more memory than the cache rate allows");
+        }
+        return split_layout(shape, split);
+    }
+    const auto share = values(spec, "share", size_t(shape.n_layer));
+    const auto worth = [&](Layer l, int32_t n) {
+        return double(share[size_t(l)]) / n / double(top_bytes(shape, l, split.top_share[l]));
+    };
+    hand_out(shape, budget_bytes, worth, split);
+    return split_layout(shape, split);
+}
+
+Layout allocate_by_reuse(const Spec & spec, const Shape & shape, double cache_rate) {
+    const auto n_expert = size_t(shape.n_expert);
+    const auto reuse = values(spec, "reuse", size_t(shape.n_layer) * n_expert);
+    const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
+    Split split = least(spec, shape, budget_bytes);
+    std::vector<std::vector<double>> gains;  // [layer][slots]
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        gains.push_back(hull_gains(reuse.subspan(size_t(l) * n_expert, n_expert), shape.n_expert_used));
+        const auto bytes = double(top_bytes(shape, l, split.top_share[l]));
+        // Slots of no known use are still filled, evenly, after all others.
+        const double idle = 1e-9 / std::max(bytes, 1.0);
+        for (size_t n = 1; n < gains.back().size(); n++) {
+            gains.back()[n] = gains.back()[n] * split.top_share[l] / std::max(bytes, 1.0) + idle / double(n);
+        }
+    }
+    hand_out(shape, budget_bytes, [&](Layer l, int32_t n) { return gains[size_t(l)][size_t(n)]; }, split);
+    return split_layout(shape, split);
+}
+
+}  // namespace outrider

@@ -5,11 +5,17 @@
 
 namespace outrider {
 
-// Arrays of the spec, each [n_layer]: "n_slot", the layers' slots, or "share", the layers' weights
-// by which the rate's bytes are divided; "top_share" (MoEpic's theta), 1 where it is missing.
-// Number "n_bottom": slots for bottoms in each kind, 2 * n_expert_used where it is missing.
-// "n_slot" is raised to n_expert_used and lowered to n_expert; what then takes more than the rate
-// allows is refused, since a plan that is silently another one is none.
+// Arrays of the spec, each [n_layer]: "n_slot", the layers' slots, or "share", the weights by which
+// the rate's bytes are divided among the layers; "top_share" (MoEpic's theta), 1 where it is
+// missing. Number "n_bottom": slots for bottoms in each kind, 2 * n_expert_used where it is missing.
+// Every layer has n_expert_used to n_expert slots. A plan by "n_slot" that takes more than the rate
+// allows is refused: one that was silently changed is none.
 Layout allocate_planned(const Spec & spec, const Shape & shape, double cache_rate);
+
+// Array "reuse" [n_layer][n_expert]: how often a layer's request would be a hit with c + 1 slots and
+// a miss with c (MoepicStatistics::reuse). Slots go where the next ones save the most misses per
+// byte, which is optimal for statistics that repeat where curves are concave; where they are not,
+// their concave hull counts. Number "top_share" as in allocate_uniform.
+Layout allocate_by_reuse(const Spec & spec, const Shape & shape, double cache_rate);
 
 }  // namespace outrider

@@ -94,6 +94,31 @@ int32_t fitting_n_bottom(const Shape & shape, Split split, uint64_t budget_bytes
     return split.n_bottom;
 }
 
+void hand_out(const Shape & shape, uint64_t budget_bytes, const Worth & worth, Split & split) {
+    uint64_t used_bytes = split_layout(shape, split).bytes(shape);
+    std::vector<uint64_t> slot_bytes;
+    std::vector<double> next;  // [layer]: worth of one slot more
+    const auto value = [&](Layer l) { return split.n_top[l] < shape.n_expert ? worth(l, split.n_top[l] + 1) : 0.0; };
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        slot_bytes.push_back(top_bytes(shape, l, split.top_share[l]));
+        next.push_back(slot_bytes[l] > 0 ? value(l) : 0.0);
+    }
+    for (;;) {
+        Layer best = none;
+        for (Layer l = 0; l < shape.n_layer; l++) {
+            if (next[l] > 0 && used_bytes + slot_bytes[l] <= budget_bytes && (best == none || next[l] > next[best])) {
+                best = l;
+            }
+        }
+        if (best == none) {
+            return;
+        }
+        split.n_top[best]++;
+        used_bytes += slot_bytes[best];
+        next[best] = value(best);
+    }
+}
+
 void require_share(double value, const std::string & what) {
     if (!(value >= 0 && value <= 1)) {
         throw std::invalid_argument(what + " is not a share from 0 to 1");

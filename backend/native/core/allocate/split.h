@@ -3,6 +3,7 @@
 // they are not kept (MoEpic, section 3.1: "into VRAM's buffer").
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "../layout.h"
@@ -39,6 +40,11 @@ inline int32_t usual_n_bottom(const Shape & shape) { return 2 * shape.n_expert_u
 
 // Of `n_bottom` slots as many as fit into `budget_bytes` beside the tops.
 int32_t fitting_n_bottom(const Shape & shape, Split split, uint64_t budget_bytes);
+
+// Gives top slots one by one, each to the layer where `worth(layer, n)`, of its n-th slot, is the
+// greatest, while they fit into `budget_bytes` and it is above 0; of equals, to the first layer.
+using Worth = std::function<double(Layer layer, int32_t n_top)>;
+void hand_out(const Shape & shape, uint64_t budget_bytes, const Worth & worth, Split & split);
 
 // Throws std::invalid_argument, a sentence that begins with `what`, unless value is 0 to 1.
 void require_share(double value, const std::string & what);

@@ -1,0 +1,137 @@
+#include "moepic_configurator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <stdexcept>
+
+#include "split.h"
+
+namespace outrider {
+namespace {
+
+// VramAllocation of Algorithm 1, from `budget` on; returns the number of steps.
+int32_t transfer(const MoepicModel & model, double step_bytes, std::vector<double> & budget) {
+    static constexpr int32_t max_step = 10000;
+    const auto n_layer = Layer(budget.size());
+    int32_t n_step = 0;
+    double sum_us = model.split(budget).sum_us;
+    for (; n_step < max_step && n_layer > 1; n_step++) {
+        std::vector<double> more = budget, less = budget;
+        for (Layer l = 0; l < n_layer; l++) {
+            more[size_t(l)] += step_bytes;
+            less[size_t(l)] -= step_bytes;
+        }
+        const auto now_us = model.split(budget).stall_us;
+        const auto more_us = model.split(more).stall_us;
+        const auto less_us = model.split(less).stall_us;
+        Layer to = 0;
+        for (Layer l = 1; l < n_layer; l++) {
+            to = now_us[size_t(l)] - more_us[size_t(l)] > now_us[size_t(to)] - more_us[size_t(to)] ? l : to;
+        }
+        Layer from = none;
+        for (Layer l = 0; l < n_layer; l++) {
+            if (l == to || less[size_t(l)] < model.least_bytes(l)) {
+                continue;
+            }
+            if (from == none || less_us[size_t(l)] - now_us[size_t(l)] < less_us[size_t(from)] - now_us[size_t(from)]) {
+                from = l;
+            }
+        }
+        if (from == none) {
+            break;
+        }
+        std::vector<double> next = budget;
+        next[size_t(to)] += step_bytes;
+        next[size_t(from)] -= step_bytes;
+        const double next_us = model.split(next).sum_us;
+        if (!(next_us < sum_us)) {
+            break;
+        }
+        sum_us = next_us;
+        budget = std::move(next);
+    }
+    return n_step;
+}
+
+// The bytes of all layers' tops, uniformly divided: what the buffers leave, and no less than the least.
+std::vector<double> start(const MoepicModel & model, const Shape & shape, double budget_bytes) {
+    const std::vector<int32_t> kinds = kinds_of(shape);
+    std::vector<double> largest;  // [kind]: bytes of an expert that is cut
+    double least_bytes = 0, all_bytes = 0;
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        largest.resize(std::max(largest.size(), size_t(kinds[l]) + 1), 0.0);
+        if (shape.cuts(l) > 1) {
+            largest[size_t(kinds[l])] = std::max(largest[size_t(kinds[l])], model.expert_bytes(l));
+        }
+        least_bytes += model.least_bytes(l);
+        all_bytes += model.expert_bytes(l);
+    }
+    // U_b: K experts (section 4.1), of each kind here; where memory is short, less, down to one.
+    const double one_bytes = std::accumulate(largest.begin(), largest.end(), 0.0);
+    const double buffer_bytes =
+        std::clamp(budget_bytes - least_bytes, one_bytes, std::max(one_bytes, one_bytes * shape.n_expert_used));
+    const double rest_bytes = std::max(0.0, budget_bytes - buffer_bytes - least_bytes);
+    std::vector<double> budget;
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        budget.push_back(model.least_bytes(l) + rest_bytes * model.expert_bytes(l) / all_bytes);
+    }
+    return budget;
+}
+
+}  // namespace
+
+MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const Shape & shape,
+                                     const MoepicTimes & times, uint64_t budget_bytes, double granularity) {
+    if (!(granularity > 0 && granularity < 1)) {
+        throw std::invalid_argument("The granularity is not between 0 and 1");
+    }
+    const MoepicModel model(statistics, shape, times);
+    MoepicConfiguration result;
+    result.budget_bytes = start(model, shape, double(budget_bytes));
+    const double all = std::accumulate(result.budget_bytes.begin(), result.budget_bytes.end(), 0.0);
+    result.n_step = transfer(model, granularity * all, result.budget_bytes);
+
+    const auto outcome = model.split(result.budget_bytes);
+    Split split{{}, {}, usual_n_bottom(shape)};
+    for (const MoepicModel::Choice & choice : outcome.choices) {
+        split.n_top.push_back(choice.n_cached);
+        split.top_share.push_back(choice.top_share);
+    }
+    split.n_bottom = fitting_n_bottom(shape, split, budget_bytes);
+    // What rounding and the buffers left: where one slot more saves the most loading, or else evenly.
+    const auto worth = [&](Layer l, int32_t n) {
+        const double hits = model.hit_rate(l, n) - model.hit_rate(l, n - 1);
+        return (hits + 1e-9 / n) * split.top_share[size_t(l)] / double(top_bytes(shape, l, split.top_share[size_t(l)]));
+    };
+    hand_out(shape, budget_bytes, worth, split);
+    result.top_share = split.top_share;
+    result.n_slot = split.n_top;
+    result.layout = split_layout(shape, split);
+    result.layout.validate(shape);
+    result.stall_us = moepic_stall_us(statistics, shape, times, result.layout);
+    return result;
+}
+
+double moepic_stall_us(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
+                       const Layout & layout) {
+    layout.validate(shape);
+    const MoepicModel model(statistics, shape, times);
+    const auto as_laid_out = [&](Layer l, double window_us) {
+        const LayerLayout & layer = layout.layers[size_t(l)];
+        const Pool pool = layer.pool[size_t(Part::top)];
+        const int32_t n = pool == none ? 0 : std::min(layout.pools[size_t(pool)].n_slot, shape.n_expert);
+        const double ready = model.ready(l, n, layer.top_share, window_us, model.load_us(l));
+        return MoepicModel::Choice{layer.top_share, n, ready};
+    };
+    return model.walk(as_laid_out).sum_us;
+}
+
+double moepic_ready(const MoepicStatistics & statistics, int32_t n_expert_used, Layer layer, int32_t n_cached,
+                    double top_share, double window_us, double load_us) {
+    Shape shape{statistics.n_layer(), statistics.n_expert(), n_expert_used, {}};
+    shape.chunk_bytes.assign(size_t(shape.n_layer), {1});
+    return MoepicModel(statistics, shape, {}).ready(layer, n_cached, top_share, window_us, load_us);
+}
+
+}  // namespace outrider
