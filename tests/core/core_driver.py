@@ -68,8 +68,9 @@ class Driver:
         early_preemption: bool = True,
         reorder: bool = True,
         layout: Layout | None = None,
-        **scheduler: float,
+        **scheduler: Any,
     ) -> None:
+        switches = {"chunks": chunks, "early_preemption": early_preemption, "reorder": reorder}
         slots = [n_slot] * n_layer if isinstance(n_slot, int) else list(n_slot)
         self.core = Core(
             Shape(n_expert, n_expert_used, [CHUNK_BYTES] * n_layer, n_cut=[2] * n_layer),
@@ -77,10 +78,7 @@ class Driver:
             composition(
                 n_predict=n_predict,
                 predictor="next_router" if routers else "",
-                chunks=chunks,
-                early_preemption=early_preemption,
-                reorder=reorder,
-                **scheduler,
+                **(scheduler if "scheduler" in scheduler else switches | scheduler),
             ),
             routers=list(routers),
         )
@@ -131,6 +129,19 @@ class Driver:
             else:
                 waiting += self.end_next()
         self.settle()
+
+    def bring_cut(self, layer: int, *experts: int) -> None:
+        """As bring(), for experts in two parts."""
+        self.begin()
+        todo = self.core.routed(layer, list(experts))
+        while todo:
+            command = todo.pop(0)
+            if isinstance(command, _native.Copy):
+                todo += self.core.copied(command.ticket)
+            elif isinstance(command, _native.Compute):
+                todo += self.core.computed(layer, command.expert, command.part)
+            self.core.check()
+        assert self.core.idle()
 
     def settle(self) -> None:
         """Everything that flies arrives."""

@@ -1,8 +1,9 @@
-"""Random events against a small model of the slots, for every combination of the three steps."""
+"""Random events against a small model of the slots, for every scheduler and kind of layout."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,18 +13,56 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backend import _native
-from backend._native import Core, Layout, Phase, Shape
+from backend._native import Core, LayerLayout, Layout, Part, Phase, PoolLayout, Shape
 
 N_LAYER, N_EXPERT = 2, 5
 SWITCH_NAMES = ("chunks", "early_preemption", "reorder")
-SWITCHES = list(itertools.product([True, False], repeat=3))
+SCHEDULERS: dict[str, tuple[str, dict[str, float]]] = {
+    **{
+        "ordered-" + "".join("01"[s] for s in switches): (
+            "ordered",
+            dict(zip(SWITCH_NAMES, map(float, switches), strict=True)),
+        )
+        for switches in itertools.product([True, False], repeat=3)
+    },
+    "reactive": ("reactive", {}),
+    "stream": ("stream", {"k_slots": 2.0}),
+    "expert-major": ("expert_major", {}),
+    "after-first": ("ordered", {"prefetch_after_first": 1.0}),
+}
+
+
+def one_pool(n_slot: int, *, buffer: bool) -> Layout:
+    """All layers in the same slots."""
+    return Layout([PoolLayout(n_slot, buffer)], [LayerLayout(1.0, [0, -1])] * N_LAYER)
+
+
+def cut(n_slot: int) -> Layout:
+    """Tops in slots of each layer, bottoms in a buffer of all."""
+    pools = [PoolLayout(n_slot) for _ in range(N_LAYER)] + [PoolLayout(n_slot, True)]
+    return Layout(pools, [LayerLayout(0.5, [layer, N_LAYER]) for layer in range(N_LAYER)])
+
+
+def uncached(n_slot: int) -> Layout:
+    """Everything is bottom: nothing is kept (MoEpic with theta 0)."""
+    return Layout([PoolLayout(n_slot, True)], [LayerLayout(0.0, [-1, 0])] * N_LAYER)
+
+
+LAYOUTS: dict[str, Callable[[int], Layout]] = {
+    "per-layer": lambda n_slot: Layout.per_layer([n_slot] * N_LAYER),
+    "one-pool": lambda n_slot: one_pool(n_slot, buffer=False),
+    "one-buffer": lambda n_slot: one_pool(n_slot, buffer=True),
+    "cut": cut,
+    "uncached": uncached,
+}
+Unit = tuple[int, Part]  # a part of an expert
 
 
 @dataclass
 class Slot:
-    """What really is in a slot's memory: the expert of each chunk, None where nothing is whole."""
+    """What really is in a slot's memory: what each chunk is of, None where nothing is whole."""
 
-    content: list[int | None] = field(default_factory=lambda: [None] * len(CHUNK_BYTES))
+    content: list[tuple[int, Unit] | None] = field(default_factory=lambda: [None] * len(CHUNK_BYTES))
     flying: dict[int, list[int]] = field(default_factory=dict)  # ticket -> chunks under way
     failed: bool = False  # a copy of what is under way
     computing: bool = False
@@ -32,13 +71,19 @@ class Slot:
 class Memory:
     """The model: a copy writes to its slot until it ends, a computation reads the whole slot."""
 
-    def __init__(self, n_slot: int) -> None:
-        self.layers = [[Slot() for _ in range(n_slot)] for _ in range(N_LAYER)]
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.pools = [[Slot() for _ in range(pool.n_slot)] for pool in layout.pools]
         self.slot_of: dict[int, Slot] = {}  # by ticket
+
+    def at(self, command: Any) -> Slot:
+        """The slot that a Copy or Compute names."""
+        pool = self.layout.layers[command.layer].pool[int(command.part == Part.bottom)]
+        return self.pools[pool][command.slot]
 
     def copy(self, copy: Any) -> None:
         chunks = range(len(CHUNK_BYTES)) if copy.chunk == WHOLE else [copy.chunk]
-        slot = self.slot_of[copy.ticket] = self.layers[copy.layer][copy.slot]
+        slot = self.slot_of[copy.ticket] = self.at(copy)
         assert not slot.computing
         slot.failed = slot.failed and bool(slot.flying)
         for other in slot.flying.values():
@@ -51,35 +96,42 @@ class Memory:
         slot = self.slot_of.pop(copy.ticket)
         slot.failed |= failed
         for c in slot.flying.pop(copy.ticket):
-            slot.content[c] = copy.expert if whole else None
+            slot.content[c] = (copy.layer, (copy.expert, copy.part)) if whole else None
 
-    def compute(self, layer: int, slot: int, expert: int) -> None:
-        s = self.layers[layer][slot]
-        assert not s.flying and not s.computing and set(s.content) == {expert}
+    def compute(self, command: Any) -> Slot:
+        s = self.at(command)
+        assert not s.flying and not s.computing
+        assert set(s.content) == {(command.layer, (command.expert, command.part))}
         s.computing = True
+        return s
 
 
 class Machine:
     """A core, the model beside it, and a pass through the layers."""
 
-    def __init__(self, switches: tuple[bool, bool, bool], n_slot: int) -> None:
+    def __init__(self, scheduler: str, layout: str, n_slot: int) -> None:
+        name, numbers = SCHEDULERS[scheduler]
+        self.layout = LAYOUTS[layout](n_slot)
+        self.parts = [
+            [p for p, pool in zip((Part.top, Part.bottom), of.pool, strict=True) if pool >= 0]
+            for of in self.layout.layers
+        ]
         self.core = Core(
-            Shape(N_EXPERT, 1, [CHUNK_BYTES] * N_LAYER),
-            Layout.per_layer([n_slot] * N_LAYER),
-            composition(**dict(zip(SWITCH_NAMES, switches, strict=True))),
+            Shape(N_EXPERT, 1, [CHUNK_BYTES] * N_LAYER, n_cut=[2] * N_LAYER),
+            self.layout,
+            composition(scheduler=name, **numbers),
         )
-        self.n_slot = n_slot
-        self.memory = Memory(n_slot)
+        self.memory = Memory(self.layout)
         self.flights: dict[int, Any] = {}
         self.begun: set[int] = set()
         self.layer = -1
-        self.todo: set[int] = set()  # needed, not computed
-        self.ready: list[int] = []  # Compute was said
-        self.slot_of: dict[int, int] = {}  # of what is in `ready`
-        self.pinned: set[tuple[int, int]] = set()  # (expert, slot) of this layer, before the event
-        self.failed: set[int] = set()  # slots of this layer in which a copy has failed
+        self.todo: set[Unit] = set()  # needed, not computed
+        self.ready: list[Unit] = []  # Compute was said
+        self.slot_of: dict[Unit, Slot] = {}  # of what is in `ready`
         self.n_request = [0] * N_LAYER
         self.log: list[tuple[Any, ...]] = []
+        self.events = _native.EventLog()
+        self.core.record(self.events)
         self.core.pass_began(Phase.prefill)
 
     def event(self, kind: str, number: int) -> None:
@@ -90,7 +142,7 @@ class Machine:
             "arrive": sorted(self.flights),
             "fail": sorted(self.flights),
             "start": sorted(set(self.flights) - self.begun),
-            "compute": sorted(self.ready),
+            "compute": self.ready,
             "serve": [None] if self.todo else [],
             "abort": [None],
             "pass": [None] if not self.todo else [],
@@ -101,10 +153,9 @@ class Machine:
 
     def on_route(self, layer: int, number: int) -> None:
         experts = some_experts(number) or [number % N_EXPERT]
-        self.layer, self.todo = layer, set(experts)
-        slots = self.memory.layers[layer]
-        self.pinned, self.failed = set(), {i for i, s in enumerate(slots) if s.failed and s.flying}
-        self.n_request[layer] += len(experts)
+        self.layer = layer
+        self.todo = {(e, p) for e in experts for p in self.parts[layer]}
+        self.n_request[layer] += len(self.todo)
         self.obey(self.core.routed(layer, experts + experts[:1]))
 
     def on_predict(self, layer: int, number: int) -> None:
@@ -115,20 +166,17 @@ class Machine:
         self.obey(self.core.copied(ticket))
 
     def on_fail(self, ticket: int, _number: int) -> None:
-        copy = self.flights.pop(ticket)
-        self.memory.end(copy, whole=False, failed=True)
-        if copy.layer == self.layer:
-            self.failed.add(copy.slot)
+        self.memory.end(self.flights.pop(ticket), whole=False, failed=True)
         self.obey(self.core.failed(ticket))
 
     def on_start(self, ticket: int, _number: int) -> None:
         self.begun.add(ticket)
 
-    def on_compute(self, expert: int, _number: int) -> None:
-        self.ready.remove(expert)
-        self.todo.remove(expert)
-        self.memory.layers[self.layer][self.slot_of.pop(expert)].computing = False
-        self.obey(self.core.computed(self.layer, expert))
+    def on_compute(self, unit: Unit, _number: int) -> None:
+        self.ready.remove(unit)
+        self.todo.remove(unit)
+        self.slot_of.pop(unit).computing = False
+        self.obey(self.core.computed(self.layer, *unit))
 
     def on_serve(self, _option: None, number: int) -> None:
         """The layer is finished, with no more copies than that takes; the last or first first."""
@@ -146,12 +194,12 @@ class Machine:
         raise AssertionError("copies come and go without end")
 
     def is_needed(self, copy: Any) -> bool:
-        return copy.layer == self.layer and copy.expert in self.todo
+        return copy.layer == self.layer and (copy.expert, copy.part) in self.todo
 
     def on_abort(self, _option: None, _number: int) -> None:
-        for slot in itertools.chain(*self.memory.layers):
+        for slot in itertools.chain(*self.memory.pools):
             slot.computing = False
-        self.todo, self.ready, self.slot_of, self.pinned = set(), [], {}, set()
+        self.todo, self.ready, self.slot_of = set(), [], {}
         self.obey(self.core.aborted())
         self.on_pass(None, 0)
 
@@ -173,43 +221,40 @@ class Machine:
                     self.memory.end(copy, whole=False)
                     queue += self.core.cancelled(command.ticket)
             elif isinstance(command, _native.Order):
-                assert command.layer == self.layer and set(command.experts) == self.todo
-                assert len(command.experts) == len(self.todo)
-            elif isinstance(command, _native.Compute):
                 assert command.layer == self.layer
-                assert command.expert in self.todo and command.expert not in self.ready
-                self.ready.append(command.expert)
-                self.slot_of[command.expert] = command.slot
-                self.memory.compute(self.layer, command.slot, command.expert)
+                assert sorted(command.experts) == sorted({e for e, _ in self.todo})
+            elif isinstance(command, _native.Compute):
+                unit = (command.expert, command.part)
+                assert command.layer == self.layer
+                assert unit in self.todo and unit not in self.ready
+                if command.part == Part.bottom:
+                    assert (command.expert, Part.top) not in self.todo, "a bottom before its top"
+                self.ready.append(unit)
+                self.slot_of[unit] = self.memory.compute(command)
             else:
                 assert isinstance(command, _native.GiveUp)
-                assert command.expert in self.todo and not queue
+                assert command.expert in {e for e, _ in self.todo} and not queue
                 self.on_abort(None, 0)
 
     def check(self) -> None:
         self.core.check()
         assert self.core.idle() == (not self.todo)
-        for layer in range(N_LAYER):
-            slots = self.core.slots(layer)
-            assert len(slots) == self.n_slot
-            held = [e for state, _, _, e, _ in slots if state in ("pending", "ready")]
-            assert len(held) == len(set(held))
-            for (state, _, _, expert, pinned), real in zip(slots, self.memory.layers[layer], strict=True):
+        held = set()
+        for pool, memory in enumerate(self.memory.pools):
+            slots = self.core.slots(pool)
+            for (state, layer, part, expert, pinned), real in zip(slots, memory, strict=True):
                 assert state in ("free", "pending", "ready", "quarantined")
                 assert (expert < 0) == (state in ("free", "quarantined"))
+                assert expert < 0 or (layer, part, expert) not in held
+                held.add((layer, part, expert))
                 assert state == "pending" or not real.flying
-                assert state != "ready" or set(real.content) == {expert}
+                assert state != "ready" or set(real.content) == {(layer, (expert, part))}
                 assert not real.computing or (state == "ready" and pinned)
-                assert not pinned or (layer == self.layer and expert in self.todo)
+                assert not pinned or (layer == self.layer and (expert, part) in self.todo)
+        for layer in range(N_LAYER):
             c = self.core.counts(layer)
             assert c.hits + c.late + c.misses == self.n_request[layer]
             assert c.bytes_useful + c.bytes_wasted <= c.bytes_read
-        if self.layer >= 0:
-            slots = enumerate(self.core.slots(self.layer))
-            pinned = {(e, i) for i, (_, _, _, e, pin) in slots if pin}
-            for expert, slot in self.pinned - pinned:
-                assert expert not in self.todo or slot in self.failed, "a pinned slot has left"
-            self.pinned = pinned
         assert not self.todo or self.ready or self.flights, "nothing can happen any more"
 
     def finish(self) -> None:
@@ -242,27 +287,50 @@ def events() -> Any:
     return st.lists(st.tuples(kinds, st.integers(0, 2**12 - 1)), min_size=10, max_size=60)
 
 
-@pytest.mark.parametrize("switches", SWITCHES)
-@settings(max_examples=150, deadline=None, derandomize=True)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(n_slot=st.integers(1, N_EXPERT), happens=events())
 def test_slots_obey_the_model(
-    switches: tuple[bool, bool, bool], n_slot: int, happens: list[tuple[str, int]]
+    scheduler: str, layout: str, n_slot: int, happens: list[tuple[str, int]]
 ) -> None:
-    machine = Machine(switches, n_slot)
+    machine = Machine(scheduler, layout, n_slot)
     for kind, number in happens:
         machine.event(kind, number)
     machine.finish()
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(st.sampled_from(SWITCHES), st.integers(1, N_EXPERT), events())
+@given(
+    st.sampled_from(sorted(SCHEDULERS)),
+    st.sampled_from(sorted(LAYOUTS)),
+    st.integers(1, N_EXPERT),
+    events(),
+)
 def test_the_same_events_give_the_same_commands(
-    switches: tuple[bool, bool, bool], n_slot: int, happens: list[tuple[str, int]]
+    scheduler: str, layout: str, n_slot: int, happens: list[tuple[str, int]]
 ) -> None:
-    logs = []
-    for _ in range(2):
-        machine = Machine(switches, n_slot)
-        for kind, number in happens:
-            machine.event(kind, number)
-        logs.append(machine.log)
-    assert logs[0] == logs[1]
+    machine = Machine(scheduler, layout, n_slot)
+    for kind, number in happens:
+        machine.event(kind, number)
+    assert len(machine.events) > 0
+    name, numbers = SCHEDULERS[scheduler]
+    fresh = Core(
+        Shape(N_EXPERT, 1, [CHUNK_BYTES] * N_LAYER, n_cut=[2] * N_LAYER),
+        LAYOUTS[layout](n_slot),
+        composition(scheduler=name, **numbers),
+    )
+    assert _native.replay(machine.events, fresh) == -1
+
+
+def test_replay_says_where_another_core_answers_otherwise() -> None:
+    machine = Machine("ordered-111", "per-layer", 2)
+    machine.on_route(0, 3)
+    machine.finish()
+    other = Core(
+        Shape(N_EXPERT, 1, [CHUNK_BYTES] * N_LAYER),
+        Layout.per_layer([2] * N_LAYER),
+        composition(chunks=0),
+    )
+    assert _native.replay(machine.events, other) == 1
+    assert machine.events.describe(1)[0].startswith("routed layer 0")

@@ -151,18 +151,14 @@ void bind_specs(nb::module_ & m) {
         .def(
             "__init__",
             [](Composition * self, Spec predictor, std::vector<Spec> evictions, Spec prefill, Spec decode,
-               int32_t n_predict, int32_t n_fetch, int32_t depth, double min_precision) {
-                new (self) Composition{std::move(predictor),
-                                       std::move(evictions),
-                                       std::move(prefill),
-                                       std::move(decode),
-                                       n_predict,
-                                       n_fetch,
-                                       depth,
-                                       min_precision};
+               int32_t n_predict, int32_t n_fetch, int32_t depth, double min_precision, bool prefill_prefetch) {
+                new (self) Composition{std::move(predictor), std::move(evictions), std::move(prefill),
+                                       std::move(decode),    n_predict,            n_fetch,
+                                       depth,                min_precision,        prefill_prefetch};
             },
             "predictor"_a = Spec{}, "evictions"_a = std::vector<Spec>{{"lru"}}, "prefill"_a = Spec{"ordered"},
-            "decode"_a = Spec{"ordered"}, "n_predict"_a = 0, "n_fetch"_a = 0, "depth"_a = 1, "min_precision"_a = 0.0)
+            "decode"_a = Spec{"ordered"}, "n_predict"_a = 0, "n_fetch"_a = 0, "depth"_a = 1, "min_precision"_a = 0.0,
+            "prefill_prefetch"_a = true)
         .def_ro("n_predict", &Composition::n_predict)
         .def_ro("depth", &Composition::depth);
 
@@ -268,7 +264,7 @@ void bind_types(nb::module_ & m) {
                 }
                 new (self) OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future));
             },
-            "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}, 0, 0, 1, 0.0},
+            "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}},
             "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none())
         .def("request_began", [](OwnedCore & c) { c.core.request_began(); })
         .def(

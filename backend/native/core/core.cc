@@ -122,14 +122,16 @@ void Core::tune(const Tuning & tuning) {
 
 void Core::pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out) {
     const Logged logged(log_, out, [&] { return PassBegan{phase, {tokens.begin(), tokens.end()}}; });
+    phase_ = phase;
     layer_ = none;
     chosen_->pass_began(phase);
     scheduler_->pass_began(phase);
     if (predictor_) {
         forecasts_.clear();
         predictor_->pass_began(phase, tokens, forecasts_);
-        heard(forecasts_, out);
+        heard(forecasts_);
     }
+    push_due(out);
 }
 
 void Core::routed(const Routing & routing, Commands & out) {
@@ -144,12 +146,13 @@ void Core::routed(const Routing & routing, Commands & out) {
     judge_forecast(routing.layer);
     chosen_->routed(routing, demands_);
     scheduler_->push_precise(routing.layer, demands_, out);
-    waiting_[size_t(routing.layer)].layer = none;  // too late
+    forget_waiting(routing.layer);  // too late
     if (predictor_) {
         forecasts_.clear();
         predictor_->routed(routing, forecasts_);
-        heard(forecasts_, out);
+        heard(forecasts_);
     }
+    push_due(out);
 }
 
 // Each needed expert once, in the router's order, with its number of tokens; and how it was found.
@@ -187,17 +190,19 @@ void Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_token,
     if (predictor_) {
         forecasts_.clear();
         predictor_->gate_seen(layer, input, n_token, forecasts_);
-        heard(forecasts_, out);
+        heard(forecasts_);
     }
+    push_due(out);
 }
 
 void Core::predicted(const Forecast & forecast, Commands & out) {
     const Logged logged(log_, out, [&] { return Predicted{forecast}; });
-    heard({forecast}, out);
+    heard({forecast});
+    push_due(out);
 }
 
-void Core::heard(const Forecasts & forecasts, Commands & out) {
-    if (!tuning_.prefetch || forecasts.empty()) {
+void Core::heard(const Forecasts & forecasts) {
+    if (!tuning_.prefetch || (phase_ == Phase::prefill && !composition_.prefill_prefetch)) {
         return;
     }
     for (const Forecast & forecast : forecasts) {
@@ -212,20 +217,25 @@ void Core::heard(const Forecasts & forecasts, Commands & out) {
         if (int32_t(kept.experts.size()) > n_fetch()) {
             kept.experts.resize(size_t(n_fetch()));
         }
+        n_waiting_ += waiting_[size_t(forecast.layer)].layer == none;
         waiting_[size_t(forecast.layer)] = std::move(kept);
     }
-    push_due(out);
 }
 
 // Forecasts for the next layers, the nearest first; after the last layer comes the next pass's first.
 void Core::push_due(Commands & out) {
-    for (int32_t ahead = 1; ahead <= std::min(tuning_.depth, shape_.n_layer); ahead++) {
+    for (int32_t ahead = 1; n_waiting_ > 0 && ahead <= std::min(tuning_.depth, shape_.n_layer); ahead++) {
         Forecast & due = waiting_[size_t((layer_ + ahead) % shape_.n_layer)];
         if (due.layer != none) {
             scheduler_->push_predicted(due, out);
-            due.layer = none;
+            forget_waiting(due.layer);
         }
     }
+}
+
+void Core::forget_waiting(Layer layer) {
+    n_waiting_ -= waiting_[size_t(layer)].layer != none;
+    waiting_[size_t(layer)].layer = none;
 }
 
 void Core::copied(Ticket ticket, Commands & out) {

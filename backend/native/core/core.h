@@ -25,6 +25,7 @@ struct Composition {
     int32_t n_fetch = 0;       // of a forecast, how many are fetched at most; 0: all
     int32_t depth = 1;         // forecasts are fetched for the next `depth` layers
     double min_precision = 0;  // ranks of a forecast that are right less often are not fetched
+    bool prefill_prefetch = true;  // forecasts count in prompts too; otherwise they only teach
 };
 
 // What may change between passes without losing the cache.
@@ -79,8 +80,9 @@ class Core {
     int32_t n_fetch() const { return composition_.n_fetch > 0 ? composition_.n_fetch : shape_.n_expert; }
     void find_demands(const Routing & routing);
     void judge_forecast(Layer layer);
-    void heard(const Forecasts & forecasts, Commands & out);
+    void heard(const Forecasts & forecasts);
     void push_due(Commands & out);
+    void forget_waiting(Layer layer);
     const SlotInfo * first_part(Layer layer, Expert expert) const;
 
     Shape shape_;
@@ -94,7 +96,9 @@ class Core {
     std::unique_ptr<Predictor> predictor_;
     Confidence confidence_;
     std::vector<Forecast> waiting_;  // [layer]: heard, and not yet within the depth
+    int32_t n_waiting_ = 0;
     std::vector<std::vector<Expert>> told_;  // [layer]: forecast, to be judged when it is routed
+    Phase phase_ = Phase::prefill;
     Layer layer_ = none;             // the last one routed in this pass
     std::vector<uint8_t> found_;     // [layer * n_expert + expert]: 0, 4, 8 or 12 as in snapshot()
     Forecasts forecasts_;            // of the event in progress

@@ -18,7 +18,7 @@ OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, C
       desk_(desk),
       options_(options),
       prefetched_(residency.layout().layers.size()),
-      wanted_(size_t(residency.n_expert()), 0) {}
+      wanted_(size_t(residency.n_expert()) * parts.size(), 0) {}
 
 void OrderedScheduler::pass_began(Phase) {
     assert(idle());
@@ -37,7 +37,7 @@ void OrderedScheduler::push_predicted(const Forecast & forecast, Commands & out)
 
 void OrderedScheduler::fetch_predicted(const Forecast & forecast, Commands & out) {
     for (Expert e : forecast.experts) {
-        wanted_[e] = 1;
+        wanted(e, Part::top) = wanted(e, Part::bottom) = 1;
     }
     bool room = true;
     for (size_t i = 0; i < forecast.experts.size() && room; i++) {
@@ -58,7 +58,7 @@ void OrderedScheduler::fetch_predicted(const Forecast & forecast, Commands & out
         }
     }
     for (Expert e : forecast.experts) {
-        wanted_[e] = 0;
+        wanted(e, Part::top) = wanted(e, Part::bottom) = 0;
     }
 }
 
@@ -248,11 +248,11 @@ Slot OrderedScheduler::acquire_for_need(size_t position) {
         return slot;
     }
     for (const Need & n : needs_) {
-        wanted_[n.expert] = wanted_[n.expert] || !n.computed;
+        wanted(n.expert, n.part) = !n.computed;
     }
     Slot victim = least_worthy(pool, layer_);
     for (const Need & n : needs_) {
-        wanted_[n.expert] = 0;
+        wanted(n.expert, n.part) = 0;
     }
     if (victim == none && strict()) {
         // In the router's order an expert may have to leave before its turn, and come back.
@@ -276,12 +276,12 @@ Slot OrderedScheduler::acquire_for_need(size_t position) {
 
 // Of the ready, unpinned parts in the pool that `layer` does not want, the one least worth keeping; or
 // `none`.
-Slot OrderedScheduler::least_worthy(Pool pool, Layer layer) const {
+Slot OrderedScheduler::least_worthy(Pool pool, Layer layer) {
     Slot victim = none;
     double lowest = 0;
     for (Slot s = 0; s < residency_.n_slot(pool); s++) {
         const SlotInfo & info = residency_.at(pool, s);
-        if (info.state != SlotState::ready || info.pinned || (info.layer == layer && wanted_[info.expert])) {
+        if (info.state != SlotState::ready || info.pinned || (info.layer == layer && wanted(info.expert, info.part))) {
             continue;
         }
         const double keep = eviction_.keep(info.layer, info.part, info.expert);

@@ -70,7 +70,8 @@ class OrderedScheduler final : public Scheduler {
     void disappoint(Layer layer);
     Slot acquire_for_prefetch(Place place);
     Slot acquire_for_need(size_t position);
-    Slot least_worthy(Pool pool, Layer layer) const;
+    Slot least_worthy(Pool pool, Layer layer);
+    uint8_t & wanted(Expert expert, Part part) { return wanted_[size_t(expert) * parts.size() + size_t(part)]; }
     void settle(const Flight & flight, Commands & out);
     void serve(Commands & out);
     bool try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out);
@@ -89,7 +90,8 @@ class OrderedScheduler final : public Scheduler {
     bool any_issued_ = false;  // of the layer in progress
     std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
     std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed
-    mutable std::vector<uint8_t> wanted_;  // [expert]: must not give way to another, while choosing
+    // [expert, part]: what must not give way to another, while choosing who leaves; otherwise all 0
+    std::vector<uint8_t> wanted_;
 };
 
 }  // namespace outrider

@@ -1,0 +1,70 @@
+"""From a method's names to the native core's specs, with what a model adds to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from backend import _native
+from backend.methods import Method
+from backend.parts import Part
+
+Arrays = Mapping[str, Any]
+"""Learned weights or tables of one part, by the names that the part asks for."""
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What was learned for a model: arrays (float32) by the name of the part that uses them."""
+
+    arrays: Mapping[str, Arrays] = field(default_factory=lambda: MappingProxyType({}))
+    numbers: Mapping[str, Mapping[str, float]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
+
+
+NOTHING_LEARNED = Learned()
+NEEDS_WEIGHTS = frozenset({"learned", "expert_mlp"})
+"""Predictors that are of no use untrained."""
+
+
+def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
+    """A part as the native registries take it."""
+    if part is None:
+        return _native.Spec()
+    numbers = {**learned.numbers.get(part.name, {}), **part.numbers}
+    return _native.Spec(part.name, numbers, dict(learned.arrays.get(part.name, {})))
+
+
+def predictor_of(method: Method, learned: Learned = NOTHING_LEARNED) -> Part | None:
+    """The method's predictor, or its fallback where there are no weights for it."""
+    wanted = method.predictor
+    if wanted is not None and wanted.name in NEEDS_WEIGHTS and wanted.name not in learned.arrays:
+        return method.fallback
+    return wanted
+
+
+def composition(
+    method: Method, shape: _native.Shape, learned: Learned = NOTHING_LEARNED
+) -> _native.Composition:
+    """A method as the native core takes it. `shape` resolves what is told per model."""
+    counts = {-1: shape.n_expert}
+    fetches = {-1: shape.n_expert_used}
+    return _native.Composition(
+        predictor=spec(predictor_of(method, learned), learned),
+        evictions=[spec(e, learned) for e in method.evictions],
+        prefill=spec(method.prefill),
+        decode=spec(method.decode),
+        n_predict=counts.get(method.n_predict, method.n_predict),
+        n_fetch=fetches.get(method.n_fetch, method.n_fetch),
+        depth=method.depth,
+        min_precision=method.min_precision,
+        prefill_prefetch=method.prefill_prefetch,
+    )
+
+
+def layout(method: Method, shape: _native.Shape, cache_rate: float) -> _native.Layout:
+    """Where the method's experts may lie at a cache rate."""
+    return _native.allocate(spec(method.allocation), shape, cache_rate)
