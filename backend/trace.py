@@ -315,7 +315,7 @@ def _numbers(values: Any, name: str) -> tuple[int, ...]:
 
 def _fault(trace: Trace) -> str | None:
     """Why the parts of a trace do not fit together, or None."""
-    n_layer, n_pass, n = len(trace.layers), len(trace.n_token), len(trace.tokens)
+    n_layer, n_pass, n = len(trace.layers), trace.n_token.size, trace.tokens.size
     if not 1 <= n_layer <= N_LAYER_MAX or not 1 <= trace.n_expert <= N_EXPERT_MAX:
         return "it has no plausible number of layers and experts"
     k = trace.n_expert_used

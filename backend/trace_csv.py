@@ -198,18 +198,18 @@ class _Reader:
         filled = np.zeros(n_token * n_layer * k, bool)
         filled[cell] = True
         whole = filled.reshape(n_token, n_layer, k)
-        some = whole.any(axis=2)
+        some: NDArray[np.bool_] = np.any(whole, axis=2)
         if not (some == whole.all(axis=2)).all():
             t, at = np.argwhere(some != whole.all(axis=2))[0]
             first = int(rows.line[(token == t) & (layer == at)][0])
             self._refuse(f"its token has fewer than {k} experts in layer {layers[at]}", first)
         phases, begins = self._passes(rows, token, keys)
-        n_routed = np.add.reduceat(some, begins, axis=0).astype(np.int32)
+        n_routed = self._n_routed(rows, token, layers, some, begins)
         ids = np.zeros(len(filled), np.uint8 if head.sizes["n_expert"] <= 256 else np.uint16)
         ids[cell] = rows.expert
         weights = np.zeros(len(filled), np.float32)
         weights[cell] = rows.weight
-        trace = Trace(
+        return Trace(
             architecture=head.texts["arch"],
             layers=layers,
             n_expert=head.sizes["n_expert"],
@@ -224,11 +224,25 @@ class _Reader:
             weights=weights.reshape(whole.shape),
             about={"source": self._path.name, "model_file": head.texts["model"]},
         )
-        if not (trace.routed == some).all():
-            t, at = np.argwhere(trace.routed != some)[0]
+
+    def _n_routed(
+        self,
+        rows: _Rows,
+        token: Integers,
+        layers: tuple[int, ...],
+        some: NDArray[np.bool_],
+        begins: Integers,
+    ) -> NDArray[np.int32]:
+        """[pass, layer]: how many tokens were routed, which have to be the last ones of a pass."""
+        counts = np.add.reduceat(some.astype(np.int32), begins, axis=0)
+        ends = np.append(begins[1:], len(some))
+        pass_of = np.repeat(np.arange(len(begins)), ends - begins)
+        expected = np.arange(len(some))[:, None] >= (ends[:, None] - counts)[pass_of]
+        if not (expected == some).all():
+            t, at = np.argwhere(expected != some)[0]
             first = int(rows.line[token == t][0])
             self._refuse(f"layer {layers[at]} routes others than the last tokens", first)
-        return trace
+        return counts
 
     def _check_unique(self, values: Integers, rows: _Rows, what: str) -> None:
         _, first = np.unique(values, return_index=True)
