@@ -28,7 +28,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         prog="python -m predictors.embedded",
         description="Trains the embedded model. Every step continues where it was stopped.",
     )
-    steps = (*DURATION, "reference", "plot", "all")
+    steps = (*DURATION, "reference", "plot", "card", "all")
     parser.add_argument("step", choices=steps, nargs="?", default="all")
     parser.add_argument("--data", type=Path, default=ROOT.parent / "shared" / "data")
     parser.add_argument("--work", type=Path, default=ROOT / ".work" / "embedded")
@@ -49,7 +49,7 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _train(args: argparse.Namespace, step: str) -> None:
+def _train(args: argparse.Namespace, step: str) -> bool:
     import torch
 
     from predictors.embedded.train import Run, train
@@ -64,7 +64,7 @@ def _train(args: argparse.Namespace, step: str) -> None:
     else:
         model, stage, folder = ModelConfig(), STAGES[step], args.work
     run = Run(args.work, model, config, stage, folder, args.again)
-    train(run, args.pause_file, fuse=not args.no_compile)
+    return train(run, args.pause_file, fuse=not args.no_compile)
 
 
 def _export(args: argparse.Namespace) -> None:
@@ -83,7 +83,8 @@ def _reference(args: argparse.Namespace) -> None:
     from predictors.embedded.evaluate import measure, store
     from predictors.embedded.export import export
 
-    _train(args, "reference")
+    if not _train(args, "reference"):
+        return
     folder = args.work / f"reference-{args.kind}"
     export(args.work, folder, folder / "model.gguf")
     result = measure(args.work, args.data, folder / "model.gguf", args.threads or 1)
@@ -94,6 +95,12 @@ def _plot(args: argparse.Namespace) -> None:
     from predictors.embedded.plot import plot
 
     plot(args.work, args.figure)
+
+
+def _card(args: argparse.Namespace) -> None:
+    from predictors.embedded.card import fill
+
+    fill(args.out.with_name("MODEL_CARD.md"), args.work)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -108,6 +115,7 @@ def main(argv: list[str] | None = None) -> int:
         "evaluate": lambda: _evaluate(args),
         "reference": lambda: _reference(args),
         "plot": lambda: _plot(args),
+        "card": lambda: _card(args),
     }
     done = {"prepare": args.work / "instruct.jsonl", "tokenizer": args.work / "tokenizer.json"}
     wanted = [args.step]
@@ -116,7 +124,9 @@ def main(argv: list[str] | None = None) -> int:
         print("; ".join(f"{name}: {DURATION[name]}" for name in wanted), flush=True)
     try:
         for name in wanted:
-            steps[name]()
+            if steps[name]() is False:
+                print(f"stopped in the step {name}; the same command goes on", flush=True)
+                break
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -15,18 +15,20 @@ from predictors.embedded.lexicon import cap
 
 Turns = list[str]
 THINGS_FILE = Path(__file__).with_name("things.txt")
+QUESTIONS_FILE = Path(__file__).with_name("questions.txt")
 LARGEST_TERM = 20
 
 _ASKS = stories.read_plots(Path(__file__).with_name("asks.txt"))
 STORY_ASKS, STORY_ABOUT_ASKS = _ASKS["story"][0], _ASKS["story_about"][0]
 BEGIN_ASKS, CONTINUE_ASKS, MORE_ASKS = _ASKS["begin"][0], _ASKS["continue"][0], _ASKS["more"][0]
-EXPLAIN_ASKS, ADD_ASKS, SUBTRACT_ASKS = _ASKS["explain"][0], _ASKS["add"][0], _ASKS["subtract"][0]
+EXPLAIN_ASKS, EXPLAIN_MANY_ASKS = _ASKS["explain"][0], _ASKS["explain_many"][0]
+ADD_ASKS, SUBTRACT_ASKS = _ASKS["add"][0], _ASKS["subtract"][0]
 SMALL_TALK = tuple(steps for name, steps in _ASKS.items() if name.startswith("talk_"))
 TOO_HARD, TOO_HARD_ANSWERS = _ASKS["too_hard"]
 
 
 def read_things(path: Path = THINGS_FILE) -> dict[str, str]:
-    """The explained things, name with its article -> explanation."""
+    """The explained things, name with its article -> explanation; or questions -> answers."""
     lines = path.read_text(encoding="utf-8").splitlines()
     pairs = (line.split(" | ", 1) for line in lines if line and not line.startswith("#"))
     return {name.strip(): text.strip() for name, text in pairs}
@@ -63,11 +65,32 @@ def go_on(rng: random.Random) -> Turns:
     return [rng.choice(CONTINUE_ASKS).format(" ".join(beginning)), " ".join(following)]
 
 
+def plural(noun: str) -> str:
+    """The regular plural of a noun, or one of the few irregular ones among the things."""
+    irregular = {
+        "fish": "fish",
+        "deer": "deer",
+        "sheep": "sheep",
+        "mouse": "mice",
+        "goose": "geese",
+    }
+    irregular |= {"wolf": "wolves", "leaf": "leaves", "knife": "knives", "foot": "feet"}
+    irregular |= {"tooth": "teeth", "child": "children", "fisherman": "fishermen"}
+    if noun in irregular:
+        return irregular[noun]
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return noun[:-1] + "ies"
+    hiss = noun.endswith(("s", "x", "ch", "sh")) or noun in ("potato", "tomato", "volcano")
+    return noun + ("es" if hiss else "s")
+
+
 def explain(rng: random.Random, things: dict[str, str]) -> Turns:
-    """What a thing is."""
+    """What a thing is, at times asked for in the plural."""
     name = rng.choice(list(things))
-    ask = rng.choice(EXPLAIN_ASKS)
-    return [cap(ask.format(name)), things[name]]
+    article, _, noun = name.partition(" ")
+    if rng.random() < 0.25 and article in ("a", "an") and " " not in noun:
+        return [rng.choice(EXPLAIN_MANY_ASKS).format(plural(noun)), things[name]]
+    return [cap(rng.choice(EXPLAIN_ASKS).format(name)), things[name]]
 
 
 def add(rng: random.Random) -> Turns:
@@ -99,17 +122,28 @@ def small_talk(rng: random.Random) -> Turns:
     return [rng.choice(asks), rng.choice(answers)]
 
 
+def _hasty(ask: str, rng: random.Random) -> str:
+    """As one types in a hurry: a small first letter, no mark at the end."""
+    if rng.random() < 0.5 and not ask.startswith("I "):
+        ask = ask[:1].lower() + ask[1:]
+    return ask.rstrip(".?!") if rng.random() < 0.6 else ask
+
+
 def compose(n: int, rng: random.Random) -> Iterator[Turns]:
-    """`n` conversations, the kinds in fixed shares."""
-    things = read_things()
+    """`n` conversations, the kinds in fixed shares; one first request of twelve is hasty."""
+    things, questions = read_things(), list(read_things(QUESTIONS_FILE).items())
     kinds: tuple[tuple[float, Callable[[], Turns]], ...] = (
-        (0.24, lambda: tell(rng)),
-        (0.24, lambda: go_on(rng)),
+        (0.23, lambda: tell(rng)),
+        (0.23, lambda: go_on(rng)),
         (0.26, lambda: passages.conversation(rng)),
         (0.13, lambda: explain(rng, things)),
-        (0.10, lambda: add(rng)),
+        (0.03, lambda: list(rng.choice(questions))),
+        (0.09, lambda: add(rng)),
         (0.03, lambda: small_talk(rng)),
     )
     for _ in range(n):
         (make,) = rng.choices([make for _, make in kinds], [share for share, _ in kinds])
-        yield make()
+        turns = make()
+        if rng.random() < 0.08 and "\n" not in turns[0]:
+            turns[0] = _hasty(turns[0], rng)
+        yield turns

@@ -18,8 +18,9 @@ import llama_cpp
 import numpy as np
 import numpy.typing as npt
 
+from predictors.embedded import quiz
 from predictors.embedded.prepare import read_rows
-from predictors.embedded.prompts import PROMPTS, SAMPLE_SETTINGS
+from predictors.embedded.prompts import OTHER_PROMPTS, PROMPTS, SAMPLE_SETTINGS
 
 EVAL_WIKITEXT = Path("eval-wikitext2") / "test.txt"
 
@@ -171,11 +172,13 @@ def wikitext(path: Path) -> str:
     return text
 
 
-def samples(path: Path, n_thread: int) -> list[dict[str, str]]:
-    """Answers to the fixed prompts, unedited, with the chat template of the file."""
+def samples(
+    path: Path, n_thread: int, prompts: tuple[tuple[str, str], ...] = PROMPTS
+) -> list[dict[str, str]]:
+    """Answers to fixed prompts, unedited, with the chat template of the file."""
     llama = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=n_thread, verbose=False)
     out = []
-    for kind, prompt in PROMPTS:
+    for kind, prompt in prompts:
         answer: Any = llama.create_chat_completion(
             [{"role": "user", "content": prompt}], **SAMPLE_SETTINGS
         )
@@ -213,6 +216,8 @@ def store(folder: Path, result: dict[str, Any]) -> None:
 def evaluate(work: Path, data: Path, path: Path, n_thread: int = 1) -> dict[str, Any]:
     """Measures the file, asks it the fixed prompts, and stores the result under `work`."""
     result = measure(work, data, path, n_thread)
+    result["quiz"] = quiz.take(path, n_thread)
     result["samples"] = samples(path, n_thread)
+    result["other_samples"] = samples(path, n_thread, OTHER_PROMPTS)
     store(work, result)
     return result

@@ -27,6 +27,23 @@ PROMPTS = (
     ("add", "What is 3 + 4?"),
     ("add", "What is 12 plus 7?"),
 )
+# Ten others, of forms that the composed chats do not have.
+OTHER_PROMPTS = (
+    ("begin a story", "Tell me a story about two brothers who look for a lost dog."),
+    ("begin a story", "Write a story in which it never stops raining."),
+    ("go on with one", "Go on with this story: Maria put the letter into her pocket and ran."),
+    ("go on with one", "The train stopped, and nobody got off. What happened then?"),
+    (
+        "answer from a passage",
+        "Grandmother's clock is made of brass. It stands in the hall and rings at noon.\n\n"
+        "Where does the clock stand?",
+    ),
+    ("answer from a passage", "Ken drinks tea, and Lucy drinks milk. Who drinks milk?"),
+    ("explain", "What is a bakery?"),
+    ("explain", "What is the difference between a cat and a dog?"),
+    ("add", "What is 9 + 30?"),
+    ("add", "What is 4 + 5 + 1?"),
+)
 # The wordings in which chats could hold them; a chat with one of these is left out.
 KEPT_OUT = (
     "a fox and a crow",

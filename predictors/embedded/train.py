@@ -267,11 +267,14 @@ def train(
     pause_file: Path | None = None,
     checkpoint_minutes: float = 3.0,
     fuse: bool = True,
-) -> None:
-    """Goes on to the end of the budget, or to SIGTERM or SIGINT; the same call continues."""
+) -> bool:
+    """Goes on to the end of the budget, or to SIGTERM or SIGINT; the same call continues.
+
+    Returns whether the budget is spent.
+    """
     if not run.wanted:
         print(f"the step {run.stage.name} is done; --again adds a run", flush=True)
-        return
+        return True
     keep_freed_memory()
     fuse = fuse and shutil.which("g++") is not None and run.model.device.type == "cpu"
     free_cores = FreeCores(torch.get_num_threads())
@@ -304,3 +307,4 @@ def train(
             saved_s = run.now.elapsed_s
             if not stop:
                 heldout(run)
+    return run.fraction >= 1.0
