@@ -9,10 +9,14 @@ Forecast Confidence::worthwhile(const Forecast & forecast) {
         return forecast;
     }
     forecasts_[forecast.layer] = forecast.experts;
-    Forecast kept{forecast.layer, {}};
+    const bool has_scores = forecast.scores.size() == forecast.experts.size();
+    Forecast kept{forecast.layer, {}, {}};
     for (size_t rank = 0; rank < forecast.experts.size(); rank++) {
         if (precision(rank) >= min_precision_) {
             kept.experts.push_back(forecast.experts[rank]);
+            if (has_scores) {
+                kept.scores.push_back(forecast.scores[rank]);
+            }
         }
     }
     return kept;

@@ -1,30 +1,33 @@
-// The next layer's router applied to this layer's MoE input (MoEpic, Eq. 3). Needs no training:
-// the residual stream changes little from one layer to the next.
+// A later layer's router applied to this layer's MoE input (MoEpic, Eq. 3). Needs no training: the
+// residual stream changes little from one layer to the next.
 #pragma once
 
-#include "predictor.h"
+#include "../spec.h"
+#include "ranking.h"
 
 namespace outrider {
 
+// Numbers: stride, 1 (as in the paper) or 2.
+// The first layers are predicted from the last layer's input of the previous token (section 4), in
+// passes of several tokens of the last one. Layers whose router is unknown are not predicted.
 class NextRouter final : public Predictor {
   public:
-    // routers[layer]: n_expert rows of n_embd values, or empty where a layer's router is unknown.
-    // The memory must
-    // outlive the predictor.
-    NextRouter(int32_t n_embd, int32_t n_expert, std::vector<std::span<const float>> routers);
+    NextRouter(const Spec & spec, const Surroundings & around, int32_t n_predict);
 
-    // With several tokens every token votes for its best experts with its scores; at most
-    // max_token of them, evenly spaced, are asked.
-    Forecast predict(Layer layer, std::span<const float> input, int32_t n_token, int32_t n_predict) override;
+    bool wants_input() const override { return true; }
+    void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Forecasts & out) override;
 
   private:
-    static constexpr int32_t max_token = 16;
-
-    int32_t n_embd_;
+    int32_t n_layer_;
     int32_t n_expert_;
+    int32_t n_embd_;
+    int32_t n_predict_;
+    int32_t stride_;
     std::vector<std::span<const float>> routers_;
-    std::vector<float> scores_;  // [n_expert]
-    std::vector<float> votes_;   // [n_expert]
+    Poll poll_;
 };
+
+// The routers of the surroundings. Throws std::invalid_argument where there are none, or of a wrong size.
+std::vector<std::span<const float>> known_routers(const Spec & spec, const Surroundings & around);
 
 }  // namespace outrider

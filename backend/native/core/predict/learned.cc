@@ -1,0 +1,181 @@
+#include "learned.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "mat_vec.h"
+#include "next_router.h"
+#include "settings.h"
+
+namespace outrider {
+namespace {
+
+void activate(int32_t activation, std::vector<float> & values) {
+    for (float & v : values) {
+        switch (activation) {
+            case 0: v = v > 0 ? v : 0; break;
+            case 1: v = v / (1 + std::exp(-v)); break;
+            default: v = 0.5f * v * (1 + std::erf(v * 0.70710678f)); break;
+        }
+    }
+}
+
+void add_rows(const std::shared_ptr<const Array> & table, std::span<const Expert> rows, float * sum) {
+    if (table) {
+        const auto n = int32_t(table->shape[1]);
+        for (Expert e : rows) {
+            add_scaled(table->values.data() + int64_t(e) * n, 1.0f, n, sum);
+        }
+    }
+}
+
+void add_product(const std::shared_ptr<const Array> & matrix, const float * x, float * sum) {
+    if (matrix) {
+        add_mat_vec(matrix->values.data(), x, int32_t(matrix->shape[0]), int32_t(matrix->shape[1]), sum);
+    }
+}
+
+void begin_with(const std::shared_ptr<const Array> & bias, float * values, int64_t n) {
+    if (bias) {
+        std::copy_n(bias->values.begin(), n, values);
+    } else {
+        std::fill_n(values, n, 0.0f);
+    }
+}
+
+}  // namespace
+
+Learned::Learned(const Spec & spec, const Surroundings & around, int32_t n_predict)
+    : n_layer_(around.shape.n_layer),
+      n_expert_(around.shape.n_expert),
+      n_embd_(around.n_embd),
+      n_predict_(forecast_size(around.shape, n_predict)),
+      networks_(n_layer_),
+      last_(n_layer_),
+      routed_scores_(n_expert_),
+      poll_(n_expert_) {
+    Settings settings(spec);
+    const int32_t only = settings.whole("stride", 0, 0, 2);
+    activation_ = settings.whole("activation", 0, 0, 2);
+    bool any = false;
+    for (Layer layer = 0; layer < n_layer_; layer++) {
+        for (int32_t stride = 1; stride <= 2; stride++) {
+            Network network = load(settings, around, layer, stride);
+            if (network.target != none && (only == 0 || only == stride)) {
+                networks_[layer].push_back(std::move(network));
+                any = true;
+            }
+        }
+    }
+    settings.finish();
+    if (!any) {
+        settings.refuse(only == 0 ? "needs the arrays of at least one layer"
+                                  : "has no arrays for stride " + std::to_string(only));
+    }
+}
+
+Learned::Network Learned::load(Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const {
+    const std::string prefix = "l" + std::to_string(layer) + ".s" + std::to_string(stride) + ".";
+    const auto find = [&](const char * name, std::vector<int64_t> shape) {
+        return settings.find(prefix + name, shape);
+    };
+    Network n;
+    n.w1 = find("w1", {-1, n_embd_});
+    const int64_t n_hidden = n.w1 ? n.w1->shape[0] : -1;
+    n.b1 = find("b1", {n_hidden});
+    n.w2 = find("w2", {n_expert_, n_hidden});
+    n.b2 = find("b2", {n_expert_});
+    n.router = find("router", {n_expert_});
+    n.skip = find("skip", {n_expert_, n_embd_});
+    n.skip_down = find("skip_down", {-1, n_embd_});
+    n.skip_up = find("skip_up", {n_expert_, n.skip_down ? n.skip_down->shape[0] : -1});
+    n.chosen = find("chosen", {n_expert_, n_expert_});
+    n.before = find("before", {n_expert_, n_expert_});
+    n.hidden_chosen = find("hidden_chosen", {n_expert_, n_hidden});
+    n.hidden_before = find("hidden_before", {n_expert_, n_hidden});
+    if (bool(n.w1) != bool(n.w2) || (!n.w1 && (n.b1 || n.hidden_chosen || n.hidden_before))) {
+        settings.refuse("needs both arrays " + prefix + "w1 and " + prefix + "w2 or none");
+    }
+    if (bool(n.skip_down) != bool(n.skip_up)) {
+        settings.refuse("needs both arrays " + prefix + "skip_down and " + prefix + "skip_up or none");
+    }
+    const Layer target = layer_after(layer, stride, n_layer_);
+    if (n.router) {
+        const auto routers = known_routers(Spec{"learned"}, around);
+        if (target == none || routers[target].empty()) {
+            settings.refuse("needs a router that is not known for its array " + prefix + "router");
+        }
+        n.own_router = routers[target];
+    }
+    const bool any = n.w2 || n.b2 || n.router || n.skip || n.skip_up || n.chosen || n.before;
+    n.target = any ? target : none;
+    return n;
+}
+
+void Learned::request_began() {
+    for (auto & ids : last_) {
+        ids.clear();
+    }
+}
+
+void Learned::routed(const Routing & routing, Forecasts &) {
+    ids_.assign(routing.ids.begin(), routing.ids.end());
+    present_ = {routing.layer, routing.n_token, ids_};
+    if (routing.n_token > 0) {
+        const size_t n_used = ids_.size() / size_t(routing.n_token);
+        last_[routing.layer].assign(ids_.end() - ptrdiff_t(n_used), ids_.end());
+    }
+}
+
+void Learned::gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Forecasts & out) {
+    if (n_token <= 0 || input.size() < size_t(n_token) * size_t(n_embd_)) {
+        return;
+    }
+    const bool knows_chosen = present_.layer == layer && present_.n_token == n_token;
+    const size_t n_used = ids_.size() / size_t(n_token);
+    for (const Network & network : networks_[layer]) {
+        const bool of_next = network.target <= layer;
+        const int32_t first = of_next ? n_token - 1 : 0;
+        const Asked tokens(n_token - first);
+        const auto before =
+            n_token == 1 || of_next ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();
+        const auto scores = poll_.ask(tokens, [&](int32_t token, float * row) {
+            token += first;
+            const auto chosen =
+                knows_chosen ? present_.ids.subspan(size_t(token) * n_used, n_used) : std::span<const Expert>();
+            score(network, input.data() + int64_t(token) * n_embd_, chosen, before, row);
+        });
+        out.push_back(best_of(network.target, scores, n_predict_));
+    }
+}
+
+void Learned::score(const Network & n, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
+                    float * scores) {
+    begin_with(n.b2, scores, n_expert_);
+    if (n.w1) {
+        hidden_.resize(size_t(n.w1->shape[0]));
+        begin_with(n.b1, hidden_.data(), int64_t(hidden_.size()));
+        add_product(n.w1, x, hidden_.data());
+        add_rows(n.hidden_chosen, chosen, hidden_.data());
+        add_rows(n.hidden_before, before, hidden_.data());
+        activate(activation_, hidden_);
+        add_product(n.w2, hidden_.data(), scores);
+    }
+    if (n.router) {
+        std::fill(routed_scores_.begin(), routed_scores_.end(), 0.0f);
+        add_mat_vec(n.own_router.data(), x, n_expert_, n_embd_, routed_scores_.data());
+        for (Expert e = 0; e < n_expert_; e++) {
+            scores[e] += n.router->values[e] * routed_scores_[e];
+        }
+    }
+    add_product(n.skip, x, scores);
+    if (n.skip_down) {
+        low_rank_.assign(size_t(n.skip_down->shape[0]), 0.0f);
+        add_product(n.skip_down, x, low_rank_.data());
+        add_product(n.skip_up, low_rank_.data(), scores);
+    }
+    add_rows(n.chosen, chosen, scores);
+    add_rows(n.before, before, scores);
+}
+
+}  // namespace outrider

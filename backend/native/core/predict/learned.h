@@ -1,0 +1,63 @@
+// A small network per layer that learned from traces which experts a later layer chooses (ProMoE,
+// sections 4.3 and 4.4): a two-layer MLP on the layer's MoE input, run on the CPU. The last layers
+// predict the first ones of the next token.
+#pragma once
+
+#include "../spec.h"
+#include "ranking.h"
+
+namespace outrider {
+
+// Numbers: stride, 1 or 2, or 0 (the default): every stride that there are arrays for;
+// activation, 0: ReLU, 1: SiLU, 2: GELU (exact).
+//
+// Arrays "l<layer>.s<stride>.<name>": what `layer` says of the layer that is `stride` later. With x
+// the MoE input [n_embd], h the hidden width and r a rank that may be chosen freely,
+//     hidden = activation(w1 x + b1 + sum of hidden_chosen[e] + sum of hidden_before[e])
+//     scores = w2 hidden + b2 + router * (R x) + skip x + skip_up (skip_down x)
+//              + sum of chosen[e] + sum of before[e]
+// of shapes w1 [h][n_embd], b1 [h], w2 [n_expert][h], b2 [n_expert], router [n_expert],
+// skip [n_expert][n_embd], skip_down [r][n_embd], skip_up [n_expert][r], chosen and before
+// [n_expert][n_expert], hidden_chosen and hidden_before [n_expert][h]. All are optional; what is
+// not there is left out of the sum. R is the later layer's own router, so router = 1 and nothing
+// else is the next-router predictor. `chosen` sums over the experts that `layer` has just chosen for
+// the token, `before` over those that the later layer chose for the token before it (left out in
+// passes of several tokens, where that is not known yet). A layer without arrays is not predicted.
+class Learned final : public Predictor {
+  public:
+    Learned(const Spec & spec, const Surroundings & around, int32_t n_predict);
+
+    bool wants_input() const override { return true; }
+    void request_began() override;
+    void routed(const Routing & routing, Forecasts & out) override;
+    void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Forecasts & out) override;
+
+  private:
+    using Weights = std::shared_ptr<const Array>;
+    struct Network {
+        Layer target = none;
+        Weights w1, b1, w2, b2, router, skip, skip_down, skip_up;
+        Weights chosen, before, hidden_chosen, hidden_before;
+        std::span<const float> own_router{};  // of the target
+    };
+
+    Network load(class Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const;
+    void score(const Network & network, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
+               float * scores);
+
+    int32_t n_layer_;
+    int32_t n_expert_;
+    int32_t n_embd_;
+    int32_t n_predict_;
+    int32_t activation_ = 0;
+    std::vector<std::vector<Network>> networks_;  // [layer], the nearest target first
+    std::vector<std::vector<Expert>> last_;       // [layer]: what it chose for the last token
+    Routing present_{};                           // ids_ of the layer routed last
+    std::vector<Expert> ids_;
+    std::vector<float> hidden_;
+    std::vector<float> low_rank_;
+    std::vector<float> routed_scores_;
+    Poll poll_;
+};
+
+}  // namespace outrider

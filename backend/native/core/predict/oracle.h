@@ -1,0 +1,48 @@
+// Predictors for studies, which know the future: the ceiling, and one that is right as often as asked.
+#pragma once
+
+#include "foresight.h"
+#include "settings.h"
+
+namespace outrider {
+
+// What will be: of the experts that a layer will choose the n_predict with most tokens.
+// Number: lookahead; by default a whole pass, n_layer.
+class Oracle final : public Predictor {
+  public:
+    Oracle(const Spec & spec, const Surroundings & around, int32_t n_predict);
+
+    void pass_began(Phase, std::span<const int32_t>, Forecasts & out) override { tell(foresight_.pass_began(), out); }
+    void routed(const Routing & routing, Forecasts & out) override { tell(foresight_.routed(routing.layer), out); }
+
+  private:
+    void tell(Foresight::Due due, Forecasts & out);
+
+    Settings settings_;
+    size_t n_predict_;
+    Foresight foresight_;
+};
+
+// n_predict experts, of which each is right with the probability `accuracy`, by a hash of seed, pass,
+// layer and rank. Once all that are right were named the others are wrong, and the other way round.
+// Numbers: accuracy, 0 .. 1 (the default); seed, a whole number, by default 0; lookahead, by default 1.
+class SetAccuracy final : public Predictor {
+  public:
+    SetAccuracy(const Spec & spec, const Surroundings & around, int32_t n_predict);
+
+    void pass_began(Phase, std::span<const int32_t>, Forecasts & out) override { tell(foresight_.pass_began(), out); }
+    void routed(const Routing & routing, Forecasts & out) override { tell(foresight_.routed(routing.layer), out); }
+
+  private:
+    void tell(Foresight::Due due, Forecasts & out);
+    Forecast guess(int64_t at);
+
+    Settings settings_;
+    int32_t n_expert_;
+    int32_t n_predict_;
+    double accuracy_;
+    uint64_t seed_;
+    Foresight foresight_;
+};
+
+}  // namespace outrider

@@ -1,0 +1,21 @@
+// What a layer chose for the last token, it will choose for the next one.
+#pragma once
+
+#include "../spec.h"
+#include "predictor.h"
+
+namespace outrider {
+
+// No numbers, no arrays. After a layer is routed it forecasts the same layer of the next pass: the
+// last token's experts, in the order of the router's weights.
+class PreviousToken final : public Predictor {
+  public:
+    PreviousToken(const Spec & spec, const Surroundings & around, int32_t n_predict);
+
+    void routed(const Routing & routing, Forecasts & out) override;
+
+  private:
+    int32_t n_predict_;
+};
+
+}  // namespace outrider

@@ -1,0 +1,76 @@
+#include "ranking.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace outrider {
+namespace {
+
+constexpr float lowest = -std::numeric_limits<float>::max();
+
+float finite(float score) { return std::isfinite(score) ? score : lowest; }
+
+}  // namespace
+
+Forecast best_of(Layer layer, std::span<const float> scores, int32_t n, float floor) {
+    constexpr int32_t few = 32;
+    const auto n_expert = int32_t(scores.size());
+    n = std::min(n, n_expert);
+    Forecast best{layer, {}, {}};
+    if (n > few) {
+        std::vector<Expert> order(n_expert);
+        std::iota(order.begin(), order.end(), 0);
+        std::partial_sort(order.begin(), order.begin() + n, order.end(), [&](Expert a, Expert b) {
+            const float x = finite(scores[a]), y = finite(scores[b]);
+            return x != y ? x > y : a < b;
+        });
+        for (int32_t i = 0; i < n && finite(scores[order[i]]) > floor; i++) {
+            best.experts.push_back(order[i]);
+            best.scores.push_back(finite(scores[order[i]]));
+        }
+        return best;
+    }
+    // Few of many, the common case: most experts are passed over by one comparison.
+    Expert experts[few];
+    float values[few];
+    int32_t n_found = 0;
+    for (Expert e = 0; e < n_expert; e++) {
+        const float score = finite(scores[e]);
+        if (!(score > floor) || (n_found == n && score <= values[n - 1])) {
+            continue;
+        }
+        int32_t at = n_found < n ? n_found++ : n - 1;
+        for (; at > 0 && values[at - 1] < score; at--) {
+            values[at] = values[at - 1];
+            experts[at] = experts[at - 1];
+        }
+        values[at] = score;
+        experts[at] = e;
+    }
+    best.experts.assign(experts, experts + n_found);
+    best.scores.assign(values, values + n_found);
+    return best;
+}
+
+Forecast best_of(Layer layer, std::span<const float> scores, int32_t n) {
+    return best_of(layer, scores, n, -std::numeric_limits<float>::infinity());
+}
+
+void Poll::clear() { std::fill(votes_.begin(), votes_.end(), 0.0f); }
+
+void Poll::count(bool vote) {
+    for (float & score : scores_) {
+        score = finite(score);
+    }
+    if (!vote) {
+        return;
+    }
+    const float top = *std::max_element(scores_.begin(), scores_.end());
+    for (size_t e = 0; e < scores_.size(); e++) {
+        votes_[e] += std::exp(scores_[e] - top);
+    }
+}
+
+}  // namespace outrider
