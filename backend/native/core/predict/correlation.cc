@@ -1,0 +1,154 @@
+#include "correlation.h"
+
+#include <algorithm>
+
+#include "mat_vec.h"
+#include "settings.h"
+
+namespace outrider {
+
+Correlation::Correlation(const Spec & spec, const Surroundings & around, int32_t n_predict)
+    : n_layer_(around.shape.n_layer),
+      n_expert_(around.shape.n_expert),
+      n_predict_(forecast_size(around.shape, n_predict)),
+      totals_(size_t(n_layer_) * n_expert_, 0.0f),
+      n_token_(n_expert_, 0),
+      votes_(n_expert_) {
+    Settings settings(spec);
+    length_ = settings.whole("length", 1, 1, 2);
+    online_ = settings.whole("online", 1, 0, 1) == 1;
+    if (const auto counts = settings.find_counts("counts", {n_layer_, n_expert_, n_expert_})) {
+        counts_ = counts->values;
+        for (size_t i = 0; i < counts_.size(); i++) {
+            totals_[i / size_t(n_expert_)] += counts_[i];
+        }
+    } else {
+        counts_.assign(size_t(n_layer_) * n_expert_ * n_expert_, 0.0f);
+    }
+    settings.finish();
+}
+
+void Correlation::request_began() {
+    for (Step & step : steps_) {
+        step.layer = none;
+    }
+}
+
+void Correlation::routed(const Routing & routing, Forecasts & out) {
+    if (routing.n_token <= 0) {
+        request_began();
+        return;
+    }
+    std::rotate(steps_.begin(), steps_.end() - 1, steps_.end());
+    Step & now = steps_[0];
+    now.layer = routing.layer;
+    now.n_token = routing.n_token;
+    now.n_used = routing.ids.size() / size_t(routing.n_token);
+    now.ids.assign(routing.ids.begin(), routing.ids.end());
+    if (online_) {
+        learn();
+    }
+    forecast(layer_after(routing.layer, 1, n_layer_), out);
+}
+
+int32_t Correlation::token_before(const Step & earlier, const Step & later, int32_t token) const {
+    if (token < 0 || earlier.layer == none || layer_after(earlier.layer, 1, n_layer_) != later.layer) {
+        return -1;
+    }
+    if (later.layer == 0) {
+        return token == 0 ? earlier.n_token - 1 : -1;  // the last token of the pass before
+    }
+    // The last layer may compute the last tokens only.
+    return std::max(token + earlier.n_token - later.n_token, -1);
+}
+
+void Correlation::learn() {
+    const Step & now = steps_[0];
+    for (int32_t t = 0; t < now.n_token; t++) {
+        const int32_t one = token_before(steps_[1], now, t);
+        if (one < 0) {
+            continue;
+        }
+        for (Expert from : steps_[1].of(one)) {
+            float * counts = row(now.layer, from);
+            for (Expert e : now.of(t)) {
+                counts[e] += 1;
+            }
+            totals_[size_t(index(now.layer, from))] += float(now.n_used);
+        }
+        const int32_t two =
+            length_ == 2 && t >= now.n_token - most_tokens ? token_before(steps_[2], steps_[1], one) : -1;
+        if (two < 0) {
+            continue;
+        }
+        for (Expert first : steps_[2].of(two)) {
+            for (Expert second : steps_[1].of(one)) {
+                const bool has_room = int64_t(long_counts_.size() + size_t(n_expert_)) * 4 <= most_bytes;
+                auto it = long_rows_.find(path(now.layer, first, second));
+                if (it == long_rows_.end()) {
+                    if (!has_room) {
+                        continue;
+                    }
+                    it = long_rows_.emplace(path(now.layer, first, second), int32_t(long_totals_.size())).first;
+                    long_totals_.push_back(0);
+                    long_counts_.resize(long_counts_.size() + size_t(n_expert_), 0.0f);
+                }
+                for (Expert e : now.of(t)) {
+                    long_counts_[size_t(it->second) * n_expert_ + e] += 1;
+                }
+                long_totals_[size_t(it->second)] += float(now.n_used);
+            }
+        }
+    }
+}
+
+void Correlation::add_short(Layer target, Expert from, float weight) {
+    const float total = totals_[size_t(index(target, from))];
+    if (total > 0) {
+        add_scaled(row(target, from), weight / total, n_expert_, votes_.data());
+    }
+}
+
+void Correlation::forecast(Layer target, Forecasts & out) {
+    const Step & now = steps_[0];
+    std::fill(votes_.begin(), votes_.end(), 0.0f);
+    const bool of_next = target <= now.layer;  // of the next token
+    const int32_t begin = of_next ? now.n_token - 1 : 0;
+    if (length_ == 1) {
+        for (int32_t t = begin; t < now.n_token; t++) {
+            for (Expert from : now.of(t)) {
+                n_token_[from]++;
+            }
+        }
+        for (Expert from = 0; from < n_expert_; from++) {
+            if (n_token_[from] > 0) {
+                add_short(target, from, float(n_token_[from]));
+                n_token_[from] = 0;
+            }
+        }
+    }
+    for (int32_t t = std::max(begin, now.n_token - most_tokens); length_ == 2 && t < now.n_token; t++) {
+        const int32_t one = token_before(steps_[1], now, t);
+        for (Expert second : now.of(t)) {
+            if (one < 0) {
+                add_short(target, second, float(now.n_used));
+                continue;
+            }
+            for (Expert first : steps_[1].of(one)) {
+                const auto it = long_rows_.find(path(target, first, second));
+                if (it == long_rows_.end()) {
+                    add_short(target, second, 1);
+                } else {
+                    add_scaled(&long_counts_[size_t(it->second) * n_expert_], 1 / long_totals_[size_t(it->second)],
+                               n_expert_, votes_.data());
+                }
+            }
+        }
+    }
+    Forecast forecast = best_of(target, votes_, n_predict_, 0.0f);
+    if (!forecast.experts.empty()) {
+        out.push_back(std::move(forecast));
+    }
+}
+
+}  // namespace outrider

@@ -1,0 +1,70 @@
+// Which experts follow which: the frequency of an expert given those that the token chose in the
+// layers before (Klotski, section 6.2, "Correlation-aware Expert Prefetcher").
+#pragma once
+
+#include <unordered_map>
+
+#include "../spec.h"
+#include "ranking.h"
+
+namespace outrider {
+
+// Every expert that a token chose in a layer begins a path of length 1 to the next layer, every pair
+// that it chose in two successive layers one of length 2. A token's tendency is the sum, over its
+// paths, of the experts' shares in what followed that path; the hot experts are those with the
+// largest sum over all tokens. The paper predicts the layers after the first; here the first ones
+// are predicted too, from the last layers of the token before.
+// Numbers: length, 1 (the default, as in the paper) or 2: paths of length 2 that are not known count
+// as the path of length 1 that they end with, they are as many as fit in 64 MiB, and of a pass with
+// more than 64 tokens only the last ones are asked and learned from; online, 1 (the default): counts
+// what it sees, 0: does not.
+// Arrays: counts [n_layer][n_expert][n_expert], from a warm-up run; optional, not negative:
+// counts[l][i][j] says how often j was chosen in layer l by tokens that chose i in the layer before.
+class Correlation final : public Predictor {
+  public:
+    Correlation(const Spec & spec, const Surroundings & around, int32_t n_predict);
+
+    void request_began() override;
+    void routed(const Routing & routing, Forecasts & out) override;
+
+  private:
+    static constexpr int32_t most_tokens = 64;
+    static constexpr int64_t most_bytes = int64_t(64) << 20;
+
+    // A layer as it was routed.
+    struct Step {
+        Layer layer = none;
+        int32_t n_token = 0;
+        size_t n_used = 0;
+        std::vector<Expert> ids;
+
+        std::span<const Expert> of(int32_t token) const { return {ids.data() + size_t(token) * n_used, n_used}; }
+    };
+
+    // What `token` of `later`, or (of the next token) of the layer after it, chose in `earlier`; -1 if unknown.
+    int32_t token_before(const Step & earlier, const Step & later, int32_t token) const;
+    void learn();
+    void forecast(Layer target, Forecasts & out);
+    void add_short(Layer target, Expert from, float weight);
+    float * row(Layer target, Expert from) { return &counts_[size_t(index(target, from)) * n_expert_]; }
+    int64_t index(Layer target, Expert from) const { return int64_t(target) * n_expert_ + from; }
+    uint64_t path(Layer target, Expert first, Expert second) const {
+        return uint64_t(index(target, first)) * uint64_t(n_expert_) + uint64_t(second);
+    }
+
+    int32_t n_layer_;
+    int32_t n_expert_;
+    int32_t n_predict_;
+    int32_t length_;
+    bool online_;
+    std::vector<float> counts_;  // [target][from][expert]
+    std::vector<float> totals_;  // [target][from]
+    std::unordered_map<uint64_t, int32_t> long_rows_;
+    std::vector<float> long_counts_;      // [row][expert]
+    std::vector<float> long_totals_;      // [row]
+    std::array<Step, 3> steps_;           // [0]: the present layer, [1]: the one before, ...
+    std::vector<int32_t> n_token_;        // [n_expert]: tokens of the present layer
+    std::vector<float> votes_;            // [n_expert]
+};
+
+}  // namespace outrider

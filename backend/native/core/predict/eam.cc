@@ -1,0 +1,178 @@
+#include "eam.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "settings.h"
+
+namespace outrider {
+
+EamCollection::EamCollection(int32_t n_layer, int32_t n_expert, int32_t capacity)
+    : n_layer_(n_layer),
+      n_expert_(n_expert),
+      capacity_(capacity),
+      eams_(size_t(n_layer) * n_expert * capacity, 0.0f),
+      cells_(size_t(n_layer) * n_expert * capacity, 0.0f),
+      squares_(size_t(n_layer) * capacity, 0.0) {}
+
+void EamCollection::add(std::span<const float> eam) {
+    int32_t at = n_;
+    if (n_ < capacity_) {
+        n_++;
+    } else {
+        std::vector<double> dots(capacity_, 0.0);
+        for (size_t i = 0; i < eam.size(); i++) {
+            for (int32_t m = 0; m < capacity_ && eam[i] > 0; m++) {
+                dots[m] += double(eam[i]) * double(cells_[i * capacity_ + m]);
+            }
+        }
+        double best = -1;
+        for (int32_t m = 0; m < capacity_; m++) {
+            const double square = squares(n_layer_ - 1)[m];
+            const double cosine = square > 0 ? dots[m] / std::sqrt(square) : 0;
+            if (cosine > best) {
+                best = cosine;
+                at = m;
+            }
+        }
+    }
+    double sum = 0;
+    for (size_t i = 0; i < eam.size(); i++) {
+        eams_[size_t(at) * eam.size() + i] = eam[i];
+        cells_[i * capacity_ + at] = eam[i];
+        sum += double(eam[i]) * double(eam[i]);
+        squares_[i / n_expert_ * capacity_ + at] = sum;
+    }
+}
+
+Eam::Eam(const Spec & spec, const Surroundings & around, int32_t n_predict)
+    : n_layer_(around.shape.n_layer),
+      n_expert_(around.shape.n_expert),
+      n_predict_(forecast_size(around.shape, n_predict)),
+      past_{EamCollection(0, 0, 0), EamCollection(0, 0, 0)},
+      counts_(n_expert_),
+      sums_(n_expert_) {
+    Settings settings(spec);
+    const int32_t capacity = settings.whole("capacity", 120, 1, 1 << 14);
+    n_match_ = size_t(settings.whole("matches", 1, 1, 1 << 14));
+    own_ = settings.whole("own", 0, 0, 1) == 1;
+    const size_t n_cell = size_t(n_layer_) * n_expert_;
+    for (size_t phase = 0; phase < 2; phase++) {
+        past_[phase] = EamCollection(n_layer_, n_expert_, capacity);
+        request_[phase].assign(n_cell, 0.0f);
+        own_squares_[phase].assign(n_layer_, 0.0);
+        const auto array =
+            settings.find_counts(phase == size_t(Phase::prefill) ? "prefill" : "decode", {-1, n_layer_, n_expert_});
+        for (int64_t i = 0; array && i < array->shape[0]; i++) {
+            past_[phase].add({array->values.data() + size_t(i) * n_cell, n_cell});
+        }
+    }
+    dots_.assign(capacity, 0.0);
+    settings.finish();
+}
+
+void Eam::request_began() {
+    for (size_t phase = 0; phase < 2; phase++) {
+        auto & eam = request_[phase];
+        if (std::any_of(eam.begin(), eam.end(), [](float v) { return v > 0; })) {
+            past_[phase].add(eam);
+        }
+        std::fill(eam.begin(), eam.end(), 0.0f);
+        std::fill(own_squares_[phase].begin(), own_squares_[phase].end(), 0.0);
+    }
+}
+
+void Eam::pass_began(Phase phase, std::span<const int32_t>, Forecasts &) {
+    phase_ = size_t(phase);
+    squares_ = 0;
+    std::fill(dots_.begin(), dots_.end(), 0.0);
+    own_dot_ = 0;
+    own_norm_ = 0;
+}
+
+void Eam::routed(const Routing & routing, Forecasts & out) {
+    std::fill(counts_.begin(), counts_.end(), 0.0f);
+    for (Expert e : routing.ids) {
+        counts_[e] += 1;
+    }
+    see(routing.layer);
+    if (routing.layer + 1 < n_layer_) {
+        match(routing.layer);
+        forecast(routing.layer, out);
+    }
+}
+
+// Adds the layer to what is compared, and then to the request's EAM.
+void Eam::see(Layer layer) {
+    const EamCollection & past = past_[phase_];
+    float * own = &request_[phase_][size_t(layer) * n_expert_];
+    own_norm_ += own_squares_[phase_][layer];
+    for (Expert e = 0; e < n_expert_; e++) {
+        const double count = counts_[e];
+        if (count == 0) {
+            continue;
+        }
+        const float * cells = past.cells(layer, e);
+        for (int32_t m = 0; m < past.size(); m++) {
+            dots_[m] += count * double(cells[m]);
+        }
+        squares_ += count * count;
+        own_dot_ += count * own[e];
+        own_squares_[phase_][layer] += count * (count + 2.0 * own[e]);
+        own[e] += counts_[e];
+    }
+}
+
+void Eam::match(Layer layer) {
+    const EamCollection & past = past_[phase_];
+    matches_.clear();
+    const auto consider = [&](double dot, double square, int32_t which) {
+        if (!(dot > 0) ||
+            (matches_.size() == n_match_ && dot <= matches_.back().cosine * std::sqrt(square * squares_))) {
+            return;
+        }
+        const double cosine = dot / std::sqrt(square * squares_);
+        auto at = matches_.begin();
+        while (at != matches_.end() && at->cosine >= cosine) {
+            ++at;
+        }
+        matches_.insert(at, {cosine, which});
+        if (matches_.size() > n_match_) {
+            matches_.pop_back();
+        }
+    };
+    const double * squares = past.squares(layer);
+    for (int32_t m = 0; m < past.size(); m++) {
+        consider(dots_[m], squares[m], m);
+    }
+    if (own_) {
+        consider(own_dot_, own_norm_, past.size());
+    }
+}
+
+void Eam::forecast(Layer present, Forecasts & out) {
+    const EamCollection & past = past_[phase_];
+    const std::span<const float> own(request_[phase_]);
+    for (Layer l = present + 1; l < n_layer_ && !matches_.empty(); l++) {
+        std::fill(sums_.begin(), sums_.end(), 0.0f);
+        float sum = 0;
+        for (const Match & match : matches_) {
+            const auto row = match.which < past.size() ? past.row(match.which, l) : own.subspan(size_t(l) * n_expert_);
+            for (Expert e = 0; e < n_expert_; e++) {
+                sums_[e] += row[e];
+                sum += row[e];
+            }
+        }
+        Forecast forecast = best_of(l, sums_, n_predict_, 0.0f);
+        if (forecast.experts.empty()) {
+            continue;
+        }
+        const float weight = (1 - float(l - present) / float(n_layer_)) / sum;
+        for (float & score : forecast.scores) {
+            score *= weight;
+        }
+        out.push_back(std::move(forecast));
+    }
+}
+
+}  // namespace outrider

@@ -1,0 +1,83 @@
+// Request-level expert activation matching (MoE-Infinity, sections 4.3 and 4.5, appendix B.1): what
+// past requests that began alike went on to use.
+#pragma once
+
+#include "../spec.h"
+#include "ranking.h"
+
+namespace outrider {
+
+// Past requests' expert activation matrices (EAMs): how many tokens each expert of each layer got.
+class EamCollection {
+  public:
+    EamCollection(int32_t n_layer, int32_t n_expert, int32_t capacity);
+
+    int32_t size() const { return n_; }
+    // When it is full, the one that is most similar to the new one leaves (appendix B.1).
+    void add(std::span<const float> eam);  // [n_layer * n_expert]
+
+    // One of the matrices: a layer's row.
+    std::span<const float> row(int32_t which, Layer layer) const {
+        return {&eams_[(size_t(which) * n_layer_ + layer) * n_expert_], size_t(n_expert_)};
+    }
+    // The same cell of all matrices beside each other, as many as there may be: [capacity].
+    const float * cells(Layer layer, Expert expert) const {
+        return &cells_[(size_t(layer) * n_expert_ + expert) * capacity_];
+    }
+    // Squares of all cells of the layers 0 .. layer: [capacity].
+    const double * squares(Layer layer) const { return &squares_[size_t(layer) * capacity_]; }
+
+  private:
+    int32_t n_layer_;
+    int32_t n_expert_;
+    int32_t capacity_;
+    int32_t n_ = 0;
+    std::vector<float> eams_;   // [which][layer][expert]
+    std::vector<float> cells_;  // [layer][expert][which]: so that all are compared at once
+    std::vector<double> squares_;
+};
+
+// The EAM of the present pass (of the layers routed so far) is compared with the same layers of past
+// requests' EAMs of the same phase, by the cosine of both as vectors. The most similar ones are
+// summed, each layer's row is divided by its sum, and row i weighs 1 - (i - l) / L, l being the present
+// layer: the scores of all later layers. Experts with none are not forecast.
+// Numbers: capacity, the number of requests that are remembered for each phase, by default 120;
+// matches, the number of EAMs that are summed up, by default 1 (the paper says "several", and not how
+// many); own, 1: what this request did so far counts as a past request, too, 0 (the default): not.
+// Arrays: prefill and decode [n][n_layer][n_expert]: EAMs to begin with; optional, not negative.
+class Eam final : public Predictor {
+  public:
+    Eam(const Spec & spec, const Surroundings & around, int32_t n_predict);
+
+    void request_began() override;
+    void pass_began(Phase phase, std::span<const int32_t> tokens, Forecasts & out) override;
+    void routed(const Routing & routing, Forecasts & out) override;
+
+  private:
+    void see(Layer layer);
+    void match(Layer layer);
+    void forecast(Layer present, Forecasts & out);
+
+    int32_t n_layer_;
+    int32_t n_expert_;
+    int32_t n_predict_;
+    size_t n_match_;
+    bool own_;
+    std::array<EamCollection, 2> past_;            // [phase]
+    std::array<std::vector<float>, 2> request_;    // [phase]: this request's EAM
+    std::array<std::vector<double>, 2> own_squares_;  // [phase][layer]: squares of the cells of one layer
+    size_t phase_ = 0;
+    std::vector<float> counts_;  // [n_expert]: the present layer's row of the pass's EAM
+    double squares_ = 0;         // of the pass's cells so far
+    std::vector<double> dots_;   // [past EAM]: product of its cells and the pass's, so far
+    double own_dot_ = 0;         // likewise, of this request's EAM before the pass
+    double own_norm_ = 0;
+    struct Match {
+        double cosine;
+        int32_t which;  // index into the collection; its size: this request
+    };
+    std::vector<Match> matches_;
+    std::vector<float> sums_;  // [n_expert]
+};
+
+}  // namespace outrider

@@ -1,0 +1,72 @@
+#include "expert_mlp.h"
+
+#include <algorithm>
+
+#include "mat_vec.h"
+#include "settings.h"
+
+namespace outrider {
+
+ExpertMlp::ExpertMlp(const Spec & spec, const Surroundings & around, int32_t n_predict)
+    : n_layer_(around.shape.n_layer),
+      n_expert_(around.shape.n_expert),
+      n_expert_used_(around.shape.n_expert_used),
+      n_predict_(forecast_size(around.shape, n_predict)),
+      input_(size_t(n_layer_ - 1) * n_expert_used_ + 2 * size_t(n_expert_)) {
+    Settings settings(spec);
+    popularity_ = settings.need("popularity", {n_layer_, n_expert_});
+    affinity_ = settings.need("affinity", {n_layer_, n_expert_, n_expert_});
+    auto n_input = int64_t(input_.size());
+    for (int32_t i = 0; i == 0 || spec.has("w" + std::to_string(i)); i++) {
+        const Weights weights = settings.need("w" + std::to_string(i), {-1, n_input});
+        n_input = weights->shape[0];
+        products_.push_back({weights, settings.need("b" + std::to_string(i), {n_input})});
+    }
+    if (n_input != n_expert_) {
+        settings.refuse("needs one output for each expert");
+    }
+    settings.finish();
+}
+
+void ExpertMlp::pass_began(Phase phase, std::span<const int32_t>, Forecasts &) {
+    n_known_ = phase == Phase::decode ? 0 : none;
+    std::fill(input_.begin(), input_.end(), 0.0f);
+}
+
+void ExpertMlp::routed(const Routing & routing, Forecasts & out) {
+    const Layer target = routing.layer + 1;
+    if (routing.layer != n_known_ || target == n_layer_ || routing.n_token != 1 ||
+        routing.ids.size() != size_t(n_expert_used_)) {
+        n_known_ = none;
+        return;
+    }
+    n_known_++;
+    const size_t n_history = input_.size() - 2 * size_t(n_expert_);
+    float * history = &input_[size_t(routing.layer) * n_expert_used_];
+    float * popularity = &input_[n_history];
+    float * affinity = popularity + n_expert_;
+    std::copy_n(popularity_->values.begin() + int64_t(target) * n_expert_, n_expert_, popularity);
+    std::fill_n(affinity, n_expert_, 0.0f);
+    for (int32_t i = 0; i < n_expert_used_; i++) {
+        const Expert e = routing.ids[i];
+        history[i] = float(e + 1) / float(n_expert_);
+        add_scaled(affinity_->values.data() + (int64_t(target) * n_expert_ + e) * n_expert_,
+                   1.0f / float(n_expert_used_), n_expert_, affinity);
+    }
+    values_ = input_;
+    for (size_t i = 0; i < products_.size(); i++) {
+        const Array & weights = *products_[i].weights;
+        next_ = products_[i].bias->values;
+        add_mat_vec(weights.values.data(), values_.data(), int32_t(weights.shape[0]), int32_t(weights.shape[1]),
+                    next_.data());
+        if (i + 1 < products_.size()) {
+            for (float & v : next_) {
+                v = v > 0 ? v : 0;
+            }
+        }
+        std::swap(values_, next_);
+    }
+    out.push_back(best_of(target, values_, n_predict_));
+}
+
+}  // namespace outrider
