@@ -10,6 +10,7 @@ class Core;
 void bind_allocate(nanobind::module_ & m);
 void bind_types(nanobind::module_ & m);
 void bind_live(nanobind::module_ & m);
+void bind_predict(nanobind::module_ & m);
 void bind_recorder(nanobind::module_ & m);
 void bind_sim(nanobind::module_ & m);
 

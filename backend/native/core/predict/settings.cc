@@ -16,7 +16,8 @@ std::string text_of(double number) {
 std::string text_of(const std::vector<int64_t> & shape) {
     std::string text;
     for (int64_t n : shape) {
-        text += (text.empty() ? "" : " x ") + (n < 0 ? std::string("any") : std::to_string(n));
+        text.append(text.empty() ? "" : " x ");
+        text.append(n < 0 ? "any" : std::to_string(n));
     }
     return text.empty() ? "no dimension" : text;
 }
