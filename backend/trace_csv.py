@@ -40,6 +40,7 @@ class _Head:
     sizes: dict[str, int]
     texts: dict[str, str]
     expert_bytes: dict[int, int] = field(default_factory=dict)
+    dense_bytes: list[int] = field(default_factory=list)
 
 
 @dataclass
@@ -158,6 +159,9 @@ class _Reader:
             return
         layer = self._whole(facts["layer"], 0, head.sizes["n_layer"], "layer", number)
         n_bytes = self._whole(facts.get("expert_bytes"), 0, 1 << 40, "expert_bytes", number)
+        if "dense_bytes" in facts:
+            dense = self._whole(facts["dense_bytes"], 0, 1 << 40, "dense_bytes", number)
+            head.dense_bytes.append(dense)
         if n_bytes >= _N_CHUNK:  # a dense layer has none
             head.expert_bytes[layer] = n_bytes
 
@@ -222,7 +226,12 @@ class _Reader:
             tokens=np.full(n_token, -1, np.int32),
             ids=ids.reshape(whole.shape),
             weights=weights.reshape(whole.shape),
-            about={"source": self._path.name, "model_file": head.texts["model"]},
+            about={
+                "source": self._path.name,
+                "model_file": head.texts["model"],
+                "layer_dense_bytes": sum(head.dense_bytes) // max(len(head.dense_bytes), 1),
+                "output_bytes": 0,
+            },
         )
 
     def _n_routed(

@@ -41,7 +41,13 @@ MAY_IMPORT = {
 
 # What only some may import, also among those that the first table allows.
 ONLY_FROM = {
-    "backend._native": {"backend.engine", "backend.loading", "backend.verify"},
+    "backend._native": {
+        "backend.engine",
+        "backend.loading",
+        "backend.recording",
+        "backend.trace",
+        "backend.verify",
+    },
     "llama_cpp": {"backend.chat_template", "backend.llama", "backend.loading", "predictors"},
     "PySide6": {"app"},
     "torch": {"predictors"},

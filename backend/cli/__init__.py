@@ -19,7 +19,9 @@ from backend.cli.common import Parser, UserError, plain_sentence, write_error
 
 COMMANDS = {
     "chat": "chat with a model in the terminal, or answer one prompt",
+    "methods": "list the methods, their parts and papers",
     "inspect": "show what is in a model file and whether it will run here",
+    "trace": "record which experts a model chooses while it answers prompts",
     "verify": "compare a model's logits with stock llama.cpp, bit by bit",
 }
 

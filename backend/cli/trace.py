@@ -1,0 +1,276 @@
+"""`outrider trace`: answer prompts, and record which experts were chosen for which token."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from backend.cli.common import (
+    UserError,
+    bytes_text,
+    cache_rate,
+    max_tokens,
+    method,
+    printable,
+    temperature,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    from backend.engine import Engine
+    from backend.gguf_file import ModelFile
+    from backend.prompts import Prompt
+    from backend.recording import Recording
+
+_DEFAULT_MAX_BYTES = 2 << 30
+_SPARE_BYTES = 64 << 20  # of the drive, never filled
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "trace",
+        help="record which experts a model chooses while it answers prompts",
+        description="Answer prompts and record which experts were chosen for which token, for "
+        "outrider simulate and for training predictors. Ctrl-C keeps what was recorded.",
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
+    add(
+        "--prompts",
+        required=True,
+        type=Path,
+        metavar="FILE",
+        help="one prompt per line, or JSON lines with messages or prompt",
+    )
+    add("--out", required=True, type=Path, metavar="T", help="the trace to write")
+    add("--force", action="store_true", help="replace T where it exists")
+    add("--inputs", action="store_true", help="also what each MoE layer is given, in f16")
+    add("--scores", action="store_true", help="also the router's probabilities of all experts")
+    add("--tokens", type=max_tokens, default=128, metavar="N", help="longest answer (default 128)")
+    add(
+        "--max-bytes",
+        type=size,
+        default=_DEFAULT_MAX_BYTES,
+        metavar="B",
+        help="record no more than this, such as 500M or 4G (default 2G)",
+    )
+    add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
+    add("--method", type=method, metavar="M", help="how experts are kept and fetched")
+    add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
+    add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
+    add("--temperature", type=temperature, metavar="T", help="0 always takes the likeliest token")
+    add("--seed", type=whole_number(0, 2**32 - 2), default=0, metavar="S", help="default 0")
+    add("--raw", action="store_true", help="continue the prompts, without a chat template")
+    add("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def size(text: str) -> int:
+    """Type of an argument: bytes, with K, M, G or T for powers of 1024."""
+    found = re.fullmatch(r"([0-9]{1,15})([KMGT]?)i?B?", text, re.IGNORECASE)
+    n_bytes = int(found[1]) << (10 * " KMGT".index(found[2].upper() or " ")) if found else 0
+    if not 0 < n_bytes < 1 << 62:
+        raise argparse.ArgumentTypeError(f"must be a size such as 500M or 4G, not '{text}'")
+    return n_bytes
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    from backend.engine import Engine
+    from backend.gguf_file import read_model
+    from backend.prompts import read_prompts
+    from backend.recording import Recording
+    from backend.system.memory import available_bytes
+
+    room_bytes = _room_for(args.out, args.force)
+    prompts = read_prompts(args.prompts)
+    file = read_model(args.model)
+    if not file.is_moe:
+        raise UserError(f"{args.model.name} is a dense model: it has no experts to record.")
+    engine = Engine.open(args.model, _config(args, file), _show_loading)
+    try:
+        _progress("")
+        if engine.cache.mode == "plain":
+            raise UserError(f"{args.model.name} cannot be recorded: {engine.cache.reason}")
+        recording = Recording(
+            engine,
+            file,
+            scores=args.scores,
+            inputs=args.inputs,
+            # Its memory grows by doubling, and the old half is there while it is copied.
+            max_bytes=max(min(args.max_bytes, room_bytes, available_bytes() // 3), 1),
+        )
+        report = _record(args, engine, recording, prompts)
+        return _finish(args, engine, recording, report)
+    finally:
+        engine.close()
+
+
+def _room_for(path: Path, force: bool) -> int:
+    """Bytes that may be written there; raises UserError where nothing can."""
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UserError(f"The folder {folder} for the trace does not exist.")
+    if path.is_dir():
+        raise UserError(f"{path} is a folder, and the trace needs the name of a file.")
+    if path.exists() and not force:
+        raise UserError(f"{path} exists already; --force replaces it.")
+    if not os.access(folder, os.W_OK):
+        raise UserError(f"Nothing can be written to the folder {folder}.")
+    room_bytes = shutil.disk_usage(folder).free - _SPARE_BYTES
+    if room_bytes <= 0:
+        raise UserError(f"There is no room for a trace in the folder {folder}.")
+    return room_bytes
+
+
+def _config(args: argparse.Namespace, file: ModelFile) -> Any:
+    """The engine's settings. Only a patched model shows its routing, so one expert must be out."""
+    from backend.config import EngineConfig
+
+    highest = (file.n_expert - 1) / file.n_expert
+    chosen = {
+        "method": args.method,
+        "context_length": args.context,
+        "n_thread": args.threads,
+        "cache_rate": min(highest if args.cache_rate is None else args.cache_rate, highest),
+    }
+    return EngineConfig(**{name: value for name, value in chosen.items() if value is not None})
+
+
+def _record(
+    args: argparse.Namespace, engine: Engine, recording: Recording, prompts: list[Prompt]
+) -> dict[str, Any]:
+    """Answer the prompts, as far as it gets; returns what there is to say about it."""
+    from backend.config import Sampling
+    from backend.engine import EngineError
+
+    settings = {"seed": args.seed}
+    if args.temperature is not None:
+        settings["temperature"] = args.temperature
+    sampling = Sampling(**settings)
+    report: dict[str, Any] = {"requests": 0, "left_out": [], "stopped": "", "interrupted": False}
+    with _Interrupts(engine) as interrupts:
+        for i, prompt in enumerate(prompts):
+            if interrupts.seen or recording.full:
+                break
+            try:
+                pieces = recording.answer(prompt, sampling, args.tokens, raw=args.raw)
+            except EngineError as error:  # such as a prompt that is longer than the context
+                report["left_out"].append({"line": prompt.line, "reason": str(error)})
+                continue
+            try:
+                for _ in pieces:
+                    _progress(
+                        f"prompt {i + 1} of {len(prompts)}: {recording.n_token} tokens, "
+                        f"{bytes_text(recording.n_bytes)}"
+                    )
+                    if recording.full or interrupts.seen:
+                        break
+            except EngineError as error:
+                report["stopped"] = str(error)
+                break
+            finally:
+                pieces.close()  # type: ignore[attr-defined]
+            report["requests"] += 1
+        report["interrupted"] = interrupts.seen
+    _progress("")
+    if recording.full:
+        report["stopped"] = "The limit of bytes was met; --max-bytes sets it."
+    return report
+
+
+def _finish(
+    args: argparse.Namespace, engine: Engine, recording: Recording, report: dict[str, Any]
+) -> int:
+    """Write what was recorded and say so; returns the exit status."""
+    for skipped in report["left_out"]:
+        _notice(f"The prompt in line {skipped['line']} is left out: {skipped['reason']}")
+    if recording.n_token == 0:
+        raise UserError(report["stopped"] or "Nothing was recorded.")
+    about = {
+        "model_name": engine.model.name,
+        "prompts": args.prompts.name,
+        "raw": args.raw,
+        "max_tokens": args.tokens,
+        "temperature": args.temperature,
+        "seed": args.seed,
+    }
+    trace = recording.trace(about)
+    trace.write(args.out)
+    if report["stopped"]:
+        _notice(report["stopped"])
+    if args.inputs and trace.inputs is None:
+        _notice("The layers' inputs are not in it: this model's graph does not show them.")
+    elif trace.has_inputs is not None and not trace.has_inputs.all():
+        _notice("Some layers' inputs are not in it: this model's graph does not show them.")
+    facts = {
+        "out": str(args.out),
+        "requests": report["requests"],
+        "passes": trace.n_pass,
+        "tokens": len(trace.tokens),
+        "bytes": args.out.stat().st_size,
+        "left_out": report["left_out"],
+        "stopped": report["stopped"],
+    }
+    if args.json:
+        print(json.dumps(facts))
+    else:
+        print(
+            f"{args.out}: {facts['requests']} requests, {facts['tokens']} tokens, "
+            f"{bytes_text(facts['bytes'])}"
+        )
+    if report["interrupted"]:
+        return 128 + signal.SIGINT
+    return 0 if recording.full or not report["stopped"] else 1
+
+
+def _show_loading(fraction: float, stage: str) -> bool:
+    _progress(f"{stage} {100 * fraction:.0f} %")
+    return True
+
+
+def _progress(text: str) -> None:
+    """Show what is going on, in one line of a terminal; nothing where there is none."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{printable(text)}")
+        sys.stderr.flush()
+
+
+def _notice(text: str) -> None:
+    if sys.stderr is not None:
+        print(f"outrider: {printable(text)}", file=sys.stderr, flush=True)
+
+
+class _Interrupts(contextlib.AbstractContextManager["_Interrupts"]):
+    """While it is open Ctrl-C stops the answer; a second one raises KeyboardInterrupt."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.seen = False
+        self._engine = engine
+        self._before: Any = None
+
+    def __enter__(self) -> _Interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._interrupted)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+
+    def _interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        if self.seen:
+            raise KeyboardInterrupt
+        self.seen = True
+        self._engine.stop()
