@@ -15,7 +15,7 @@ Correlation::Correlation(const Spec & spec, const Surroundings & around, int32_t
       n_token_(n_expert_, 0),
       votes_(n_expert_) {
     Settings settings(spec);
-    length_ = settings.whole("length", 1, 1, 2);
+    length_ = settings.whole("path_length", 1, 1, 2);
     online_ = settings.whole("online", 1, 0, 1) == 1;
     if (const auto counts = settings.find_counts("counts", {n_layer_, n_expert_, n_expert_})) {
         counts_ = counts->values;

@@ -14,7 +14,7 @@ namespace outrider {
 // paths, of the experts' shares in what followed that path; the hot experts are those with the
 // largest sum over all tokens. The paper predicts the layers after the first; here the first ones
 // are predicted too, from the last layers of the token before.
-// Numbers: length, 1 (the default, as in the paper) or 2: paths of length 2 that are not known count
+// Numbers: path_length, 1 (the default, as in the paper) or 2: long paths that are not known count
 // as the path of length 1 that they end with, they are as many as fit in 64 MiB, and of a pass with
 // more than 64 tokens only the last ones are asked and learned from; online, 1 (the default): counts
 // what it sees, 0: does not.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "settings.h"
 
@@ -68,10 +69,14 @@ Eam::Eam(const Spec & spec, const Surroundings & around, int32_t n_predict)
         }
     }
     dots_.assign(capacity, 0.0);
+    known_.resize(2 * size_t(n_layer_));
     settings.finish();
 }
 
 void Eam::request_began() {
+    for (Known & known : known_) {
+        known.matches.clear();
+    }
     for (size_t phase = 0; phase < 2; phase++) {
         auto & eam = request_[phase];
         if (std::any_of(eam.begin(), eam.end(), [](float v) { return v > 0; })) {
@@ -151,28 +156,45 @@ void Eam::match(Layer layer) {
 }
 
 void Eam::forecast(Layer present, Forecasts & out) {
-    const EamCollection & past = past_[phase_];
-    const std::span<const float> own(request_[phase_]);
-    for (Layer l = present + 1; l < n_layer_ && !matches_.empty(); l++) {
-        std::fill(sums_.begin(), sums_.end(), 0.0f);
-        float sum = 0;
-        for (const Match & match : matches_) {
-            const auto row = match.which < past.size() ? past.row(match.which, l) : own.subspan(size_t(l) * n_expert_);
-            for (Expert e = 0; e < n_expert_; e++) {
-                sums_[e] += row[e];
-                sum += row[e];
-            }
+    matched_.clear();
+    for (const Match & match : matches_) {
+        matched_.push_back(match.which);
+    }
+    std::sort(matched_.begin(), matched_.end());
+    const bool changes = !matched_.empty() && matched_.back() == past_[phase_].size();  // this request
+    for (Layer l = present + 1; l < n_layer_ && !matched_.empty(); l++) {
+        Known & known = known_[phase_ * size_t(n_layer_) + l];
+        if (changes || known.matches != matched_) {
+            known = {matched_, sum_up(l)};
         }
-        Forecast forecast = best_of(l, sums_, n_predict_, 0.0f);
-        if (forecast.experts.empty()) {
+        if (known.forecast.experts.empty()) {
             continue;
         }
-        const float weight = (1 - float(l - present) / float(n_layer_)) / sum;
+        const float weight = 1 - float(l - present) / float(n_layer_);
+        Forecast & forecast = out.emplace_back(known.forecast);
         for (float & score : forecast.scores) {
             score *= weight;
         }
-        out.push_back(std::move(forecast));
     }
+}
+
+// The row of the predicted EAM, normalised.
+Forecast Eam::sum_up(Layer layer) {
+    const EamCollection & past = past_[phase_];
+    const float * own = &request_[phase_][size_t(layer) * n_expert_];
+    std::fill(sums_.begin(), sums_.end(), 0.0f);
+    for (int32_t which : matched_) {
+        const float * row = which < past.size() ? past.row(which, layer) : own;
+        for (Expert e = 0; e < n_expert_; e++) {
+            sums_[e] += row[e];
+        }
+    }
+    const float sum = std::accumulate(sums_.begin(), sums_.end(), 0.0f);
+    Forecast forecast = best_of(layer, sums_, n_predict_, 0.0f);
+    for (float & score : forecast.scores) {
+        score /= sum;
+    }
+    return forecast;
 }
 
 }  // namespace outrider

@@ -17,8 +17,8 @@ class EamCollection {
     void add(std::span<const float> eam);  // [n_layer * n_expert]
 
     // One of the matrices: a layer's row.
-    std::span<const float> row(int32_t which, Layer layer) const {
-        return {&eams_[(size_t(which) * n_layer_ + layer) * n_expert_], size_t(n_expert_)};
+    const float * row(int32_t which, Layer layer) const {
+        return &eams_[(size_t(which) * n_layer_ + layer) * n_expert_];
     }
     // The same cell of all matrices beside each other, as many as there may be: [capacity].
     const float * cells(Layer layer, Expert expert) const {
@@ -57,6 +57,7 @@ class Eam final : public Predictor {
     void see(Layer layer);
     void match(Layer layer);
     void forecast(Layer present, Forecasts & out);
+    Forecast sum_up(Layer layer);
 
     int32_t n_layer_;
     int32_t n_expert_;
@@ -77,7 +78,15 @@ class Eam final : public Predictor {
         int32_t which;  // index into the collection; its size: this request
     };
     std::vector<Match> matches_;
-    std::vector<float> sums_;  // [n_expert]
+    // What the same matches said of a layer the last time, without the weight of its proximity: the
+    // matches change less often than the layer.
+    struct Known {
+        std::vector<int32_t> matches;
+        Forecast forecast;
+    };
+    std::vector<Known> known_;       // [phase * n_layer + layer]
+    std::vector<int32_t> matched_;   // which of matches_, in ascending order
+    std::vector<float> sums_;        // [n_expert]
 };
 
 }  // namespace outrider

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
+#include <utility>
 
 namespace outrider {
 namespace {
@@ -20,15 +20,17 @@ Forecast best_of(Layer layer, std::span<const float> scores, int32_t n, float fl
     n = std::min(n, n_expert);
     Forecast best{layer, {}, {}};
     if (n > few) {
-        std::vector<Expert> order(n_expert);
-        std::iota(order.begin(), order.end(), 0);
-        std::partial_sort(order.begin(), order.begin() + n, order.end(), [&](Expert a, Expert b) {
-            const float x = finite(scores[a]), y = finite(scores[b]);
-            return x != y ? x > y : a < b;
-        });
-        for (int32_t i = 0; i < n && finite(scores[order[i]]) > floor; i++) {
-            best.experts.push_back(order[i]);
-            best.scores.push_back(finite(scores[order[i]]));
+        std::vector<std::pair<float, Expert>> order;
+        for (Expert e = 0; e < n_expert; e++) {
+            if (const float score = finite(scores[e]); score > floor) {
+                order.emplace_back(-score, e);
+            }
+        }
+        n = std::min(n, int32_t(order.size()));
+        std::partial_sort(order.begin(), order.begin() + n, order.end());
+        for (int32_t i = 0; i < n; i++) {
+            best.experts.push_back(order[i].second);
+            best.scores.push_back(-order[i].first);
         }
         return best;
     }
