@@ -42,9 +42,12 @@ MAY_IMPORT = {
 # What only some may import, also among those that the first table allows.
 ONLY_FROM = {
     "backend._native": {
+        "backend.compose",
         "backend.engine",
         "backend.loading",
+        "backend.machines",
         "backend.recording",
+        "backend.simulate",
         "backend.trace",
         "backend.verify",
     },
@@ -57,7 +60,8 @@ ONLY_FROM = {
 MAY_INCLUDE = {
     "core": ({"core"}, r"(?!)"),
     "live": ({"core", "live"}, r"ggml[a-z-]*\.h"),
-    "bindings": ({"core", "live", "bindings"}, r"nanobind/.+"),
+    "sim": ({"core", "sim"}, r"(?!)"),
+    "bindings": ({"core", "live", "sim", "bindings"}, r"nanobind/.+"),
 }
 IS_STANDARD = re.compile(r"[a-z_]+")  # <vector>; not <unistd.h>
 NOT_IN_CORE = set(

@@ -37,8 +37,14 @@ float float_of_half(uint16_t bits) {
 // Rows [token][layer][width], f16 or f32, of all tokens of a trace in its order.
 class Rows {
   public:
-    Rows(const AnyRows & values, const Future & trace, const Core & core, const char * name)
-        : values_(values), n_layer_(values.shape(1)), width_(values.shape(2)), is_half_(values.dtype().bits == 16) {
+    // `has`: [layer], or empty: all have rows.
+    Rows(const AnyRows & values, const Future & trace, const Core & core, const char * name,
+         const std::vector<bool> & has)
+        : values_(values),
+          has_(has),
+          n_layer_(values.shape(1)),
+          width_(values.shape(2)),
+          is_half_(values.dtype().bits == 16) {
         const nb::dlpack::dtype type = values.dtype();
         if (type.code != uint8_t(nb::dlpack::dtype_code::Float) || (type.bits != 16 && type.bits != 32)) {
             throw std::invalid_argument(std::string("The trace's ") + name + " are neither float16 nor float32");
@@ -52,13 +58,17 @@ class Rows {
                 n_routed_.back().push_back(ids.size() / size_t(std::max(core.shape().n_expert_used, 1)));
             }
         }
-        if (values.shape(0) != n_token || n_layer_ != size_t(core.shape().n_layer)) {
+        if (values.shape(0) != n_token || n_layer_ != size_t(core.shape().n_layer) ||
+            (!has_.empty() && has_.size() != n_layer_)) {
             throw std::invalid_argument(std::string("The trace's ") + name + " are not of its tokens and layers");
         }
     }
 
     // A layer's rows are those of the last tokens of the pass.
     std::span<const float> operator()(size_t pass, Layer layer) {
+        if (!has_.empty() && !has_[layer]) {
+            return {};
+        }
         const size_t n = pass < n_routed_.size() && size_t(layer) < n_routed_[pass].size() ? n_routed_[pass][layer] : 0;
         buffer_.resize(n * width_);
         for (size_t i = 0; i < n; i++) {
@@ -77,6 +87,7 @@ class Rows {
 
   private:
     const AnyRows & values_;
+    std::vector<bool> has_;
     size_t n_layer_, width_;
     bool is_half_;
     std::vector<size_t> ends_;                   // [pass]: tokens up to its end
@@ -85,17 +96,18 @@ class Rows {
 };
 
 Simulation run(nb::handle core_object, const Future & trace, const Machine & machine,
-               const std::optional<AnyRows> & inputs, const std::optional<AnyRows> & weights, EventLog * log) {
+               const std::optional<AnyRows> & inputs, const std::optional<AnyRows> & weights, EventLog * log,
+               const std::vector<bool> & has_inputs) {
     Core & core = core_of(core_object);
     const nb::gil_scoped_release released;
     std::optional<Rows> input_rows, weight_rows;
     TraceRows give_inputs, give_weights;
     if (inputs) {
-        input_rows.emplace(*inputs, trace, core, "inputs");
+        input_rows.emplace(*inputs, trace, core, "inputs", has_inputs);
         give_inputs = [&](size_t pass, Layer layer) { return (*input_rows)(pass, layer); };
     }
     if (weights) {
-        weight_rows.emplace(*weights, trace, core, "weights");
+        weight_rows.emplace(*weights, trace, core, "weights", std::vector<bool>{});
         give_weights = [&](size_t pass, Layer layer) { return (*weight_rows)(pass, layer); };
     }
     return simulate(core, trace, machine, give_inputs, give_weights, log);
@@ -181,9 +193,10 @@ void bind_sim(nb::module_ & m) {
         .def_prop_ro("pass_requests", [](const Simulation & s) { return array_of(s.pass_requests); });
 
     m.def("simulate", &run, "core"_a, "future"_a, "machine"_a, "inputs"_a = nb::none(), "weights"_a = nb::none(),
-          "log"_a = nb::none(),
+          "log"_a = nb::none(), "has_inputs"_a = std::vector<bool>{},
           "Drive a core through a trace in virtual time. inputs: [n_token, n_layer, n_embd], weights: "
-          "[n_token, n_layer, n_expert_used], of all tokens of the trace, float16 or float32.");
+          "[n_token, n_layer, n_expert_used], of all tokens of the trace, float16 or float32; has_inputs: of each "
+          "layer.");
 }
 
 }  // namespace outrider

@@ -1,0 +1,277 @@
+"""`outrider simulate`: replay a trace in virtual time, with any method on any machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.cli.common import UserError, bytes_text, cache_rate, printable, whole_number
+from backend.methods import METHODS, Method
+
+if TYPE_CHECKING:
+    from backend.machines import Hardware
+    from backend.simulate import Phase, Result, Setting
+    from backend.trace import Trace
+
+_RATES = (0.06, 0.17, 0.33, 0.5)
+_METHODS = ("promoe", "lru-overlapped")
+_INSTANT = "instant"
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "simulate",
+        help="replay a trace in virtual time, with any method on any machine",
+        description="Replay a trace through the cache core in virtual time. Beside the methods "
+        "that are asked for it shows random, lru, lfu, static, belady and oracle.",
+    )
+    add = parser.add_argument
+    add("trace", metavar="TRACE", type=Path, help="a trace (outrider trace) or a CSV of routings")
+    add(
+        "--machine",
+        default="laptop-ssd",
+        metavar="M",
+        help='a preset, a machine file, "here" to measure this machine, or "instant" for copies '
+        "that take no time (default laptop-ssd)",
+    )
+    add(
+        "--methods",
+        type=_methods,
+        default=_METHODS,
+        metavar="M,M,...",
+        help=f'names, or "all" (default {",".join(_METHODS)})',
+    )
+    add(
+        "--evictions",
+        type=lambda text: tuple(dict.fromkeys(text.split(","))),
+        default=(),
+        metavar="E,E,...",
+        help='also simulate a reactive cache with these evictions; names, or "all"',
+    )
+    add(
+        "--rates",
+        type=lambda text: tuple(cache_rate(rate) for rate in text.split(",")),
+        default=_RATES,
+        metavar="R,R,...",
+        help="cache rates (default 0.06,0.17,0.33,0.5)",
+    )
+    add("--model", metavar="MODEL", type=Path, help="the trace's model: its sizes and routers")
+    add(
+        "--accuracy",
+        type=_share_of("the accuracy"),
+        default=None,
+        metavar="A",
+        help="where a predictor lacks what it needs, one that is right with this probability",
+    )
+    add(
+        "--cuts",
+        type=whole_number(1, 1 << 16),
+        default=None,
+        metavar="N",
+        help="into how many pieces an expert may be cut, where the trace does not say",
+    )
+    add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of what is random")
+    add("--no-references", action="store_true", help="show only the methods that were asked for")
+    add("--layers", action="store_true", help="show every layer too")
+    add("--json", action="store_true", help="print one JSON object")
+    add("--plot", metavar="FILE.svg", type=Path, help="draw hit rate and speed over the cache rate")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    from backend.simulate import Setting
+    from backend.simulate import run as simulate
+
+    if args.plot is not None and args.plot.suffix.lower() != ".svg":
+        raise UserError("The plot is drawn as SVG: its file must end in .svg.", status=2)
+    trace = _trace(args)
+    setting = Setting(
+        trace,
+        hardware=_hardware(args),
+        routers=_routers(args, trace),
+        accuracy=args.accuracy,
+        seed=args.seed,
+    )
+    methods = _chosen(args)
+    results: list[Result] = []
+    if not args.json:
+        print(printable(_heading(setting)))
+        print(_COLUMNS)
+    for result in simulate(setting, methods, args.rates):
+        results.append(result)
+        if not args.json:
+            print(_row(result), flush=True)
+            if args.layers and not result.reason:
+                print("\n".join(_layer_rows(result)), flush=True)
+    if args.json:
+        print(json.dumps(_report(args, setting, results)))
+    if args.plot is not None:
+        _plot(args.plot, results)
+    return 0 if any(not result.reason for result in results) else 1
+
+
+def _trace(args: argparse.Namespace) -> Trace:
+    from backend.gguf_file import read_model
+    from backend.simulate_model import with_model
+    from backend.trace import read_trace
+
+    trace = read_trace(args.trace, mapped=True)
+    if trace.n_pass == 0:
+        raise UserError(f"{args.trace.name} holds no passes: there is nothing to simulate.")
+    if args.model is not None:
+        trace = with_model(args.trace, trace, read_model(args.model))
+    if args.cuts is not None and not trace.n_cut:
+        trace = replace(trace, n_cut=(args.cuts,) * trace.n_layer)
+    return trace
+
+
+def _routers(args: argparse.Namespace, trace: Trace) -> Sequence[Any]:
+    from backend.gguf_file import read_model
+    from backend.simulate_model import routers
+
+    return [] if args.model is None else routers(read_model(args.model), trace.layers)
+
+
+def _hardware(args: argparse.Namespace) -> Hardware | None:
+    from backend.machines import load
+
+    if args.machine == _INSTANT:
+        return None
+    if args.machine == "here":
+        from backend.machines.measure import measure
+
+        return measure(args.model)
+    return load(args.machine)
+
+
+def _chosen(args: argparse.Namespace) -> list[Method]:
+    from backend.simulate import eviction_method, eviction_names, with_references
+
+    names = list(args.methods) if args.no_references else with_references(args.methods)
+    chosen = [METHODS[name] for name in names]
+    evictions = eviction_names() if args.evictions == ("all",) else args.evictions
+    try:
+        chosen += [eviction_method(name) for name in evictions if name not in names]
+    except ValueError as error:
+        raise UserError(str(error), status=2) from None
+    return chosen
+
+
+_COLUMNS = (
+    f"{'method':<16} {'cache':>6} {'hits':>6} {'late':>6} {'misses':>6} {'prefill':>8} "
+    f"{'decode':>8} {'stall':>8} {'read':>9} {'wasted':>6} {'GoodPred':>17}"
+)
+
+
+def _heading(setting: Setting) -> str:
+    trace, hardware = setting.trace, setting.hardware
+    n_request = len(set(trace.requests.tolist()))
+    lines = [
+        f"{trace.architecture}: {trace.n_layer} MoE layers, {trace.n_expert} experts, "
+        f"{trace.n_expert_used} used; {len(trace.tokens)} tokens in {trace.n_pass} passes, "
+        f"{n_request} request{'s' if n_request != 1 else ''}",
+        f"{hardware.name}: {hardware.sentence}" if hardware else "Copies take no time.",
+        "prefill and decode: tokens per second; stall: of a decoded token; read: by a token; "
+        "GoodPred: accuracy x fetch rate",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _row(result: Result) -> str:
+    start = f"{result.method:<16} "
+    if result.reason:
+        return f"{start}{result.asked_rate:>6.1%} not simulated: {printable(result.reason)}"
+    total, prefill, decode = result.total, result.prefill, result.decode
+    assert total is not None and prefill is not None and decode is not None
+    n_token = max(prefill.n_token + decode.n_token, 1)
+    good = ""
+    if total.good_pred is not None:
+        good = f"{total.good_pred:.0%} = {total.accuracy:.0%} x {total.fetch_rate:.0%}"
+    wasted = total.bytes_wasted / total.bytes_read if total.bytes_read else 0.0
+    predictor = f"  {result.predictor}" if "accuracy" in result.predictor else ""
+    return (
+        f"{start}{result.rate:>6.1%} {_share(total.hits, total.requests)} "
+        f"{_share(total.late, total.requests)} {_share(total.misses, total.requests)} "
+        f"{_speed(prefill)} {_speed(decode)} "
+        f"{decode.stall_s / max(decode.n_token, 1) * 1e3:>5.1f} ms "
+        f"{bytes_text(total.bytes_read // n_token):>9} {wasted:>6.1%} {good:>17}{predictor}"
+    ).rstrip()
+
+
+def _layer_rows(result: Result) -> list[str]:
+    return [
+        f"  layer {i:<8} {'':>6} {_share(c.hits, c.requests)} {_share(c.late, c.requests)} "
+        f"{_share(c.misses, c.requests)} {'':>8} {'':>8} {c.stall_s * 1e3:>5.1f} ms "
+        f"{bytes_text(c.bytes_read):>9} "
+        f"{c.bytes_wasted / c.bytes_read if c.bytes_read else 0.0:>6.1%}"
+        for i, c in enumerate(result.layers)
+    ] + ["  (stall and bytes of a layer are of the whole trace)"]
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:>6.1%}" if whole else f"{'':>6}"
+
+
+def _speed(phase: Phase) -> str:
+    speed = phase.tokens_per_s
+    return f"{'':>8}" if speed is None else f"{speed:>8.1f}"
+
+
+def _report(
+    args: argparse.Namespace, setting: Setting, results: Sequence[Result]
+) -> dict[str, Any]:
+    return {
+        "trace": str(args.trace),
+        "model": setting.trace.model,
+        "machine": setting.hardware.to_json() if setting.hardware else _INSTANT,
+        "accuracy": setting.accuracy,
+        "seed": setting.seed,
+        "results": [result.to_json(layers=args.layers) for result in results],
+    }
+
+
+def _plot(path: Path, results: Sequence[Result]) -> None:
+    from backend.simulate import curves
+
+    try:
+        drawing = curves(results)
+    except ValueError as error:
+        raise UserError(str(error)) from None
+    path.write_text(drawing, encoding="utf-8")
+
+
+def _methods(text: str) -> tuple[str, ...]:
+    if text == "all":
+        return tuple(name for name, method in METHODS.items() if method.kind != "stock")
+    names = tuple(name.strip() for name in text.split(","))
+    for name in names:
+        if name not in METHODS:
+            raise argparse.ArgumentTypeError(
+                f"the method '{name}' is not known; known are {', '.join(METHODS)}"
+            )
+        if METHODS[name].kind == "stock":
+            raise argparse.ArgumentTypeError(
+                f"{name} is stock llama.cpp, which is not simulated: the system decides what "
+                "it reads"
+            )
+    return names
+
+
+def _share_of(what: str) -> Any:
+    """Type of an argument: a share, as of a cache rate, called `what` in messages."""
+
+    def parse(text: str) -> float:
+        try:
+            return cache_rate(text)
+        except argparse.ArgumentTypeError:
+            raise argparse.ArgumentTypeError(
+                f"{what} must be a number from 0 to 1 or a percentage, not '{text}'"
+            ) from None
+
+    return parse
