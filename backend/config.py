@@ -13,7 +13,7 @@ class EngineConfig:
     cache_rate: float = 0.25
     """Share of all routed-expert bytes that is resident, 0 to 1; at least what one token needs."""
     method: str = "promoe"
-    """A name in backend.methods.METHODS."""
+    """A name in backend.methods.RUNNABLE."""
     context_length: int = 4096
     """Tokens of conversation that are kept."""
     n_thread: int = 0
@@ -22,12 +22,12 @@ class EngineConfig:
     """Tokens of a prompt that are computed at once."""
 
     def __post_init__(self) -> None:
-        from backend.methods import METHODS
+        from backend.methods import RUNNABLE
 
         if not (math.isfinite(self.cache_rate) and 0 <= self.cache_rate <= 1):
             raise ValueError(f"The cache rate must lie between 0 and 1, not {self.cache_rate}.")
-        if self.method not in METHODS:
-            known = ", ".join(METHODS)
+        if self.method not in RUNNABLE:
+            known = ", ".join(RUNNABLE)
             raise ValueError(f"The method {self.method!r} is not known; known are {known}.")
         if not 1 <= self.context_length <= 1 << 24:
             raise ValueError(f"The context length must be positive, not {self.context_length}.")

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import codecs
-import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from backend.config import EngineConfig, Sampling
 from backend.facts import CacheFacts, ModelFacts
 from backend.gguf_file import ModelFile, read_model
-from backend.methods import METHODS, Method
-from backend.plan import plan, slots
+from backend.loaded import EngineError, LoadedModel, Progress, engine_errors
 from backend.statistics import Meter, Statistics
-from backend.system.memory import available_bytes, physical_cores
 
-N_TRANSFER_THREAD = 4
-"""Threads that read experts. They wait for the drive nearly all the time."""
+__all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
 Message = dict[str, str]
-Progress = Callable[[float, str], bool]
-
-
-class EngineError(RuntimeError):
-    """Something that the user should know; the text is one plain sentence."""
 
 
 @dataclass(frozen=True)
@@ -43,28 +33,12 @@ class Engine:
     """One loaded model. Use from one thread; stop(), residency() and statistics() from any."""
 
     def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
-        from backend import _native
-
-        self.cache: CacheFacts
         self._file = file
-        self._config = config
         self._stop = threading.Event()
-        self._stop_flag = _native.StopFlag()
         self._tokens: list[int] = []  # whose keys and values the context holds
-        self._cached: Any = None
-        self._context: Any = None
-        self._llama: Any = None
-        # More than the model was trained for is beyond what it can make sense of.
-        self._n_context = min(config.context_length, file.context_length or config.context_length)
-        self._refused = ""  # why this model cannot be cached at all
-        self._n_thread = config.n_thread or physical_cores()
-        self.finish_reason = ""
         self._meter = Meter(None)
-        try:
-            self._load(config.cache_rate, progress)
-        except BaseException:
-            self.close()
-            raise
+        self.finish_reason = ""
+        self._loaded = LoadedModel(file, config, progress)
         self.model = ModelFacts.of(file, self.n_context)
 
     @classmethod
@@ -75,7 +49,7 @@ class Engine:
         is not fit, EngineError when it cannot be loaded.
         """
         file = read_model(path)
-        with _engine_errors():
+        with engine_errors():
             return cls(file, config, progress)
 
     # Answering.
@@ -92,8 +66,8 @@ class Engine:
         max_tokens -1: until the context is full. on_prefill(done, total) counts prompt tokens.
         Raises EngineError, also when the prompt does not fit.
         """
-        with _engine_errors():
-            prompt = self._template.render(messages)
+        with engine_errors():
+            prompt = self._loaded.template.render(messages)
         return self.generate_text(prompt, sampling, max_tokens, on_prefill)
 
     def generate_text(
@@ -107,7 +81,7 @@ class Engine:
         model = self._llama
         bos = model.special_text(model.bos)
         add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
-        with _engine_errors():
+        with engine_errors():
             tokens = model.tokenize(prompt, add_bos=add_bos) or [max(model.bos, 0)]
         n_context = self._context.n_context
         if len(tokens) >= n_context:
@@ -126,9 +100,10 @@ class Engine:
         from backend.llama import Sampler
 
         self._stop.clear()
-        self._stop_flag.clear()
+        self._loaded.stop_flag.clear()
         if self._patch is not None:
             self._patch.resume()
+            self._patch.request_began()
         self.finish_reason = "cancelled"
         began_s = time.perf_counter()
         self._meter = meter = Meter(self._patch)
@@ -138,7 +113,7 @@ class Engine:
         sampler = Sampler(sampling, self._llama.n_vocab)
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         try:
-            with _engine_errors():
+            with engine_errors():
                 if not self._prefill(prompt, meter, on_prefill):
                     return
                 token = sampler.sample(self._context)
@@ -158,7 +133,7 @@ class Engine:
                 if len(self._tokens) >= self._context.n_context:
                     self.finish_reason = "context"
                     break
-                with _engine_errors():
+                with engine_errors():
                     if not self._pass([token], meter, last_s, is_token=True):
                         break
                     last_s = time.perf_counter()  # choosing the next one is part of its time
@@ -217,7 +192,8 @@ class Engine:
         position = len(self._tokens)
         if patch is not None:
             try:
-                patch.begin_pass(_native.Phase.decode if is_token else _native.Phase.prefill)
+                phase = _native.Phase.decode if is_token else _native.Phase.prefill
+                patch.begin_pass(phase, tokens)
             except RuntimeError as error:
                 raise EngineError(f"{error}.") from None
         before_s = time.perf_counter()
@@ -242,7 +218,7 @@ class Engine:
     def stop(self) -> None:
         """End the answer in progress within one token. From any thread."""
         self._stop.set()
-        self._stop_flag.set()
+        self._loaded.stop_flag.set()
         if (patch := self._patch) is not None:
             patch.stop()
 
@@ -252,33 +228,26 @@ class Engine:
         Between two cached rates nothing is loaded again and the conversation's context is kept.
         Crossing 1.0, where llama.cpp runs unpatched, loads the model anew.
         """
-        config = replace(self._config, cache_rate=rate)
-        with _engine_errors():
-            granted, reason = self._grant(rate)
-            if self._cached is not None and not self._is_plain(granted):
-                before = self.cache
-                try:
-                    self._configure(rate, granted, reason)
-                except EngineError:
-                    self._configure(before.asked_rate, before.rate, before.reason)
-                    raise
-            elif self._cached is None and (self._refused or self._is_plain(granted)):
-                self.cache = replace(self.cache, asked_rate=rate)
-            else:
-                self._reload(rate)
-        self._config = config
+        context = self._loaded.context
+        try:
+            self._loaded.set_cache_rate(rate)
+        finally:
+            if self._loaded.context is not context:
+                self._tokens.clear()
         return self.cache
 
-    def _reload(self, rate: float) -> None:
-        """Load the model anew; where that fails, as it was before, and raise."""
-        before = self.cache.asked_rate
-        self.close()
-        try:
-            self._load(rate, None)
-        except Exception:
-            self.close()
-            self._load(before, None)
-            raise
+    def forget(self) -> None:
+        """Forget the conversation: the next prompt is computed whole."""
+        self._forget_from(0)
+
+    def record(self, recorder: Any | None) -> None:
+        """Tell a backend._native.Recorder what is routed from now on; None: no more.
+
+        Raises EngineError where llama.cpp runs unpatched.
+        """
+        if self._patch is None:
+            raise EngineError("Only a model that runs through the cache can be recorded.")
+        self._patch.record(recorder)
 
     def statistics(self) -> Statistics:
         """Of the present or the last answer."""
@@ -292,151 +261,32 @@ class Engine:
 
     def close(self) -> None:
         """Free the model. Twice is fine."""
-        if self._context is not None:
-            self._context.close()
-            self._context = None
-        if self._cached is not None:
-            self._cached.close()
-            self._cached = None
-        elif self._llama is not None:
-            self._llama.close()
-        self._llama = None
+        self._loaded.close()
         self._tokens.clear()
+
+    @property
+    def cache(self) -> CacheFacts:
+        """What is in force, beside what was asked for."""
+        return self._loaded.cache
+
+    @property
+    def shape(self) -> Any | None:
+        """The experts' sizes as a backend._native.Shape; None where llama.cpp runs unpatched."""
+        return self._patch.shape if self._patch is not None else None
 
     @property
     def n_context(self) -> int:
         """Tokens of conversation that are kept."""
-        return int(self._context.n_context)
-
-    # Loading.
+        return self._loaded.n_context
 
     @property
     def _patch(self) -> Any:
-        cached = self._cached  # another thread may be closing it
-        return cached.patch if cached is not None else None
+        return self._loaded.patch
 
-    def _is_plain(self, rate: float) -> bool:
-        return not self._file.is_moe or rate >= 1.0
+    @property
+    def _context(self) -> Any:
+        return self._loaded.context
 
-    def _load(self, rate: float, progress: Progress | None) -> None:
-        from backend import llama, loading
-        from backend.chat_template import ChatTemplate
-
-        def on_progress(fraction: float) -> bool:
-            return progress is None or progress(fraction, "Reading the weights")
-
-        llama.log.echo = bool(os.environ.get("OUTRIDER_DEBUG"))
-        self._refused = "" if self._file.is_moe else "A dense model has no experts to cache."
-        granted, reason = self._grant(rate)
-        if not self._is_plain(granted):
-            try:
-                self._cached = loading.CachedModel(
-                    self._file, n_thread=self._n_thread, progress=on_progress
-                )
-                self._llama = self._cached.model
-            except loading.NotCacheable as error:
-                self._refused = str(error)
-        if self._cached is None:
-            # Repacked weights are memory; pages of the file can be dropped and read again.
-            fits = self._file.file_size_bytes < available_bytes()
-            self._llama = loading.load_plain(self._file, on_progress, repack=fits)
-            self.cache = CacheFacts(
-                asked_rate=rate,
-                rate=1.0,
-                min_rate=1.0 if self._refused else self._min_rate(),
-                n_slot=self._file.n_expert,
-                bytes=self._file.expert_bytes_total,
-                mode="plain",
-                reason=self._refused,
-                method="stock",
-            )
-        else:
-            self._configure(rate, granted, reason)
-        self._template = ChatTemplate(self._llama, self._file.chat_template)
-        self._context = llama.Context(
-            self._llama,
-            n_context=self._n_context,
-            n_ubatch=min(self._config.n_ubatch, self._n_context),
-            n_thread=self._n_thread,
-            callback=self._patch.callback if self._cached else None,
-            user_data=self._patch.user_data if self._cached else None,
-            stop_flag=None if self._cached else self._stop_flag,  # the patch stops by itself
-        )
-
-    def _min_rate(self) -> float:
-        return self._file.n_expert_used / self._file.n_expert if self._file.n_expert else 1.0
-
-    def _grant(self, rate: float) -> tuple[float, str]:
-        """The rate that memory permits, and why it is not the one asked for.
-
-        What this engine holds already is taken as free: it is given back before it is taken.
-        """
-        context_length = self._n_context
-        held_bytes = 0
-        if self._llama is not None:
-            held = plan(self._file, self.cache.rate, context_length, 0)
-            held_bytes = held.total_bytes - held.process_bytes
-        free_bytes = available_bytes() + held_bytes
-        wanted = plan(self._file, rate, context_length, free_bytes, self._config.n_ubatch)
-        if not self._file.is_moe or wanted.fits:
-            return rate, ""
-        granted = 0.0 if wanted.best_rate is None else wanted.best_rate
-        n_slot = slots(self._file, granted)
-        return granted, (
-            f"{free_bytes / (1 << 30):.1f} GiB of memory are free: {n_slot} of "
-            f"{self._file.n_expert} experts of each layer are kept instead of {wanted.n_slot}."
-        )
-
-    def _configure(self, rate: float, granted: float, reason: str) -> None:
-        from backend import _native
-
-        method = METHODS[self._config.method]
-        shape = self._cached.patch.shape
-        n_slot = _native.allocate_uniform(shape, granted)
-        try:
-            self._cached.patch.configure(
-                n_slot,
-                patch_options(method, n_thread=self._n_thread, max_token=self._config.n_ubatch),
-            )
-        except RuntimeError as error:
-            raise EngineError(f"{error}.") from None
-        self.cache = CacheFacts(
-            asked_rate=rate,
-            rate=n_slot[0] / shape.n_expert,
-            min_rate=shape.n_expert_used / shape.n_expert,
-            n_slot=n_slot[0],
-            bytes=self._cached.patch.slab_bytes,
-            mode="cached",
-            reason=reason,
-            method=method.name,
-        )
-
-
-def patch_options(method: Method, *, n_thread: int, max_token: int) -> Any:
-    """A method as backend._native.PatchOptions, for passes of at most `max_token` tokens."""
-    from backend import _native
-
-    schedule = method.schedule
-    return _native.PatchOptions(
-        schedule=_native.OrderedOptions(
-            chunks=schedule.chunks,
-            early_preemption=schedule.early_preemption,
-            reorder=schedule.reorder,
-        ),
-        next_router=method.predictor == "next_router",
-        min_precision=method.min_precision,
-        n_thread=n_thread,
-        n_transfer_thread=N_TRANSFER_THREAD,
-        max_token=max_token,
-    )
-
-
-@contextlib.contextmanager
-def _engine_errors() -> Iterator[None]:
-    """llama.cpp's errors as the engine's."""
-    from backend.llama import LlamaError
-
-    try:
-        yield
-    except LlamaError as error:
-        raise EngineError(str(error)) from None
+    @property
+    def _llama(self) -> Any:
+        return self._loaded.llama

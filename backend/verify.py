@@ -15,13 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.engine import patch_options
+from backend.compose import composition, layout
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError, Model
+from backend.loaded import N_TRANSFER_THREAD
 from backend.loading import CachedModel, load_native, load_plain
 from backend.methods import METHODS
 from backend.system.memory import available_bytes
 
+CUT_TOLERANCE = 1e-3
+"""Of a logit, relative: what two roundings per expert (1e-5) may become on their way through."""
 _N_UBATCH = 512
 
 
@@ -39,6 +42,10 @@ class Comparison:
     first_position: int | None
     """The first position with a difference."""
     largest_difference: float
+    relative_difference: float
+    """Root mean square of the difference, relative to that of stock's logits."""
+    is_cut: bool
+    """Experts were computed in two parts, whose sum is rounded otherwise (MoEpic)."""
     hits: int
     late: int
     misses: int
@@ -47,6 +54,11 @@ class Comparison:
     def identical(self) -> bool:
         """Whether every bit of every logit is the same."""
         return self.n_different == 0
+
+    @property
+    def lossless(self) -> bool:
+        """Whether it is identical, or where experts are cut, equal but for rounding."""
+        return self.identical or (self.is_cut and self.relative_difference <= CUT_TOLERANCE)
 
 
 def compare(
@@ -75,11 +87,15 @@ def compare(
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory)
     try:
         shape = cached.patch.shape
+        total_bytes = sum(map(shape.expert_bytes, range(shape.n_layer))) * shape.n_expert
         for method in methods:
             for rate in rates:
-                n_slot = _native.allocate_uniform(shape, rate)
-                options = patch_options(METHODS[method], n_thread=n_thread, max_token=_N_UBATCH)
-                cached.patch.configure(n_slot, options)
+                slots = layout(METHODS[method], shape, rate)
+                options = _native.PatchOptions(
+                    n_thread=n_thread, n_transfer_thread=N_TRANSFER_THREAD, max_token=_N_UBATCH
+                )
+                cached.patch.configure(slots, composition(METHODS[method], shape), options)
+                cached.patch.request_began()
                 logits = _logits(cached.model, tokens, n_thread, cached.patch)
                 counts = cached.patch.counts()
                 different = reference.view(np.uint32) != logits.view(np.uint32)
@@ -87,13 +103,15 @@ def compare(
                 yield Comparison(
                     method=method,
                     asked_rate=rate,
-                    rate=n_slot[0] / shape.n_expert,
-                    n_slot=n_slot[0],
+                    rate=slots.bytes(shape) / total_bytes,
+                    n_slot=round(slots.bytes(shape) / total_bytes * shape.n_expert),
                     n_position=len(tokens),
                     n_value=reference.size,
                     n_different=int(different.sum()),
                     first_position=int(rows[0]) if rows.size else None,
                     largest_difference=_largest_difference(reference, logits),
+                    relative_difference=_relative_difference(reference, logits),
+                    is_cut=slots.any_cut(),
                     hits=sum(c.hits for c in counts),
                     late=sum(c.late for c in counts),
                     misses=sum(c.misses for c in counts),
@@ -129,7 +147,8 @@ def _logits(
         for begin, end in zip(steps, steps[1:], strict=False):
             one = end - begin == 1 and begin >= n_prompt
             if patch is not None:
-                patch.begin_pass(_native.Phase.decode if one else _native.Phase.prefill)
+                phase = _native.Phase.decode if one else _native.Phase.prefill
+                patch.begin_pass(phase, tokens[begin:end])
             status = context.decode(tokens[begin:end], begin, all_logits=True)
             if patch is not None and not patch.end_pass():
                 raise LlamaError(f"{patch.error}.")
@@ -143,6 +162,13 @@ def _logits(
 
 def _largest_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
     return float(np.nan_to_num(np.abs(a - b), nan=np.inf).max()) if not _same(a, b) else 0.0
+
+
+def _relative_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    if _same(a, b):
+        return 0.0
+    of = np.square(a, dtype=np.float64).mean()
+    return float(np.nan_to_num(np.sqrt(np.square(a - b, dtype=np.float64).mean() / of), nan=np.inf))
 
 
 def _same(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:

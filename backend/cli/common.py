@@ -81,11 +81,11 @@ def cache_rate(text: str) -> float:
 
 def method(text: str) -> str:
     """Type of an argument: the name of a method."""
-    from backend.methods import METHODS
+    from backend.methods import RUNNABLE
 
-    if text not in METHODS:
+    if text not in RUNNABLE:
         raise argparse.ArgumentTypeError(
-            f"there is no method '{text}'; the methods are {', '.join(sorted(METHODS))}"
+            f"there is no method '{text}'; the methods are {', '.join(RUNNABLE)}"
         )
     return text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, whole_number
-from backend.methods import METHODS
+from backend.methods import CACHED, METHODS
 
 if TYPE_CHECKING:
     from backend.verify import Comparison
@@ -39,7 +39,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         type=_methods,
         default=("promoe", "lru"),
         metavar="M,M,...",
-        help=f"of {', '.join(METHODS)} (default promoe,lru)",
+        help=f"of {', '.join(CACHED)}, or all (default promoe,lru)",
     )
     add(
         "--tokens",
@@ -82,16 +82,25 @@ def run(args: argparse.Namespace) -> int:
             results.append(result)
     except NotCacheable as error:
         raise UserError(str(error)) from None
-    identical = all(result.identical for result in results)
+    lossless = all(result.lossless for result in results)
     if args.json:
-        plain = [{**asdict(result), "identical": result.identical} for result in results]
-        print(json.dumps({"model": str(args.model), "identical": identical, "results": plain}))
-    return 0 if identical else 1
+        plain = [
+            {**asdict(r), "identical": r.identical, "lossless": r.lossless} for r in results
+        ]
+        identical = all(result.identical for result in results)
+        said = {"model": str(args.model), "identical": identical, "lossless": lossless}
+        print(json.dumps({**said, "results": plain}))
+    return 0 if lossless else 1
 
 
 def _row(result: Comparison) -> str:
     verdict = "identical"
-    if not result.identical:
+    if result.lossless and not result.identical:
+        verdict = (
+            f"equal but for rounding: experts are computed in two parts "
+            f"(relative difference {result.relative_difference:.1e})"
+        )
+    elif not result.identical:
         verdict = (
             f"{result.n_different} of {result.n_value} values differ, from position "
             f"{result.first_position} on, by up to {result.largest_difference:.3g}"
@@ -107,10 +116,14 @@ def _rates(text: str) -> tuple[float, ...]:
 
 
 def _methods(text: str) -> tuple[str, ...]:
+    if text == "all":
+        return CACHED
     names = tuple(part.strip() for part in text.split(","))
     for name in names:
-        if name not in METHODS:
+        if name not in CACHED:
+            known = ", ".join(CACHED)
+            what = "runs llama.cpp unpatched or not at all" if name in METHODS else "is not known"
             raise argparse.ArgumentTypeError(
-                f"the method '{name}' is not known; known are {', '.join(METHODS)}"
+                f"the method '{name}' {what}; to verify there are {known}, or all"
             )
     return names

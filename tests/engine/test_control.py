@@ -13,7 +13,7 @@ from factory import make_tiny
 from backend.config import EngineConfig, Sampling
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFileError, read_model
-from backend.methods import METHODS
+from backend.methods import CACHED, METHODS
 
 OpenEngine = Callable[..., Engine]
 
@@ -251,7 +251,18 @@ def test_what_cannot_be_cached_chats_all_the_same(open_engine: OpenEngine, tmp_p
     assert engine.set_cache_rate(0.5).mode == "plain" and tokens(engine) == expected
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["unified", "layer-offload"])
+def test_stock_llama_cpp_is_a_method_too(method: str, open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, method=method, cache_rate=0.25)
+    assert (engine.cache.mode, engine.cache.method) == ("plain", "stock")
+    assert engine.cache.reason == METHODS[method].sentence
+    assert tokens(engine) == tokens(open_engine(tiny, method="lru", cache_rate=1.0))
+    assert engine.set_cache_rate(0.5).mode == "plain"
+    with pytest.raises(EngineError, match="through the cache"):
+        engine.record(None)
+
+
+@pytest.mark.parametrize("method", CACHED)
 def test_every_method_gives_the_same_answer(
     method: str, open_engine: OpenEngine, tiny: Path
 ) -> None:

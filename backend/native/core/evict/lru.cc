@@ -2,16 +2,21 @@
 
 namespace outrider {
 
-Lru::Lru(const std::vector<int32_t> & n_slot) {
-    for (int32_t n : n_slot) {
-        stamp_.emplace_back(n, 0);
+Lru::Lru(const Surroundings & around)
+    : n_expert_(around.shape.n_expert), stamp_(size_t(around.shape.n_layer) * size_t(n_expert_), 0) {}
+
+void Lru::routed(const Routing & routing, std::span<const Demand> demands) {
+    for (const Demand & d : demands) {
+        stamp_[index(routing.layer, d.expert)] = ++now_;
     }
 }
 
-void Lru::touched(Layer layer, Slot slot, Expert) { stamp_[layer][slot] = ++now_; }
+void Lru::forecast(const Forecast & forecast) {
+    for (Expert e : forecast.experts) {
+        stamp_[index(forecast.layer, e)] = ++now_;
+    }
+}
 
-void Lru::disappointed(Layer layer, Slot slot) { stamp_[layer][slot] = 0; }
-
-double Lru::keep(Layer layer, Slot slot) const { return double(stamp_[layer][slot]); }
+void Lru::disappointed(Layer layer, Expert expert) { stamp_[index(layer, expert)] = 0; }
 
 }  // namespace outrider

@@ -3,21 +3,26 @@
 // next: otherwise every wrong forecast would push out something that was needed once.
 #pragma once
 
+#include "../spec.h"
 #include "eviction.h"
 
 namespace outrider {
 
 class Lru final : public Eviction {
   public:
-    explicit Lru(const std::vector<int32_t> & n_slot);
+    explicit Lru(const Surroundings & around);
 
-    void touched(Layer layer, Slot slot, Expert expert) override;
-    void disappointed(Layer layer, Slot slot) override;
-    double keep(Layer layer, Slot slot) const override;
+    void routed(const Routing & routing, std::span<const Demand> demands) override;
+    void forecast(const Forecast & forecast) override;
+    void disappointed(Layer layer, Expert expert) override;
+    double keep(Layer layer, Part, Expert expert) const override { return stamp_[index(layer, expert)]; }
 
   private:
-    std::vector<std::vector<uint64_t>> stamp_;  // [layer][slot]: time of the last touch
-    uint64_t now_ = 0;
+    size_t index(Layer layer, Expert expert) const { return size_t(layer) * size_t(n_expert_) + size_t(expert); }
+
+    int32_t n_expert_;
+    std::vector<double> stamp_;  // [layer * n_expert + expert]: time of the last touch
+    double now_ = 0;
 };
 
 }  // namespace outrider

@@ -146,12 +146,21 @@ void OrderedScheduler::sort_needs() {
             needs_[i].n_arrived = std::min(needs_[i].n_arrived, needs_[i - 1].n_arrived);
         }
     }
-    std::stable_sort(needs_.begin(), needs_.end(), [&](const Need & a, const Need & b) {
+    const auto before = [&](const Need & a, const Need & b) {
         if (options_.order == ComputeOrder::tokens && a.n_token != b.n_token) {
             return a.n_token > b.n_token;
         }
         return a.n_arrived > b.n_arrived;
-    });
+    };
+    if (needs_.size() > 32) {
+        std::stable_sort(needs_.begin(), needs_.end(), before);
+        return;
+    }
+    for (size_t i = 1; i < needs_.size(); i++) {  // one token's: no memory is asked for
+        for (size_t j = i; j > 0 && before(needs_[j], needs_[j - 1]); j--) {
+            std::swap(needs_[j], needs_[j - 1]);
+        }
+    }
 }
 
 // Gives slots to needed parts without one, in order, and says what can be computed.
@@ -358,7 +367,10 @@ void OrderedScheduler::aborted(Commands & out) {
 // After a copy into this slot has ended in whatever way: decide what becomes of the slot.
 void OrderedScheduler::settle(const Flight & flight, Commands & out) {
     const SlotInfo & info = residency_.at(flight.pool, flight.slot);
-    if (info.state == SlotState::pending && info.flying == 0) {
+    if (info.flying != 0) {
+        return;  // nobody can do anything with a part of it
+    }
+    if (info.state == SlotState::pending) {
         const bool open = is_open(info);
         if (info.broken) {
             const Expert expert = info.expert;

@@ -1,0 +1,53 @@
+"""`outrider methods`: what methods there are, of which parts, from which papers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from backend.methods import METHODS
+
+_KINDS = {
+    "cached": "",
+    "stock": "llama.cpp unpatched",
+    "bound": "only in the simulator",
+}
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "methods",
+        help="list the methods, their parts and papers",
+        description="List the methods that --method takes: what each does, the parts that it is "
+        "composed of, and the paper that it follows.",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    name: {
+                        "sentence": method.sentence,
+                        "parts": method.parts,
+                        "paper": method.paper,
+                        "kind": method.kind,
+                    }
+                    for name, method in METHODS.items()
+                }
+            )
+        )
+        return 0
+    for name, method in METHODS.items():
+        note = f" ({_KINDS[method.kind]})" if _KINDS[method.kind] else ""
+        print(f"{name}{note}")
+        print(f"    {method.sentence}")
+        print(f"    Parts: {method.parts}.")
+        print(f"    Source: {method.paper}.")
+    return 0

@@ -1,0 +1,240 @@
+"""A loaded model, with what its cache rate and method ask for: plain llama.cpp, or a cache."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from backend.config import EngineConfig
+from backend.facts import CacheFacts
+from backend.gguf_file import ModelFile
+from backend.methods import METHODS
+from backend.plan import plan, slots
+from backend.system.memory import available_bytes, physical_cores
+
+N_TRANSFER_THREAD = 4
+"""Threads that read experts. They wait for the drive nearly all the time."""
+
+Progress = Callable[[float, str], bool]
+
+
+class EngineError(RuntimeError):
+    """Something that the user should know; the text is one plain sentence."""
+
+
+@contextlib.contextmanager
+def engine_errors() -> Iterator[None]:
+    """llama.cpp's errors as the engine's."""
+    from backend.llama import LlamaError
+
+    try:
+        yield
+    except LlamaError as error:
+        raise EngineError(str(error)) from None
+
+
+class LoadedModel:
+    """llama.cpp's model and context, and the patch where experts are cached.
+
+    `llama`, `context`, `template` and `cache` are what is in force. Use from one thread; `patch` from
+    any.
+    """
+
+    def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
+        from backend import _native
+        from backend.compose import NOTHING_LEARNED
+
+        self.llama: Any = None
+        self.context: Any = None
+        self.template: Any = None
+        self.cache: CacheFacts
+        self.method = METHODS[config.method]
+        self.stop_flag = _native.StopFlag()
+        self.file = file
+        self.learned = NOTHING_LEARNED
+        self._config = config
+        self._cached: Any = None
+        # More than the model was trained for is beyond what it can make sense of.
+        self._n_context = min(config.context_length, file.context_length or config.context_length)
+        self._n_thread = config.n_thread or physical_cores()
+        self._refused = ""  # why this model cannot be cached at all
+        try:
+            self._load(config.cache_rate, progress)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def patch(self) -> Any:
+        """The backend._native.Patch, or None where llama.cpp runs unpatched."""
+        cached = self._cached  # another thread may be closing it
+        return cached.patch if cached is not None else None
+
+    @property
+    def n_context(self) -> int:
+        """Tokens of conversation that are kept."""
+        return int(self.context.n_context)
+
+    def close(self) -> None:
+        """Free the model. Twice is fine."""
+        if self.context is not None:
+            self.context.close()
+            self.context = None
+        if self._cached is not None:
+            self._cached.close()
+            self._cached = None
+        elif self.llama is not None:
+            self.llama.close()
+        self.llama = None
+
+    def set_cache_rate(self, rate: float) -> None:
+        """Change the rate between answers; `context` is another one if the model was loaded anew."""
+        config = replace(self._config, cache_rate=rate)
+        with engine_errors():
+            granted, reason = self._grant(rate)
+            if self._cached is not None and not self._is_plain(granted):
+                before = self.cache
+                try:
+                    self._configure(rate, granted, reason)
+                except EngineError:
+                    self._configure(before.asked_rate, before.rate, before.reason)
+                    raise
+            elif self._cached is None and (self._refused or self._is_plain(granted)):
+                self.cache = replace(self.cache, asked_rate=rate)
+            else:
+                self._reload(rate)
+        self._config = config
+
+    def _reload(self, rate: float) -> None:
+        """Load the model anew; where that fails, as it was before, and raise."""
+        before = self.cache.asked_rate
+        self.close()
+        try:
+            self._load(rate, None)
+        except Exception:
+            self.close()
+            self._load(before, None)
+            raise
+
+    def _is_plain(self, rate: float) -> bool:
+        return not self.file.is_moe or rate >= 1.0 or self.method.kind == "stock"
+
+    def _load(self, rate: float, progress: Progress | None) -> None:
+        from backend import llama, loading
+        from backend.chat_template import ChatTemplate
+
+        def on_progress(fraction: float) -> bool:
+            return progress is None or progress(fraction, "Reading the weights")
+
+        llama.log.echo = bool(os.environ.get("OUTRIDER_DEBUG"))
+        self._refused = "" if self.file.is_moe else "A dense model has no experts to cache."
+        granted, reason = self._grant(rate)
+        if not self._is_plain(granted):
+            try:
+                self._cached = loading.CachedModel(
+                    self.file, n_thread=self._n_thread, progress=on_progress
+                )
+                self.llama = self._cached.model
+            except loading.NotCacheable as error:
+                self._refused = str(error)
+        if self._cached is None:
+            self._load_plain(rate, on_progress)
+        else:
+            self._configure(rate, granted, reason)
+        self.template = ChatTemplate(self.llama, self.file.chat_template)
+        self.context = llama.Context(
+            self.llama,
+            n_context=self._n_context,
+            n_ubatch=min(self._config.n_ubatch, self._n_context),
+            n_thread=self._n_thread,
+            callback=self.patch.callback if self._cached else None,
+            user_data=self.patch.user_data if self._cached else None,
+            stop_flag=None if self._cached else self.stop_flag,  # the patch stops by itself
+        )
+
+    def _load_plain(self, rate: float, progress: Callable[[float], bool]) -> None:
+        from backend import loading
+
+        # Repacked weights are memory; pages of the file can be dropped and read again.
+        fits = self.file.file_size_bytes < available_bytes()
+        self.llama = loading.load_plain(self.file, progress, repack=fits)
+        stock = self.method.sentence if self.method.kind == "stock" else ""
+        self.cache = CacheFacts(
+            asked_rate=rate,
+            rate=1.0,
+            min_rate=1.0 if self._refused or stock else self._min_rate(),
+            n_slot=self.file.n_expert,
+            bytes=self.file.expert_bytes_total,
+            mode="plain",
+            reason=self._refused or stock,
+            method="stock",
+        )
+
+    def _min_rate(self) -> float:
+        return self.file.n_expert_used / self.file.n_expert if self.file.n_expert else 1.0
+
+    def _grant(self, rate: float) -> tuple[float, str]:
+        """The rate that memory permits, and why it is not the one asked for.
+
+        What this engine holds already is taken as free: it is given back before it is taken.
+        """
+        if self.method.kind == "stock":
+            return rate, ""
+        held_bytes = 0
+        if self.llama is not None:
+            held = plan(self.file, self.cache.rate, self._n_context, 0)
+            held_bytes = held.total_bytes - held.process_bytes
+        free_bytes = available_bytes() + held_bytes
+        wanted = plan(self.file, rate, self._n_context, free_bytes, self._config.n_ubatch)
+        if not self.file.is_moe or wanted.fits:
+            return rate, ""
+        granted = 0.0 if wanted.best_rate is None else wanted.best_rate
+        n_slot = slots(self.file, granted)
+        return granted, (
+            f"{free_bytes / (1 << 30):.1f} GiB of memory are free: {n_slot} of "
+            f"{self.file.n_expert} experts of each layer are kept instead of {wanted.n_slot}."
+        )
+
+    def _configure(self, rate: float, granted: float, reason: str) -> None:
+        from backend.compose import layout
+
+        self.lay_out(layout(self.method, self.patch.shape, granted))
+        self.cache = self._facts(rate, reason)
+
+    def lay_out(self, layout: Any) -> None:
+        """Make the cache anew, empty, in a backend._native.Layout. Raises EngineError."""
+        from backend import _native
+        from backend.compose import composition
+
+        patch = self.patch
+        options = _native.PatchOptions(
+            n_thread=self._n_thread,
+            n_transfer_thread=N_TRANSFER_THREAD,
+            max_token=self._config.n_ubatch,
+        )
+        try:
+            patch.configure(layout, composition(self.method, patch.shape, self.learned), options)
+        except (RuntimeError, ValueError) as error:
+            raise EngineError(f"{error}.") from None
+
+    def _facts(self, rate: float, reason: str) -> CacheFacts:
+        patch = self.patch
+        shape, layout = patch.shape, patch.layout
+        total_bytes = sum(shape.expert_bytes(n) for n in range(shape.n_layer)) * shape.n_expert
+        share = min(1.0, layout.bytes(shape) / total_bytes)
+        n_slot = round(share * shape.n_expert)
+        exact = n_slot / shape.n_expert
+        return CacheFacts(
+            asked_rate=rate,
+            rate=exact if abs(share - exact) < 1e-9 else share,
+            min_rate=shape.n_expert_used / shape.n_expert,
+            n_slot=n_slot,
+            bytes=patch.slab_bytes,
+            mode="cached",
+            reason=reason,
+            method=self.method.name,
+        )
