@@ -20,9 +20,7 @@ class Learned:
     """What was learned for a model: arrays (float32) by the name of the part that uses them."""
 
     arrays: Mapping[str, Arrays] = field(default_factory=lambda: MappingProxyType({}))
-    numbers: Mapping[str, Mapping[str, float]] = field(
-        default_factory=lambda: MappingProxyType({})
-    )
+    numbers: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 NOTHING_LEARNED = Learned()
@@ -38,22 +36,33 @@ def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
     return _native.Spec(part.name, numbers, dict(learned.arrays.get(part.name, {})))
 
 
-def predictor_of(method: Method, learned: Learned = NOTHING_LEARNED) -> Part | None:
-    """The method's predictor, or its fallback where there are no weights for it."""
-    wanted = method.predictor
-    if wanted is not None and wanted.name in NEEDS_WEIGHTS and wanted.name not in learned.arrays:
-        return method.fallback
-    return wanted
+def predictor_of(
+    method: Method, learned: Learned = NOTHING_LEARNED, *, has_routers: bool = True
+) -> Part | None:
+    """The method's predictor, or its fallback: the first that has what it needs, or none."""
+    for wanted in (method.predictor, method.fallback):
+        untrained = (
+            wanted is not None
+            and wanted.name in NEEDS_WEIGHTS
+            and wanted.name not in learned.arrays
+        )
+        if wanted is not None and not untrained and (wanted.name != "next_router" or has_routers):
+            return wanted
+    return None
 
 
 def composition(
-    method: Method, shape: _native.Shape, learned: Learned = NOTHING_LEARNED
+    method: Method,
+    shape: _native.Shape,
+    learned: Learned = NOTHING_LEARNED,
+    *,
+    has_routers: bool = True,
 ) -> _native.Composition:
     """A method as the native core takes it. `shape` resolves what is told per model."""
     counts = {-1: shape.n_expert}
     fetches = {-1: shape.n_expert_used}
     return _native.Composition(
-        predictor=spec(predictor_of(method, learned), learned),
+        predictor=spec(predictor_of(method, learned, has_routers=has_routers), learned),
         evictions=[spec(e, learned) for e in method.evictions],
         prefill=spec(method.prefill),
         decode=spec(method.decode),

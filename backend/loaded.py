@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -208,7 +207,6 @@ class LoadedModel:
     def lay_out(self, layout: Any) -> None:
         """Make the cache anew, empty, in a backend._native.Layout. Raises EngineError."""
         from backend import _native
-        from backend.compose import composition
 
         patch = self.patch
         options = _native.PatchOptions(
@@ -217,9 +215,16 @@ class LoadedModel:
             max_token=self._config.n_ubatch,
         )
         try:
-            patch.configure(layout, composition(self.method, patch.shape, self.learned), options)
+            patch.configure(layout, self._composition(), options)
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"{error}.") from None
+
+    def _composition(self) -> Any:
+        from backend.compose import composition
+
+        patch = self.patch
+        has_routers = patch.n_embd > 0
+        return composition(self.method, patch.shape, self.learned, has_routers=has_routers)
 
     def _facts(self, rate: float, reason: str) -> CacheFacts:
         patch = self.patch

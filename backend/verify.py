@@ -94,7 +94,8 @@ def compare(
                 options = _native.PatchOptions(
                     n_thread=n_thread, n_transfer_thread=N_TRANSFER_THREAD, max_token=_N_UBATCH
                 )
-                cached.patch.configure(slots, composition(METHODS[method], shape), options)
+                parts = composition(METHODS[method], shape, has_routers=cached.patch.n_embd > 0)
+                cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
                 logits = _logits(cached.model, tokens, n_thread, cached.patch)
                 counts = cached.patch.counts()

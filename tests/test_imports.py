@@ -44,6 +44,7 @@ ONLY_FROM = {
     "backend._native": {
         "backend.compose",
         "backend.engine",
+        "backend.loaded",
         "backend.loading",
         "backend.machines",
         "backend.recording",

@@ -84,9 +84,7 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     lossless = all(result.lossless for result in results)
     if args.json:
-        plain = [
-            {**asdict(r), "identical": r.identical, "lossless": r.lossless} for r in results
-        ]
+        plain = [{**asdict(r), "identical": r.identical, "lossless": r.lossless} for r in results]
         identical = all(result.identical for result in results)
         said = {"model": str(args.model), "identical": identical, "lossless": lossless}
         print(json.dumps({**said, "results": plain}))

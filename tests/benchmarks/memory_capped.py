@@ -20,6 +20,8 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
+N_PROMPT, N_UBATCH = 192, 64
+"""Tokens of the prompt, and of one pass of it."""
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -45,20 +47,26 @@ def run_stock(path: Path, n_token: int, n_thread: int, _rate: float) -> dict[str
 def run_cached(path: Path, n_token: int, n_thread: int, rate: float, method: str) -> dict:
     """The same tokens through the cache."""
     from backend import _native
-    from backend.engine import patch_options
+    from backend.compose import composition, layout
     from backend.gguf_file import read_model
     from backend.llama import Context
+    from backend.loaded import N_TRANSFER_THREAD
     from backend.loading import CachedModel
     from backend.methods import METHODS
 
     cached = CachedModel(read_model(path), n_thread=n_thread)
-    patch = cached.patch
-    n_slot = _native.allocate_uniform(patch.shape, rate)
-    patch.configure(n_slot, patch_options(METHODS[method], n_thread=n_thread, max_token=64))
+    patch, chosen = cached.patch, METHODS[method]
+    patch.configure(
+        layout(chosen, patch.shape, rate),
+        composition(chosen, patch.shape),
+        _native.PatchOptions(
+            n_thread=n_thread, n_transfer_thread=N_TRANSFER_THREAD, max_token=N_UBATCH
+        ),
+    )
     context = Context(
         cached.model,
         n_context=1024,
-        n_ubatch=64,
+        n_ubatch=N_UBATCH,
         n_thread=n_thread,
         callback=patch.callback,
         user_data=patch.user_data,
@@ -66,15 +74,20 @@ def run_cached(path: Path, n_token: int, n_thread: int, rate: float, method: str
 
     def decode(tokens: list[int], position: int) -> float:
         began_s = perf_counter()
-        patch.begin_pass(_native.Phase.decode if len(tokens) == 1 else _native.Phase.prefill)
+        phase = _native.Phase.decode if len(tokens) == 1 else _native.Phase.prefill
+        patch.begin_pass(phase, tokens)
         status = context.decode(tokens, position)
         assert patch.end_pass() and status == 0, patch.error
         return perf_counter() - began_s
 
-    tokens = random_tokens(n_token + 8)
-    decode(tokens[:8], 0)
+    patch.request_began()
+    tokens = random_tokens(n_token + N_PROMPT)
+    began_s = perf_counter()
+    for i in range(0, N_PROMPT, N_UBATCH):
+        decode(tokens[i : i + N_UBATCH], i)
+    prefill_s = perf_counter() - began_s
     before, before_times = sum_counts(patch), patch.times()
-    times_s = [decode(tokens[i : i + 1], i) for i in range(8, len(tokens))]
+    times_s = [decode(tokens[i : i + 1], i) for i in range(N_PROMPT, len(tokens))]
     counts = {k: v - before[k] for k, v in sum_counts(patch).items()}
     times = patch.times()
     slab_bytes = patch.slab_bytes
@@ -82,6 +95,7 @@ def run_cached(path: Path, n_token: int, n_thread: int, rate: float, method: str
     cached.close()
     return {
         "tokens_per_s": len(times_s) / sum(times_s),
+        "prefill_tokens_per_s": N_PROMPT / prefill_s,
         "token_ms": 1e3 * sum(times_s) / len(times_s),
         "stall_ms": (times.stall_us - before_times.stall_us) / 1e3 / len(times_s),
         "wave_ms": (times.wave_us - before_times.wave_us) / 1e3 / len(times_s),
@@ -186,7 +200,11 @@ def main() -> None:
     rates = {w: statistics.median(r["tokens_per_s"] for r in results[w]) for w in ways}
     for way in ways:
         ratio = rates[way] / rates[ways[0]]
-        print(f"{way:>16}: {rates[way]:8.2f} token/s, {ratio:6.2f} x {ways[0]}")
+        prefills = [r.get("prefill_tokens_per_s", 0.0) for r in results[way]]
+        print(
+            f"{way:>16}: {rates[way]:8.2f} token/s, {ratio:6.2f} x {ways[0]}; "
+            f"prefill {statistics.median(prefills):8.2f} token/s"
+        )
     if "lru" in rates and "promoe" in rates:
         print(f"prefetch against reactive: {rates['promoe'] / rates['lru']:.2f} x")
 

@@ -62,7 +62,9 @@ Unit = tuple[int, Part]  # a part of an expert
 class Slot:
     """What really is in a slot's memory: what each chunk is of, None where nothing is whole."""
 
-    content: list[tuple[int, Unit] | None] = field(default_factory=lambda: [None] * len(CHUNK_BYTES))
+    content: list[tuple[int, Unit] | None] = field(
+        default_factory=lambda: [None] * len(CHUNK_BYTES)
+    )
     flying: dict[int, list[int]] = field(default_factory=dict)  # ticket -> chunks under way
     failed: bool = False  # a copy of what is under way
     computing: bool = False
