@@ -13,7 +13,11 @@ from backend.container import require_model
 from backend.gguf_file import ModelFile, TensorInfo
 from backend.trace import Trace
 
-_FLOATS = {"F32": np.dtype("<f4"), "F16": np.dtype("<f2"), "BF16": np.dtype("<u2")}
+_FLOATS: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
 
 
 def with_model(path: Path, trace: Trace, file: ModelFile) -> Trace:

@@ -114,15 +114,18 @@ Simulation run(nb::handle core_object, const Future & trace, const Machine & mac
 }
 
 template <typename T>
-nb::object array_of(std::vector<T> values) {
+using NumpyArray = nb::ndarray<nb::numpy, T, nb::ndim<1>>;
+
+template <typename T>
+NumpyArray<T> array_of(std::vector<T> values) {
     auto * owned = new std::vector<T>(std::move(values));
     const nb::capsule owner(owned, [](void * p) noexcept { delete static_cast<std::vector<T> *>(p); });
-    return nb::cast(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
+    return NumpyArray<T>(owned->data(), {owned->size()}, owner);
 }
 
 // [layer]
 template <uint64_t LayerCounts::* field>
-nb::object counts_of(const Simulation & s) {
+NumpyArray<int64_t> counts_of(const Simulation & s) {
     std::vector<int64_t> values;
     for (const SimulatedLayer & layer : s.layers) {
         values.push_back(int64_t(layer.counts.*field));
@@ -133,6 +136,7 @@ nb::object counts_of(const Simulation & s) {
 }  // namespace
 
 void bind_sim(nb::module_ & m) {
+    constexpr auto moved = nb::rv_policy::move;
     nb::class_<Machine>(m, "Machine", "How fast a machine makes a model; times in microseconds.")
         .def(
             "__init__",
@@ -167,30 +171,35 @@ void bind_sim(nb::module_ & m) {
     nb::class_<Simulation>(m, "Simulation", "Arrays are by layer or, where the name says so, by pass.")
         .def_ro("prefill", &Simulation::prefill)
         .def_ro("decode", &Simulation::decode)
-        .def_prop_ro("hits", &counts_of<&LayerCounts::hits>)
-        .def_prop_ro("late", &counts_of<&LayerCounts::late>)
-        .def_prop_ro("misses", &counts_of<&LayerCounts::misses>)
-        .def_prop_ro("bytes_read", &counts_of<&LayerCounts::bytes_read>)
-        .def_prop_ro("bytes_useful", &counts_of<&LayerCounts::bytes_useful>)
-        .def_prop_ro("bytes_wasted", &counts_of<&LayerCounts::bytes_wasted>)
-        .def_prop_ro("prefetches", &counts_of<&LayerCounts::prefetches>)
-        .def_prop_ro("prefetches_useful", &counts_of<&LayerCounts::prefetches_useful>)
-        .def_prop_ro("prefetches_wasted", &counts_of<&LayerCounts::prefetches_wasted>)
-        .def_prop_ro("predicted", &counts_of<&LayerCounts::predicted>)
-        .def_prop_ro("predicted_used", &counts_of<&LayerCounts::predicted_used>)
-        .def_prop_ro("predicted_ready", &counts_of<&LayerCounts::predicted_ready>)
-        .def_prop_ro("stall_us",
-                     [](const Simulation & s) {
-                         std::vector<double> values;
-                         for (const SimulatedLayer & layer : s.layers) {
-                             values.push_back(layer.stall_us);
-                         }
-                         return array_of(std::move(values));
-                     })
-        .def_prop_ro("pass_us", [](const Simulation & s) { return array_of(s.pass_us); })
-        .def_prop_ro("pass_stall_us", [](const Simulation & s) { return array_of(s.pass_stall_us); })
-        .def_prop_ro("pass_hits", [](const Simulation & s) { return array_of(s.pass_hits); })
-        .def_prop_ro("pass_requests", [](const Simulation & s) { return array_of(s.pass_requests); });
+        .def_prop_ro("hits", &counts_of<&LayerCounts::hits>, moved)
+        .def_prop_ro("late", &counts_of<&LayerCounts::late>, moved)
+        .def_prop_ro("misses", &counts_of<&LayerCounts::misses>, moved)
+        .def_prop_ro("bytes_read", &counts_of<&LayerCounts::bytes_read>, moved)
+        .def_prop_ro("bytes_useful", &counts_of<&LayerCounts::bytes_useful>, moved)
+        .def_prop_ro("bytes_wasted", &counts_of<&LayerCounts::bytes_wasted>, moved)
+        .def_prop_ro("prefetches", &counts_of<&LayerCounts::prefetches>, moved)
+        .def_prop_ro("prefetches_useful", &counts_of<&LayerCounts::prefetches_useful>, moved)
+        .def_prop_ro("prefetches_wasted", &counts_of<&LayerCounts::prefetches_wasted>, moved)
+        .def_prop_ro("predicted", &counts_of<&LayerCounts::predicted>, moved)
+        .def_prop_ro("predicted_used", &counts_of<&LayerCounts::predicted_used>, moved)
+        .def_prop_ro("predicted_ready", &counts_of<&LayerCounts::predicted_ready>, moved)
+        .def_prop_ro(
+            "stall_us",
+            [](const Simulation & s) {
+                std::vector<double> values;
+                for (const SimulatedLayer & layer : s.layers) {
+                    values.push_back(layer.stall_us);
+                }
+                return array_of(std::move(values));
+            },
+            moved)
+        .def_prop_ro(
+            "pass_us", [](const Simulation & s) { return array_of(s.pass_us); }, moved)
+        .def_prop_ro(
+            "pass_stall_us", [](const Simulation & s) { return array_of(s.pass_stall_us); }, moved)
+        .def_prop_ro(
+            "pass_hits", [](const Simulation & s) { return array_of(s.pass_hits); }, moved)
+        .def_prop_ro("pass_requests", [](const Simulation & s) { return array_of(s.pass_requests); }, moved);
 
     m.def("simulate", &run, "core"_a, "future"_a, "machine"_a, "inputs"_a = nb::none(), "weights"_a = nb::none(),
           "log"_a = nb::none(), "has_inputs"_a = std::vector<bool>{},

@@ -1,0 +1,159 @@
+"""Timelines that were computed by hand: the simulator must meet them exactly."""
+
+from __future__ import annotations
+
+import pytest
+from sim_tools import core_of, future_of, simulate
+
+from backend import _native
+from backend._native import LayerLayout, Layout, PoolLayout, Shape, Spec
+
+ONE = Shape(2, 1, [[100]])
+"""One layer of two experts of one matrix, of which a token uses one."""
+
+
+def test_a_miss_waits_for_latency_and_bytes() -> None:
+    future = future_of([[[[0]]], [[[1]]], [[[0]]], [[[0]]]])
+    s = simulate(
+        core_of(ONE, [1]), future, link_bytes_per_us=10, link_latency_us=2, dense_us=5, expert_us=3
+    )
+    # Dense 5, then 2 of latency and 100 / 10 of bytes, then 3 of computing; the last one is a hit.
+    assert s.pass_us.tolist() == [20, 20, 20, 8]
+    assert s.pass_stall_us.tolist() == [12, 12, 12, 0]
+    assert (s.hits.tolist(), s.late.tolist(), s.misses.tolist()) == ([1], [0], [3])
+    assert s.bytes_read.tolist() == [300]
+    assert s.pass_hits.tolist() == [0, 0, 0, 1]
+    assert s.pass_requests.tolist() == [1, 1, 1, 1]
+    phase = s.decode
+    assert (phase.time_us, phase.compute_us, phase.stall_us) == (68, 32, 36)
+    assert phase.link_busy_us == 36
+    assert (phase.n_pass, phase.n_token, s.prefill.n_pass) == (4, 4, 0)
+
+
+def test_copies_one_after_the_other_overlap_with_computing() -> None:
+    shape = Shape(4, 2, [[100]])
+    future = future_of([[[[0, 1]]]])
+    s = simulate(core_of(shape, [2]), future, link_bytes_per_us=10, dense_us=5, expert_us=3)
+    # The first arrives at 15 and is computed until 18; the second arrives at 25.
+    assert s.pass_us.tolist() == [28]
+    assert s.stall_us.tolist() == [10 + 7]
+
+
+def test_copies_at_the_same_time_share_the_link() -> None:
+    shape = Shape(4, 2, [[100]])
+    future = future_of([[[[0, 1]]]])
+    machine = {"link_bytes_per_us": 10, "link_latency_us": 4, "dense_us": 5, "expert_us": 3}
+    s = simulate(core_of(shape, [2]), future, n_link=2, **machine)
+    # Both flow from 9 on with 5 bytes per microsecond each, arrive at 29 and are one wave.
+    assert s.pass_us.tolist() == [35]
+    assert s.stall_us.tolist() == [24]
+    assert s.decode.link_busy_us == 24
+
+
+def test_a_copy_alone_has_the_whole_link_again() -> None:
+    shape = Shape(4, 2, [[100, 40]])
+    future = future_of([[[[0, 1]]]])
+    s = simulate(core_of(shape, [2]), future, link_bytes_per_us=10, n_link=3, expert_us=3)
+    # 100, 40 and 100 begin; 40 is over at 12, when the other 40 begins and is over at 24. The
+    # two large ones have then had 80 bytes each and share the link until 28: both arrive.
+    assert s.pass_us.tolist() == [28 + 6]
+
+
+def test_a_needed_copy_overtakes_but_does_not_interrupt() -> None:
+    shape = Shape(4, 1, [[100, 100, 100]])
+    future = future_of([[[[0]]]])
+    machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3}
+    wrong = Spec("accuracy", {"accuracy": 0})
+    # At 0 the three matrices of a wrong expert are queued; at the gate, at 5, the first is under
+    # way, until 10; the others are called back; those that are needed take from 10 to 40.
+    s = simulate(core_of(shape, [2], future, predictor=wrong), future, **machine)
+    assert s.pass_us.tolist() == [43]
+    assert s.bytes_read.tolist() == [400]
+    # As one copy the wrong expert is there only at 30.
+    s = simulate(
+        core_of(shape, [2], future, predictor=wrong, numbers={"chunks": 0}), future, **machine
+    )
+    assert s.pass_us.tolist() == [63]
+    assert s.bytes_wasted.tolist() == [0]  # it is still there, unused
+
+
+def test_a_prefetch_hides_a_copy_behind_computing() -> None:
+    shape = Shape(2, 1, [[100], [100]])
+    future = future_of([[[[0]], [[1]]]])
+    core = core_of(shape, [1, 1], future, predictor=Spec("oracle"))
+    s = simulate(core, future, link_bytes_per_us=10, dense_us=6, expert_us=3)
+    # Layer 0's expert is ordered at 0 and there at 10: late at 6. Layer 1's is ordered at 6, begins
+    # at 10 and is there at 20; the gate of layer 1 is at 10 + 3 + 6 = 19: late again.
+    assert s.stall_us.tolist() == [4, 1]
+    assert (s.late.tolist(), s.misses.tolist()) == ([1, 1], [0, 0])
+    assert s.pass_us.tolist() == [23]
+    # Both were predicted rightly, and neither was there in time.
+    assert s.predicted.tolist() == s.predicted_used.tolist() == [1, 1]
+    assert s.predicted_ready.tolist() == [0, 0]
+
+
+def test_the_top_of_a_cut_expert_computes_while_the_bottom_is_on_its_way() -> None:
+    shape = Shape(2, 1, [[100]], n_cut=[2])
+    layout = Layout([PoolLayout(2), PoolLayout(1)], [LayerLayout(0.5, [0, 1])])
+    future = future_of([[[[0]]], [[[1]]], [[[0]]]])
+    s = simulate(core_of(shape, layout), future, link_bytes_per_us=10, dense_us=5, expert_us=4)
+    # Top from 5 to 10, computed until 12; bottom from 10 to 15, computed until 17. Third pass: the
+    # top is there, its 2 hide a part of the bottom's 5.
+    assert s.pass_us.tolist() == [17, 17, 5 + 5 + 2]
+    assert s.pass_stall_us.tolist() == [8, 8, 3]
+    assert (s.hits.tolist(), s.misses.tolist()) == ([1], [5])
+    assert s.bytes_read.tolist() == [250]
+
+
+def test_tokens_of_a_prompt_cost_their_operations() -> None:
+    shape = Shape(4, 1, [[100], [100]])
+    # Three tokens, of which the last layer computes only the last.
+    future = future_of([[[[0], [0], [1]], [[2]]]], prefill=[0])
+    s = simulate(
+        core_of(shape, [4, 4]),
+        future,
+        dense_us=10,
+        dense_token_us=1,
+        expert_us=3,
+        expert_token_us=0.5,
+        wave_us=7,
+        pass_us=100,
+    )
+    # Instant copies: each layer is one wave. Twice 12 dense; 7 + 3.5 + 3, then 7 + 3; 100.
+    assert s.pass_us.tolist() == [24 + 13.5 + 10 + 100]
+    assert (s.prefill.n_token, s.prefill.stall_us, s.decode.n_pass) == (3, 0, 0)
+    assert s.misses.tolist() == [2, 1]
+
+
+def test_experts_of_another_size_take_another_time() -> None:
+    shape = Shape(2, 1, [[100], [300]])
+    s = simulate(core_of(shape, [1, 1]), future_of([[[[0]], [[0]]]]), expert_us=4)
+    assert s.pass_us.tolist() == [4 * 100 / 200 + 4 * 300 / 200]
+
+
+def test_a_warm_core_goes_on_where_it_was() -> None:
+    future = future_of([[[[0]]]])
+    core = core_of(ONE, [1])
+    assert simulate(core, future, link_bytes_per_us=10).misses.tolist() == [1]
+    again = simulate(core, future, link_bytes_per_us=10)
+    assert (again.hits.tolist(), again.misses.tolist()) == ([1], [0])
+    assert again.bytes_read.tolist() == [0]
+
+
+@pytest.mark.parametrize(
+    "figure",
+    ["link_bytes_per_us", "link_latency_us", "dense_us", "expert_us", "wave_us", "pass_us"],
+)
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf")])
+def test_a_machine_has_sound_figures(figure: str, value: float) -> None:
+    with pytest.raises(ValueError, match=figure):
+        _native.Machine(**{figure: value})
+    with pytest.raises(ValueError, match="n_link"):
+        _native.Machine(n_link=0)
+
+
+def test_a_trace_of_another_model_is_refused() -> None:
+    with pytest.raises(ValueError, match="2 layers, and the model has 1"):
+        simulate(core_of(ONE, [1]), future_of([[[[0]], [[0]]]]))
+    with pytest.raises(ValueError, match="uses expert 7, which the model does not have"):
+        simulate(core_of(ONE, [1]), future_of([[[[7]]]]))
