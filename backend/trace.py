@@ -9,7 +9,7 @@ computes them: its scores after the architecture's softmax or sigmoid, before th
 scaled to a sum of one and before any selection bias; where an architecture takes the softmax over
 the chosen ones only (gpt-oss), that. `scores` are the same of all experts (there: the scores
 themselves).
-`inputs` is what a layer's router and experts are given: after the norm, before the router.
+`inputs` is what a layer's router is given, and in nearly all architectures its experts too.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Trace:
     tokens: Array
     """[n]: token ids, -1 where they are not known."""
     ids: Array
-    """[n, layer, n_expert_used]: the experts chosen, u1 or u2, the highest weight first."""
+    """[n, layer, n_expert_used]: the experts chosen, u1 or u2, in the router's order."""
     weights: Array | None = None
     """[n, layer, n_expert_used]: f2 or f4."""
     scores: Array | None = None

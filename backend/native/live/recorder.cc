@@ -108,18 +108,29 @@ void Recorder::routed(Layer layer, std::span<const Expert> ids, int32_t n_token,
     }
 }
 
+// A few architectures compute a layer's router for all tokens, and its experts for the last ones.
+std::span<const float> Recorder::last_rows(Layer layer, std::span<const float> rows, int32_t width) {
+    const size_t n = size_t(n_routed(layer)) * size_t(width);
+    const size_t n_all = size_t(n_token_) * size_t(width);
+    return rows.size() == n || rows.size() == n_all ? rows.last(n) : std::span<const float>{};
+}
+
 void Recorder::scores(Layer layer, std::span<const float> values) {
-    if (wants_scores() && exists(layer) && !broken_ &&
-        values.size() == size_t(n_routed(layer)) * size_t(options_.n_expert)) {
-        put_halves(kept_.scores, layer, options_.n_expert, values);
+    if (!wants_scores() || !exists(layer) || broken_) {
+        return;
+    }
+    if (const auto rows = last_rows(layer, values, options_.n_expert); !rows.empty()) {
+        put_halves(kept_.scores, layer, options_.n_expert, rows);
         seen_[layer] |= seen_scores;
     }
 }
 
 void Recorder::input(Layer layer, std::span<const float> rows) {
-    if (wants_inputs() && exists(layer) && !broken_ &&
-        rows.size() == size_t(n_routed(layer)) * size_t(options_.n_embd)) {
-        put_halves(kept_.inputs, layer, options_.n_embd, rows);
+    if (!wants_inputs() || !exists(layer) || broken_) {
+        return;
+    }
+    if (const auto last = last_rows(layer, rows, options_.n_embd); !last.empty()) {
+        put_halves(kept_.inputs, layer, options_.n_embd, last);
         seen_[layer] |= seen_input;
     }
 }

@@ -53,9 +53,9 @@ class Recorder {
     // of the pass. Weights are the router's probabilities (its scores after softmax or sigmoid, as the
     // architecture has it), before the chosen ones are scaled to a sum of one.
     void routed(Layer layer, std::span<const Expert> ids, int32_t n_token, std::span<const float> weights);
-    // The same probabilities of all experts: [n_token][n_expert].
+    // The same probabilities of all experts: [n_token][n_expert], of those tokens or of the whole pass.
     void scores(Layer layer, std::span<const float> values);
-    // [n_token][n_embd]
+    // What the router was given: [n_token][n_embd], likewise.
     void input(Layer layer, std::span<const float> rows);
     // A pass that was stopped or failed, or that does not fit together, is dropped as a whole.
     void pass_ended(bool whole);
@@ -84,6 +84,7 @@ class Recorder {
     void put_halves(std::vector<uint16_t> & to, Layer layer, int32_t width, std::span<const float> from);
     template <typename Id>
     void put_ids(Layer layer, std::span<const Expert> ids);
+    std::span<const float> last_rows(Layer layer, std::span<const float> rows, int32_t width);
     int32_t & n_routed(Layer layer) { return kept_.n_routed[kept_.n_routed.size() - size_t(options_.n_layer) + layer]; }
     void start();
 
