@@ -79,24 +79,24 @@ std::vector<double> start(const MoepicModel & model, const Shape & shape, double
     return budget;
 }
 
-}  // namespace
-
-MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const Shape & shape,
-                                     const MoepicTimes & times, uint64_t budget_bytes, double granularity) {
-    if (!(granularity > 0 && granularity < 1)) {
-        throw std::invalid_argument("The granularity is not between 0 and 1");
-    }
+MoepicConfiguration configure(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
+                              uint64_t budget_bytes, double granularity) {
     const MoepicModel model(statistics, shape, times);
     MoepicConfiguration result;
     result.budget_bytes = start(model, shape, double(budget_bytes));
     const double all = std::accumulate(result.budget_bytes.begin(), result.budget_bytes.end(), 0.0);
-    result.n_step = transfer(model, granularity * all, result.budget_bytes);
+    // Slots are whole and cuts are few, so that less than an expert would often change nothing.
+    double step_bytes = granularity * all;
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        step_bytes = std::max(step_bytes, model.expert_bytes(l));
+    }
+    result.n_step = transfer(model, step_bytes, result.budget_bytes);
 
     const auto outcome = model.split(result.budget_bytes);
     Split split{{}, {}, usual_n_bottom(shape)};
-    for (const MoepicModel::Choice & choice : outcome.choices) {
-        split.n_top.push_back(choice.n_cached);
-        split.top_share.push_back(choice.top_share);
+    for (const MoepicCut & cut : outcome.cuts) {
+        split.n_top.push_back(cut.n_cached);
+        split.top_share.push_back(cut.top_share);
     }
     split.n_bottom = fitting_n_bottom(shape, split, budget_bytes);
     // What rounding and the buffers left: where one slot more saves the most loading, or else evenly.
@@ -113,6 +113,31 @@ MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const 
     return result;
 }
 
+}  // namespace
+
+MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const Shape & shape,
+                                     const MoepicTimes & times, uint64_t budget_bytes, double granularity) {
+    if (!(granularity > 0 && granularity < 1)) {
+        throw std::invalid_argument("The granularity is not between 0 and 1");
+    }
+    MoepicConfiguration result = configure(statistics, shape, times, budget_bytes, granularity);
+    if (result.layout.any_cut()) {
+        // Where nothing is cut no buffer is needed, and more experts fit, which Algorithm 1 does not see.
+        Shape uncut = shape;
+        uncut.n_cut.assign(size_t(shape.n_layer), 1);
+        MoepicConfiguration whole = configure(statistics, uncut, times, budget_bytes, granularity);
+        if (whole.stall_us < result.stall_us && whole.layout.bytes(shape) <= budget_bytes) {
+            return whole;
+        }
+    }
+    return result;
+}
+
+MoepicCut moepic_cut(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
+                     double budget_bytes, double window_us) {
+    return MoepicModel(statistics, shape, times).choose(layer, budget_bytes, window_us);
+}
+
 double moepic_stall_us(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
                        const Layout & layout) {
     layout.validate(shape);
@@ -122,16 +147,15 @@ double moepic_stall_us(const MoepicStatistics & statistics, const Shape & shape,
         const Pool pool = layer.pool[size_t(Part::top)];
         const int32_t n = pool == none ? 0 : std::min(layout.pools[size_t(pool)].n_slot, shape.n_expert);
         const double ready = model.ready(l, n, layer.top_share, window_us, model.load_us(l));
-        return MoepicModel::Choice{layer.top_share, n, ready};
+        return MoepicCut{layer.top_share, n, ready};
     };
     return model.walk(as_laid_out).sum_us;
 }
 
-double moepic_ready(const MoepicStatistics & statistics, int32_t n_expert_used, Layer layer, int32_t n_cached,
-                    double top_share, double window_us, double load_us) {
-    Shape shape{statistics.n_layer(), statistics.n_expert(), n_expert_used, {}};
-    shape.chunk_bytes.assign(size_t(shape.n_layer), {1});
-    return MoepicModel(statistics, shape, {}).ready(layer, n_cached, top_share, window_us, load_us);
+double moepic_ready(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
+                    int32_t n_cached, double top_share, double window_us) {
+    const MoepicModel model(statistics, shape, times);
+    return model.ready(layer, n_cached, top_share, window_us, model.load_us(layer));
 }
 
 }  // namespace outrider

@@ -17,7 +17,7 @@ struct MoepicConfiguration {
 
 // `budget_bytes`: of tops and of the buffers for bottoms together. It is exceeded only where it does
 // not hold K tops of the smallest cut in every layer and a bottom of each kind. `granularity`: what
-// one step moves, as a share of the budget (zeta).
+// one step moves, as a share of the budget (zeta), but at least one expert.
 // REQUIRES: statistics of the same numbers of layers and experts. Throws std::invalid_argument for
 // times or a granularity that are negative, not finite, or all zero.
 MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const Shape & shape,
@@ -27,8 +27,12 @@ MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const 
 double moepic_stall_us(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
                        const Layout & layout);
 
-// m_i of Eq. 11: how many of its K experts a layer has in memory when its router has chosen.
-double moepic_ready(const MoepicStatistics & statistics, int32_t n_expert_used, Layer layer, int32_t n_cached,
-                    double top_share, double window_us, double load_us);
+// Steps of the above, each for one layer and with the window that prefetching has before it (T_wind).
+// How many of its K experts it has in memory when its router has chosen: m_i of Eq. 11.
+double moepic_ready(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
+                    int32_t n_cached, double top_share, double window_us);
+// The best cut and number of experts within `budget_bytes`: the sub-problem of Eq. 11.
+MoepicCut moepic_cut(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
+                     double budget_bytes, double window_us);
 
 }  // namespace outrider

@@ -63,12 +63,12 @@ double MoepicModel::ready(Layer layer, int32_t n_cached, double top_share, doubl
     return std::min(ready, double(shape_.n_expert_used));
 }
 
-MoepicModel::Choice MoepicModel::choose(Layer layer, double budget_bytes, double window_us) const {
+MoepicCut MoepicModel::choose(Layer layer, double budget_bytes, double window_us) const {
     const std::vector<double> & shares = cuts_of_[size_t(layer)];
     // Of equals the first: near 0.5, from where Algorithm 1 starts, and then with most experts.
-    Choice best{shares.back(), shape_.n_expert_used, -1};
+    MoepicCut best{shares.back(), shape_.n_expert_used, -1};
     for (double share : shares) {
-        const double fitting = budget_bytes / (share * expert_bytes(layer)) * (1 + 1e-12);
+        const double fitting = std::max(budget_bytes, least_bytes(layer)) / (share * expert_bytes(layer)) * (1 + 1e-12);
         for (auto n = int32_t(std::min(double(n_expert_), fitting)); n >= shape_.n_expert_used; n--) {
             const double ready = this->ready(layer, n, share, window_us, load_us(layer));
             if (ready > best.ready) {
@@ -84,12 +84,12 @@ MoepicModel::Outcome MoepicModel::walk(const Choose & choose) const {
     Outcome outcome;
     double window_us = times_.head_us + times_.layer_us;
     for (Layer l = 0; l < shape_.n_layer; l++) {
-        const Choice choice = choose(l, window_us);
+        const MoepicCut choice = choose(l, window_us);
         const double hide_us = choice.ready * times_.expert_us;           // Eq. 5
         const double miss_us = (n_used - choice.ready) * load_us(l);
         const double stall_us = std::max(0.0, miss_us - hide_us);         // Eq. 6
         window_us = n_used * times_.expert_us - std::min(hide_us, miss_us) + times_.layer_us;  // Eq. 7
-        outcome.choices.push_back(choice);
+        outcome.cuts.push_back(choice);
         outcome.stall_us.push_back(stall_us);
         outcome.sum_us += stall_us;
     }

@@ -18,29 +18,32 @@ struct MoepicTimes {
     double byte_us = 0;    // copying a byte
 };
 
+// How one layer is cut, how many tops it keeps, and how many of a token's K experts (m_i) are then in
+// memory when they are needed.
+struct MoepicCut {
+    double top_share;
+    int32_t n_cached;
+    double ready;
+};
+
 // The shape must outlive it.
 class MoepicModel {
   public:
     // Throws std::invalid_argument where a time is negative or not finite, or the shape is another.
     MoepicModel(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times);
 
-    struct Choice {
-        double top_share;
-        int32_t n_cached;
-        double ready;  // m_i
-    };
     // Eq. 9 to 11.
     double ready(Layer layer, int32_t n_cached, double top_share, double window_us, double load_us) const;
     // The cut and the number of experts that fit into `budget_bytes` and leave the most ready.
-    Choice choose(Layer layer, double budget_bytes, double window_us) const;
+    MoepicCut choose(Layer layer, double budget_bytes, double window_us) const;
 
     struct Outcome {
-        std::vector<Choice> choices;   // [layer]
+        std::vector<MoepicCut> cuts;   // [layer]
         std::vector<double> stall_us;  // [layer]
         double sum_us = 0;
     };
     // ExpertSplit of Algorithm 1, where choose(layer, window) makes the choices.
-    using Choose = std::function<Choice(Layer layer, double window_us)>;
+    using Choose = std::function<MoepicCut(Layer layer, double window_us)>;
     Outcome walk(const Choose & choose) const;
     Outcome split(const std::vector<double> & budget_bytes) const {
         return walk([&](Layer l, double window_us) { return choose(l, budget_bytes[size_t(l)], window_us); });

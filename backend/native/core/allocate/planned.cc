@@ -22,9 +22,10 @@ std::span<const float> values(const Spec & spec, const std::string & key, size_t
 }
 
 Split least(const Spec & spec, const Shape & shape, uint64_t budget_bytes) {
-    const double n_bottom = spec.number("n_bottom", usual_n_bottom(shape));
-    if (!(n_bottom >= 1 && n_bottom <= double(shape.n_layer) * shape.n_expert)) {
-        throw std::invalid_argument("The number n_bottom of the allocation is out of range");
+    const double most = double(shape.n_layer) * shape.n_expert;
+    const double n_bottom = std::min(spec.number("n_bottom", usual_n_bottom(shape)), most);
+    if (!(n_bottom >= 1)) {
+        throw std::invalid_argument("The number n_bottom of the allocation is below 1");
     }
     Split split{std::vector<int32_t>(size_t(shape.n_layer), shape.n_expert_used), {}, int32_t(n_bottom)};
     std::span<const float> shares;

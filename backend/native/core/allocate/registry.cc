@@ -1,6 +1,6 @@
 #include "registry.h"
 
-#include <cmath>
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 
@@ -23,10 +23,10 @@ Layout one_pool(const Spec & spec, const Shape & shape, double cache_rate) {
 
 Layout stream(const Spec & spec, const Shape & shape, double cache_rate) {
     const double k_slots = spec.number("k_slots", 2.0 * shape.n_expert_used);
-    if (!(k_slots >= 1 && k_slots <= double(shape.n_layer) * shape.n_expert)) {
-        throw std::invalid_argument("The number k_slots of the allocation is out of range");
+    if (!(k_slots >= 1)) {
+        throw std::invalid_argument("The number k_slots of the allocation is below 1");
     }
-    return allocate_stream(shape, cache_rate, int32_t(k_slots));
+    return allocate_stream(shape, cache_rate, int32_t(std::min(k_slots, double(shape.n_layer) * shape.n_expert)));
 }
 
 // It starts uniform with theta = 0.5 (MoEpic, Algorithm 1, line 4), until the configurator has made

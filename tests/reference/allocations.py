@@ -1,0 +1,241 @@
+"""MoEpic's statistics and cache configurator, slow and plain, as the paper has them.
+
+Written from the paper (section 3.3, Eq. 4; section 3.4, Eqs. 5 to 11 and Algorithm 1), to judge the
+shipped ones by. Names are the paper's, with L, N and K for layers, experts and experts per token.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+MAX_RANK = 32
+
+
+class Statistics:
+    """H, P and PH of every layer, counted token by token."""
+
+    def __init__(self, n_layer: int, n_expert: int) -> None:
+        self.n_layer, self.n_expert = n_layer, n_expert
+        self.mu = [[0] * n_expert for _ in range(n_layer)]
+        self.last = [[0] * n_expert for _ in range(n_layer)]
+        self.now = [0] * n_layer
+        self.q = [0] * n_layer
+        # What happened at each counted token: the ranks by priority of the activated experts, and
+        # of the forecast ones with whether they were activated.
+        self.activated: list[list[list[int]]] = [[] for _ in range(n_layer)]
+        self.predicted: list[list[list[tuple[int, bool]]]] = [[] for _ in range(n_layer)]
+        self.waiting: list[list[int]] = [[] for _ in range(n_layer)]
+
+    def by_priority(self, layer: int) -> list[int]:
+        """Return the experts of the layer, the highest priority first (Eq. 4)."""
+
+        def priority(e: int) -> Fraction:
+            # mu * 0.25 ** (nu / 128), to the power of 64, so that it is exact.
+            nu = self.now[layer] - self.last[layer][e]
+            return Fraction(self.mu[layer][e] ** 64, 2**nu)
+
+        return sorted(range(self.n_expert), key=lambda e: (-priority(e), e))
+
+    def routed(self, layer: int, ids: list[int], n_token: int = 1) -> None:
+        k = len(ids) // n_token
+        if n_token == 1:
+            order = self.by_priority(layer)
+            self.q[layer] += 1
+            self.activated[layer].append([order.index(e) for e in ids])
+            self.predicted[layer].append([(order.index(e), e in ids) for e in self.waiting[layer]])
+        self.waiting[layer] = []
+        for t in range(n_token):
+            self.now[layer] += 1
+            for e in ids[t * k : (t + 1) * k]:
+                self.mu[layer][e] += 1
+                self.last[layer][e] = self.now[layer]
+
+    def forecast(self, layer: int, experts: list[int]) -> None:
+        self.waiting[layer] = experts[:MAX_RANK]
+
+    def H(self, layer: int, c: int) -> float:  # noqa: N802
+        ranks = [r for token in self.activated[layer] for r in token]
+        return sum(r < c for r in ranks) / len(ranks) if ranks else 0.0
+
+    def P(self, layer: int, y: int) -> float:  # noqa: N802
+        hits = sum(len(token) > y and token[y][1] for token in self.predicted[layer])
+        return hits / self.q[layer] if self.q[layer] else 0.0
+
+    def PH(self, layer: int, y: int, c: int) -> float:  # noqa: N802
+        hits = sum(len(token) > y and token[y][0] < c for token in self.predicted[layer])
+        return hits / self.q[layer] if self.q[layer] else 0.0
+
+
+@dataclass
+class Problem:
+    """A model on a machine: everything that Algorithm 1 is given."""
+
+    statistics: Statistics
+    K: int
+    expert_bytes: list[int]
+    n_cut: list[int]
+    load_us: list[float]
+    expert_us: float
+    layer_us: float
+    head_us: float
+    H: list[list[float]] = field(init=False)
+    P: list[list[float]] = field(init=False)
+    PH: list[list[list[float]]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        s = self.statistics
+        self.L, self.N = s.n_layer, s.n_expert
+        self.n_rank = min(self.N, MAX_RANK)
+        self.H = [[s.H(i, c) for c in range(self.N + 1)] for i in range(self.L)]
+        self.P = [[s.P(i, y) for y in range(self.n_rank)] for i in range(self.L)]
+        self.PH = [
+            [[s.PH(i, y, c) for c in range(self.N + 1)] for y in range(self.n_rank)]
+            for i in range(self.L)
+        ]
+
+    def ready(self, i: int, c: int, theta: float, window_us: float) -> float:
+        """m_i of Eq. 11; the last prefetch counts for the part of it that the window holds."""
+        m = self.K * self.H[i][c] * theta
+        for y in range(self.n_rank):
+            if window_us <= 0:
+                break
+            missing = 1 - self.PH[i][y][c] * theta
+            t_pref = missing * self.load_us[i]
+            whole = 1.0 if t_pref <= window_us else window_us / t_pref
+            m += whole * missing * self.P[i][y]
+            window_us -= t_pref
+        return min(m, float(self.K))
+
+    def sub_problem(self, i: int, v: float, window_us: float) -> tuple[float, int, float]:
+        """theta, C and m with which layer i does best with v bytes (Eq. 11)."""
+        candidates = []
+        for cut in range(1, self.n_cut[i] + 1):
+            theta = cut / self.n_cut[i]
+            for c in range(self.K, self.N + 1):
+                if c * theta * self.expert_bytes[i] <= v * (1 + 1e-12):
+                    m = self.ready(i, c, theta, window_us)
+                    candidates.append((-m, abs(theta - 0.5), theta, -c))
+        m, _, theta, c = min(candidates)
+        return theta, -c, -m
+
+    def expert_split(self, v: list[float]) -> tuple[list[float], list[tuple[float, int]]]:
+        window_us = self.head_us + self.layer_us
+        exposed, chosen = [], []
+        for i in range(self.L):
+            theta, c, m = self.sub_problem(i, max(v[i], self.least(i)), window_us)
+            hide = m * self.expert_us
+            miss = (self.K - m) * self.load_us[i]
+            exposed.append(max(0.0, miss - hide))
+            chosen.append((theta, c))
+            window_us = (self.K * self.expert_us - min(hide, miss)) + self.layer_us
+        return exposed, chosen
+
+    def least(self, i: int) -> float:
+        """Bytes of K tops of the smallest cut."""
+        return self.K * self.expert_bytes[i] / self.n_cut[i]
+
+    def stall(self, n_slot: list[int], theta: list[float]) -> float:
+        """The sum of Eq. 6 where nothing is chosen."""
+        window_us = self.head_us + self.layer_us
+        total = 0.0
+        for i in range(self.L):
+            m = self.ready(i, n_slot[i], theta[i], window_us)
+            hide, miss = m * self.expert_us, (self.K - m) * self.load_us[i]
+            total += max(0.0, miss - hide)
+            window_us = (self.K * self.expert_us - min(hide, miss)) + self.layer_us
+        return total
+
+
+def vram_allocation(p: Problem, v: list[float], zeta: float) -> tuple[list[float], int]:
+    """Algorithm 1 from the allocation v on, never below what a layer needs at least."""
+    v = list(v)
+    step = max(zeta * sum(v), *p.expert_bytes)
+    n_step = 0
+    while True:
+        t1, _ = p.expert_split(v)
+        t2, _ = p.expert_split([b + step for b in v])
+        t3, _ = p.expert_split([b - step for b in v])
+        i1 = max(range(p.L), key=lambda i: (t1[i] - t2[i], -i))
+        others = [i for i in range(p.L) if i != i1 and v[i] - step >= p.least(i)]
+        if not others:
+            return v, n_step
+        i2 = min(others, key=lambda i: (t3[i] - t1[i], i))
+        tried = list(v)
+        tried[i1] += step
+        tried[i2] -= step
+        t4, _ = p.expert_split(tried)
+        if sum(t4) - sum(t1) >= 0:
+            return v, n_step
+        v = tried
+        n_step += 1
+
+
+def start(p: Problem, budget_bytes: float, kinds: list[int]) -> list[float]:
+    """V_e / L for every layer: the least of each, and the rest by the experts' sizes."""
+    cut = [i for i in range(p.L) if p.n_cut[i] > 1]
+    one = sum(max(p.expert_bytes[i] for i in cut if kinds[i] == k) for k in {kinds[i] for i in cut})
+    least = sum(p.least(i) for i in range(p.L))
+    buffers = min(max(budget_bytes - least, one), one * p.K)
+    rest = max(0.0, budget_bytes - buffers - least)
+    return [p.least(i) + rest * p.expert_bytes[i] / sum(p.expert_bytes) for i in range(p.L)]
+
+
+def bottoms_bytes(p: Problem, theta: list[float], kinds: list[int], n_bottom: int) -> int:
+    """Bytes of the bottoms' slots: in every kind as many, each as large as its largest bottom."""
+    total = 0
+    for kind in set(kinds):
+        cut = [i for i in range(p.L) if kinds[i] == kind and theta[i] < 1]
+        if cut:
+            largest = max(round((1 - theta[i]) * p.expert_bytes[i]) for i in cut)
+            total += min(n_bottom, p.N * len(cut)) * largest
+    return total
+
+
+@dataclass
+class Plan:
+    """V, theta and C of each layer, slots for the bottoms of each kind, and Algorithm 1's steps."""
+
+    V: list[float]
+    theta: list[float]
+    n_slot: list[int]
+    n_bottom: int
+    n_step: int
+    stall_us: float
+    bytes: int
+
+
+def configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float = 0.01) -> Plan:
+    """Algorithm 1; and once more without cuts and without buffers, where that is better."""
+    plan = _configure(p, budget_bytes, kinds, zeta)
+    if any(t < 1 for t in plan.theta):
+        whole = _configure(replace(p, n_cut=[1] * p.L), budget_bytes, kinds, zeta)
+        if whole.stall_us < plan.stall_us and whole.bytes <= budget_bytes:
+            return whole
+    return plan
+
+
+def _configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float) -> Plan:
+    v, n_step = vram_allocation(p, start(p, budget_bytes, kinds), zeta)
+    _, chosen = p.expert_split(v)
+    theta = [t for t, _ in chosen]
+    n_slot = [c for _, c in chosen]
+    top = [round(t * b) for t, b in zip(theta, p.expert_bytes, strict=True)]
+    used = sum(t * c for t, c in zip(top, n_slot, strict=True))
+    n_bottom = 2 * p.K
+    while n_bottom > 1 and used + bottoms_bytes(p, theta, kinds, n_bottom) > budget_bytes:
+        n_bottom -= 1
+    used += bottoms_bytes(p, theta, kinds, n_bottom)
+    while True:  # what is left goes where one slot more hits the most, or else evenly
+        best, worth = -1, -math.inf
+        for i in range(p.L):
+            if n_slot[i] == p.N or used + top[i] > budget_bytes:
+                continue
+            gain = p.H[i][n_slot[i] + 1] - p.H[i][n_slot[i]] + 1e-9 / (n_slot[i] + 1)
+            if gain * theta[i] / top[i] > worth:
+                best, worth = i, gain * theta[i] / top[i]
+        if best < 0:
+            return Plan(v, theta, n_slot, n_bottom, n_step, p.stall(n_slot, theta), used)
+        n_slot[best] += 1
+        used += top[best]
