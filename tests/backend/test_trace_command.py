@@ -188,7 +188,8 @@ def test_a_prompt_that_is_too_long_is_left_out(
 def test_ctrl_c_keeps_what_was_recorded(tiny: Path, prompts: Path, tmp_path: Path) -> None:
     out = tmp_path / "x.trace"
     command = [sys.executable, "-m", "backend.cli", "trace", str(tiny), "--prompts", str(prompts)]
-    command += ["--out", str(out), "--tokens", "-1", "--context", "4096", "--temperature", "0"]
+    command += ["--out", str(out), "--tokens", "-1", "--context", "4096", "--threads", "1"]
+    command += ["--temperature", "0"]
     marker = (
         "import sys, backend.recording as r\n"
         "class Shown(r.Recording):\n"
