@@ -130,15 +130,19 @@ def _hasty(ask: str, rng: random.Random) -> str:
 
 
 def compose(n: int, rng: random.Random) -> Iterator[Turns]:
-    """`n` conversations, the kinds in fixed shares; one first request of twelve is hasty."""
+    """`n` conversations, the kinds in fixed shares; one first request of twelve is hasty.
+
+    Explanations and sums are short and must be met often to be learned, hence their shares; by
+    tokens more than half are stories.
+    """
     things, questions = read_things(), list(read_things(QUESTIONS_FILE).items())
     kinds: tuple[tuple[float, Callable[[], Turns]], ...] = (
-        (0.23, lambda: tell(rng)),
-        (0.23, lambda: go_on(rng)),
+        (0.11, lambda: tell(rng)),
+        (0.12, lambda: go_on(rng)),
         (0.26, lambda: passages.conversation(rng)),
-        (0.13, lambda: explain(rng, things)),
+        (0.25, lambda: explain(rng, things)),
         (0.03, lambda: list(rng.choice(questions))),
-        (0.09, lambda: add(rng)),
+        (0.20, lambda: add(rng)),
         (0.03, lambda: small_talk(rng)),
     )
     for _ in range(n):

@@ -13,12 +13,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 import llama_cpp
 from gguf import GGMLQuantizationType as Type
-from tokenizers import Tokenizer
+from gguf import GGUFReader
+from gguf.quants import dequantize
+from tokenizers import Tokenizer, models
 
 from predictors.embedded import export
-from predictors.embedded.config import IM_END, ModelConfig
+from predictors.embedded.config import IM_END, IM_START, SPECIAL_TOKENS, ModelConfig
 from predictors.embedded.model import Model
-from predictors.embedded.tokenizer import train_tokenizer
+from predictors.embedded.tokenizer import empty_tokenizer, train_tokenizer
 
 LOGIT_TOLERANCE = 2e-2
 
@@ -137,3 +139,67 @@ def test_the_chat_template_is_chatml(tmp_path: Path, model: Model, words: Tokeni
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="run the step pretrain first"):
         export.export(tmp_path, tmp_path, tmp_path / "m.gguf")
+
+
+SHIPPED = Path(__file__).resolve().parents[2] / "assets" / "embedded" / "outrider-tiny.gguf"
+STORY = (
+    f"{IM_START}user\nTell me a story about a fox.{IM_END}\n{IM_START}assistant\nOnce upon a time "
+    "there was a fox who lived in a deep forest. Every morning he went for a walk to the river. "
+    "One day he met a crow with some fine cheese, and the crow said that it was very hungry."
+)
+
+
+def vocabulary(path: Path) -> Tokenizer:
+    """The tokenizer that an exported file holds."""
+    reader = GGUFReader(path)
+    tokens = reader.fields["tokenizer.ggml.tokens"].contents()
+    merges = [
+        tuple(merge.split(" ")) for merge in reader.fields["tokenizer.ggml.merges"].contents()
+    ]
+    words = empty_tokenizer()
+    words.model = models.BPE({token: i for i, token in enumerate(tokens)}, merges)
+    words.add_special_tokens(list(SPECIAL_TOKENS))
+    return words
+
+
+def read(path: Path, config: ModelConfig) -> dict[str, torch.Tensor]:
+    """The training code's weights from an exported file, dequantised."""
+    stored = {}
+    for tensor in GGUFReader(path).tensors:
+        values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
+        shape = [int(n) for n in reversed(tensor.shape)]
+        stored[tensor.name.removesuffix(".weight")] = torch.from_numpy(values.reshape(shape))
+    weights = {name: stored[name] for name in ("token_embd", "output_norm")}
+    for i in range(config.n_layer):
+        source, target = f"blk.{i}.", f"layers.{i}."
+        qkv = [stored[source + name] for name in ("attn_q", "attn_k", "attn_v")]
+        gate_up = [stored[source + name] for name in ("ffn_gate_exps", "ffn_up_exps")]
+        weights[target + "attn_qkv"] = torch.cat(qkv)
+        weights[target + "ffn_gate_up_exps"] = torch.cat(gate_up, dim=1)
+        same = "attn_output ffn_gate_inp ffn_down_exps attn_norm attn_q_norm attn_k_norm ffn_norm"
+        weights |= {target + name: stored[source + name] for name in same.split()}
+    return weights
+
+
+@pytest.mark.parametrize(("kind", "share"), [(Type.F32, 1.0), (Type.F16, 0.95)])
+def test_logits_of_the_shipped_weights_equal_the_training_codes(
+    tmp_path: Path, kind: Type, share: float
+) -> None:
+    """In f16 a token may be routed to another expert where two are nearly as good."""
+    config = ModelConfig()
+    weights = read(SHIPPED, config)
+    model = Model(config, torch.float32)
+    with torch.no_grad():
+        for name, p in model.named_parameters():
+            p.copy_(weights[name])
+    words = vocabulary(SHIPPED)
+    ids = words.encode(STORY).ids
+    expected = model.logits(torch.tensor([ids]))[0].numpy()
+    path = tmp_path / "m.gguf"
+    export.write(path, weights, config, words, kind, kind)
+    llama = load(path)
+    assert llama.tokenize(STORY.encode(), add_bos=False, special=True) == ids
+    llama.eval(ids)
+    actual = np.array(llama.scores[: len(ids)])
+    within = np.abs(actual - expected).max(axis=1) < LOGIT_TOLERANCE
+    assert expected.std() > 0.5 and within.mean() >= share
