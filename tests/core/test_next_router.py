@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from core_driver import Driver
 from numpy.typing import NDArray
+from predict_driver import probe_of
+from reference.predictors import Sizes
+
+from backend._native import Phase, PredictorProbe
 
 N_EMBD, N_EXPERT = 96, 24
 MAX_ASKED = 16  # tokens of a pass that vote
@@ -24,21 +27,18 @@ def inputs(seed: int, n_token: int) -> Matrix:
     return (rows / N_EMBD**0.5).astype(np.float32)
 
 
-def driver(matrices: list[Matrix], n_predict: int = 4) -> Driver:
-    return Driver(
-        N_EXPERT,
-        n_layer=len(matrices),
-        n_expert=N_EXPERT,
-        n_expert_used=4,
-        routers=matrices,
-        n_predict=n_predict,
-    )
+def probe(matrices: list[Matrix], n_predict: int = 4, **numbers: float) -> PredictorProbe:
+    n_embd = matrices[-1].shape[1]
+    sizes = Sizes(len(matrices), N_EXPERT, 4, n_embd, matrices)  # type: ignore[arg-type]
+    return probe_of("next_router", sizes, numbers, n_predict=n_predict)
 
 
-def predicted(d: Driver, layer: int, rows: Matrix) -> list[int]:
-    """The experts that are fetched for the next layer, the best first; each by its first chunk."""
-    d.begin()
-    return [e for e, chunk in d.gate_seen(layer, rows).low if chunk == 0]
+def predicted(p: PredictorProbe, layer: int, rows: Matrix) -> tuple[int, list[int]]:
+    """The layer that is forecast, and its experts, the best first."""
+    p.pass_began(Phase.decode)
+    ((target, experts, scores),) = p.gate_seen(layer, rows)
+    assert scores == sorted(scores, reverse=True) and len(scores) == len(experts)
+    return target, experts
 
 
 def best(matrix: Matrix, rows: Matrix, n: int) -> list[int]:
@@ -57,42 +57,53 @@ def best(matrix: Matrix, rows: Matrix, n: int) -> list[int]:
 def test_one_token_predicts_the_next_layers_best(seed: int) -> None:
     matrices, rows = routers(seed), inputs(seed + 100, 1)
     for layer in (0, 1):
-        d = driver(matrices)
-        assert predicted(d, layer, rows) == best(matrices[layer + 1], rows, 4)
-        assert not d.flights(layer)
+        assert predicted(probe(matrices), layer, rows) == (
+            layer + 1,
+            best(matrices[layer + 1], rows, 4),
+        )
+
+
+def test_two_layers_ahead() -> None:
+    matrices, rows = routers(3, 4), inputs(8, 1)
+    for layer, target in ((0, 2), (1, 3), (2, 0), (3, 1)):
+        assert predicted(probe(matrices, stride=2), layer, rows) == (
+            target,
+            best(matrices[target], rows, 4),
+        )
 
 
 @pytest.mark.parametrize("n_token", [2, 3, 15, 16, 17, 33, 300])
 def test_several_tokens_vote(n_token: int) -> None:
     matrices, rows = routers(1), inputs(7, n_token)
-    assert predicted(driver(matrices, 8), 0, rows) == best(matrices[1], rows, 8)
+    assert predicted(probe(matrices, 8), 0, rows) == (1, best(matrices[1], rows, 8))
 
 
 def test_as_many_as_a_token_uses_are_predicted_by_default() -> None:
-    assert len(predicted(driver(routers(0), n_predict=0), 0, inputs(1, 1))) == 4
+    assert len(predicted(probe(routers(0), n_predict=0), 0, inputs(1, 1))[1]) == 4
 
 
 @pytest.mark.parametrize("n_predict", [1, N_EXPERT, N_EXPERT + 5])
 def test_any_number_can_be_asked_for(n_predict: int) -> None:
-    found = predicted(driver(routers(0), n_predict), 0, inputs(1, 1))
+    _, found = predicted(probe(routers(0), n_predict), 0, inputs(1, 1))
     assert len(found) == len(set(found)) == min(n_predict, N_EXPERT)
 
 
-def test_the_last_layer_predicts_nothing() -> None:
-    assert predicted(driver(routers(0)), 2, inputs(1, 1)) == []
+@pytest.mark.parametrize("n_token", [1, 5, 40])
+def test_the_last_layer_predicts_the_first_one_of_the_next_token(n_token: int) -> None:
+    matrices, rows = routers(0), inputs(1, n_token)
+    assert predicted(probe(matrices), 2, rows) == (0, best(matrices[0], rows[-1:], 4))
 
 
 def test_a_layer_without_a_router_is_not_predicted() -> None:
     matrices = routers(0)
     matrices[1] = np.zeros((0, N_EMBD), np.float32)
-    assert predicted(driver(matrices), 0, inputs(1, 1)) == []
-    assert len(predicted(driver(matrices), 1, inputs(1, 1))) == 4
+    p = probe(matrices)
+    assert p.gate_seen(0, inputs(1, 1)) == []
+    assert len(predicted(p, 1, inputs(1, 1))[1]) == 4
 
 
-def test_without_routers_nothing_is_predicted() -> None:
-    d = Driver(n_slot=4)
-    d.begin()
-    assert d.gate_seen(0, inputs(1, 1)).kinds == []
+def test_no_token_predicts_nothing() -> None:
+    assert probe(routers(0)).gate_seen(0, np.zeros((0, N_EMBD), np.float32)) == []
 
 
 @pytest.mark.parametrize("n_token", [1, 5])
@@ -100,7 +111,7 @@ def test_without_routers_nothing_is_predicted() -> None:
 def test_garbage_inputs_still_name_experts(bad: float, n_token: int) -> None:
     rows = inputs(1, n_token)
     rows[:, ::3] = bad
-    found = predicted(driver(routers(0)), 0, rows)
+    _, found = predicted(probe(routers(0)), 0, rows)
     assert len(found) == len(set(found)) == 4
     assert all(0 <= e < N_EXPERT for e in found)
 
@@ -109,14 +120,14 @@ def test_one_token_of_garbage_does_not_drown_the_others() -> None:
     matrices, rows = routers(0), inputs(1, 5)
     clean = best(matrices[1], np.delete(rows, 2, axis=0), 4)
     rows[2] = np.nan
-    assert predicted(driver(matrices), 0, rows) == clean
+    assert predicted(probe(matrices), 0, rows)[1] == clean
 
 
 def test_garbage_routers_still_name_experts() -> None:
     matrices = routers(0)
     matrices[1][3] = np.nan
     matrices[1][5] = np.inf
-    found = predicted(driver(matrices), 0, inputs(1, 1))
+    _, found = predicted(probe(matrices), 0, inputs(1, 1))
     assert len(set(found)) == 4 and not {3, 5} & set(found)
 
 
@@ -125,4 +136,4 @@ def test_any_width(n_embd: int) -> None:
     rng = np.random.default_rng(n_embd)
     matrices = [rng.standard_normal((N_EXPERT, n_embd)).astype(np.float32) for _ in range(2)]
     rows = rng.standard_normal((1, n_embd)).astype(np.float32)
-    assert predicted(driver(matrices), 0, rows) == best(matrices[1], rows, 4)
+    assert predicted(probe(matrices), 0, rows)[1] == best(matrices[1], rows, 4)

@@ -89,7 +89,6 @@ void Eam::request_began() {
 
 void Eam::pass_began(Phase phase, std::span<const int32_t>, Forecasts &) {
     phase_ = size_t(phase);
-    squares_ = 0;
     std::fill(dots_.begin(), dots_.end(), 0.0);
     own_dot_ = 0;
     own_norm_ = 0;
@@ -121,7 +120,6 @@ void Eam::see(Layer layer) {
         for (int32_t m = 0; m < past.size(); m++) {
             dots_[m] += count * double(cells[m]);
         }
-        squares_ += count * count;
         own_dot_ += count * own[e];
         own_squares_[phase_][layer] += count * (count + 2.0 * own[e]);
         own[e] += counts_[e];
@@ -130,28 +128,29 @@ void Eam::see(Layer layer) {
 
 void Eam::match(Layer layer) {
     const EamCollection & past = past_[phase_];
-    matches_.clear();
-    const auto consider = [&](double dot, double square, int32_t which) {
-        if (!(dot > 0) ||
-            (matches_.size() == n_match_ && dot <= matches_.back().cosine * std::sqrt(square * squares_))) {
-            return;
-        }
-        const double cosine = dot / std::sqrt(square * squares_);
-        auto at = matches_.begin();
-        while (at != matches_.end() && at->cosine >= cosine) {
-            ++at;
-        }
-        matches_.insert(at, {cosine, which});
-        if (matches_.size() > n_match_) {
-            matches_.pop_back();
-        }
-    };
     const double * squares = past.squares(layer);
+    matches_.clear();
     for (int32_t m = 0; m < past.size(); m++) {
         consider(dots_[m], squares[m], m);
     }
     if (own_) {
         consider(own_dot_, own_norm_, past.size());
+    }
+}
+
+void Eam::consider(double dot, double square, int32_t which) {
+    // The square of the cosine, but for what all have in common.
+    const double likeness = dot > 0 ? dot * dot / square : 0;
+    if (!(likeness > (matches_.size() < n_match_ ? 0 : matches_.back().likeness))) {
+        return;
+    }
+    auto at = matches_.end();
+    while (at != matches_.begin() && (at - 1)->likeness < likeness) {
+        --at;
+    }
+    matches_.insert(at, {likeness, which});
+    if (matches_.size() > n_match_) {
+        matches_.pop_back();
     }
 }
 

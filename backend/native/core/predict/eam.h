@@ -56,6 +56,7 @@ class Eam final : public Predictor {
   private:
     void see(Layer layer);
     void match(Layer layer);
+    void consider(double dot, double square, int32_t which);
     void forecast(Layer present, Forecasts & out);
     Forecast sum_up(Layer layer);
 
@@ -69,12 +70,11 @@ class Eam final : public Predictor {
     std::array<std::vector<double>, 2> own_squares_;  // [phase][layer]: squares of the cells of one layer
     size_t phase_ = 0;
     std::vector<float> counts_;  // [n_expert]: the present layer's row of the pass's EAM
-    double squares_ = 0;         // of the pass's cells so far
     std::vector<double> dots_;   // [past EAM]: product of its cells and the pass's, so far
     double own_dot_ = 0;         // likewise, of this request's EAM before the pass
     double own_norm_ = 0;
     struct Match {
-        double cosine;
+        double likeness;
         int32_t which;  // index into the collection; its size: this request
     };
     std::vector<Match> matches_;

@@ -91,17 +91,16 @@ int32_t TokenTable::row_of(int32_t token) {
 }
 
 void TokenTable::pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) {
-    pass_rows_.assign(tokens.size(), none);
-    for (size_t i = 0; i < tokens.size(); i++) {
-        if (online_ && tokens[i] >= 0) {
-            pass_rows_[i] = row_of(tokens[i]);
-        } else if (const auto it = row_by_token_.find(tokens[i]); it != row_by_token_.end()) {
-            pass_rows_[i] = it->second;
+    for (size_t i = 0; i < tokens.size() && online_; i++) {
+        if (tokens[i] >= 0) {
+            row_of(tokens[i]);
         }
     }
+    pass_rows_.assign(tokens.size(), none);
     for (size_t i = 0; i < tokens.size(); i++) {
-        if (pass_rows_[i] != none && rows_[pass_rows_[i]].token != tokens[i]) {
-            pass_rows_[i] = none;  // it left for a later token of the same pass
+        // Of a long pass some may have left again.
+        if (const auto it = row_by_token_.find(tokens[i]); it != row_by_token_.end()) {
+            pass_rows_[i] = it->second;
         }
     }
     const Asked asked{int32_t(tokens.size())};
