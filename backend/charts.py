@@ -112,8 +112,8 @@ def _panel(panel: Panel, left: float, looks: dict[str, _Look]) -> list[str]:
     points = [point for line in panel.lines for point in _finite(line.points)]
     if not points:
         points = [(0.0, 0.0), (1.0, 1.0)]
-    x_ticks = ticks(0.0, max(x for x, _ in points))
-    y_ticks = ticks(0.0, max(y for _, y in points))
+    x_ticks = ticks(max(x for x, _ in points))
+    y_ticks = ticks(max(y for _, y in points))
     right, bottom = left + PANEL_WIDTH, MARGIN_TOP + PANEL_HEIGHT
 
     def place(x: float, y: float) -> tuple[float, float]:
@@ -181,16 +181,14 @@ def _legend(names: Sequence[str], looks: dict[str, _Look], left: float) -> list[
     return parts
 
 
-def ticks(low: float, high: float) -> list[float]:
-    """Return round numbers, equally far apart, that enclose low .. high; about N_TICK of them."""
-    if not high > low:
-        high = low + 1.0
-    rough = (high - low) / N_TICK
+def ticks(high: float) -> list[float]:
+    """Return round numbers from 0 on, equally far apart, the last at least `high`; about N_TICK."""
+    if not high > 1e-9:
+        high = 1.0
+    rough = high / N_TICK
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(f * power for f in (1, 2, 2.5, 5, 10) if f * power >= rough * (1 - 1e-9))
-    first = math.floor(low / step + 1e-9)
-    last = math.ceil(high / step - 1e-9)
-    return [i * step for i in range(first, last + 1)]
+    return [i * step for i in range(math.ceil(high / step - 1e-9) + 1)]
 
 
 def _labels(values: Sequence[float], percent: bool) -> list[str]:
