@@ -53,8 +53,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="FILE",
         help="one prompt per line, or JSON lines with messages or prompt",
     )
-    add("--out", required=True, type=Path, metavar="T", help="the trace to write")
-    add("--force", action="store_true", help="replace T where it exists")
+    add("--out", required=True, type=Path, metavar="TRACE", help="the trace to write")
+    add("--force", action="store_true", help="replace TRACE where it exists")
     add("--inputs", action="store_true", help="also what each MoE layer is given, in f16")
     add("--scores", action="store_true", help="also the router's probabilities of all experts")
     add("--tokens", type=max_tokens, default=128, metavar="N", help="longest answer (default 128)")
@@ -103,15 +103,16 @@ def run(args: argparse.Namespace) -> int:
         _progress("")
         if engine.cache.mode == "plain":
             raise UserError(f"{args.model.name} cannot be recorded: {engine.cache.reason}")
+        # Memory grows by doubling, and the old half is there while it is copied.
+        limit_bytes = max(min(args.max_bytes, room_bytes, available_bytes() // 3), 1)
         recording = Recording(
-            engine,
-            file,
-            scores=args.scores,
-            inputs=args.inputs,
-            # Its memory grows by doubling, and the old half is there while it is copied.
-            max_bytes=max(min(args.max_bytes, room_bytes, available_bytes() // 3), 1),
+            engine, file, scores=args.scores, inputs=args.inputs, max_bytes=limit_bytes
         )
         report = _record(args, engine, recording, prompts)
+        if recording.full:
+            report["stopped"] = f"There was room for {bytes_text(limit_bytes)} only." + (
+                " The option --max-bytes sets it." if limit_bytes == args.max_bytes else ""
+            )
         return _finish(args, engine, recording, report)
     finally:
         engine.close()
@@ -185,8 +186,6 @@ def _record(
             report["requests"] += 1
         report["interrupted"] = interrupts.seen
     _progress("")
-    if recording.full:
-        report["stopped"] = "The limit of bytes was met; --max-bytes sets it."
     return report
 
 
