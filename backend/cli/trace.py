@@ -110,9 +110,8 @@ def run(args: argparse.Namespace) -> int:
         )
         report = _record(args, engine, recording, prompts)
         if recording.full:
-            report["stopped"] = f"There was room for {bytes_text(limit_bytes)} only." + (
-                " The option --max-bytes sets it." if limit_bytes == args.max_bytes else ""
-            )
+            why = ", as --max-bytes says" if limit_bytes == args.max_bytes else ""
+            report["stopped"] = f"There was room for {bytes_text(limit_bytes)} only{why}."
         return _finish(args, engine, recording, report)
     finally:
         engine.close()
