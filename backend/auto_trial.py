@@ -1,0 +1,230 @@
+"""One setting against another, by measurement: blocks of tokens under each, in turn.
+
+Tokens differ in work, and a machine's speed wanders. So the blocks follow each other as A B B A
+A B B A ..., which cancels what drifts steadily; the logarithm of a token's time is what counts, so
+that differences are ratios; and the largest and smallest values of a block and of the rounds are
+left out. The trial ends when committing to the better-looking side would cost little even if it
+were the wrong one (the expected loss, as in Bayesian tests of two variants), or when the tokens
+that it may cost are spent.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+N_ROUND_MIN = 3
+N_ROUND_MAX = 20
+MIN_GAIN = 0.01
+"""A setting that saves less than this share of a token's time is not worth a change."""
+LOSS_ADOPT = 0.003
+LOSS_KEEP = 0.006
+"""The expected loss, as a share of a token's time, at which a change or its refusal is settled."""
+N_PRIOR, PRIOR_SPREAD = 3, 0.15
+"""Rounds that are assumed to have been seen before the first, and their changes' spread."""
+FAR = 0.25
+"""A trial ends at once when a block of the candidate is this much slower, beyond doubt."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a stretch of decoded tokens under one setting cost; best one token each.
+
+    link_busy_s: at least one copy was under way. The counts are those of the statistics.
+    """
+
+    n_token: int = 0
+    wall_s: float = 0.0
+    compute_s: float = 0.0
+    stall_s: float = 0.0
+    link_busy_s: float = 0.0
+    bytes_read: int = 0
+    bytes_useful: int = 0
+    bytes_wasted: int = 0
+    prefetches_useful: int = 0
+    prefetches_wasted: int = 0
+    hits: int = 0
+    late: int = 0
+    misses: int = 0
+
+    def __add__(self, other: Window) -> Window:
+        """Both together."""
+        names = [f.name for f in fields(self)]
+        return Window(**{n: getattr(self, n) + getattr(other, n) for n in names})
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it says anything: a window without tokens or time does not."""
+        return self.n_token > 0 and math.isfinite(self.wall_s) and self.wall_s > 0
+
+    @property
+    def idle(self) -> float:
+        """Share of the time in which nothing was copied."""
+        return _share(self.wall_s - self.link_busy_s, self.wall_s)
+
+    @property
+    def stall(self) -> float:
+        """Share of the time that waited for copies."""
+        return _share(self.stall_s, self.wall_s)
+
+    @property
+    def hit_rate(self) -> float:
+        """Share of the needed experts that were there; 1 where none was needed."""
+        requests = self.hits + self.late + self.misses
+        return _share(self.hits, requests) if requests > 0 else 1.0
+
+    @property
+    def used(self) -> float | None:
+        """Of the experts fetched ahead, the share that was used; None where none is decided."""
+        decided = self.prefetches_useful + self.prefetches_wasted
+        return _share(self.prefetches_useful, decided) if decided > 0 else None
+
+
+def _share(part: float, whole: float) -> float:
+    share = part / whole if whole > 0 else 0.0
+    return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a trial ended. change: of a token's time, as a logarithm; negative is faster."""
+
+    better: bool
+    change: float
+    sure: bool
+    """False when it ended because of its length or its cost."""
+    n_token: int
+    """Measured under the candidate."""
+    base: Window
+    candidate: Window
+
+
+class Trial:
+    """Tells which setting is to be in force next, and in the end which one is better.
+
+    n_block: tokens of a block; n_settle: tokens after a change of setting that do not count;
+    allowance: tokens' worth of time that the trial may cost.
+    """
+
+    def __init__(self, n_block: int, n_settle: int, allowance: float) -> None:
+        self.is_candidate = False
+        """Whether the candidate is to be in force for the next token."""
+        self.verdict: Verdict | None = None
+        self._n_block = n_block
+        self._n_settle = n_settle
+        self._allowance = allowance
+        self._n_skip = 0
+        self._n_spent = 0  # tokens under the candidate, those that do not count included
+        self._block: list[tuple[float, int]] = []  # (log of seconds per token, tokens)
+        self._open: float | None = None  # the value of the round's first block
+        self._n_in_round = 0
+        self._changes: list[float] = []  # of every whole round
+        self._variances: list[float] = []  # of the value of every block, from its own tokens
+        self._sums = (Window(), Window())
+
+    def add(self, window: Window) -> None:
+        """Tokens were decoded under the setting that was to be in force. REQUIRES: no verdict."""
+        assert self.verdict is None and window.is_sound
+        if self.is_candidate:
+            self._n_spent += window.n_token
+        if self._n_skip > 0:
+            self._n_skip -= window.n_token
+            return
+        self._block.append((math.log(window.wall_s / window.n_token), window.n_token))
+        base, candidate = self._sums
+        self._sums = (base, candidate + window) if self.is_candidate else (base + window, candidate)
+        if sum(n for _, n in self._block) >= self._n_block:
+            self._end_block()
+        elif self.is_candidate and self._n_in_round == 1 and len(self._block) >= 3:
+            self._stop_if_far()
+
+    def _end_block(self) -> None:
+        values = [v for v, _ in self._block]
+        value = middle(values)
+        if len(values) > 1:
+            self._variances.append(statistics.variance(values) / len(values))
+        if self._n_in_round == 1:
+            assert self._open is not None
+            change = value - self._open if self.is_candidate else self._open - value
+            self._changes.append(change)
+            self._stop_if_far()
+            self._block = []
+            self._open, self._n_in_round = None, 0
+            if self.verdict is None:
+                self._judge()
+            return  # the next round begins with the setting that ended this one
+        self._open, self._n_in_round = value, 1
+        self._block = []
+        self.is_candidate = not self.is_candidate
+        self._n_skip = self._n_settle
+
+    def _stop_if_far(self) -> None:
+        """End a bad trial within its block: three tokens can be enough."""
+        if not self.is_candidate or self._open is None:
+            return
+        values = [v for v, _ in self._block]
+        change = statistics.fmean(values) - self._open
+        spread = math.sqrt(2 * statistics.pvariance(values) / len(values)) + self._spread_of_block()
+        if change > FAR and change > 4 * spread:
+            self._end(better=False, change=change, sure=True)
+
+    def _judge(self) -> None:
+        n = len(self._changes)
+        change = middle(self._changes)
+        if n >= N_ROUND_MIN:
+            error = self._error()
+            if change < -MIN_GAIN and expected_loss(change, error) < LOSS_ADOPT:
+                return self._end(better=True, change=change, sure=True)
+            if expected_loss(-change, error) < LOSS_KEEP:
+                return self._end(better=False, change=change, sure=True)
+        if n >= 2 and change * self._n_spent > self._allowance:
+            return self._end(better=False, change=change, sure=False)
+        if n >= N_ROUND_MAX:
+            return self._end(better=change < -MIN_GAIN, change=change, sure=False)
+        return None
+
+    def _error(self) -> float:
+        """How far the mean of the rounds' changes lies from the truth, typically.
+
+        Few rounds can agree by chance, so a usual spread counts as some rounds more.
+        """
+        n = len(self._changes)
+        mean = statistics.fmean(self._changes)
+        squares = sum((c - mean) ** 2 for c in self._changes) + N_PRIOR * PRIOR_SPREAD**2
+        spread = math.sqrt(squares / (n - 1 + N_PRIOR))
+        return max(spread, math.sqrt(2) * self._spread_of_block()) / math.sqrt(n)
+
+    def _spread_of_block(self) -> float:
+        """How far a block's value lies from the truth, typically."""
+        return math.sqrt(statistics.fmean(self._variances)) if self._variances else 0.0
+
+    def _end(self, *, better: bool, change: float, sure: bool) -> None:
+        base, candidate = self._sums
+        self.verdict = Verdict(better, change, sure, candidate.n_token, base, candidate)
+
+    @property
+    def cost(self) -> float:
+        """What the trial has cost so far, in tokens."""
+        if self.verdict is not None:
+            change = self.verdict.change
+        else:
+            change = middle(self._changes) if self._changes else 0.0
+        return max(0.0, math.expm1(min(change, 3.0))) * self._n_spent
+
+
+def middle(values: Sequence[float]) -> float:
+    """The mean without the lowest and highest eighth, rounded, of at least four values."""
+    n_out = round(len(values) / 8) if len(values) >= 4 else 0
+    ordered = sorted(values)
+    return statistics.fmean(ordered[n_out : len(ordered) - n_out])
+
+
+def expected_loss(change: float, error: float) -> float:
+    """E[max(0, x)] for x normal with this mean and standard deviation."""
+    if error <= 0:
+        return max(0.0, change)
+    z = change / error
+    density = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
+    return error * density + change * (1 + math.erf(z / math.sqrt(2))) / 2

@@ -1,0 +1,283 @@
+"""The adaptive method in synthetic worlds: machines and models whose best setting is known."""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from dataclasses import dataclass, replace
+
+import pytest
+
+from backend.auto import Auto, Decision, Setting, Window, prefers_stock
+from backend.auto_trial import Trial, expected_loss, middle
+
+REACTIVE = Setting()
+PREFETCH = Setting(prefetch=True)
+SETTINGS = [
+    Setting(prefetch, 1, precision, eviction)
+    for prefetch, precisions in ((False, (0.85,)), (True, (0.0, 0.6, 0.85, 0.95)))
+    for precision in precisions
+    for eviction in ("lru", "other")
+]
+
+
+@dataclass(frozen=True)
+class Luck:
+    """What a token would meet under any setting."""
+
+    link: float
+    work: float
+    noise: float
+
+
+@dataclass(frozen=True)
+class World:
+    """A drive, a model and its routing; times in seconds, sizes in bytes."""
+
+    misses: float = 0.25
+    other_misses: float = 0.25  # with the eviction called "other"
+    covered: float = 0.7  # share of the misses that are forecast
+    precision: float = 0.8  # share of a forecast that is right, at min_precision 0.85
+    link: float = 2e9
+    compute_s: float = 0.019
+    n_request: int = 96
+    expert_bytes: int = 2_600_000
+
+    def luck(self, seed: int, n_token: int) -> list[Luck]:
+        """The same for every setting: a wandering drive, tokens of unequal work, hiccups."""
+        dice = random.Random(seed)
+        luck, drive, work = [], 0.0, 0.0
+        for _ in range(n_token):
+            drive = 0.98 * drive + 0.2 * dice.gauss(0, 1)
+            work = 0.7 * work + 0.7 * dice.gauss(0, 1)
+            noise = math.exp(dice.gauss(0, 0.08)) * (4 if dice.random() < 0.005 else 1)
+            luck.append(Luck(math.exp(0.08 * drive), math.exp(0.15 * work), noise))
+        return luck
+
+    def cost(self, setting: Setting, luck: Luck) -> Window:
+        """One token under this setting."""
+        share = self.misses if setting.eviction == "lru" else self.other_misses
+        n_miss = min(self.n_request * share * luck.work, self.n_request)
+        expert_s = self.expert_bytes / self.link * luck.link
+        useful = wasted = 0.0
+        if setting.prefetch:
+            more, right = {0.0: (1, 0.6), 0.6: (0.9, 0.83), 0.85: (0.75, 1), 0.95: (0.5, 1.08)}[
+                setting.min_precision
+            ]
+            useful = n_miss * self.covered * more
+            wasted = useful * (1 / min(1, self.precision * right) - 1)
+        hidden_s = (useful + wasted) * expert_s
+        stall_s = (n_miss - useful) * expert_s + max(0.0, hidden_s - 0.8 * self.compute_s)
+        wall_s = (self.compute_s + stall_s) * luck.noise
+        return Window(
+            n_token=1,
+            wall_s=wall_s,
+            compute_s=self.compute_s * luck.noise,
+            stall_s=stall_s * luck.noise,
+            link_busy_s=min((n_miss + wasted) * expert_s, wall_s),
+            bytes_read=int((n_miss + wasted) * self.expert_bytes),
+            prefetches_useful=round(useful),
+            prefetches_wasted=round(wasted),
+            hits=round(self.n_request - n_miss),
+            misses=round(n_miss),
+        )
+
+
+def live(auto: Auto, world: World, luck: list[Luck]) -> tuple[list[float], list[Setting]]:
+    """Decode with what `auto` says; seconds and the kept setting of every token."""
+    seconds, kept = [], []
+    for chance in luck:
+        window = world.cost(auto.setting, chance)
+        before = auto.setting
+        decision = auto.observe(window)
+        assert (decision.setting if decision else before) == auto.setting
+        seconds.append(window.wall_s)
+        kept.append(auto.kept)
+    return seconds, kept
+
+
+def changes(kept: list[Setting]) -> int:
+    """How often the kept setting became another one."""
+    return sum(a != b for a, b in zip(kept, kept[1:], strict=False))
+
+
+WORLDS = {
+    "prefetching helps": World(),
+    "prefetching hurts": World(misses=0.3, covered=0.3, precision=0.2),
+    "nothing matters": World(misses=0.05, other_misses=0.05, covered=0.2),
+    "the drive is the limit": World(misses=0.6, other_misses=0.6, precision=0.5, link=1.2e9),
+    "the other eviction is better": World(misses=0.3, other_misses=0.25, covered=0.3),
+    "the other eviction is worse": World(other_misses=0.32),
+    "everything is there": World(misses=0.0, other_misses=0.0),
+}
+
+
+@pytest.mark.parametrize("name", WORLDS)
+def test_it_finds_a_setting_as_good_as_the_best(name: str) -> None:
+    """Of 2,000 tokens the last 1,000 count as settled."""
+    world, n_seed = WORLDS[name], 5
+    settled = []
+    for seed in range(n_seed):
+        luck = world.luck(seed, 2000)
+        seconds, kept = live(Auto(("lru", "other")), world, luck)
+        fixed = {s: [world.cost(s, chance).wall_s for chance in luck] for s in SETTINGS}
+        best_s = min(sum(f[1000:]) for f in fixed.values())
+        settled.append(best_s / sum(seconds[1000:]))
+        assert sum(fixed[REACTIVE]) / sum(seconds) >= 0.97, "slower than the reactive cache"
+        assert changes(kept) <= 6, "it flaps"
+    assert sum(settled) / n_seed >= 0.97
+    assert min(settled) >= 0.93
+
+
+def test_it_goes_back_when_another_program_takes_the_drive() -> None:
+    early = World(precision=0.7)
+    late = replace(early, link=0.5e9, precision=0.2)
+    auto = Auto()
+    live(auto, early, early.luck(3, 1000))
+    assert auto.kept.prefetch
+    seconds, kept = live(auto, late, late.luck(4, 2000))
+    assert not kept[-1].prefetch
+    reactive = [late.cost(REACTIVE, chance).wall_s for chance in late.luck(4, 2000)]
+    assert sum(reactive[500:]) / sum(seconds[500:]) >= 0.97
+    assert any("tried again" in line for line in auto.lines)
+
+
+def test_nothing_is_tried_where_nothing_can_be_gained() -> None:
+    world = WORLDS["everything is there"]
+    auto = Auto(("lru", "other"))
+    _, kept = live(auto, world, world.luck(0, 500))
+    assert set(kept) == {REACTIVE}
+    assert auto.setting == REACTIVE
+    assert auto.lines == []
+
+
+def test_a_terrible_setting_is_dropped_within_a_few_tokens() -> None:
+    world = World(covered=0.3, precision=0.05)
+    auto = Auto()
+    tried = 0
+    for chance in world.luck(0, 500):
+        tried += auto.setting.prefetch
+        auto.observe(world.cost(auto.setting, chance))
+    assert 1 <= tried <= 10
+    assert auto.kept == REACTIVE
+    assert "Prefetching stays off" in auto.lines[0]
+
+
+def test_without_a_predictor_nothing_is_prefetched() -> None:
+    auto = Auto(("lru", "other"), max_depth=0)
+    world = WORLDS["the other eviction is better"]
+    for chance in world.luck(0, 1500):
+        auto.observe(world.cost(auto.setting, chance))
+        assert not auto.setting.prefetch
+    assert auto.kept.eviction == "other"
+
+
+def test_a_deeper_forecast_is_tried_only_where_there_is_one() -> None:
+    world = World()
+
+    def depths(max_depth: int) -> set[int]:
+        auto, seen = Auto(max_depth=max_depth), set()
+        for chance in world.luck(0, 1500):
+            seen.add(auto.setting.depth)
+            auto.observe(world.cost(replace(auto.setting, depth=1), chance))
+        return seen
+
+    assert depths(1) == {1}
+    assert 2 in depths(2) and 3 not in depths(2)
+
+
+def test_decisions_are_sentences_with_their_figures() -> None:
+    world = WORLDS["the other eviction is better"]
+    auto = Auto(("lru", "other"))
+    said = []
+    for chance in world.luck(1, 3000):
+        decision = auto.observe(world.cost(auto.setting, chance))
+        if isinstance(decision, Decision) and decision.line:
+            said.append(decision.line)
+    assert said == auto.lines
+    assert said[0].startswith("Prefetching is on: tried over ")
+    assert "the drive was idle" in said[0] and "of what was fetched ahead was used" in said[0]
+    assert any(
+        line.startswith("Now other decides what leaves, instead of lru: tried over ")
+        and "% of the experts were there instead of" in line
+        for line in said
+    )
+    for line in said:
+        assert re.fullmatch(r"[A-Z][^.]*\.", line) and re.search(r"\d", line), line
+
+
+def test_after_a_restart_all_is_tried_again_from_what_is_kept() -> None:
+    world = World()
+    auto = Auto()
+    live(auto, world, world.luck(0, 1000))
+    assert auto.kept.prefetch
+    decision = auto.restart("The cache rate changed")
+    assert decision.setting == auto.setting == auto.kept
+    assert decision.line == "The cache rate changed: the alternatives are tried again."
+    n_line = len(auto.lines)
+    live(auto, world, world.luck(1, 300))
+    assert len(auto.lines) > n_line
+
+
+def test_a_window_that_says_nothing_changes_nothing() -> None:
+    auto = Auto()
+    for wall_s in (0.0, -1.0, math.nan, math.inf):
+        assert auto.observe(Window(n_token=1, wall_s=wall_s)) is None
+    assert auto.observe(Window(n_token=0, wall_s=1.0)) is None
+
+
+@pytest.mark.parametrize("n_token", [1, 3, 50])
+def test_windows_may_hold_several_tokens(n_token: int) -> None:
+    world = World()
+    auto = Auto()
+    luck = iter(world.luck(0, 400 * n_token))
+    for _ in range(400):
+        window = Window()
+        for _ in range(n_token):
+            window += world.cost(auto.setting, next(luck))
+        auto.observe(window)
+    assert auto.kept.prefetch
+
+
+def test_trials_take_turns_so_that_a_steady_drift_is_no_difference() -> None:
+    trial = Trial(n_block=4, n_settle=0, allowance=1e9)
+    for i in range(1000):
+        trial.add(Window(n_token=1, wall_s=math.exp(0.01 * i)))
+        if trial.verdict is not None:
+            break
+    assert trial.verdict is not None
+    assert not trial.verdict.better
+    assert abs(trial.verdict.change) < 0.005
+
+
+def test_a_trial_ends_when_its_cost_is_spent() -> None:
+    trial = Trial(n_block=8, n_settle=0, allowance=0.5)
+    dice = random.Random(0)
+    while trial.verdict is None:
+        slower = 1.1 if trial.is_candidate else 1.0
+        trial.add(Window(n_token=1, wall_s=slower * math.exp(dice.gauss(0, 0.3))))
+    assert not trial.verdict.better
+    assert not trial.verdict.sure
+
+
+def test_expected_loss() -> None:
+    dice = random.Random(0)
+    for change, error in ((0.0, 0.1), (-0.1, 0.05), (0.2, 0.1)):
+        sampled = [max(0.0, dice.gauss(change, error)) for _ in range(200_000)]
+        assert expected_loss(change, error) == pytest.approx(sum(sampled) / 200_000, abs=0.0005)
+    assert expected_loss(0.3, 0.0) == 0.3
+    assert expected_loss(-0.3, 0.0) == 0.0
+
+
+def test_middle_leaves_out_what_is_extreme() -> None:
+    assert middle([1, 2, 3]) == 2
+    assert middle([1, 1, 1, 1, 1, 1, 1, 900]) == 1
+
+
+def test_stock_is_preferred_only_where_it_fits_and_a_cache_would_save_little() -> None:
+    gib = 1 << 30
+    assert "would save only" in prefers_stock(4 * gib, 3 * gib, 16 * gib, 0.95)
+    assert prefers_stock(4 * gib, 3 * gib, 16 * gib, 0.5) == ""  # memory was to be saved
+    assert prefers_stock(4 * gib, 3 * gib, 4 * gib, 0.95) == ""  # it does not fit
+    assert prefers_stock(4 * gib, 0, 16 * gib, 0.5) != ""  # a dense model
