@@ -97,20 +97,27 @@ class Rows {
 
 Simulation run(nb::handle core_object, const Future & trace, const Machine & machine,
                const std::optional<AnyRows> & inputs, const std::optional<AnyRows> & weights, EventLog * log,
-               const std::vector<bool> & has_inputs) {
+               const std::vector<bool> & has_inputs, nb::object after_pass) {
     Core & core = core_of(core_object);
     const nb::gil_scoped_release released;
     std::optional<Rows> input_rows, weight_rows;
-    TraceRows give_inputs, give_weights;
+    SimulationExtras extras;
+    extras.log = log;
     if (inputs) {
         input_rows.emplace(*inputs, trace, core, "inputs", has_inputs);
-        give_inputs = [&](size_t pass, Layer layer) { return (*input_rows)(pass, layer); };
+        extras.inputs = [&](size_t pass, Layer layer) { return (*input_rows)(pass, layer); };
     }
     if (weights) {
         weight_rows.emplace(*weights, trace, core, "weights", std::vector<bool>{});
-        give_weights = [&](size_t pass, Layer layer) { return (*weight_rows)(pass, layer); };
+        extras.weights = [&](size_t pass, Layer layer) { return (*weight_rows)(pass, layer); };
     }
-    return simulate(core, trace, machine, give_inputs, give_weights, log);
+    if (!after_pass.is_none()) {
+        extras.after_pass = [&](const SimulatedPass & pass) {
+            const nb::gil_scoped_acquire acquired;
+            after_pass(pass);
+        };
+    }
+    return simulate(core, trace, machine, extras);
 }
 
 template <typename T>
@@ -165,8 +172,14 @@ void bind_sim(nb::module_ & m) {
         .def_ro("n_token", &SimulatedPhase::n_token)
         .def_ro("time_us", &SimulatedPhase::time_us)
         .def_ro("compute_us", &SimulatedPhase::compute_us)
+        .def_ro("wave_us", &SimulatedPhase::wave_us)
         .def_ro("stall_us", &SimulatedPhase::stall_us)
         .def_ro("link_busy_us", &SimulatedPhase::link_busy_us);
+
+    nb::class_<SimulatedPass>(m, "SimulatedPass")
+        .def_ro("phase", &SimulatedPass::phase)
+        .def_ro("times", &SimulatedPass::times)
+        .def_ro("counts", &SimulatedPass::counts);
 
     nb::class_<Simulation>(m, "Simulation", "Arrays are by layer or, where the name says so, by pass.")
         .def_ro("prefill", &Simulation::prefill)
@@ -202,10 +215,10 @@ void bind_sim(nb::module_ & m) {
         .def_prop_ro("pass_requests", [](const Simulation & s) { return array_of(s.pass_requests); }, moved);
 
     m.def("simulate", &run, "core"_a, "future"_a, "machine"_a, "inputs"_a = nb::none(), "weights"_a = nb::none(),
-          "log"_a = nb::none(), "has_inputs"_a = std::vector<bool>{},
+          "log"_a = nb::none(), "has_inputs"_a = std::vector<bool>{}, "after_pass"_a = nb::none(),
           "Drive a core through a trace in virtual time. inputs: [n_token, n_layer, n_embd], weights: "
           "[n_token, n_layer, n_expert_used], of all tokens of the trace, float16 or float32; has_inputs: of each "
-          "layer.");
+          "layer; after_pass: called with a SimulatedPass, may tune the core.");
 }
 
 }  // namespace outrider

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -36,33 +37,38 @@ void check_trace(const Future & trace, const Shape & shape) {
     }
 }
 
-LayerCounts difference(const LayerCounts & a, const LayerCounts & b) {
-    LayerCounts d;
-    d.hits = a.hits - b.hits;
-    d.late = a.late - b.late;
-    d.misses = a.misses - b.misses;
-    d.bytes_read = a.bytes_read - b.bytes_read;
-    d.bytes_useful = a.bytes_useful - b.bytes_useful;
-    d.bytes_wasted = a.bytes_wasted - b.bytes_wasted;
-    d.prefetches = a.prefetches - b.prefetches;
-    d.prefetches_useful = a.prefetches_useful - b.prefetches_useful;
-    d.prefetches_wasted = a.prefetches_wasted - b.prefetches_wasted;
-    d.predicted = a.predicted - b.predicted;
-    d.predicted_used = a.predicted_used - b.predicted_used;
-    d.predicted_ready = a.predicted_ready - b.predicted_ready;
-    return d;
+// Every counter of `a` combined with that of `b`.
+template <typename Combine>
+LayerCounts combined(const LayerCounts & a, const LayerCounts & b, Combine && combine) {
+    LayerCounts c;
+    for (uint64_t LayerCounts::* field :
+         {&LayerCounts::hits, &LayerCounts::late, &LayerCounts::misses, &LayerCounts::bytes_read,
+          &LayerCounts::bytes_useful, &LayerCounts::bytes_wasted, &LayerCounts::prefetches,
+          &LayerCounts::prefetches_useful, &LayerCounts::prefetches_wasted, &LayerCounts::predicted,
+          &LayerCounts::predicted_used, &LayerCounts::predicted_ready}) {
+        c.*field = combine(a.*field, b.*field);
+    }
+    return c;
+}
+
+LayerCounts difference(const LayerCounts & a, const LayerCounts & b) { return combined(a, b, std::minus<>()); }
+LayerCounts sum(const LayerCounts & a, const LayerCounts & b) { return combined(a, b, std::plus<>()); }
+
+void add(SimulatedPhase & to, const SimulatedPhase & pass) {
+    to.n_pass += pass.n_pass;
+    to.n_token += pass.n_token;
+    to.time_us += pass.time_us;
+    to.compute_us += pass.compute_us;
+    to.wave_us += pass.wave_us;
+    to.stall_us += pass.stall_us;
+    to.link_busy_us += pass.link_busy_us;
 }
 
 // Tells the core what happens and does what it says, as Patch does.
 class Simulator {
   public:
-    Simulator(Core & core, const Machine & machine, const TraceRows & inputs, const TraceRows & weights)
-        : core_(core),
-          shape_(core.shape()),
-          machine_(machine),
-          inputs_(inputs),
-          weights_(weights),
-          n_token_of_(shape_.n_expert, 0) {
+    Simulator(Core & core, const Machine & machine, const SimulationExtras & extras)
+        : core_(core), shape_(core.shape()), machine_(machine), extras_(extras), n_token_of_(shape_.n_expert, 0) {
         if (machine.link_bytes_per_us > 0) {
             link_.emplace(machine.link_bytes_per_us, machine.link_latency_us, machine.n_link);
         }
@@ -88,7 +94,8 @@ class Simulator {
     void see_gate(size_t index, Layer layer, int32_t n_token);
     void run_waves(Layer layer);
     void finish_layer();
-    double wave_us(std::span<const Compute> parts) const;
+    void compute_wave(std::span<const Compute> wave);
+    LayerCounts all_counts() const;
     void obey();
     void submit(const Copy & copy);
     void collect_arrivals();
@@ -99,17 +106,16 @@ class Simulator {
     Core & core_;
     const Shape & shape_;
     const Machine & machine_;
-    const TraceRows & inputs_;
-    const TraceRows & weights_;
+    const SimulationExtras & extras_;
     std::optional<Link> link_;     // none: copies are instant
     std::vector<PartSize> sizes_;  // [layer * 2 + part]
 
     double now_us_ = 0;
-    SimulatedPhase * phase_ = nullptr;  // of the pass in progress
-    Commands commands_;                 // to be obeyed
-    size_t n_needed_ = 0;               // experts of the layer in progress
-    std::vector<Compute> ready_;        // said by the core, not yet computed
-    std::vector<Compute> computing_;    // computed together; the core hears of it at the next layer
+    SimulatedPhase pass_;             // in progress
+    Commands commands_;               // to be obeyed
+    size_t n_needed_ = 0;             // experts of the layer in progress
+    std::vector<Compute> ready_;      // said by the core, not yet computed
+    std::vector<Compute> computing_;  // computed together; the core hears of it at the next layer
     std::vector<Compute> wave_;
     std::vector<int32_t> n_token_of_;  // [expert], in the layer in progress; 0 where it has one token
     std::vector<LayerCounts> before_;  // [layer]
@@ -149,10 +155,10 @@ Simulation Simulator::run(const Future & trace) {
 }
 
 void Simulator::run_pass(size_t index, const Future::Pass & pass) {
-    phase_ = pass.phase == Phase::prefill ? &result_.prefill : &result_.decode;
+    pass_ = {.n_pass = 1, .n_token = pass.n_token};
     const double began_us = now_us_;
-    const double stalled_us = phase_->stall_us;
     const double busy_us = link_ ? link_->busy_us() : 0;
+    const LayerCounts before = extras_.after_pass ? all_counts() : LayerCounts{};
     result_.pass_hits.push_back(0);
     result_.pass_requests.push_back(0);
 
@@ -170,12 +176,22 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     }
     finish_layer();
 
-    phase_->n_pass++;
-    phase_->n_token += pass.n_token;
-    phase_->time_us += now_us_ - began_us;
-    phase_->link_busy_us += (link_ ? link_->busy_us() : 0) - busy_us;
-    result_.pass_us.push_back(now_us_ - began_us);
-    result_.pass_stall_us.push_back(phase_->stall_us - stalled_us);
+    pass_.time_us = now_us_ - began_us;
+    pass_.link_busy_us = (link_ ? link_->busy_us() : 0) - busy_us;
+    add(pass.phase == Phase::prefill ? result_.prefill : result_.decode, pass_);
+    result_.pass_us.push_back(pass_.time_us);
+    result_.pass_stall_us.push_back(pass_.stall_us);
+    if (extras_.after_pass) {
+        extras_.after_pass({pass.phase, pass_, difference(all_counts(), before)});
+    }
+}
+
+LayerCounts Simulator::all_counts() const {
+    LayerCounts all;
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        all = sum(all, core_.residency().counts(l));
+    }
+    return all;
 }
 
 void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) {
@@ -198,7 +214,11 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     const LayerCounts & counts = core_.residency().counts(layer);
     const uint64_t hits = counts.hits;
     const uint64_t others = counts.late + counts.misses;
-    core_.routed({layer, n_token, ids, weights_ ? weights_(index, layer) : std::span<const float>{}}, commands_);
+    Routing routing{layer, n_token, ids, {}};
+    if (extras_.weights) {
+        routing.weights = extras_.weights(index, layer);
+    }
+    core_.routed(routing, commands_);
     result_.pass_hits[index] += int64_t(counts.hits - hits);
     result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
     obey();
@@ -206,7 +226,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
 
     // Experts that are cut cannot be computed by llama.cpp's own nodes.
     if (ready_.size() == n_needed_ && !core_.layout().layers[layer].is_cut()) {
-        compute(wave_us(ready_));
+        compute_wave(ready_);
         computing_.swap(ready_);
     } else {
         run_waves(layer);
@@ -217,10 +237,10 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
 }
 
 void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
-    if (!inputs_ || !core_.wants_gate_input()) {
+    if (!extras_.inputs || !core_.wants_gate_input()) {
         return;
     }
-    const std::span<const float> input = inputs_(index, layer);
+    const std::span<const float> input = extras_.inputs(index, layer);
     if (!input.empty()) {
         core_.gate_seen(layer, input, n_token, commands_);
         obey();
@@ -240,7 +260,7 @@ void Simulator::run_waves(Layer layer) {
         }
         wave_.swap(ready_);
         ready_.clear();
-        compute(wave_us(wave_));
+        compute_wave(wave_);
         for (const Compute & c : wave_) {
             core_.computed(c.layer, c.expert, c.part, commands_);
             obey();
@@ -257,14 +277,15 @@ void Simulator::finish_layer() {
     computing_.clear();
 }
 
-double Simulator::wave_us(std::span<const Compute> parts_now) const {
+void Simulator::compute_wave(std::span<const Compute> wave) {
     double us = machine_.wave_us;
-    for (const Compute & c : parts_now) {
+    for (const Compute & c : wave) {
         const int32_t n_further = std::max(n_token_of_[c.expert] - 1, 0);
         us += sizes_[size_t(c.layer) * 2 + size_t(c.part)].share *
               (machine_.expert_us + machine_.expert_token_us * n_further);
     }
-    return us;
+    pass_.wave_us += us;
+    compute(us);
 }
 
 void Simulator::obey() {
@@ -319,7 +340,7 @@ void Simulator::wait_for_arrival(Layer layer) {
     const double stall_us = link_->clock_us() - now_us_;
     now_us_ = link_->clock_us();
     result_.layers[layer].stall_us += stall_us;
-    phase_->stall_us += stall_us;
+    pass_.stall_us += stall_us;
     Ticket ticket;
     link_->take_arrival(ticket);
     core_.copied(ticket, commands_);
@@ -328,7 +349,7 @@ void Simulator::wait_for_arrival(Layer layer) {
 
 void Simulator::compute(double us) {
     now_us_ += us;
-    phase_->compute_us += us;
+    pass_.compute_us += us;
     if (link_) {
         link_->advance(now_us_);
     }
@@ -361,28 +382,25 @@ void Machine::validate() const {
     }
 }
 
-Simulation simulate(Core & core, const Future & trace, const Machine & machine, const TraceRows & inputs,
-                    const TraceRows & weights, EventLog * log) {
+Simulation simulate(Core & core, const Future & trace, const Machine & machine, const SimulationExtras & extras) {
     machine.validate();
     check_trace(trace, core.shape());
     if (!core.idle()) {
         throw std::invalid_argument("The core is in the middle of a layer");
     }
-    if (log) {
-        core.record(log);
-    }
-    try {
-        Simulation result = Simulator(core, machine, inputs, weights).run(trace);
-        if (log) {
-            core.record(nullptr);
+    struct Recording {  // ends with the simulation, however that ends
+        Core & core;
+        bool on;
+        ~Recording() {
+            if (on) {
+                core.record(nullptr);
+            }
         }
-        return result;
-    } catch (...) {
-        if (log) {
-            core.record(nullptr);
-        }
-        throw;
+    } recording{core, extras.log != nullptr};
+    if (recording.on) {
+        core.record(extras.log);
     }
+    return Simulator(core, machine, extras).run(trace);
 }
 
 }  // namespace outrider

@@ -36,8 +36,15 @@ struct SimulatedPhase {
     int64_t n_token = 0;
     double time_us = 0;
     double compute_us = 0;
+    double wave_us = 0;  // of compute_us, what the experts took
     double stall_us = 0;
     double link_busy_us = 0;  // at least one copy was under way
+};
+
+struct SimulatedPass {
+    Phase phase = Phase::decode;
+    SimulatedPhase times;  // of this pass
+    LayerCounts counts;    // of all layers together, during this pass
 };
 
 struct Simulation {
@@ -53,12 +60,17 @@ struct Simulation {
 // or an empty span where there are none.
 using TraceRows = std::function<std::span<const float>(size_t pass, Layer layer)>;
 
-// `inputs`: of the layers' MoE inputs, each n_embd values; `weights`: of the router's, n_expert_used.
-// Both may be empty. A layer may have fewer tokens than the pass, as llama.cpp's last one has. Throws
-// std::invalid_argument, a sentence, where trace, machine and core do not belong together, and std::runtime_error where
-// a core waits for what never comes. The core may be used again, as warm as it is then; copies that are under way at
-// the end arrive uncounted.
-Simulation simulate(Core & core, const Future & trace, const Machine & machine, const TraceRows & inputs = {},
-                    const TraceRows & weights = {}, EventLog * log = nullptr);
+struct SimulationExtras {
+    TraceRows inputs{};   // of the layers' MoE inputs, each n_embd values
+    TraceRows weights{};  // of the router's weights, each n_expert_used
+    EventLog * log = nullptr;
+    std::function<void(const SimulatedPass &)> after_pass{};  // may tune the core
+};
+
+// A layer may have fewer tokens than the pass, as llama.cpp's last one has. Throws
+// std::invalid_argument, a sentence, where trace, machine and core do not belong together, and
+// std::runtime_error where a core waits for what never comes. The core may be used again, as warm as
+// it is then; copies that are under way at the end arrive uncounted.
+Simulation simulate(Core & core, const Future & trace, const Machine & machine, const SimulationExtras & extras = {});
 
 }  // namespace outrider
