@@ -27,6 +27,7 @@ MAY_IMPORT = {
     },
     "backend": {"backend", "llama_cpp", "numpy", "platformdirs", "psutil"},
     "predictors": {
+        "backend.predictor_file",
         "backend.trace",
         "gguf",
         "llama_cpp",
@@ -43,10 +44,12 @@ MAY_IMPORT = {
 ONLY_FROM = {
     "backend._native": {
         "backend.compose",
+        "backend.configurator",
         "backend.engine",
         "backend.loaded",
         "backend.loading",
         "backend.machines",
+        "backend.predictor_file",
         "backend.recording",
         "backend.simulate",
         "backend.trace",

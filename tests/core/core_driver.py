@@ -45,7 +45,7 @@ def composition(
     depth: int = 100,
     **numbers: float,
 ) -> Composition:
-    """A method of the usual parts; numbers are the scheduler's, and forecasts are fetched at once."""
+    """A method of the usual parts; numbers are the scheduler's; forecasts are fetched at once."""
     spec = Spec(scheduler, {name: float(value) for name, value in numbers.items()})
     return Composition(
         Spec(predictor), [Spec(eviction)], spec, spec, n_predict=n_predict, depth=depth

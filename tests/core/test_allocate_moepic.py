@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -14,13 +13,13 @@ from backend._native import (
     MoepicStatistics,
     MoepicTimes,
     Shape,
+    Spec,
     allocate,
     moepic_configure,
     moepic_cut,
     moepic_ready,
     moepic_stall_us,
 )
-from backend._native import Spec as SpecOf
 
 
 def run(
@@ -276,18 +275,20 @@ def test_more_budget_never_predicts_more_stall_where_nothing_is_prefetched(
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), rate=st.floats(0.3, 1), byte_us=st.floats(0.01, 2))
-def test_the_plan_is_never_predicted_worse_than_its_start(
+def test_the_plan_is_hardly_predicted_worse_than_uniform(
     seed: int, rate: float, byte_us: float
 ) -> None:
+    """Its own accounts of slots and buffers, at the edge of an expert, are the only difference."""
     n_layer, n_expert, k = 4, 8, 2
     shipped, _ = run(seed, n_layer, n_expert, k, n_pass=40)
     shape = Shape(n_expert, k, [[20, 20, 20]] * n_layer, [4] * n_layer)
     times = MoepicTimes(expert_us=4, layer_us=10, head_us=20, byte_us=byte_us)
     budget = int(rate * n_expert * n_layer * 60)
-    result = moepic_configure(shipped, shape, times, budget)
-    start: Any = moepic_configure(shipped, shape, times, budget, 0.999)  # a step too large to take
-    assert start.n_step == 0
-    assert result.stall_us <= start.stall_us + 60 * byte_us  # what rounding moves: one expert
+    planned_us = moepic_configure(shipped, shape, times, budget).stall_us
+    for theta in (0.5, 1.0):
+        uniform = allocate(Spec("uniform", {"top_share": theta}), shape, rate)
+        uniform_us = moepic_stall_us(shipped, shape, times, uniform)
+        assert planned_us <= uniform_us + 60 * byte_us
 
 
 def test_a_layer_that_misses_more_gets_more() -> None:
@@ -305,7 +306,7 @@ def test_a_layer_that_misses_more_gets_more() -> None:
 def test_without_statistics_it_stays_where_it_starts() -> None:
     shape = Shape(16, 2, [[60]] * 3, [4] * 3)
     result = moepic_configure(MoepicStatistics(3, 16), shape, MoepicTimes(1, 1, byte_us=1), 960)
-    uniform = allocate(SpecOf("moepic"), shape, 960 / (3 * 16 * 60))
+    uniform = allocate(Spec("moepic"), shape, 960 / (3 * 16 * 60))
     assert result.top_share == [0.5] * 3
     assert result.n_step == 0
     assert result.layout.bytes(shape) <= 960
@@ -333,8 +334,6 @@ def test_impossible_times_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ValueError, match="time"):
         moepic_configure(MoepicStatistics(1, 4), shape, times, 100)
     with pytest.raises(ValueError, match="time"):
-        moepic_stall_us(
-            MoepicStatistics(1, 4), shape, times, allocate(SpecOf("uniform"), shape, 0.5)
-        )
+        moepic_stall_us(MoepicStatistics(1, 4), shape, times, allocate(Spec("uniform"), shape, 0.5))
     with pytest.raises(ValueError, match="granularity"):
         moepic_configure(MoepicStatistics(1, 4), shape, MoepicTimes(1, 1), 100, 0.0)

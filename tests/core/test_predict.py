@@ -14,7 +14,8 @@ from reference.predictors import Pass, Sizes
 
 from backend._native import Layout, Phase, PredictorProbe, Shape, Spec, predictor_names
 
-DATA = Path(os.environ.get("OUTRIDER_SHARED", Path(__file__).parents[2].parent / "shared")) / "data"
+ROOT = Path(__file__).resolve().parents[2]
+DATA = Path(os.environ.get("OUTRIDER_DATA", ROOT.parent / "shared" / "data"))
 ROUTES = DATA / "route-traces" / "qwen.route.csv"
 
 SIZES = [

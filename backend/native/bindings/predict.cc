@@ -81,10 +81,19 @@ std::vector<Told> routed(PredictorProbe & probe, Layer layer, const std::vector<
     return answer([&](Forecasts & out) { (*probe).routed({layer, n_token, ids, weights}, out); });
 }
 
+// Whether a predictor can be made of what a weights file holds, whatever the model's routers are.
+void check_predictor(const Spec & spec, const Shape & shape, int32_t n_embd) {
+    const std::vector<float> router(size_t(std::max(n_embd, 0)) * size_t(shape.n_expert));
+    const Layout layout = Layout::per_layer(std::vector<int32_t>(size_t(shape.n_layer), shape.n_expert));
+    make_predictor(spec, {shape, layout, n_embd, {size_t(shape.n_layer), router}, nullptr}, 0);
+}
+
 }  // namespace
 
 void bind_predict(nb::module_ & m) {
     m.def("predictor_names", &predictor_names);
+    m.def("check_predictor", &check_predictor, "spec"_a, "shape"_a, "n_embd"_a,
+          "Raises ValueError, a sentence, where no such predictor can be made for a model of these sizes.");
 
     nb::class_<PredictorProbe>(m, "PredictorProbe",
                                "A predictor by itself; events return (layer, experts, scores) of its forecasts.")
