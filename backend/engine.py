@@ -211,6 +211,8 @@ class Engine:
             return False
         self._tokens += tokens
         meter.add_pass(decode_s, time.perf_counter() - last_s, is_token=is_token)
+        if is_token and (line := self._loaded.observe(meter.token, meter.token_wave_s)):
+            meter.statistics.decisions.append(line)
         return True
 
     # Control.
@@ -235,6 +237,11 @@ class Engine:
             if self._loaded.context is not context:
                 self._tokens.clear()
         return self.cache
+
+    def idle(self) -> None:
+        """Use the time between answers: some methods then lay their cache out anew."""
+        with engine_errors():
+            self._loaded.idle()
 
     def forget(self) -> None:
         """Forget the conversation: the next prompt is computed whole."""

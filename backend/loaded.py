@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from backend.auto import Auto, Decision, prefers_stock
+from backend.auto_trial import Window
 from backend.config import EngineConfig
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
@@ -39,8 +41,8 @@ def engine_errors() -> Iterator[None]:
 class LoadedModel:
     """llama.cpp's model and context, and the patch where experts are cached.
 
-    `llama`, `context`, `template` and `cache` are what is in force. Use from one thread; `patch` from
-    any.
+    `llama`, `context`, `template` and `cache` are what is in force. Use from one thread;
+    `patch` from any.
     """
 
     def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
@@ -57,10 +59,13 @@ class LoadedModel:
         self.learned = NOTHING_LEARNED
         self._config = config
         self._cached: Any = None
+        self._auto: Auto | None = None
+        self._configurator: Any = None
         # More than the model was trained for is beyond what it can make sense of.
         self._n_context = min(config.context_length, file.context_length or config.context_length)
         self._n_thread = config.n_thread or physical_cores()
         self._refused = ""  # why this model cannot be cached at all
+        self._stock_is_faster = ""  # why an adaptive method leaves llama.cpp unpatched
         try:
             self._load(config.cache_rate, progress)
         except BaseException:
@@ -91,7 +96,7 @@ class LoadedModel:
         self.llama = None
 
     def set_cache_rate(self, rate: float) -> None:
-        """Change the rate between answers; `context` is another one if the model was loaded anew."""
+        """Change the rate between answers; `context` is another one if it was loaded anew."""
         config = replace(self._config, cache_rate=rate)
         with engine_errors():
             granted, reason = self._grant(rate)
@@ -120,7 +125,8 @@ class LoadedModel:
             raise
 
     def _is_plain(self, rate: float) -> bool:
-        return not self.file.is_moe or rate >= 1.0 or self.method.kind == "stock"
+        stock = self.method.kind == "stock" or bool(self._stock_is_faster)
+        return not self.file.is_moe or rate >= 1.0 or stock
 
     def _load(self, rate: float, progress: Progress | None) -> None:
         from backend import llama, loading
@@ -132,6 +138,14 @@ class LoadedModel:
         llama.log.echo = bool(os.environ.get("OUTRIDER_DEBUG"))
         self._refused = "" if self.file.is_moe else "A dense model has no experts to cache."
         granted, reason = self._grant(rate)
+        self._stock_is_faster = ""
+        if self.method.adaptive:
+            self._stock_is_faster = prefers_stock(
+                self.file.file_size_bytes,
+                self.file.expert_bytes_total,
+                available_bytes(),
+                granted,
+            )
         if not self._is_plain(granted):
             try:
                 self._cached = loading.CachedModel(
@@ -161,7 +175,7 @@ class LoadedModel:
         # Repacked weights are memory; pages of the file can be dropped and read again.
         fits = self.file.file_size_bytes < available_bytes()
         self.llama = loading.load_plain(self.file, progress, repack=fits)
-        stock = self.method.sentence if self.method.kind == "stock" else ""
+        stock = self.method.sentence if self.method.kind == "stock" else self._stock_is_faster
         self.cache = CacheFacts(
             asked_rate=rate,
             rate=1.0,
@@ -200,9 +214,63 @@ class LoadedModel:
 
     def _configure(self, rate: float, granted: float, reason: str) -> None:
         from backend.compose import layout
+        from backend.configurator import Configurator
 
+        if self.method.configured and self._configurator is None:
+            self._configurator = Configurator(self.patch.shape)
+        if self._configurator is not None:
+            self.patch.set_statistics(self._configurator.statistics)
         self.lay_out(layout(self.method, self.patch.shape, granted))
         self.cache = self._facts(rate, reason)
+
+        if self.method.adaptive:
+            self._start_adapting(f"The cache rate is {100 * self.cache.rate:.0f} %")
+
+    def _start_adapting(self, why: str) -> None:
+        if self._auto is None:
+            from backend.compose import predictor_of
+
+            names = [eviction.name for eviction in self.method.evictions]
+            predictor = predictor_of(self.method, self.learned, has_routers=self.patch.n_embd > 0)
+            self._auto = Auto(names, max_depth=0 if predictor is None else self.method.depth)
+            self._tune(Decision(self._auto.setting, ""))
+        else:
+            self._tune(self._auto.restart(why))
+
+    def _tune(self, decision: Decision) -> None:
+        from backend import _native
+
+        setting = decision.setting
+        names = [eviction.name for eviction in self.method.evictions]
+        self.patch.tune(
+            _native.Tuning(
+                setting.prefetch,
+                setting.depth,
+                setting.min_precision,
+                names.index(setting.eviction),
+            )
+        )
+
+    def observe(self, token: Window, wave_s: float) -> str:
+        """Hear what a decoded token cost; returns what an adaptive method decided, or ""."""
+        if self._configurator is not None:
+            self._configurator.observe(token, wave_s)
+        if self._auto is None or self.patch is None:
+            return ""
+        decision = self._auto.observe(token)
+        if decision is None:
+            return ""
+        self._tune(decision)
+        return decision.line
+
+    def idle(self) -> bool:
+        """Do what only an engine may that nobody waits for; True if the cache was laid out anew."""
+        if self._configurator is None or self.patch is None or not self._configurator.is_due:
+            return False
+        layout = self._configurator.layout(self.patch.layout.bytes(self.patch.shape))
+        self.lay_out(layout)
+        self.cache = self._facts(self.cache.asked_rate, self.cache.reason)
+        return True
 
     def lay_out(self, layout: Any) -> None:
         """Make the cache anew, empty, in a backend._native.Layout. Raises EngineError."""

@@ -75,6 +75,17 @@ def _ablation(name: str, sentence: str, **switches: float) -> Method:
 
 _ALL = (
     Method(
+        "auto",
+        "Starts reactive, measures what prefetching and other evictions bring on this machine with "
+        "this model, and keeps what pays.",
+        "this project",
+        predictor=LEARNED,
+        fallback=NEXT_ROUTER,
+        evictions=(LRU,),
+        min_precision=0.85,
+        adaptive=True,
+    ),
+    Method(
         "promoe",
         "Prefetches what a predictor expects of the next layers; needed experts overtake, ready "
         "ones are computed first.",

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Part:
-    """A predictor, eviction, scheduler or allocation: its name, and numbers that differ from its own."""
+    """A predictor, eviction, scheduler or allocation: its name, and numbers other than its own."""
 
     name: str
     numbers: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -23,5 +23,5 @@ class Part:
 
 
 def part(name: str, **numbers: float) -> Part:
-    """A part with some numbers of its own: part("lcp", omega=128, rho=0.25)."""
+    """Make a part with some numbers, such as omega=128 and rho=0.25 for lcp."""
     return Part(name, MappingProxyType({key: float(value) for key, value in numbers.items()}))

@@ -6,6 +6,7 @@ import collections
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from backend.auto_trial import Window
 from backend.system.memory import peak_rss_bytes
 
 N_TOKEN_KEPT = 64
@@ -61,6 +62,8 @@ class Statistics:
     compute_s: float = 0.0
     other_s: float = 0.0
     peak_rss_bytes: int = 0
+    decisions: list[str] = field(default_factory=list)
+    """What an adaptive method decided in this answer, each in a sentence."""
     layers: list[LayerCost] = field(default_factory=list)
     tokens: collections.deque[TokenCost] = field(
         default_factory=lambda: collections.deque(maxlen=N_TOKEN_KEPT)
@@ -89,6 +92,7 @@ class Reading:
     stall_us: int
     wave_us: int
     callback_us: int
+    link_busy_us: int
     layers: tuple[LayerCost, ...]
 
     @classmethod
@@ -101,6 +105,7 @@ class Reading:
             stall_us=times.stall_us,
             wave_us=times.wave_us,
             callback_us=times.callback_us,
+            link_busy_us=times.link_busy_us,
             layers=tuple(
                 LayerCost(number, c.hits, c.late, c.misses, c.bytes_read, stall_us / 1e6)
                 for number, c, stall_us in zip(patch.layers, counts, stalls, strict=True)
@@ -128,11 +133,16 @@ class Meter:
         self._patch = patch
         self._start = Reading.of(patch) if patch is not None else None
         self._last = self._start
+        self.token = Window()
+        """What the last decoded token cost."""
+        self.token_wave_s = 0.0
+        """Of its time, what was spent on computing experts in waves."""
 
     def add_pass(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
         """One pass took `decode_s` in llama_decode, and `wall_s` since the last pass ended."""
         stats = self.statistics
-        stall_s, outside_s, now = 0.0, 0.0, None
+        stall_s, outside_s, wave_s, now = 0.0, 0.0, 0.0, None
+        before = self._last
         if self._patch is not None:
             assert self._last is not None
             now = Reading.of(self._patch)
@@ -146,18 +156,14 @@ class Meter:
         stats.stall_s += stall_s
         stats.other_s += other_s
         if is_token:
-            before = self._last
+            cost = Window(1, wall_s, compute_s, stall_s)
+            if now is not None and before is not None:
+                gone = {n: getattr(now, n) - getattr(before, n) for n in _COUNTERS}
+                busy_s = (now.link_busy_us - before.link_busy_us) / 1e6
+                cost = Window(1, wall_s, compute_s, stall_s, busy_s, **gone)
+            self.token, self.token_wave_s = cost, wave_s
             stats.tokens.append(
-                TokenCost(
-                    compute_s,
-                    stall_s,
-                    other_s,
-                    *(
-                        (now.hits - before.hits, now.late - before.late, now.misses - before.misses)
-                        if now is not None and before is not None
-                        else (0, 0, 0)
-                    ),
-                )
+                TokenCost(compute_s, stall_s, other_s, cost.hits, cost.late, cost.misses)
             )
         if now is not None:
             self._last = now

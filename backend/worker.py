@@ -104,6 +104,8 @@ class Worker:
         threading.Thread(target=self._read_all, name="reader", daemon=True).start()
         while (job := self._jobs.get()) is not None:
             self._do(job)
+            if self._jobs.empty() and self._engine is not None:
+                self._idle(self._engine)
         if self._engine is not None:
             self._engine.close()
         self._outbox.close(_LEAVE_S)
@@ -215,6 +217,13 @@ class Worker:
         self._outbox.send(final)
         if with_map and self._engine is not None:
             self._outbox.send(residency(job.id, self._engine))
+
+    def _idle(self, engine: Engine) -> None:
+        """Nobody waits: let the engine put its cache in order."""
+        try:
+            engine.idle()
+        except Exception:
+            traceback.print_exc()  # the next request will say what is wrong
 
     def _perform(self, job: _Job) -> Message:
         if job.kind == "load":

@@ -5,6 +5,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "../core/allocate/moepic_statistics.h"
 #include "../live/patch.h"
 #include "../live/stop_flag.h"
 #include "bindings.h"
@@ -77,6 +78,10 @@ void bind_live(nb::module_ & m) {
         .def(
             "set_future", [](Patch & p, std::shared_ptr<Future> future) { p.set_future(std::move(future)); },
             "future"_a.none())
+        .def(
+            "set_statistics",
+            [](Patch & p, std::shared_ptr<MoepicStatistics> statistics) { p.set_statistics(std::move(statistics)); },
+            "statistics"_a.none())
         .def("close", &Patch::close, released())
         .def("request_began", &Patch::request_began, released())
         .def("tune", &Patch::tune, "tuning"_a, released())

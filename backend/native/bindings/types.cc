@@ -10,8 +10,10 @@
 
 #include <numeric>
 
+#include "../core/allocate/moepic_statistics.h"
 #include "../core/core.h"
 #include "../core/event_log.h"
+#include "../core/evict/registry.h"
 #include "../core/schedule/registry.h"
 #include "bindings.h"
 
@@ -39,9 +41,13 @@ struct OwnedCore {
     Core core;
 
     OwnedCore(const Shape & shape, const Layout & layout, const Composition & composition, int32_t n_embd,
-              std::vector<std::vector<float>> router_copies, std::shared_ptr<const Future> future)
+              std::vector<std::vector<float>> router_copies, std::shared_ptr<const Future> future,
+              std::shared_ptr<MoepicStatistics> statistics)
         : routers(std::move(router_copies)),
-          core(Surroundings{shape, layout, n_embd, {routers.begin(), routers.end()}, std::move(future)}, composition) {}
+          core(
+              Surroundings{
+                  shape, layout, n_embd, {routers.begin(), routers.end()}, std::move(future), std::move(statistics)},
+              composition) {}
 };
 
 template <typename Tell>
@@ -152,9 +158,15 @@ void bind_specs(nb::module_ & m) {
             "__init__",
             [](Composition * self, Spec predictor, std::vector<Spec> evictions, Spec prefill, Spec decode,
                int32_t n_predict, int32_t n_fetch, int32_t depth, double min_precision, bool prefill_prefetch) {
-                new (self) Composition{std::move(predictor), std::move(evictions), std::move(prefill),
-                                       std::move(decode),    n_predict,            n_fetch,
-                                       depth,                min_precision,        prefill_prefetch};
+                new (self) Composition{std::move(predictor),
+                                       std::move(evictions),
+                                       std::move(prefill),
+                                       std::move(decode),
+                                       n_predict,
+                                       n_fetch,
+                                       depth,
+                                       min_precision,
+                                       prefill_prefetch};
             },
             "predictor"_a = Spec{}, "evictions"_a = std::vector<Spec>{{"lru"}}, "prefill"_a = Spec{"ordered"},
             "decode"_a = Spec{"ordered"}, "n_predict"_a = 0, "n_fetch"_a = 0, "depth"_a = 1, "min_precision"_a = 0.0,
@@ -174,6 +186,7 @@ void bind_specs(nb::module_ & m) {
         .def_rw("min_precision", &Tuning::min_precision)
         .def_rw("eviction", &Tuning::eviction);
     m.def("scheduler_names", &scheduler_names);
+    m.def("eviction_names", &eviction_names);
 
     nb::class_<Future>(m, "Future", "All routings of a trace in advance.")
         .def(nb::init<>())
@@ -254,7 +267,8 @@ void bind_types(nb::module_ & m) {
         .def(
             "__init__",
             [](OwnedCore * self, const Shape & shape, const Layout & layout, const Composition & composition,
-               int32_t n_embd, const std::vector<Matrix> & routers, std::shared_ptr<Future> future) {
+               int32_t n_embd, const std::vector<Matrix> & routers, std::shared_ptr<Future> future,
+               std::shared_ptr<MoepicStatistics> statistics) {
                 std::vector<std::vector<float>> copies;
                 for (const Matrix & r : routers) {
                     copies.emplace_back(r.data(), r.data() + r.size());
@@ -262,10 +276,11 @@ void bind_types(nb::module_ & m) {
                 if (n_embd == 0 && !routers.empty()) {
                     n_embd = int32_t(routers[0].shape(1));
                 }
-                new (self) OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future));
+                new (self) OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future),
+                                     std::move(statistics));
             },
             "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}},
-            "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none())
+            "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none())
         .def("request_began", [](OwnedCore & c) { c.core.request_began(); })
         .def(
             "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.tune(tuning); }, "tuning"_a)

@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "allocate/registry.h"
+#include "allocate/moepic_statistics.h"
 #include "event_log.h"
 #include "evict/registry.h"
 #include "predict/registry.h"
@@ -77,6 +77,7 @@ Core::Core(const Surroundings & around, const Composition & composition)
       tuning_{true, composition.depth, composition.min_precision, 0},
       residency_(around.shape, around.layout),
       desk_(residency_),
+      statistics_(around.statistics),
       confidence_(around.shape.n_layer, composition.min_precision),
       waiting_(size_t(around.shape.n_layer)),
       told_(size_t(around.shape.n_layer)),
@@ -145,6 +146,9 @@ void Core::routed(const Routing & routing, Commands & out) {
     find_demands(routing);
     judge_forecast(routing.layer);
     chosen_->routed(routing, demands_);
+    if (statistics_) {
+        statistics_->routed(routing);
+    }
     scheduler_->push_precise(routing.layer, demands_, out);
     forget_waiting(routing.layer);  // too late
     if (predictor_) {
@@ -212,6 +216,9 @@ void Core::heard(const Forecasts & forecasts) {
         auto & told = told_[size_t(forecast.layer)];
         told.assign(forecast.experts.begin(),
                     forecast.experts.begin() + std::min<int64_t>(n_fetch(), int64_t(forecast.experts.size())));
+        if (statistics_) {
+            statistics_->forecast(forecast);
+        }
         Forecast kept = confidence_.worthwhile(forecast);
         chosen_->forecast(kept);
         if (int32_t(kept.experts.size()) > n_fetch()) {

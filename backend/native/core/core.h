@@ -94,6 +94,7 @@ class Core {
     std::unique_ptr<Eviction> chosen_;  // what the scheduler asks: the one that tune() chose
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<Predictor> predictor_;
+    std::shared_ptr<MoepicStatistics> statistics_;
     Confidence confidence_;
     std::vector<Forecast> waiting_;  // [layer]: heard, and not yet within the depth
     int32_t n_waiting_ = 0;

@@ -43,6 +43,8 @@ struct Future {
     std::vector<Pass> passes;
 };
 
+class MoepicStatistics;
+
 // What a driver can give to the parts. A part that needs what is not there refuses by name.
 struct Surroundings {
     const Shape & shape;
@@ -52,6 +54,8 @@ struct Surroundings {
     // memory must outlive the parts.
     std::vector<std::span<const float>> routers{};
     std::shared_ptr<const Future> future{};  // null in a live engine without a recorded trace
+    // What MoEpic's configurator learns from, also after the cache was laid out anew; null: nobody asks.
+    std::shared_ptr<MoepicStatistics> statistics{};
 };
 
 }  // namespace outrider

@@ -58,6 +58,8 @@ class Patch {
     void configure(const Layout & layout, const Composition & composition, const PatchOptions & options);
     // For parts that know what comes (oracle, belady): from the next configure() on.
     void set_future(std::shared_ptr<const Future> future) { future_ = std::move(future); }
+    // What MoEpic's configurator is to learn from, likewise; null: nothing.
+    void set_statistics(std::shared_ptr<MoepicStatistics> statistics) { statistics_ = std::move(statistics); }
 
     // Gives the model's tensors back what they had. To be called before the model is freed, since
     // whoever still refers to the patch would otherwise do so later. Twice is fine.
@@ -143,6 +145,7 @@ class Patch {
 
     // Configured.
     std::shared_ptr<const Future> future_;
+    std::shared_ptr<MoepicStatistics> statistics_;
     Layout layout_;
     PatchOptions options_;
     std::unique_ptr<Slab> slab_;

@@ -49,7 +49,8 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     const Shape & shape = graph_.shape;
     // First: what does not fit together is known before anything is given up.
     auto core = std::make_unique<Core>(
-        Surroundings{shape, layout, graph_.n_embd, {graph_.routers.begin(), graph_.routers.end()}, future_},
+        Surroundings{
+            shape, layout, graph_.n_embd, {graph_.routers.begin(), graph_.routers.end()}, future_, statistics_},
         composition);
     std::lock_guard lock(mutex_);
     drop_cache();

@@ -85,12 +85,19 @@ MoepicConfiguration configure(const MoepicStatistics & statistics, const Shape &
     MoepicConfiguration result;
     result.budget_bytes = start(model, shape, double(budget_bytes));
     const double all = std::accumulate(result.budget_bytes.begin(), result.budget_bytes.end(), 0.0);
-    // Slots are whole and cuts are few, so that less than an expert would often change nothing.
-    double step_bytes = granularity * all;
+    // Smaller steps find more (Figure 9b), and a large one may be more than any layer can give: where
+    // it ends, half the step goes on, down to an expert. Slots are whole and cuts few, so that less
+    // than an expert would often change nothing.
+    double least_bytes = 0;
     for (Layer l = 0; l < shape.n_layer; l++) {
-        step_bytes = std::max(step_bytes, model.expert_bytes(l));
+        least_bytes = std::max(least_bytes, model.expert_bytes(l));
     }
-    result.n_step = transfer(model, step_bytes, result.budget_bytes);
+    for (double step_bytes = granularity * all;; step_bytes /= 2) {
+        result.n_step += transfer(model, std::max(step_bytes, least_bytes), result.budget_bytes);
+        if (step_bytes <= least_bytes) {
+            break;
+        }
+    }
 
     const auto outcome = model.split(result.budget_bytes);
     Split split{{}, {}, usual_n_bottom(shape)};

@@ -65,14 +65,18 @@ double MoepicModel::ready(Layer layer, int32_t n_cached, double top_share, doubl
 
 MoepicCut MoepicModel::choose(Layer layer, double budget_bytes, double window_us) const {
     const std::vector<double> & shares = cuts_of_[size_t(layer)];
-    // Of equals the first: near 0.5, from where Algorithm 1 starts, and then with most experts.
+    // Of equals the one that relies the least on forecasts: what is cached is there. Then the one
+    // nearest to 0.5, from where Algorithm 1 starts, with the most experts.
     MoepicCut best{shares.back(), shape_.n_expert_used, -1};
+    double best_cached = 0;
     for (double share : shares) {
         const double fitting = std::max(budget_bytes, least_bytes(layer)) / (share * expert_bytes(layer)) * (1 + 1e-12);
         for (auto n = int32_t(std::min(double(n_expert_), fitting)); n >= shape_.n_expert_used; n--) {
             const double ready = this->ready(layer, n, share, window_us, load_us(layer));
-            if (ready > best.ready) {
+            const double cached = hit_rate(layer, n) * share;
+            if (ready > best.ready || (ready == best.ready && cached > best_cached)) {
                 best = {share, n, ready};
+                best_cached = cached;
             }
         }
     }

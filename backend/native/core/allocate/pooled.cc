@@ -48,16 +48,24 @@ Layout layout_of(const std::vector<int32_t> & kinds, const std::vector<int32_t> 
 
 Layout allocate_one_pool(const Shape & shape, double cache_rate, bool buffer) {
     const std::vector<int32_t> kinds = kinds_of(shape);
-    const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
     const std::vector<Kind> all = gather(shape, kinds);
-    double all_bytes = 0;
-    for (const Kind & kind : all) {
-        all_bytes += double(kind.slot_bytes()) * double(kind.n_expert);
+    auto rest_bytes = double(rate_bytes(shape, cache_rate));
+    double open_bytes = 0;  // of the experts of kinds that have no slots yet
+    std::vector<size_t> order;
+    for (size_t k = 0; k < all.size(); k++) {
+        open_bytes += double(all[k].slot_bytes()) * double(all[k].n_expert);
+        order.push_back(k);
     }
-    std::vector<int32_t> n_slot;
-    for (const Kind & kind : all) {
-        const double part = double(budget_bytes) / std::max(all_bytes, 1.0);
-        n_slot.push_back(clamped(uint64_t(part * double(kind.n_expert) + 1e-9), shape, kind));
+    // The smallest kinds first: those for which their share is too little take their least, and the
+    // others divide the rest.
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a].n_expert < all[b].n_expert; });
+    std::vector<int32_t> n_slot(all.size());
+    for (size_t k : order) {
+        const auto slot_bytes = double(all[k].slot_bytes());
+        const double share = open_bytes > 0 ? std::max(rest_bytes, 0.0) / open_bytes : 1;
+        n_slot[k] = clamped(uint64_t(share * double(all[k].n_expert) * (1 + 1e-12)), shape, all[k]);
+        rest_bytes -= slot_bytes * n_slot[k];
+        open_bytes -= slot_bytes * double(all[k].n_expert);
     }
     return layout_of(kinds, n_slot, buffer);
 }
