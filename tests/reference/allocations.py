@@ -116,8 +116,9 @@ class Problem:
             for c in range(self.K, self.N + 1):
                 if c * theta * self.expert_bytes[i] <= v * (1 + 1e-12):
                     m = self.ready(i, c, theta, window_us)
-                    candidates.append((-m, abs(theta - 0.5), theta, -c))
-        m, _, theta, c = min(candidates)
+                    cached = self.H[i][c] * theta
+                    candidates.append((-m, -cached, abs(theta - 0.5), theta, -c))
+        m, _, _, theta, c = min(candidates)
         return theta, -c, -m
 
     def expert_split(self, v: list[float]) -> tuple[list[float], list[tuple[float, int]]]:
@@ -149,9 +150,19 @@ class Problem:
 
 
 def vram_allocation(p: Problem, v: list[float], zeta: float) -> tuple[list[float], int]:
-    """Algorithm 1 from the allocation v on, never below what a layer needs at least."""
-    v = list(v)
-    step = max(zeta * sum(v), *p.expert_bytes)
+    """Algorithm 1 from v on; where it ends, again with half the step, down to one expert."""
+    step = zeta * sum(v)
+    n_steps = 0
+    while True:
+        v, n_step = transfers(p, v, max(step, *p.expert_bytes))
+        n_steps += n_step
+        if step <= max(p.expert_bytes):
+            return v, n_steps
+        step /= 2
+
+
+def transfers(p: Problem, v: list[float], step: float) -> tuple[list[float], int]:
+    """Algorithm 1's loop, never below what a layer needs at least."""
     n_step = 0
     while True:
         t1, _ = p.expert_split(v)
