@@ -23,8 +23,10 @@ from backend.loading import CachedModel, load_native, load_plain
 from backend.methods import METHODS
 from backend.system.memory import available_bytes
 
-CUT_TOLERANCE = 1e-3
-"""Of a logit, relative: what two roundings per expert (1e-5) may become on their way through."""
+CUT_TOLERANCE = 0.02
+"""Relative, of all logits. Each expert's sum is within 1e-5, but later layers round what they are
+given to 8 bits: stock llama.cpp's own two weight layouts differ by 0.0054 on the embedded model, as
+do cut experts from whole ones."""
 _N_UBATCH = 512
 
 
