@@ -6,17 +6,20 @@ simulator adds is the machine (backend.machines): when a copy ends and how long 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from backend import _native
 from backend.compose import NOTHING_LEARNED, Learned, composition, layout, predictor_of
+from backend.configurator import INTERVAL_TOKENS
 from backend.machines import Hardware
 from backend.methods import METHODS, REACTIVE, Method
 from backend.parts import part
+from backend.simulate_adapt import Adapter
+from backend.simulate_results import Counts, Phase, Result, summed
 from backend.trace import DECODE, Trace
 
 REFERENCES = ("random", "lru", "lfu", "static", "belady", "oracle")
@@ -32,127 +35,14 @@ BITS_PER_WEIGHT = 4.5
 
 
 @dataclass(frozen=True)
-class Phase:
-    """Prefill or decode. time_s = compute_s + stall_s."""
-
-    n_pass: int
-    n_token: int
-    time_s: float
-    compute_s: float
-    stall_s: float
-    link_busy_s: float
-    """At least one copy was under way."""
-    hits: int
-    requests: int
-
-    @property
-    def tokens_per_s(self) -> float | None:
-        """None where there was no token, or where computing takes no time."""
-        return self.n_token / self.time_s if self.n_token and self.time_s > 0 else None
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Share of requests that were resident; None without requests."""
-        return self.hits / self.requests if self.requests else None
-
-
-@dataclass(frozen=True)
-class Counts:
-    """Of one layer or of all. Parts of cut experts count each; hits + late + misses = requests."""
-
-    hits: int
-    late: int
-    misses: int
-    bytes_read: int
-    bytes_useful: int
-    bytes_wasted: int
-    """bytes_read - bytes_useful - bytes_wasted are resident and have not been used."""
-    prefetches: int
-    prefetches_useful: int
-    prefetches_wasted: int
-    predicted: int
-    predicted_used: int
-    predicted_ready: int
-    stall_s: float
-
-    @property
-    def requests(self) -> int:
-        """Needed parts of experts."""
-        return self.hits + self.late + self.misses
-
-    @property
-    def hit_rate(self) -> float | None:
-        """Share of requests that were resident; None without requests."""
-        return self.hits / self.requests if self.requests else None
-
-    @property
-    def accuracy(self) -> float | None:
-        """Share of predicted experts that were then used (ProMoE, section 4.1)."""
-        return self.predicted_used / self.predicted if self.predicted else None
-
-    @property
-    def fetch_rate(self) -> float | None:
-        """Share of predicted experts that were resident when their layer was routed."""
-        return self.predicted_ready / self.predicted if self.predicted else None
-
-    @property
-    def good_pred(self) -> float | None:
-        """Accuracy times fetch rate."""
-        if self.accuracy is None or self.fetch_rate is None:
-            return None
-        return self.accuracy * self.fetch_rate
-
-    def to_json(self) -> dict[str, Any]:
-        """Return all figures."""
-        derived = ("requests", "hit_rate", "accuracy", "fetch_rate", "good_pred")
-        return {**asdict(self), **{name: getattr(self, name) for name in derived}}
-
-
-@dataclass(frozen=True)
-class Result:
-    """One method at one cache rate; `reason` says why it was not simulated, and is else empty."""
-
-    method: str
-    asked_rate: float
-    reason: str = ""
-    predictor: str = ""
-    """What was predicted with; empty without prediction."""
-    kind: str = "cached"
-    rate: float = 0.0
-    """Of all experts' bytes, what the slots can hold."""
-    cache_bytes: int = 0
-    total: Counts | None = None
-    layers: tuple[Counts, ...] = ()
-    prefill: Phase | None = None
-    decode: Phase | None = None
-
-    def to_json(self, *, layers: bool = False) -> dict[str, Any]:
-        """Return all figures, those of the layers on request."""
-        report: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("method", "kind", "predictor", "asked_rate", "rate", "cache_bytes")
-        }
-        if self.reason:
-            return {**report, "reason": self.reason}
-        assert self.total is not None
-        report["total"] = self.total.to_json()
-        for name in ("prefill", "decode"):
-            phase: Phase = getattr(self, name)
-            speeds = {"tokens_per_s": phase.tokens_per_s, "hit_rate": phase.hit_rate}
-            report[name] = {**asdict(phase), **speeds}
-        if layers:
-            report["layers"] = [layer.to_json() for layer in self.layers]
-        return report
-
-
-@dataclass(frozen=True)
 class Setting:
     """What is simulated, besides methods and rates.
 
     hardware: None for instant copies and no time at all, so that only counts mean anything.
     routers: of each layer, float32 [n_expert, n_embd], for predictors that apply them. accuracy:
     where a method's predictor lacks what it needs, one that is right with this probability takes
-    its place; None: such a method is not simulated.
+    its place; None: such a method is not simulated. configure_tokens: between two runs of MoEpic's
+    configurator, which waits for the end of a request.
     """
 
     trace: Trace
@@ -161,6 +51,7 @@ class Setting:
     learned: Learned = NOTHING_LEARNED
     accuracy: float | None = None
     seed: int = 0
+    configure_tokens: int = INTERVAL_TOKENS
 
 
 def with_references(names: Sequence[str]) -> list[str]:
@@ -241,31 +132,58 @@ def _simulate(
     shape = trace.shape()
     method = _seeded(method, setting.seed)
     place = layout(method, shape, rate)
-    core, used = _core(setting, method, shape, place, future)
-    predictor = predictor_of(used, setting.learned)
-    simulation = _native.simulate(
-        core,
-        future,
-        machine,
-        inputs=trace.inputs if core.wants_gate_input() else None,
-        weights=trace.weights,
-        has_inputs=[] if trace.has_inputs is None else [bool(x) for x in trace.has_inputs],
-    )
     cache_bytes = place.bytes(shape)
+    predicts = predictor_of(method, setting.learned) is not None
+    adapter = Adapter(method, shape, setting.configure_tokens, predicts=predicts)
+    layers: list[tuple[Counts, ...]] = []
+    phases: list[tuple[Phase, Phase]] = []
+    core = None
+    for piece in _pieces(setting, method):
+        anew = None if core is None else adapter.new_layout(cache_bytes)
+        if core is None or anew is not None:
+            place = anew or place
+            core, used = _core(setting, method, shape, place, future, adapter)
+        simulation = _native.simulate(
+            core,
+            future if piece is trace else piece.future(),
+            machine,
+            inputs=piece.inputs if core.wants_gate_input() or method.adaptive else None,
+            weights=piece.weights,
+            has_inputs=[] if piece.has_inputs is None else [bool(x) for x in piece.has_inputs],
+            after_pass=adapter.hear if adapter.listens else None,
+        )
+        layers.append(_layers(simulation))
+        decoded = piece.phases == DECODE
+        prefill = _phase(simulation, simulation.prefill, ~decoded)
+        phases.append((prefill, _phase(simulation, simulation.decode, decoded)))
     all_bytes = sum(sum(sizes) for sizes in trace.chunk_bytes) * trace.n_expert
-    layers = _layers(simulation)
+    by_layer = tuple(summed(counts) for counts in zip(*layers, strict=True))
+    prefills, decodes = zip(*phases, strict=True)
     return Result(
         method=method.name,
         asked_rate=rate,
-        predictor=str(predictor or ""),
+        predictor=str(predictor_of(used, setting.learned) or ""),
         kind=method.kind,
         rate=cache_bytes / all_bytes,
         cache_bytes=cache_bytes,
-        total=_sum(layers),
-        layers=layers,
-        prefill=_phase(simulation, simulation.prefill, trace.phases != DECODE),
-        decode=_phase(simulation, simulation.decode, trace.phases == DECODE),
+        total=summed(by_layer),
+        layers=by_layer,
+        prefill=summed(prefills),
+        decode=summed(decodes),
+        lines=adapter.lines,
     )
+
+
+def _pieces(setting: Setting, method: Method) -> list[Trace]:
+    """The trace, cut before requests where a configured method may have heard enough."""
+    trace = setting.trace
+    if not method.configured or len(trace.tokens) < setting.configure_tokens:
+        return [trace]
+    cuts = [0]
+    for at in np.flatnonzero(np.diff(trace.requests)) + 1:
+        if trace.begins[at] - trace.begins[cuts[-1]] >= setting.configure_tokens:
+            cuts.append(int(at))
+    return [trace.passes(a, b) for a, b in zip(cuts, [*cuts[1:], trace.n_pass], strict=True)]
 
 
 def _seeded(method: Method, seed: int) -> Method:
@@ -283,6 +201,7 @@ def _core(
     shape: _native.Shape,
     place: _native.Layout,
     future: _native.Future,
+    adapter: Adapter,
 ) -> tuple[_native.Core, Method]:
     """A core, and the method that it is of: for want of inputs, one with another predictor."""
 
@@ -294,12 +213,14 @@ def _core(
             n_embd=setting.trace.n_embd,
             routers=list(setting.routers),
             future=future,
+            statistics=adapter.statistics,
         )
         if core.wants_gate_input() and setting.trace.inputs is None:
             raise ValueError(
                 f"The predictor {predictor_of(method, setting.learned)} needs the layers' inputs, "
                 "which the trace does not hold"
             )
+        adapter.attend(core)
         return core
 
     try:
@@ -326,12 +247,6 @@ def _layers(simulation: _native.Simulation) -> tuple[Counts, ...]:
     )
 
 
-def _sum(layers: Sequence[Counts]) -> Counts:
-    return Counts(
-        **{name: sum(getattr(c, name) for c in layers) for name in Counts.__dataclass_fields__}
-    )
-
-
 def _phase(simulation: _native.Simulation, phase: _native.SimulatedPhase, which: Any) -> Phase:
     return Phase(
         n_pass=phase.n_pass,
@@ -347,35 +262,3 @@ def _phase(simulation: _native.Simulation, phase: _native.SimulatedPhase, which:
 
 def _sentence(text: str) -> str:
     return text.rstrip(".") + "."
-
-
-def curves(results: Sequence[Result]) -> str:
-    """Draw hit rate and speed over the cache rate, a line for each method, as SVG.
-
-    Raises ValueError, a sentence, when there is nothing to draw.
-    """
-    from backend.charts import Line, Panel, line_charts
-
-    done = [r for r in results if not r.reason and r.total and r.decode and r.prefill]
-    names = list(dict.fromkeys(r.method for r in done))
-
-    def lines(value: Callable[[Result], float | None]) -> list[Line]:
-        drawn = []
-        for name in names:
-            of_method = [r for r in done if r.method == name]
-            points = [(r.rate, y) for r in of_method if (y := value(r)) is not None]
-            drawn.append(Line(name, points, bound=any(r.kind == "bound" for r in of_method)))
-        return drawn
-
-    def panel(title: str, y_label: str, values: list[Line], *, percent: bool) -> Panel:
-        return Panel(title, "cache rate", y_label, values, x_percent=True, y_percent=percent)
-
-    found = lines(lambda r: r.total.hit_rate if r.total else None)
-    panels = [panel("Experts found in memory", "hit rate", found, percent=True)]
-    for title, speeds in (
-        ("Prefill", lines(lambda r: r.prefill.tokens_per_s if r.prefill else None)),
-        ("Decode", lines(lambda r: r.decode.tokens_per_s if r.decode else None)),
-    ):
-        if any(line.points for line in speeds):
-            panels.append(panel(title, "tokens per second", speeds, percent=False))
-    return line_charts(panels)

@@ -52,6 +52,7 @@ ONLY_FROM = {
         "backend.predictor_file",
         "backend.recording",
         "backend.simulate",
+        "backend.simulate_adapt",
         "backend.trace",
         "backend.verify",
     },

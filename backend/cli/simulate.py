@@ -14,7 +14,8 @@ from backend.methods import METHODS, Method
 
 if TYPE_CHECKING:
     from backend.machines import Hardware
-    from backend.simulate import Phase, Result, Setting
+    from backend.simulate import Setting
+    from backend.simulate_results import Phase, Result
     from backend.trace import Trace
 
 _RATES = (0.06, 0.17, 0.33, 0.5)
@@ -237,7 +238,7 @@ def _report(
 
 
 def _plot(path: Path, results: Sequence[Result]) -> None:
-    from backend.simulate import curves
+    from backend.simulate_results import curves
 
     try:
         drawing = curves(results)

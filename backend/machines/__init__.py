@@ -166,8 +166,7 @@ def _figure(figures: dict[str, Any], key: str, name: str) -> float:
     if not isinstance(figure, dict) or not isinstance(figure.get("source"), str):
         raise MachineError(f"{where} does not say a value and a source of {key}.")
     value = figure.get("value")
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not abs(value) < 1e300:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not abs(value) < 1e300:
         raise MachineError(f"{where} says for {key} what is not a number.")
     if value < 0 or (value == 0 and key not in _MAY_BE_ZERO):
         raise MachineError(f"{where} says {value:g} for {key}, which must be positive.")
