@@ -69,7 +69,7 @@ Eam::Eam(const Spec & spec, const Surroundings & around, int32_t n_predict)
         }
     }
     dots_.assign(capacity, 0.0);
-    known_.resize(2 * size_t(n_layer_));
+    known_.resize(2 * (dots_.size() + 1) * size_t(n_layer_));
     settings.finish();
 }
 
@@ -161,8 +161,9 @@ void Eam::forecast(Layer present, Forecasts & out) {
     }
     std::sort(matched_.begin(), matched_.end());
     const bool changes = !matched_.empty() && matched_.back() == past_[phase_].size();  // this request
+    const size_t slot = matched_.size() == 1 ? size_t(matched_[0]) : dots_.size();
     for (Layer l = present + 1; l < n_layer_ && !matched_.empty(); l++) {
-        Known & known = known_[phase_ * size_t(n_layer_) + l];
+        Known & known = known_[(phase_ * (dots_.size() + 1) + slot) * size_t(n_layer_) + l];
         if (changes || known.matches != matched_) {
             known = {matched_, sum_up(l)};
         }

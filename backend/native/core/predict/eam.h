@@ -78,8 +78,7 @@ class Eam final : public Predictor {
         int32_t which;  // index into the collection; its size: this request
     };
     std::vector<Match> matches_;
-    // What the same matches said of a layer the last time, without the weight of its proximity: the
-    // matches change less often than the layer.
+    // What these matches said of a layer the last time, without the weight of its proximity.
     struct Known {
         std::vector<int32_t> matches;
         Forecast forecast;
