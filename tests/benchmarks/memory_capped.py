@@ -5,7 +5,9 @@
 
 Needs root and memory cgroups (version 1 or 2): the cap holds for the page cache too, as on a
 smaller machine. The ways take turns, so that a noisy machine is noisy for all; figures are medians.
-Random tokens are fed, as a random model's own continuation falls into loops.
+With --link the copies are throttled, so that a drive whose speed wanders does not decide; the file
+may then lie in memory (/dev/shm) as a faster slow tier. ProMoE's ablation (Figure 13) is
+--ways lru,promoe-prefetch,promoe-chunks,promoe-preempt,promoe-reorder. Random tokens are fed, as a random model's own continuation falls into loops.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def run_stock(path: Path, n_token: int, n_thread: int, _rate: float) -> dict[str
     return {"tokens_per_s": len(times_s) / sum(times_s)}
 
 
-def run_cached(path: Path, n_token: int, n_thread: int, rate: float, method: str) -> dict:
+def run_cached(
+    path: Path, n_token: int, n_thread: int, rate: float, method: str, link_bytes_per_s: float
+) -> dict:
     """The same tokens through the cache."""
     from backend import _native
     from backend.compose import composition, layout
@@ -60,7 +64,10 @@ def run_cached(path: Path, n_token: int, n_thread: int, rate: float, method: str
         layout(chosen, patch.shape, rate),
         composition(chosen, patch.shape),
         _native.PatchOptions(
-            n_thread=n_thread, n_transfer_thread=N_TRANSFER_THREAD, max_token=N_UBATCH
+            n_thread=n_thread,
+            n_transfer_thread=N_TRANSFER_THREAD,
+            max_token=N_UBATCH,
+            link_bytes_per_s=link_bytes_per_s,
         ),
     )
     context = Context(
@@ -175,13 +182,16 @@ def main() -> None:
     parser.add_argument("--stock-tokens", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--ways", default="stock,lru,lru-overlapped,promoe")
+    parser.add_argument("--link", type=float, default=0.0, help="throttle to GB/s; 0: not at all")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         if args.child == "stock":
             result = run_stock(args.model, args.stock_tokens, args.threads, args.rate)
         else:
-            result = run_cached(args.model, args.tokens, args.threads, args.rate, args.child)
+            result = run_cached(
+                args.model, args.tokens, args.threads, args.rate, args.child, args.link * 1e9
+            )
         print(json.dumps(result))
         return
     ways = args.ways.split(",")

@@ -263,6 +263,14 @@ void Patch::read_weights(Layer layer) {
             softmax({weights, n_used});
         }
     }
+    round_to_half(weights_);
+}
+
+// The core sees what a trace can hold, so that a trace replayed gives the same decisions.
+void Patch::round_to_half(std::vector<float> & values) {
+    half_.resize(values.size());
+    ggml_fp32_to_fp16_row(values.data(), half_.data(), int64_t(values.size()));
+    ggml_fp16_to_fp32_row(half_.data(), values.data(), int64_t(values.size()));
 }
 
 // The layer's MoE input; false where there is none that can be read.
@@ -274,6 +282,7 @@ bool Patch::read_gate_input(Layer layer) {
     }
     gate_input_.resize(size_t(ggml_nelements(input)));
     ggml_backend_tensor_get(input, gate_input_.data(), 0, ggml_nbytes(input));
+    round_to_half(gate_input_);
     return true;
 }
 

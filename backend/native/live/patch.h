@@ -123,6 +123,7 @@ class Patch {
     void read_ids(const ggml_tensor * topk);
     void read_weights(Layer layer);
     bool read_gate_input(Layer layer);
+    void round_to_half(std::vector<float> & values);
     void see_gate(Layer layer);
     void remap();
     void sort_pairs();
@@ -182,6 +183,7 @@ class Patch {
     std::vector<ggml_tensor *> logits_;  // [layer], of this pass
     std::vector<ggml_tensor *> probabilities_of_;  // [layer], of this pass
     std::vector<float> gate_input_;      // [n_token][n_embd]
+    std::vector<ggml_fp16_t> half_;
     std::string error_;
     std::string copy_error_;  // of the last copy that failed
     std::atomic<bool> stopping_ = false;
