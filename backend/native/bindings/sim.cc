@@ -176,6 +176,9 @@ void bind_sim(nb::module_ & m) {
         .def_ro("stall_us", &SimulatedPhase::stall_us)
         .def_ro("link_busy_us", &SimulatedPhase::link_busy_us);
 
+    nb::class_<SimulatedLayer>(m, "SimulatedLayer")
+        .def_ro("counts", &SimulatedLayer::counts)
+        .def_ro("stall_us", &SimulatedLayer::stall_us);
     nb::class_<SimulatedPass>(m, "SimulatedPass")
         .def_ro("phase", &SimulatedPass::phase)
         .def_ro("times", &SimulatedPass::times)
@@ -184,6 +187,7 @@ void bind_sim(nb::module_ & m) {
     nb::class_<Simulation>(m, "Simulation", "Arrays are by layer or, where the name says so, by pass.")
         .def_ro("prefill", &Simulation::prefill)
         .def_ro("decode", &Simulation::decode)
+        .def_ro("layers", &Simulation::layers)
         .def_prop_ro("hits", &counts_of<&LayerCounts::hits>, moved)
         .def_prop_ro("late", &counts_of<&LayerCounts::late>, moved)
         .def_prop_ro("misses", &counts_of<&LayerCounts::misses>, moved)
