@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from backend.auto_trial import Trial, Verdict, Window
+from backend.auto_trial import Noise, Trial, Verdict, Window
 
 __all__ = ["Auto", "Decision", "Setting", "Window", "prefers_stock"]
 
 PRECISIONS = (0.0, 0.6, 0.85, 0.95)
 """Steps of Setting.min_precision."""
-N_WARM = 12
+N_WARM = 16
 """Tokens before the first trial: a cold cache says little."""
 BLOCK, SETTLE = 8, 1
 BLOCK_EVICTION, SETTLE_EVICTION = 24, 6
@@ -85,6 +85,8 @@ class Auto:
         self._max_depth = max_depth
         self._trial: Trial | None = None
         self._candidate = self.reactive
+        self._noise = Noise()
+        self._last_setting = self.reactive
         self._refusals: dict[str, _Refusal] = {}
         self._n_token = 0
         self._n_since_change = 0
@@ -100,6 +102,8 @@ class Auto:
         self._n_token += window.n_token
         self._n_warm += window.n_token
         self._n_since_change += window.n_token
+        self._noise.add(window, same_setting=self.setting == self._last_setting)
+        self._last_setting = self.setting
         if self._trial is not None:
             return self._go_on(self._trial, window)
         self._recent = _faded(self._recent, window)
@@ -133,8 +137,8 @@ class Auto:
             if candidate != self.kept and self._is_due(candidate):
                 self._candidate = candidate
                 if replace(candidate, eviction=self.kept.eviction) == self.kept:
-                    return Trial(BLOCK_EVICTION, SETTLE_EVICTION, allowance)
-                return Trial(BLOCK, SETTLE, allowance)
+                    return Trial(self._noise, BLOCK_EVICTION, SETTLE_EVICTION, allowance)
+                return Trial(self._noise, BLOCK, SETTLE, allowance)
         return None
 
     def _candidates(self) -> Iterator[Setting]:

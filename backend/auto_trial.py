@@ -2,10 +2,10 @@
 
 Tokens differ in work, and a machine's speed wanders. So the blocks follow each other as A B B A
 A B B A ..., which cancels what drifts steadily; the logarithm of a token's time is what counts, so
-that differences are ratios; and the largest and smallest values of a block and of the rounds are
-left out. The trial ends when committing to the better-looking side would cost little even if it
-were the wrong one (the expected loss, as in Bayesian tests of two variants), or when the tokens
-that it may cost are spent.
+that differences are ratios, less what is explained by the token's work (Noise); and the largest and
+smallest values of a block and of the rounds are left out. The trial ends when committing to the
+better-looking side would cost little even if it were the wrong one (the expected loss, as in
+Bayesian tests of two variants), or when the tokens that it may cost are spent.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ MIN_GAIN = 0.01
 LOSS_ADOPT = 0.003
 LOSS_KEEP = 0.006
 """The expected loss, as a share of a token's time, at which a change or its refusal is settled."""
-N_PRIOR, PRIOR_SPREAD = 3, 0.15
-"""Rounds that are assumed to have been seen before the first, and their changes' spread."""
+N_PRIOR = 3
+"""Rounds of a usual spread that count as seen before the first."""
+USUAL = 1.5
+"""Spread of a round's change to that of independent tokens: neighbours are alike."""
 FAR = 0.25
 """A trial ends at once when a block of the candidate is this much slower, beyond doubt."""
 
@@ -48,6 +50,8 @@ class Window:
     hits: int = 0
     late: int = 0
     misses: int = 0
+    work: float = 0.0
+    """What LRU would have missed (auto_work.py): of the tokens, not of the setting."""
 
     def __add__(self, other: Window) -> Window:
         """Both together."""
@@ -87,6 +91,50 @@ def _share(part: float, whole: float) -> float:
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
 
 
+class Noise:
+    """How a token's time depends on its work, and how it varies otherwise.
+
+    Learned from differences between tokens that follow each other under one setting.
+    """
+
+    MEMORY = 1 / 256  # weight of one difference
+
+    def __init__(self) -> None:
+        self._last: tuple[float, float] | None = None
+        self._work = 0.0  # the mean, as a moving average
+        self._xx = self._xy = self._yy = self._n = 0.0
+
+    def add(self, window: Window, *, same_setting: bool) -> None:
+        """Hear a token, and whether the one before was decoded under the same setting."""
+        x, y = window.work / window.n_token, math.log(window.wall_s / window.n_token)
+        keep = 1 - self.MEMORY
+        if self._last is not None and same_setting:
+            dx, dy = x - self._last[0], min(max(y - self._last[1], -1.0), 1.0)
+            self._xx = keep * self._xx + dx * dx
+            self._xy = keep * self._xy + dx * dy
+            self._yy = keep * self._yy + dy * dy
+            self._n = keep * self._n + 1
+        self._work += max(self.MEMORY, 1 / (self._n + 1)) * (x - self._work)
+        self._last = (x, y)
+
+    @property
+    def _slope(self) -> float:
+        return max(0.0, self._xy / self._xx) if self._n >= 8 and self._xx > 0 else 0.0
+
+    def without_work(self, window: Window) -> float:
+        """The logarithm of seconds per token, had the tokens had average work."""
+        x, y = window.work / window.n_token, math.log(window.wall_s / window.n_token)
+        return y - self._slope * (x - self._work)
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of without_work() from token to token."""
+        if self._n < 8:
+            return 0.4
+        rest = self._yy - self._slope * self._xy
+        return math.sqrt(max(rest, 0.0) / self._n / 2)
+
+
 @dataclass(frozen=True)
 class Verdict:
     """How a trial ended. change: of a token's time, as a logarithm; negative is faster."""
@@ -105,19 +153,20 @@ class Trial:
     """Tells which setting is to be in force next, and in the end which one is better.
 
     n_block: tokens of a block; n_settle: tokens after a change of setting that do not count;
-    allowance: tokens' worth of time that the trial may cost.
+    allowance: tokens' worth of time that the trial may cost. `noise` goes on learning elsewhere.
     """
 
-    def __init__(self, n_block: int, n_settle: int, allowance: float) -> None:
+    def __init__(self, noise: Noise, n_block: int, n_settle: int, allowance: float) -> None:
         self.is_candidate = False
         """Whether the candidate is to be in force for the next token."""
         self.verdict: Verdict | None = None
+        self._noise = noise
         self._n_block = n_block
         self._n_settle = n_settle
         self._allowance = allowance
         self._n_skip = 0
         self._n_spent = 0  # tokens under the candidate, those that do not count included
-        self._block: list[tuple[float, int]] = []  # (log of seconds per token, tokens)
+        self._block: list[tuple[float, int]] = []  # (Noise.without_work, tokens)
         self._open: float | None = None  # the value of the round's first block
         self._n_in_round = 0
         self._changes: list[float] = []  # of every whole round
@@ -132,7 +181,7 @@ class Trial:
         if self._n_skip > 0:
             self._n_skip -= window.n_token
             return
-        self._block.append((math.log(window.wall_s / window.n_token), window.n_token))
+        self._block.append((self._noise.without_work(window), window.n_token))
         base, candidate = self._sums
         self._sums = (base, candidate + window) if self.is_candidate else (base + window, candidate)
         if sum(n for _, n in self._block) >= self._n_block:
@@ -173,13 +222,13 @@ class Trial:
     def _judge(self) -> None:
         n = len(self._changes)
         change = middle(self._changes)
+        error = self._error()
         if n >= N_ROUND_MIN:
-            error = self._error()
             if change < -MIN_GAIN and expected_loss(change, error) < LOSS_ADOPT:
                 return self._end(better=True, change=change, sure=True)
             if expected_loss(-change, error) < LOSS_KEEP:
                 return self._end(better=False, change=change, sure=True)
-        if n >= 2 and change * self._n_spent > self._allowance:
+        if n >= 2 and change > error and change * self._n_spent > self._allowance:
             return self._end(better=False, change=change, sure=False)
         if n >= N_ROUND_MAX:
             return self._end(better=change < -MIN_GAIN, change=change, sure=False)
@@ -192,7 +241,8 @@ class Trial:
         """
         n = len(self._changes)
         mean = statistics.fmean(self._changes)
-        squares = sum((c - mean) ** 2 for c in self._changes) + N_PRIOR * PRIOR_SPREAD**2
+        usual = USUAL * self._noise.spread * math.sqrt(2 / self._n_block)
+        squares = sum((c - mean) ** 2 for c in self._changes) + N_PRIOR * usual**2
         spread = math.sqrt(squares / (n - 1 + N_PRIOR))
         return max(spread, math.sqrt(2) * self._spread_of_block()) / math.sqrt(n)
 

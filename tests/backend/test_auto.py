@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from backend.auto import Auto, Decision, Setting, Window, prefers_stock
-from backend.auto_trial import Trial, expected_loss, middle
+from backend.auto_trial import Noise, Trial, expected_loss, middle
 
 REACTIVE = Setting()
 PREFETCH = Setting(prefetch=True)
@@ -81,6 +81,7 @@ class World:
             prefetches_wasted=round(wasted),
             hits=round(self.n_request - n_miss),
             misses=round(n_miss),
+            work=self.n_request * self.misses * luck.work,
         )
 
 
@@ -241,7 +242,7 @@ def test_windows_may_hold_several_tokens(n_token: int) -> None:
 
 
 def test_trials_take_turns_so_that_a_steady_drift_is_no_difference() -> None:
-    trial = Trial(n_block=4, n_settle=0, allowance=1e9)
+    trial = Trial(Noise(), n_block=4, n_settle=0, allowance=1e9)
     for i in range(1000):
         trial.add(Window(n_token=1, wall_s=math.exp(0.01 * i)))
         if trial.verdict is not None:
@@ -252,7 +253,7 @@ def test_trials_take_turns_so_that_a_steady_drift_is_no_difference() -> None:
 
 
 def test_a_trial_ends_when_its_cost_is_spent() -> None:
-    trial = Trial(n_block=8, n_settle=0, allowance=0.5)
+    trial = Trial(Noise(), n_block=8, n_settle=0, allowance=0.5)
     dice = random.Random(0)
     while trial.verdict is None:
         slower = 1.1 if trial.is_candidate else 1.0
