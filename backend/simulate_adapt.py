@@ -19,6 +19,7 @@ class Adapter:
         self._core: _native.Core | None = None
         self._auto: Auto | None = None
         self._configurator: Configurator | None = None
+        self._is_first = True  # of the tokens behind a prompt, which the engine does not judge by
         if method.adaptive:
             self._auto = Auto(self._names, max_depth=method.depth if predicts else 0)
         if method.configured:
@@ -48,7 +49,9 @@ class Adapter:
     def hear(self, done: _native.SimulatedPass) -> None:
         """A pass is over."""
         times, counts = done.times, done.counts
-        if done.phase != _native.Phase.decode or times.n_token != 1:
+        is_token = done.phase == _native.Phase.decode and times.n_token == 1
+        was_first, self._is_first = self._is_first, not is_token
+        if not is_token or was_first:
             return
         cost = Window(
             n_token=1,

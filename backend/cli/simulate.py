@@ -76,6 +76,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="N",
         help="into how many pieces an expert may be cut, where the trace does not say",
     )
+    add(
+        "--configure",
+        type=whole_number(1, 1 << 31),
+        default=None,
+        metavar="N",
+        help="tokens between two runs of MoEpic's configurator (default 5000)",
+    )
     add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of what is random")
     add("--no-references", action="store_true", help="show only the methods that were asked for")
     add("--layers", action="store_true", help="show every layer too")
@@ -99,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
         accuracy=args.accuracy,
         seed=args.seed,
     )
+    if args.configure is not None:
+        setting = replace(setting, configure_tokens=args.configure)
     methods = _chosen(args)
     results: list[Result] = []
     if not args.json:
@@ -108,6 +117,8 @@ def run(args: argparse.Namespace) -> int:
         results.append(result)
         if not args.json:
             print(_row(result), flush=True)
+            for line in result.lines:
+                print(f"  {line}")
             if args.layers and not result.reason:
                 print("\n".join(_layer_rows(result)), flush=True)
     if args.json:

@@ -103,6 +103,33 @@ def test_recorded_inputs_and_routers_are_used() -> None:
     assert second.accuracy == 1.0
 
 
+def test_moepic_is_configured_anew_between_requests() -> None:
+    """After enough tokens, and at the end of a request; until then it is moepic-uniform."""
+    n_pass = 80
+    requests = np.repeat([0, 1], n_pass // 2).astype(np.int32)
+    trace = trace_of(n_pass=n_pass, n_expert=16, n_cut=(4, 4), requests=requests)
+    methods = [METHODS["moepic"], METHODS["moepic-uniform"]]
+
+    def simulated(configure_tokens: int) -> list[Any]:
+        setting = Setting(trace, LAPTOP, accuracy=0.8, configure_tokens=configure_tokens)
+        return [r.total for r in run(setting, methods, [0.4])]
+
+    never, uniform = simulated(5000)
+    assert never == uniform
+    anew, uniform = simulated(20)
+    assert anew != uniform
+    assert anew.bytes_read > 0 and anew.requests > 0
+
+
+def test_auto_decides_while_it_is_simulated() -> None:
+    trace = trace_of(n_pass=400, n_expert=16, n_layer=4)
+    setting = Setting(trace, load("rtx3060"), accuracy=0.95)
+    once, again = (list(run(setting, [METHODS["auto"]], [0.3])) for _ in range(2))
+    assert once == again
+    assert len(once[0].lines) > 0
+    assert "decisions" in once[0].to_json()
+
+
 def test_references_come_behind() -> None:
     assert with_references(["promoe", "lru", "promoe"]) == [
         "promoe",
