@@ -1,8 +1,13 @@
 """Compares a cached model with stock llama.cpp, bit by bit; also a program for the full product.
 
+Where a method cuts experts, their two parts' outputs are added up, which rounds otherwise than
+stock llama.cpp: what such a method computes must not depend on what its cache holds, and is
+compared bit by bit with the same cuts when everything is resident. How near that is to stock, layer
+by layer, is the subject of test_parts.py.
+
 From the repository's root (it takes long; --help tells how to choose less):
 
-    PYTHONPATH=tests python -m live.equality
+    PYTHONPATH=tests:tests/live python -m live.equality
 """
 
 from __future__ import annotations
@@ -18,12 +23,13 @@ from typing import Any
 
 import numpy as np
 from factory import ARCHITECTURES, QUANTS, make_tiny, tiny_vocabulary
+from layouts import all_resident
 from numpy.typing import NDArray
 
 from backend import _native, llama, loading
-from backend.engine import patch_options
+from backend.compose import composition, layout
 from backend.gguf_file import ModelFile, read_model
-from backend.methods import METHODS
+from backend.methods import CACHED, METHODS
 
 Logits = NDArray[np.float32]
 
@@ -31,6 +37,8 @@ N_DECODE = 4
 """Tokens computed one by one after each prompt."""
 N_UBATCH = 128
 """Prompts of 300 tokens take three passes."""
+MAX_CUT_ERROR = 1e-5
+"""Of a row of the output of a layer whose experts are cut, relative to its length."""
 PROMPTS = (1, 2, 33, 300)
 RATES = (0.0, 0.125, 0.25, 0.5, 1.0)
 
@@ -59,6 +67,8 @@ class Runner:
         """Of a prompt of random tokens and some more, (n_prompt + n_decode, n_vocab)."""
         tokens = random_tokens(n_prompt + n_decode, seed=n_prompt)
         self._context.forget_from(0)
+        if self._patch is not None:
+            self._patch.request_began()
         steps = [range(i, min(i + N_UBATCH, n_prompt)) for i in range(0, n_prompt, N_UBATCH)]
         steps += [range(i, i + 1) for i in range(n_prompt, n_prompt + n_decode)]
         return np.concatenate([self._pass([tokens[i] for i in step], step[0]) for step in steps])
@@ -66,7 +76,7 @@ class Runner:
     def _pass(self, tokens: list[int], position: int) -> Logits:
         if self._patch is not None:
             phase = _native.Phase.prefill if len(tokens) > 1 else _native.Phase.decode
-            self._patch.begin_pass(phase)
+            self._patch.begin_pass(phase, tokens)
         assert self._context.decode(tokens, position, all_logits=True) == 0
         assert self._patch is None or self._patch.end_pass(), self._patch.error
         return self._context.logits(len(tokens))
@@ -95,6 +105,8 @@ class Outcome:
     method: str
     n_prompt: int
     n_slot: int
+    """In all pools together."""
+    is_cut: bool
     n_different: int
     hits: int
     late: int
@@ -108,39 +120,84 @@ class Cached:
         self._n_thread = n_thread
         self.cached = loading.CachedModel(file, n_thread=n_thread)
         self.patch = self.cached.patch
-        self.n_expert = self.patch.shape.n_expert
+        self.shape = self.patch.shape
+        self.n_expert = self.shape.n_expert
         self._runner: Runner | None = None
+        self._expected: dict[tuple[float, ...], dict[int, Logits]] = {}
 
-    def configure(self, rate: float, method: str) -> int:
-        """Returns the slots of a layer. The context lives on, as in the engine."""
-        n_slot: list[int] = _native.allocate_uniform(self.patch.shape, rate)
-        options = patch_options(METHODS[method], n_thread=self._n_thread, max_token=N_UBATCH)
-        self.patch.configure(n_slot, options)
+    def setup(
+        self,
+        layout: _native.Layout,
+        composition: _native.Composition | None = None,
+        **options: float,
+    ) -> None:
+        """An empty cache. The context lives on, as in the engine."""
+        known = {"n_thread": self._n_thread, "n_transfer_thread": 2, "max_token": N_UBATCH}
+        self.patch.configure(
+            layout, composition or _native.Composition(), _native.PatchOptions(**(known | options))
+        )
         if self._runner is None:
             self._runner = Runner(self.cached.model, self._n_thread, self.patch)
-        return n_slot[0]
 
-    def compare(self, rate: float, method: str, expected: dict[int, Logits]) -> list[Outcome]:
-        """One outcome for every prompt; the cache starts empty and stays warm between them."""
-        n_slot = self.configure(rate, method)
+    def configure(self, rate: float, method: str, **options: float) -> None:
+        """A cache as a method asks for at a cache rate."""
+        chosen = METHODS[method]
+        self.setup(layout(chosen, self.shape, rate), composition(chosen, self.shape), **options)
+
+    def logits(self, n_prompt: int, n_decode: int = N_DECODE) -> Logits:
         assert self._runner is not None
+        return self._runner.logits(n_prompt, n_decode)
+
+    def counts(self) -> tuple[int, int, int]:
+        """Hits, late and misses of all layers since the cache was made."""
+        all_layers = self.patch.counts()
+        hits, late, misses = (
+            sum(getattr(c, name) for c in all_layers) for name in ("hits", "late", "misses")
+        )
+        return hits, late, misses
+
+    def compare(
+        self, rate: float, method: str, expected: dict[int, Logits], **options: float
+    ) -> list[Outcome]:
+        """One outcome for every prompt; the cache starts empty and stays warm between them."""
+        self.configure(rate, method, **options)
+        lies = self.patch.layout
+        if lies.any_cut():
+            expected = self.expected_when_cut([la.top_share for la in lies.layers], expected)
+            self.configure(rate, method, **options)
+        n_slot = sum(pool.n_slot for pool in lies.pools)
         outcomes, before = [], (0, 0, 0)
         for n_prompt, stock in expected.items():
-            logits = self._runner.logits(n_prompt, len(stock) - n_prompt)
+            logits = self.logits(n_prompt, len(stock) - n_prompt)
             assert logits.shape == stock.shape
-            n_different = int((logits.view(np.uint32) != stock.view(np.uint32)).sum())
-            counts = self.patch.counts()
-            now = tuple(sum(getattr(c, n) for c in counts) for n in ("hits", "late", "misses"))
+            now = self.counts()
             found = [b - a for a, b in zip(before, now, strict=True)]
-            outcomes.append(Outcome(rate, method, n_prompt, n_slot, n_different, *found))
+            n = n_different(logits, stock)
+            outcomes.append(Outcome(rate, method, n_prompt, n_slot, lies.any_cut(), n, *found))
             before = now
         return outcomes
+
+    def expected_when_cut(
+        self, shares: Sequence[float], stock: dict[int, Logits]
+    ) -> dict[int, Logits]:
+        """The logits of these cuts when every part is resident, of the same prompts as stock's."""
+        known = self._expected.setdefault(tuple(shares), {})
+        self.setup(all_resident(self.shape, dict(enumerate(shares))))
+        for n_prompt, logits in stock.items():
+            if n_prompt not in known:
+                known[n_prompt] = self.logits(n_prompt, len(logits) - n_prompt)
+        return {n_prompt: known[n_prompt] for n_prompt in stock}
 
     def close(self) -> None:
         if self._runner is not None:
             self._runner.close()
         self.patch = None
         self.cached.close()
+
+
+def n_different(a: Logits, b: Logits) -> int:
+    """How many values are not the same, bit by bit."""
+    return int((a.view(np.uint32) != b.view(np.uint32)).sum())
 
 
 def differences(
@@ -193,6 +250,8 @@ def variants(architectures: Sequence[str]) -> list[tuple[str, dict[str, bool]]]:
 
 def main() -> int:
     """Compare every combination; print a line for each model, and every difference."""
+    from layer_outputs import errors_of_cuts  # which uses this module
+
     cacheable = [a for a in ARCHITECTURES if a not in ("dense", "grovemoe")]
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--architectures", nargs="+", default=cacheable)
@@ -200,10 +259,10 @@ def main() -> int:
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--prompts", nargs="+", type=int, default=PROMPTS)
     parser.add_argument("--rates", nargs="+", type=float, default=RATES)
-    parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--methods", nargs="+", default=CACHED)
     arguments = parser.parse_args()
     combinations = [(r, m) for r in arguments.rates for m in arguments.methods]
-    total, began_s = Tally(), time.monotonic()
+    total, largest, began_s = Tally(), 0.0, time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         for n_thread in arguments.threads:
             for arch, sizes in variants(arguments.architectures):
@@ -214,6 +273,11 @@ def main() -> int:
                     total.add(name, differences(path, combinations, arguments.prompts, n_thread))
                     n = len(combinations) * len(arguments.prompts)
                     print(f"{name}: {total.n_equal - before} of {n} equal", flush=True)
+                    for share, error in errors_of_cuts(path).items():
+                        largest = max(largest, error)
+                        if error > MAX_CUT_ERROR:
+                            total.failures.append(f"{name}: cut at {share}: {error}")
+    print(f"largest relative error of a layer whose experts are cut: {largest:.2g}")
     for failure in total.failures:
         print("DIFFERENT", failure)
     n = total.n_equal + len(total.failures)

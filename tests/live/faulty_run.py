@@ -11,10 +11,27 @@ import argparse
 import json
 from pathlib import Path
 
-from equality import Cached, stock_logits
+from equality import Cached, Logits, n_different, stock_logits
+from layouts import one_pool
 
 from backend import _native
 from backend.gguf_file import read_model
+
+
+def promoe(cached: Cached, expected: dict[int, Logits]) -> list[int]:
+    return [o.n_different for o in cached.compare(0.25, "promoe", expected)]
+
+
+def lru(cached: Cached, expected: dict[int, Logits]) -> list[int]:
+    return [o.n_different for o in cached.compare(0.25, "lru", expected)]
+
+
+def parts_in_one_pool(cached: Cached, expected: dict[int, Logits]) -> list[int]:
+    """Tops and bottoms of all layers in the same slots, against the same parts all resident."""
+    shares = dict.fromkeys(range(cached.shape.n_layer), 0.5)
+    whole = cached.expected_when_cut(list(shares.values()), expected)
+    cached.setup(one_pool(cached.shape, 2 * cached.shape.n_expert_used + 1, shares))
+    return [n_different(cached.logits(n), logits) for n, logits in whole.items()]
 
 
 def main() -> None:
@@ -30,19 +47,16 @@ def main() -> None:
         with arguments.model.open("r+b") as handle:
             handle.truncate(arguments.truncate)
     found = {"errors": [], "n_different": []}
-    for method in ("promoe", "lru"):
+    for setting in (promoe, parts_in_one_pool, lru):
         try:
-            outcomes = cached.compare(0.25, method, expected)
-            found["n_different"] += [o.n_different for o in outcomes]
+            found["n_different"] += setting(cached, expected)
         except AssertionError as error:
             found["errors"].append(str(error).split("\n")[0])
     if arguments.truncate is not None:
         arguments.model.write_bytes(data)
         cached.patch.begin_pass(_native.Phase.decode)  # what still flew has ended
         cached.patch.end_pass()
-        found["n_different_after"] = [
-            o.n_different for o in cached.compare(0.25, "promoe", expected)
-        ]
+        found["n_different_after"] = promoe(cached, expected) + parts_in_one_pool(cached, expected)
     counts, times = cached.patch.counts(), cached.patch.times()
     found["stall_us"] = times.stall_us
     found["stall_us_by_layer"] = sum(cached.patch.stall_us_by_layer())

@@ -418,6 +418,10 @@ void Patch::submit(Copy copy) {
         pool_->submit(copy);
         return;
     }
+    if (gave_up_) {  // the pass is lost: nothing needs to be tried any more
+        core_->failed(copy.ticket, commands_);
+        return;
+    }
     const uint64_t began_us = now_us();
     pool_->submit(copy);
     const uint64_t waited_us = now_us() - began_us;

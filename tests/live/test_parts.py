@@ -1,0 +1,151 @@
+"""Experts that are cut: two parts, each in slots of its own, whose outputs add up to the expert's.
+
+A layer that is cut gets the same input as stock's when all others are whole, so that its output
+tells how near the sum is: nearer than 1e-5, relative to the length of the output's rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from equality import Cached, n_different, stock_logits
+from factory import QUANTS, make_tiny
+from layer_outputs import LayerOutputs, errors_of_cuts, stock_outputs
+from layouts import all_resident, cut, one_pool
+
+from backend import _native
+from backend.gguf_file import read_model
+
+MAX_RELATIVE = 1e-5
+WHOLE_ONLY = {"gpt-oss": "biases of experts", "gemma4": "fused", "cohere2moe": "fused"}
+"""Architectures, as the factory makes them, whose experts cannot be cut, and why."""
+
+
+def wide(arch: str, quant: str, path: Path, **sizes: int) -> Path:
+    """A model whose experts are four blocks wide, or two of the large ones."""
+    return make_tiny(arch, quant, path, **{"n_ff_exp": 512 if quant == "Q4_K" else 128} | sizes)
+
+
+@pytest.mark.parametrize("quant", QUANTS)
+def test_the_parts_add_up_in_every_type(quant: str, tmp_path: Path) -> None:
+    errors = errors_of_cuts(wide("qwen3moe", quant, tmp_path / "m.gguf", n_layer=2))
+    assert len(errors) == (1 if quant == "Q4_K" else 3)
+    assert 0 < max(errors.values()) <= MAX_RELATIVE  # not 0: they were computed in two parts
+
+
+@pytest.mark.parametrize(
+    "arch",
+    ["llama", "qwen2moe", "deepseek2", "granitemoe", "glm4moe", "llama4", "grok", "nemotron_h_moe"],
+)
+def test_the_parts_add_up_in_every_architecture(arch: str, tmp_path: Path) -> None:
+    errors = errors_of_cuts(wide(arch, "Q4_0", tmp_path / "m.gguf"))
+    assert len(errors) == 3 and 0 < max(errors.values()) <= MAX_RELATIVE
+
+
+@pytest.mark.parametrize("arch", ["qwen3moe", "llama4"])
+def test_the_parts_of_scaled_experts_add_up(arch: str, tmp_path: Path) -> None:
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf", n_ff_exp=64, expert_scales=True)
+    errors = errors_of_cuts(path)
+    assert len(errors) == 1 and max(errors.values()) <= MAX_RELATIVE
+
+
+def test_gate_and_up_apart_can_be_cut(tmp_path: Path) -> None:
+    for arch in ("gemma4", "cohere2moe"):
+        path = make_tiny(arch, "Q8_0", tmp_path / f"{arch}.gguf", n_ff_exp=64, fused=False)
+        errors = errors_of_cuts(path)
+        assert len(errors) == 1 and max(errors.values()) <= MAX_RELATIVE
+
+
+def test_what_cannot_be_cut_is_refused(tmp_path: Path) -> None:
+    for arch in WHOLE_ONLY:
+        cached = Cached(read_model(wide(arch, "Q4_0", tmp_path / f"{arch}.gguf")), n_thread=1)
+        assert set(cached.shape.n_cut) == {1}
+        with pytest.raises(ValueError, match="cut within a block of its weights"):
+            cached.setup(all_resident(cached.shape, {0: 0.5}))
+        cached.close()
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize("quant", ["F16", "MXFP4"])
+def test_all_bottom_or_all_top_is_the_whole_expert(
+    share: float, quant: str, tmp_path: Path
+) -> None:
+    file = read_model(wide("deepseek2", quant, tmp_path / "m.gguf"))
+    expected = stock_logits(file, (1, 33), n_thread=1)
+    cached = Cached(file, n_thread=1)
+    shares = dict.fromkeys(range(cached.shape.n_layer), share)
+    for n_whole in (4, 16):
+        cached.setup(cut(cached.shape, shares, 0, 0, n_whole))
+        for n_prompt, stock in expected.items():
+            assert n_different(cached.logits(n_prompt), stock) == 0
+    cached.close()
+
+
+@pytest.mark.parametrize(("arch", "quant"), [("qwen3moe", "F16"), ("glm4moe", "Q8_0")])
+def test_what_is_cached_and_when_it_arrives_changes_nothing(
+    arch: str, quant: str, tmp_path: Path
+) -> None:
+    """The same cuts: identical bits whatever is resident, in whatever order it is computed."""
+    cached = Cached(read_model(wide(arch, quant, tmp_path / "m.gguf")), n_thread=1)
+    shape = cached.shape
+    shares = {la: (0.25, 0.5, 0.75)[la % 3] for la in range(shape.n_layer)}
+    k = shape.n_expert_used
+    layouts = [
+        cut(shape, shares, k, k, k),
+        cut(shape, shares, shape.n_expert, k, k),
+        cut(shape, shares, k, shape.n_expert, k),
+        one_pool(shape, 2 * k, shares),
+        one_pool(shape, 2 * k, shares, buffer=True),
+        one_pool(shape, 5 * k, shares),
+    ]
+    settings = [
+        ("reactive", {"n_transfer_thread": 1}),
+        ("ordered", {"n_transfer_thread": 0}),
+        ("split_pipeline", {"n_transfer_thread": 4}),
+        ("expert_major", {"link_bytes_per_s": 30e6}),
+    ]
+    cached.setup(all_resident(shape, shares))
+    expected = {n: cached.logits(n) for n in (33, 1)}
+    for i, lies in enumerate(layouts):
+        for name, options in (settings[i % 4], settings[(i + 1) % 4]):
+            spec = _native.Spec(name)
+            cached.setup(lies, _native.Composition(prefill=spec, decode=spec), **options)
+            for n_prompt, logits in expected.items():
+                assert n_different(cached.logits(n_prompt), logits) == 0, (i, name)
+            assert cached.counts()[2] > 0
+    cached.close()
+
+
+def test_a_cut_that_is_computed_wrongly_would_show(tmp_path: Path) -> None:
+    """The comparison can fail: the top part alone is far from the whole."""
+    path = wide("qwen3moe", "Q8_0", tmp_path / "m.gguf")
+    file = read_model(path)
+    expected = stock_outputs(path, 17)
+    bottom = file.expert_tensors[0][0]  # of one matrix, all that is behind its first half
+    with path.open("r+b") as data:
+        for expert in range(16):
+            data.seek(bottom.offset + expert * bottom.matrix_bytes + bottom.matrix_bytes // 2)
+            data.write(bytes(bottom.matrix_bytes // 2))
+    cached = Cached(file, n_thread=1)
+    cached.setup(cut(cached.shape, {0: 0.5}, 16, 16, 16))
+    context = LayerOutputs(cached.cached.model, 1, cached.patch)
+    rows = context.of(17)[cached.patch.layers[0]]
+    context.close()
+    cached.close()
+    error = np.linalg.norm(rows - expected[0]) / np.linalg.norm(expected[0])
+    assert error > 0.1
+
+
+def test_one_pool_for_layers_of_other_cuts(tmp_path: Path) -> None:
+    """Whole experts, tops and bottoms of several widths pass through the same slots."""
+    cached = Cached(read_model(wide("qwen3moe", "Q8_0", tmp_path / "m.gguf")), n_thread=1)
+    shares = {0: 0.25, 1: 1.0, 2: 0.75}
+    cached.setup(all_resident(cached.shape, shares))
+    expected = cached.logits(33)
+    for n_slot in (8, 11, 40):
+        cached.setup(one_pool(cached.shape, n_slot, shares))
+        assert n_different(cached.logits(33), expected) == 0
+        assert cached.patch.slab_bytes == cached.patch.layout.bytes(cached.shape)
+    cached.close()
