@@ -20,8 +20,8 @@ PRECISIONS = (0.0, 0.6, 0.85, 0.95)
 """Steps of Setting.min_precision."""
 N_WARM = 16
 """Tokens before the first trial: a cold cache says little."""
-BLOCK, SETTLE = 8, 1
-BLOCK_EVICTION, SETTLE_EVICTION = 24, 6
+BLOCK, SETTLE = 6, 1
+BLOCK_EVICTION, SETTLE_EVICTION = 16, 4
 """Tokens of a trial's block. Another eviction shows only when some experts have left."""
 BUDGET, GRANT = 0.01, 4.0
 """Trials may cost this share of all tokens, and that many tokens more."""

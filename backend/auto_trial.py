@@ -17,11 +17,13 @@ from dataclasses import dataclass, fields
 
 N_ROUND_MIN = 3
 N_ROUND_MAX = 20
-MIN_GAIN = 0.01
+MIN_GAIN = 0.015
 """A setting that saves less than this share of a token's time is not worth a change."""
-LOSS_ADOPT = 0.003
+LOSS_ADOPT = 0.006
 LOSS_KEEP = 0.006
 """The expected loss, as a share of a token's time, at which a change or its refusal is settled."""
+SURE = 1.3
+"""A gain is at least this many times its error, so that equals do not take turns for ever."""
 N_PRIOR = 3
 """Rounds of a usual spread that count as seen before the first."""
 USUAL = 1.5
@@ -224,14 +226,15 @@ class Trial:
         change = middle(self._changes)
         error = self._error()
         if n >= N_ROUND_MIN:
-            if change < -MIN_GAIN and expected_loss(change, error) < LOSS_ADOPT:
+            gains = change < -max(MIN_GAIN, SURE * error)
+            if gains and expected_loss(change, error) < LOSS_ADOPT:
                 return self._end(better=True, change=change, sure=True)
             if expected_loss(-change, error) < LOSS_KEEP:
                 return self._end(better=False, change=change, sure=True)
         if n >= 2 and change > error and change * self._n_spent > self._allowance:
             return self._end(better=False, change=change, sure=False)
         if n >= N_ROUND_MAX:
-            return self._end(better=change < -MIN_GAIN, change=change, sure=False)
+            return self._end(better=change < -max(MIN_GAIN, error), change=change, sure=False)
         return None
 
     def _error(self) -> float:
