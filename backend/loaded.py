@@ -10,6 +10,7 @@ from typing import Any
 
 from backend.auto import Auto, Decision, prefers_stock
 from backend.auto_trial import Window
+from backend.auto_work import WorkMeter
 from backend.config import EngineConfig
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
@@ -60,6 +61,7 @@ class LoadedModel:
         self._config = config
         self._cached: Any = None
         self._auto: Auto | None = None
+        self._work: WorkMeter | None = None
         self._configurator: Any = None
         # More than the model was trained for is beyond what it can make sense of.
         self._n_context = min(config.context_length, file.context_length or config.context_length)
@@ -100,6 +102,7 @@ class LoadedModel:
         config = replace(self._config, cache_rate=rate)
         with engine_errors():
             granted, reason = self._grant(rate)
+            self._note_stock(granted)
             if self._cached is not None and not self._is_plain(granted):
                 before = self.cache
                 try:
@@ -124,6 +127,13 @@ class LoadedModel:
             self._load(before, None)
             raise
 
+    def _note_stock(self, granted: float) -> None:
+        """Let an adaptive method say whether llama.cpp had better run unpatched."""
+        if self.method.adaptive:
+            free_bytes = available_bytes() + self._held_bytes()
+            sizes = self.file.file_size_bytes, self.file.expert_bytes_total
+            self._stock_is_faster = prefers_stock(*sizes, free_bytes, granted)
+
     def _is_plain(self, rate: float) -> bool:
         stock = self.method.kind == "stock" or bool(self._stock_is_faster)
         return not self.file.is_moe or rate >= 1.0 or stock
@@ -138,14 +148,7 @@ class LoadedModel:
         llama.log.echo = bool(os.environ.get("OUTRIDER_DEBUG"))
         self._refused = "" if self.file.is_moe else "A dense model has no experts to cache."
         granted, reason = self._grant(rate)
-        self._stock_is_faster = ""
-        if self.method.adaptive:
-            self._stock_is_faster = prefers_stock(
-                self.file.file_size_bytes,
-                self.file.expert_bytes_total,
-                available_bytes(),
-                granted,
-            )
+        self._note_stock(granted)
         if not self._is_plain(granted):
             try:
                 self._cached = loading.CachedModel(
@@ -175,15 +178,16 @@ class LoadedModel:
         # Repacked weights are memory; pages of the file can be dropped and read again.
         fits = self.file.file_size_bytes < available_bytes()
         self.llama = loading.load_plain(self.file, progress, repack=fits)
-        stock = self.method.sentence if self.method.kind == "stock" else self._stock_is_faster
+        is_stock = self.method.kind == "stock"
+        why = self.method.sentence if is_stock else self._stock_is_faster
         self.cache = CacheFacts(
             asked_rate=rate,
             rate=1.0,
-            min_rate=1.0 if self._refused or stock else self._min_rate(),
+            min_rate=1.0 if self._refused or is_stock else self._min_rate(),
             n_slot=self.file.n_expert,
             bytes=self.file.expert_bytes_total,
             mode="plain",
-            reason=self._refused or stock,
+            reason=self._refused or why,
             method="stock",
         )
 
@@ -197,11 +201,7 @@ class LoadedModel:
         """
         if self.method.kind == "stock":
             return rate, ""
-        held_bytes = 0
-        if self.llama is not None:
-            held = plan(self.file, self.cache.rate, self._n_context, 0)
-            held_bytes = held.total_bytes - held.process_bytes
-        free_bytes = available_bytes() + held_bytes
+        free_bytes = available_bytes() + self._held_bytes()
         wanted = plan(self.file, rate, self._n_context, free_bytes, self._config.n_ubatch)
         if not self.file.is_moe or wanted.fits:
             return rate, ""
@@ -211,6 +211,13 @@ class LoadedModel:
             f"{free_bytes / (1 << 30):.1f} GiB of memory are free: {n_slot} of "
             f"{self.file.n_expert} experts of each layer are kept instead of {wanted.n_slot}."
         )
+
+    def _held_bytes(self) -> int:
+        """What this model takes now; it is given back before something is taken."""
+        if self.llama is None:
+            return 0
+        held = plan(self.file, self.cache.rate, self._n_context, 0)
+        return held.total_bytes - held.process_bytes
 
     def _configure(self, rate: float, granted: float, reason: str) -> None:
         from backend.compose import layout
@@ -227,6 +234,8 @@ class LoadedModel:
             self._start_adapting(f"The cache rate is {100 * self.cache.rate:.0f} %")
 
     def _start_adapting(self, why: str) -> None:
+        shape = self.patch.shape
+        self._work = WorkMeter(shape.n_layer, shape.n_expert, self.cache.n_slot)
         if self._auto is None:
             from backend.compose import predictor_of
 
@@ -257,7 +266,8 @@ class LoadedModel:
             self._configurator.observe(token, wave_s)
         if self._auto is None or self.patch is None:
             return ""
-        decision = self._auto.observe(token)
+        assert self._work is not None
+        decision = self._auto.observe(replace(token, work=self._work.count(self.patch.snapshot())))
         if decision is None:
             return ""
         self._tune(decision)

@@ -1,11 +1,11 @@
-"""What a live run counted, the simulator counts too: both drive the same core.
+"""What a live run of a method counted, the simulator counts too: both drive the same core.
 
 Copies are instant in both; the trace that the live run recorded is what the simulator is given.
+The parts one by one are in tests/live/test_same_as_simulated.py.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +18,9 @@ from backend.gguf_file import read_model
 from backend.llama import Context
 from backend.loading import CachedModel
 from backend.methods import CACHED, METHODS, Method
-from backend.parts import Part, part
 from backend.trace import Trace
 
 N_PROMPT, N_DECODE, N_UBATCH = 70, 12, 32
-EVICTIONS = [name for name in _native.eviction_names() if name != "belady"]
-ALLOCATIONS: dict[str, Part] = {
-    "uniform": part("uniform"),
-    "one pool": part("one_pool"),
-    "buffer": part("one_pool", buffer=1),
-    "stream": part("stream"),
-    "cut": part("uniform", top_share=0.5),
-}
 Counts = list[tuple[int, int, int, int]]
 
 
@@ -114,20 +105,6 @@ class Live:
 def live(tmp_path_factory: pytest.TempPathFactory) -> Live:
     path = tmp_path_factory.mktemp("same") / "m.gguf"
     return Live(make_tiny("qwen3moe", "Q8_0", path))
-
-
-@pytest.mark.parametrize("allocation", ALLOCATIONS)
-@pytest.mark.parametrize("eviction", EVICTIONS)
-def test_every_eviction_in_every_allocation(eviction: str, allocation: str, live: Live) -> None:
-    method = replace(
-        METHODS["promoe"],
-        evictions=(part(eviction),),
-        allocation=ALLOCATIONS[allocation],
-        min_precision=0.0,
-    )
-    counts, arrays = live.run(method, 0.4)
-    assert sum(c[2] for c in counts) > 0
-    assert live.simulate(method, 0.4, arrays) == counts
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.7])

