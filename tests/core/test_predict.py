@@ -198,6 +198,36 @@ def test_learned_with_other_activations(activation: int) -> None:
     assert compare("learned", plain.Learned, SIZES[0], 17, arrays=arrays, activation=activation)
 
 
+def rounded(matrix: Any) -> Any:
+    """What bytes with a factor for each row can hold."""
+    scale = np.abs(matrix).max(-1, keepdims=True) / np.float32(127)
+    return np.rint(matrix / scale) * scale
+
+
+@pytest.mark.parametrize("sizes", [*SIZES, Sizes(2, 10, 2, 2001)], ids=lambda s: f"{s.n_embd}")
+def test_learned_with_bytes(sizes: Sizes) -> None:
+    terms = MLP | {"b1", "skip", "skip_down", "skip_up"}
+    arrays = learned_arrays(sizes, 25, terms)
+    arrays = {k: rounded(v) if v.ndim == 2 else v for k, v in arrays.items()}
+    assert compare("learned", plain.Learned, sizes, 26, arrays=arrays, tolerance=5e-4, bytes=1)
+
+
+def test_learned_with_bytes_bears_anything() -> None:
+    sizes = SIZES[0]
+    arrays = {"l0.s1.skip": rng_of(27).standard_normal((12, 24)).astype(np.float32)}
+    arrays["l0.s1.skip"][3:] = 0  # rows without any largest value
+    arrays["l0.s1.skip"][4] = 1e-44
+    probe = probe_of("learned", sizes, {"bytes": 1}, arrays)
+    clean = rng_of(28).standard_normal((1, 24)).astype(np.float32)
+    best = int(np.argmax(arrays["l0.s1.skip"] @ clean[0]))
+    assert probe.gate_seen(0, clean)[0][1][0] == best
+    for bad in (np.nan, np.inf, -3e38, 1e-45, 0.0):
+        rows = clean.copy()
+        rows[0, 5:] = bad
+        ((_, experts, scores),) = probe.gate_seen(0, rows)
+        assert len(set(experts)) == 3 and np.isfinite(scores).all()
+
+
 @pytest.mark.parametrize("stride", [1, 2])
 def test_learned_contains_the_next_router(stride: int) -> None:
     sizes = with_routers(SIZES[0], 18)

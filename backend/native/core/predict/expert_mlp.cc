@@ -17,10 +17,10 @@ ExpertMlp::ExpertMlp(const Spec & spec, const Surroundings & around, int32_t n_p
     popularity_ = settings.need("popularity", {n_layer_, n_expert_});
     affinity_ = settings.need("affinity", {n_layer_, n_expert_, n_expert_});
     auto n_input = int64_t(input_.size());
-    for (int32_t i = 0; i == 0 || spec.has("w" + std::to_string(i)); i++) {
-        const Weights weights = settings.need("w" + std::to_string(i), {-1, n_input});
+    for (int32_t i = 0; i == 0 || spec.has(numbered("w", i)); i++) {
+        const Weights weights = settings.need(numbered("w", i), {-1, n_input});
         n_input = weights->shape[0];
-        products_.push_back({weights, settings.need("b" + std::to_string(i), {n_input})});
+        products_.push_back({weights, settings.need(numbered("b", i), {n_input})});
     }
     if (n_input != n_expert_) {
         settings.refuse("needs one output for each expert");

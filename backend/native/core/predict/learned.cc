@@ -29,12 +29,6 @@ void add_rows(const std::shared_ptr<const Array> & table, std::span<const Expert
     }
 }
 
-void add_product(const std::shared_ptr<const Array> & matrix, const float * x, float * sum) {
-    if (matrix) {
-        add_mat_vec(matrix->values.data(), x, int32_t(matrix->shape[0]), int32_t(matrix->shape[1]), sum);
-    }
-}
-
 void begin_with(const std::shared_ptr<const Array> & bias, float * values, int64_t n) {
     if (bias) {
         std::copy_n(bias->values.begin(), n, values);
@@ -57,6 +51,7 @@ Learned::Learned(const Spec & spec, const Surroundings & around, int32_t n_predi
     Settings settings(spec);
     const int32_t only = settings.whole("stride", 0, 0, 2);
     activation_ = settings.whole("activation", 0, 0, 2);
+    bytes_ = settings.whole("bytes", 0, 0, 1) == 1;
     bool any = false;
     for (Layer layer = 0; layer < n_layer_; layer++) {
         for (int32_t stride = 1; stride <= 2; stride++) {
@@ -70,25 +65,28 @@ Learned::Learned(const Spec & spec, const Surroundings & around, int32_t n_predi
     settings.finish();
     if (!any) {
         settings.refuse(only == 0 ? "needs the arrays of at least one layer"
-                                  : "has no arrays for stride " + std::to_string(only));
+                                  : numbered("has no arrays for stride ", only));
     }
 }
 
 Learned::Network Learned::load(Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const {
-    const std::string prefix = "l" + std::to_string(layer) + ".s" + std::to_string(stride) + ".";
+    const std::string prefix = numbered("l", layer).append(numbered(".s", stride)).append(".");
     const auto find = [&](const char * name, std::vector<int64_t> shape) {
         return settings.find(prefix + name, shape);
     };
+    const auto matrix = [&](const char * name, std::vector<int64_t> shape) {
+        return Matrix(find(name, std::move(shape)), bytes_);
+    };
     Network n;
-    n.w1 = find("w1", {-1, n_embd_});
-    const int64_t n_hidden = n.w1 ? n.w1->shape[0] : -1;
+    n.w1 = matrix("w1", {-1, n_embd_});
+    const int64_t n_hidden = n.w1 ? n.w1.n_row() : -1;
     n.b1 = find("b1", {n_hidden});
-    n.w2 = find("w2", {n_expert_, n_hidden});
+    n.w2 = matrix("w2", {n_expert_, n_hidden});
     n.b2 = find("b2", {n_expert_});
     n.router = find("router", {n_expert_});
-    n.skip = find("skip", {n_expert_, n_embd_});
-    n.skip_down = find("skip_down", {-1, n_embd_});
-    n.skip_up = find("skip_up", {n_expert_, n.skip_down ? n.skip_down->shape[0] : -1});
+    n.skip = matrix("skip", {n_expert_, n_embd_});
+    n.skip_down = matrix("skip_down", {-1, n_embd_});
+    n.skip_up = matrix("skip_up", {n_expert_, n.skip_down ? n.skip_down.n_row() : -1});
     n.chosen = find("chosen", {n_expert_, n_expert_});
     n.before = find("before", {n_expert_, n_expert_});
     n.hidden_chosen = find("hidden_chosen", {n_expert_, n_hidden});
@@ -133,7 +131,7 @@ void Learned::gate_seen(Layer layer, std::span<const float> input, int32_t n_tok
     }
     const bool knows_chosen = present_.layer == layer && present_.n_token == n_token;
     const size_t n_used = ids_.size() / size_t(n_token);
-    for (const Network & network : networks_[layer]) {
+    for (Network & network : networks_[layer]) {
         const bool of_next = network.target <= layer;
         const int32_t first = of_next ? n_token - 1 : 0;
         const Asked tokens(n_token - first);
@@ -149,17 +147,17 @@ void Learned::gate_seen(Layer layer, std::span<const float> input, int32_t n_tok
     }
 }
 
-void Learned::score(const Network & n, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
+void Learned::score(Network & n, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
                     float * scores) {
     begin_with(n.b2, scores, n_expert_);
     if (n.w1) {
-        hidden_.resize(size_t(n.w1->shape[0]));
+        hidden_.resize(size_t(n.w1.n_row()));
         begin_with(n.b1, hidden_.data(), int64_t(hidden_.size()));
-        add_product(n.w1, x, hidden_.data());
+        n.w1.add_product(x, hidden_.data());
         add_rows(n.hidden_chosen, chosen, hidden_.data());
         add_rows(n.hidden_before, before, hidden_.data());
         activate(activation_, hidden_);
-        add_product(n.w2, hidden_.data(), scores);
+        n.w2.add_product(hidden_.data(), scores);
     }
     if (n.router) {
         std::fill(routed_scores_.begin(), routed_scores_.end(), 0.0f);
@@ -168,11 +166,13 @@ void Learned::score(const Network & n, const float * x, std::span<const Expert> 
             scores[e] += n.router->values[e] * routed_scores_[e];
         }
     }
-    add_product(n.skip, x, scores);
+    if (n.skip) {
+        n.skip.add_product(x, scores);
+    }
     if (n.skip_down) {
-        low_rank_.assign(size_t(n.skip_down->shape[0]), 0.0f);
-        add_product(n.skip_down, x, low_rank_.data());
-        add_product(n.skip_up, low_rank_.data(), scores);
+        low_rank_.assign(size_t(n.skip_down.n_row()), 0.0f);
+        n.skip_down.add_product(x, low_rank_.data());
+        n.skip_up.add_product(low_rank_.data(), scores);
     }
     add_rows(n.chosen, chosen, scores);
     add_rows(n.before, before, scores);

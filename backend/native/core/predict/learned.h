@@ -3,13 +3,14 @@
 // predict the first ones of the next token.
 #pragma once
 
-#include "../spec.h"
+#include "matrix.h"
 #include "ranking.h"
 
 namespace outrider {
 
 // Numbers: stride, 1 or 2, or 0 (the default): every stride that there are arrays for;
-// activation, 0: ReLU, 1: SiLU, 2: GELU (exact).
+// activation, 0: ReLU, 1: SiLU, 2: GELU (exact); bytes, 1: w1, w2 and skip* are kept in memory as bytes
+// with a factor for each row, to read less of it; by default 0.
 //
 // Arrays "l<layer>.s<stride>.<name>": what `layer` says of the layer that is `stride` later. With x
 // the MoE input [n_embd], h the hidden width and r a rank that may be chosen freely,
@@ -36,13 +37,13 @@ class Learned final : public Predictor {
     using Weights = std::shared_ptr<const Array>;
     struct Network {
         Layer target = none;
-        Weights w1, b1, w2, b2, router, skip, skip_down, skip_up;
-        Weights chosen, before, hidden_chosen, hidden_before;
+        Matrix w1, w2, skip, skip_down, skip_up;
+        Weights b1, b2, router, chosen, before, hidden_chosen, hidden_before;
         std::span<const float> own_router{};  // of the target
     };
 
     Network load(class Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const;
-    void score(const Network & network, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
+    void score(Network & network, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
                float * scores);
 
     int32_t n_layer_;
@@ -50,6 +51,7 @@ class Learned final : public Predictor {
     int32_t n_embd_;
     int32_t n_predict_;
     int32_t activation_ = 0;
+    bool bytes_ = false;
     std::vector<std::vector<Network>> networks_;  // [layer], the nearest target first
     std::vector<std::vector<Expert>> last_;       // [layer]: what it chose for the last token
     Routing present_{};                           // ids_ of the layer routed last

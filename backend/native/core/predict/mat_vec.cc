@@ -42,6 +42,28 @@ OUTRIDER_CLONES void add_mat_vec(const float * matrix, const float * x, int32_t 
     }
 }
 
+OUTRIDER_CLONES void mat_vec(const int8_t * matrix, const int16_t * x, int32_t n_row, int32_t n_col, int32_t * y) {
+    constexpr int32_t block = 64;
+    for (int32_t row = 0; row < n_row; row++) {
+        const int8_t * w = matrix + int64_t(row) * n_col;
+        int32_t sum = 0;
+        int32_t i = 0;
+        for (; i + block <= n_col; i += block) {
+            int16_t wide[block];  // products of pairs of 16 bits have an instruction of their own
+            for (int32_t j = 0; j < block; j++) {
+                wide[j] = w[i + j];
+            }
+            for (int32_t j = 0; j < block; j++) {
+                sum += int32_t(wide[j]) * int32_t(x[i + j]);
+            }
+        }
+        for (; i < n_col; i++) {
+            sum += int32_t(w[i]) * int32_t(x[i]);
+        }
+        y[row] = sum;
+    }
+}
+
 OUTRIDER_CLONES void add_scaled(const float * x, float factor, int32_t n, float * y) {
     for (int32_t i = 0; i < n; i++) {
         y[i] += factor * x[i];

@@ -28,9 +28,7 @@ class Predictor {
     // A new conversation begins.
     virtual void request_began() {}
     // `tokens`: ids of the pass's tokens, or empty where they are not known.
-    virtual void pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) {
-        (void) tokens, (void) out;
-    }
+    virtual void pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) { (void) tokens, (void) out; }
     virtual void routed(const Routing &, Forecasts &) {}
     // `input`: the MoE input of `layer`, n_token rows of n_embd values.
     virtual void gate_seen(Layer, std::span<const float> input, int32_t n_token, Forecasts & out) {

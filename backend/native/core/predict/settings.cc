@@ -97,6 +97,11 @@ void Settings::finish() const {
     }
 }
 
+std::string numbered(const char * name, int32_t number) {
+    std::string text(name);
+    return text.append(std::to_string(number));
+}
+
 int32_t forecast_size(const Shape & shape, int32_t n_predict) {
     return std::min(n_predict > 0 ? n_predict : shape.n_expert_used, shape.n_expert);
 }

@@ -30,6 +30,8 @@ class Settings {
     std::set<std::string> known_arrays_;
 };
 
+// "w" and 3 make "w3".
+std::string numbered(const char * name, int32_t number);
 // As many experts as a forecast shall hold: 0 means as many as a token uses.
 int32_t forecast_size(const Shape & shape, int32_t n_predict);
 
