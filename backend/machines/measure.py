@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from backend import _native
 from backend.machines import Hardware, MachineError
 from backend.system.memory import physical_cores
 from backend.system.paths import cache_folder
@@ -26,10 +27,7 @@ _BLOCK_BYTES = 4096
 _OWN_FILE_BYTES = 192 << 20
 _LATENCY_READS = 40
 _READ_S = 0.6
-_MEMORY_S = 0.4
-_PRODUCT_S = 0.3
-_MEMORY_BYTES = 64 << 20  # for each thread: more than any cache
-_SIDE = 768  # of the matrices that are multiplied
+_COMPUTE_S = 0.9
 
 
 def measure(file: Path | None = None) -> Hardware:
@@ -42,6 +40,10 @@ def measure(file: Path | None = None) -> Hardware:
     except OSError as error:
         raise MachineError(f"Reading could not be measured: {error.strerror or error}.") from None
     n_thread = physical_cores()
+    try:
+        speed = _native.measure_compute(n_thread, _COMPUTE_S)
+    except RuntimeError as error:
+        raise MachineError(f"{error}.") from None
     how = "past the page cache" if reading.direct else "through the page cache"
     what = "the given file" if file else "a temporary file"
     return Hardware(
@@ -50,16 +52,16 @@ def measure(file: Path | None = None) -> Hardware:
         link_gb_per_s=reading.gb_per_s,
         link_latency_us=reading.latency_us,
         n_link=N_READER,
-        memory_gb_per_s=_memory_gb_per_s(n_thread),
-        tflop_per_s=_tflop_per_s(),
-        step_us=2.1,
+        memory_gb_per_s=speed.memory_bytes_per_us / 1e3,
+        tflop_per_s=speed.flop_per_us / 1e6,
+        step_us=speed.step_us,
         sources={
             "link_gb_per_s": f"measured: {N_READER} threads read 1 MiB each from {what}, {how}",
             "link_latency_us": f"measured: the median of single 4 KiB reads from {what}, {how}",
             "n_link": "threads that read in the live engine",
-            "memory_gb_per_s": f"measured: {n_thread} threads read arrays larger than the caches",
-            "tflop_per_s": f"measured: numpy's float32 product of matrices of {_SIDE}",
-            "step_us": "not measured: github.com/ggml-org/llama.cpp/pull/9461, 2070 ns a node",
+            "memory_gb_per_s": f"measured: ggml multiplies Q4_0 with a vector, {n_thread} threads",
+            "tflop_per_s": f"measured: ggml multiplies Q4_0 with 64 vectors, {n_thread} threads",
+            "step_us": f"measured: ggml adds 32 values, {n_thread} threads",
         },
     )
 
@@ -152,28 +154,6 @@ def _read_at(handle: int, buffer: mmap.mmap, offset: int) -> int:
         return os.preadv(handle, [buffer], offset)
     os.lseek(handle, offset, os.SEEK_SET)  # as near as it gets: the threads share a position
     return len(os.read(handle, len(buffer)))
-
-
-def _memory_gb_per_s(n_thread: int) -> float:
-    """Return the best of several rounds: what else runs here only makes them slower."""
-    arrays = [np.ones(_MEMORY_BYTES // 4, np.int32) for _ in range(n_thread)]
-    best = 0.0
-    end_s = time.perf_counter() + _MEMORY_S
-    while best == 0.0 or time.perf_counter() < end_s:
-        elapsed_s = _in_threads([array.max for array in arrays])
-        best = max(best, n_thread * _MEMORY_BYTES / elapsed_s / 1e9)
-    return best
-
-
-def _tflop_per_s() -> float:
-    a = np.ones((_SIDE, _SIDE), np.float32)
-    best = 0.0
-    end_s = time.perf_counter() + _PRODUCT_S
-    while best == 0.0 or time.perf_counter() < end_s:
-        began_s = time.perf_counter()
-        a @ a
-        best = max(best, 2 * _SIDE**3 / (time.perf_counter() - began_s) / 1e12)
-    return best
 
 
 def _in_threads(tasks: list[Callable[[], object]]) -> float:

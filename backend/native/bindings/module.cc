@@ -9,4 +9,5 @@ NB_MODULE(_native, m) {
     outrider::bind_predict(m);
     outrider::bind_recorder(m);
     outrider::bind_sim(m);
+    outrider::bind_speed(m);
 }
