@@ -209,7 +209,8 @@ def test_learned_with_bytes(sizes: Sizes) -> None:
     terms = MLP | {"b1", "skip", "skip_down", "skip_up"}
     arrays = learned_arrays(sizes, 25, terms)
     arrays = {k: rounded(v) if v.ndim == 2 else v for k, v in arrays.items()}
-    assert compare("learned", plain.Learned, sizes, 26, arrays=arrays, tolerance=5e-4, bytes=1)
+    tolerance = 5e-4 if sizes.n_embd < 512 else 3e-3  # the wider, the more inputs are rounded
+    assert compare("learned", plain.Learned, sizes, 26, arrays=arrays, tolerance=tolerance, bytes=1)
 
 
 def test_learned_with_bytes_bears_anything() -> None:
