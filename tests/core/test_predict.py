@@ -267,6 +267,14 @@ def test_expert_mlp(sizes: Sizes, widths: tuple[int, ...]) -> None:
     assert (n > 0) == (sizes.n_layer > 1)
 
 
+def test_expert_mlp_with_bytes() -> None:
+    arrays = expert_mlp_arrays(SIZES[0], 20, (64, 32))
+    arrays = {k: rounded(v) if k.startswith("w") else v for k, v in arrays.items()}
+    assert compare(
+        "expert_mlp", plain.ExpertMlp, SIZES[0], 21, arrays=arrays, tolerance=2e-3, bytes=1
+    )
+
+
 @every_size
 @pytest.mark.parametrize("n_predict", [0, 64])
 def test_oracle(sizes: Sizes, n_predict: int) -> None:

@@ -14,13 +14,14 @@ ExpertMlp::ExpertMlp(const Spec & spec, const Surroundings & around, int32_t n_p
       n_predict_(forecast_size(around.shape, n_predict)),
       input_(size_t(n_layer_ - 1) * n_expert_used_ + 2 * size_t(n_expert_)) {
     Settings settings(spec);
+    const bool bytes = settings.whole("bytes", 0, 0, 1) == 1;
     popularity_ = settings.need("popularity", {n_layer_, n_expert_});
     affinity_ = settings.need("affinity", {n_layer_, n_expert_, n_expert_});
     auto n_input = int64_t(input_.size());
     for (int32_t i = 0; i == 0 || spec.has(numbered("w", i)); i++) {
-        const Weights weights = settings.need(numbered("w", i), {-1, n_input});
-        n_input = weights->shape[0];
-        products_.push_back({weights, settings.need(numbered("b", i), {n_input})});
+        Matrix weights(settings.need(numbered("w", i), {-1, n_input}), bytes);
+        n_input = weights.n_row();
+        products_.push_back({std::move(weights), settings.need(numbered("b", i), {n_input})});
     }
     if (n_input != n_expert_) {
         settings.refuse("needs one output for each expert");
@@ -55,10 +56,8 @@ void ExpertMlp::routed(const Routing & routing, Forecasts & out) {
     }
     values_ = input_;
     for (size_t i = 0; i < products_.size(); i++) {
-        const Array & weights = *products_[i].weights;
         next_ = products_[i].bias->values;
-        add_mat_vec(weights.values.data(), values_.data(), int32_t(weights.shape[0]), int32_t(weights.shape[1]),
-                    next_.data());
+        products_[i].weights.add_product(values_.data(), next_.data());
         if (i + 1 < products_.size()) {
             for (float & v : next_) {
                 v = v > 0 ? v : 0;

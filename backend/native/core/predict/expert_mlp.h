@@ -2,7 +2,7 @@
 // how popular the next layer's experts are, and how well they go with the last choice (section 4).
 #pragma once
 
-#include "../spec.h"
+#include "matrix.h"
 #include "ranking.h"
 
 namespace outrider {
@@ -14,6 +14,7 @@ namespace outrider {
 //   popularity of layer l (Eq. 2);
 //   affinity: the mean of the rows of layer l's affinity matrix (Eq. 3) of the experts chosen in l - 1
 //     (section 5.1 calls it a vector; 0 for rows that were never seen).
+// Number: bytes, 1: w0, w1, ... are kept in memory as bytes with a factor for each row; by default 0.
 // Arrays: w0, w1, ... [outputs][inputs] and b0, b1, ... [outputs], ReLU between them, as many as there
 // are (the paper has seven, of hidden widths from 2048 down to 64; batch norm is to be folded in, for
 // it follows the product at once); popularity [n_layer][n_expert]; affinity [n_layer][n_expert][n_expert],
@@ -28,7 +29,8 @@ class ExpertMlp final : public Predictor {
   private:
     using Weights = std::shared_ptr<const Array>;
     struct Product {
-        Weights weights, bias;
+        Matrix weights;
+        Weights bias;
     };
 
     int32_t n_layer_;

@@ -62,6 +62,7 @@ Learned::Learned(const Spec & spec, const Surroundings & around, int32_t n_predi
             }
         }
     }
+    any = load_tokens(settings, only) || any;
     settings.finish();
     if (!any) {
         settings.refuse(only == 0 ? "needs the arrays of at least one layer"
@@ -69,8 +70,7 @@ Learned::Learned(const Spec & spec, const Surroundings & around, int32_t n_predi
     }
 }
 
-Learned::Network Learned::load(Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const {
-    const std::string prefix = numbered("l", layer).append(numbered(".s", stride)).append(".");
+Learned::Network Learned::load(Settings & settings, const std::string & prefix, int64_t n_input) const {
     const auto find = [&](const char * name, std::vector<int64_t> shape) {
         return settings.find(prefix + name, shape);
     };
@@ -78,24 +78,34 @@ Learned::Network Learned::load(Settings & settings, const Surroundings & around,
         return Matrix(find(name, std::move(shape)), bytes_);
     };
     Network n;
-    n.w1 = matrix("w1", {-1, n_embd_});
+    n.w1 = matrix("w1", {-1, n_input});
     const int64_t n_hidden = n.w1 ? n.w1.n_row() : -1;
     n.b1 = find("b1", {n_hidden});
     n.w2 = matrix("w2", {n_expert_, n_hidden});
     n.b2 = find("b2", {n_expert_});
-    n.router = find("router", {n_expert_});
-    n.skip = matrix("skip", {n_expert_, n_embd_});
-    n.skip_down = matrix("skip_down", {-1, n_embd_});
+    n.skip = matrix("skip", {n_expert_, n_input});
+    n.skip_down = matrix("skip_down", {-1, n_input});
     n.skip_up = matrix("skip_up", {n_expert_, n.skip_down ? n.skip_down.n_row() : -1});
-    n.chosen = find("chosen", {n_expert_, n_expert_});
     n.before = find("before", {n_expert_, n_expert_});
-    n.hidden_chosen = find("hidden_chosen", {n_expert_, n_hidden});
     n.hidden_before = find("hidden_before", {n_expert_, n_hidden});
-    if (bool(n.w1) != bool(n.w2) || (!n.w1 && (n.b1 || n.hidden_chosen || n.hidden_before))) {
+    if (bool(n.w1) != bool(n.w2) || (!n.w1 && (n.b1 || n.hidden_before))) {
         settings.refuse("needs both arrays " + prefix + "w1 and " + prefix + "w2 or none");
     }
     if (bool(n.skip_down) != bool(n.skip_up)) {
         settings.refuse("needs both arrays " + prefix + "skip_down and " + prefix + "skip_up or none");
+    }
+    return n;
+}
+
+// What `layer` says of the one that is `stride` later; its target is none where there is nothing.
+Learned::Network Learned::load(Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const {
+    const std::string prefix = numbered("l", layer).append(numbered(".s", stride)).append(".");
+    Network n = load(settings, prefix, n_embd_);
+    n.router = settings.find(prefix + "router", {n_expert_});
+    n.chosen = settings.find(prefix + "chosen", {n_expert_, n_expert_});
+    n.hidden_chosen = settings.find(prefix + "hidden_chosen", {n_expert_, n.w1 ? n.w1.n_row() : -1});
+    if (!n.w1 && n.hidden_chosen) {
+        settings.refuse("needs both arrays " + prefix + "w1 and " + prefix + "w2 or none");
     }
     const Layer target = layer_after(layer, stride, n_layer_);
     if (n.router) {
@@ -110,9 +120,43 @@ Learned::Network Learned::load(Settings & settings, const Surroundings & around,
     return n;
 }
 
+// What token ids say of the first layers; false where nothing is to be used.
+bool Learned::load_tokens(Settings & settings, int32_t stride) {
+    token_rows_ = settings.find("token.rows", {-1, -1});
+    if (!token_rows_) {
+        return false;
+    }
+    no_row_.resize(size_t(token_rows_->shape[1]));
+    for (Layer layer = 0; layer < n_layer_; layer++) {
+        Network n = load(settings, numbered("t", layer).append("."), token_rows_->shape[1]);
+        if ((n.w2 || n.b2 || n.skip || n.skip_up || n.before) && (stride == 0 || layer < stride)) {
+            n.target = layer;
+            of_token_.push_back(std::move(n));
+        }
+    }
+    return !of_token_.empty();
+}
+
 void Learned::request_began() {
     for (auto & ids : last_) {
         ids.clear();
+    }
+}
+
+void Learned::pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) {
+    const auto n_token = int32_t(tokens.size());
+    if (n_token == 0) {
+        return;
+    }
+    for (Network & network : of_token_) {
+        const auto before = n_token == 1 ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();
+        const auto scores = poll_.ask(Asked(n_token), [&](int32_t token, float * row) {
+            const int32_t id = tokens[size_t(token)];
+            const bool is_known = id >= 0 && id < token_rows_->shape[0];
+            const float * x = is_known ? &token_rows_->values[size_t(id) * no_row_.size()] : no_row_.data();
+            score(network, x, {}, before, row);
+        });
+        out.push_back(best_of(network.target, scores, n_predict_));
     }
 }
 

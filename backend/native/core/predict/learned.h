@@ -24,12 +24,18 @@ namespace outrider {
 // else is the next-router predictor. `chosen` sums over the experts that `layer` has just chosen for
 // the token, `before` over those that the later layer chose for the token before it (left out in
 // passes of several tokens, where that is not known yet). A layer without arrays is not predicted.
+//
+// The last layers do not know yet what the next token will be, so the first layers can be forecast
+// once more when a pass begins: "token.rows" [n_vocab][r] has a row for every token id, and arrays
+// "t<layer>.<name>" say of a layer from 0 on what follows from x = that row, [r] instead of [n_embd].
+// They have no router, chosen and hidden_chosen. Given a stride, those of the layers below it are used.
 class Learned final : public Predictor {
   public:
     Learned(const Spec & spec, const Surroundings & around, int32_t n_predict);
 
     bool wants_input() const override { return true; }
     void request_began() override;
+    void pass_began(Phase phase, std::span<const int32_t> tokens, Forecasts & out) override;
     void routed(const Routing & routing, Forecasts & out) override;
     void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Forecasts & out) override;
 
@@ -42,7 +48,9 @@ class Learned final : public Predictor {
         std::span<const float> own_router{};  // of the target
     };
 
+    Network load(class Settings & settings, const std::string & prefix, int64_t n_input) const;
     Network load(class Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const;
+    bool load_tokens(class Settings & settings, int32_t stride);
     void score(Network & network, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
                float * scores);
 
@@ -53,6 +61,9 @@ class Learned final : public Predictor {
     int32_t activation_ = 0;
     bool bytes_ = false;
     std::vector<std::vector<Network>> networks_;  // [layer], the nearest target first
+    Weights token_rows_;
+    std::vector<Network> of_token_;               // of the first layers, from the token's id
+    std::vector<float> no_row_;                   // [r], of an unknown token id
     std::vector<std::vector<Expert>> last_;       // [layer]: what it chose for the last token
     Routing present_{};                           // ids_ of the layer routed last
     std::vector<Expert> ids_;
