@@ -48,7 +48,7 @@ def compare(
     **numbers: float,
 ) -> int:
     if passes is None:
-        passes = random_trace(seed, sizes)
+        passes = random_trace(seed, sizes, n_request=3, n_decode=6)
     reference_settings: dict[str, Any] = dict(numbers)
     if name in ("learned", "expert_mlp"):
         reference_settings["arrays"] = arrays
@@ -196,6 +196,23 @@ def test_learned(sizes: Sizes, terms: set[str], stride: int) -> None:
 def test_learned_with_other_activations(activation: int) -> None:
     arrays = learned_arrays(SIZES[0], 16, MLP | {"b1"})
     assert compare("learned", plain.Learned, SIZES[0], 17, arrays=arrays, activation=activation)
+
+
+@every_size
+@pytest.mark.parametrize("terms", [MLP | {"b2", "hidden_before"}, {"skip", "before"}], ids=str)
+@pytest.mark.parametrize("stride", [0, 1, 2])
+def test_learned_from_token_ids(sizes: Sizes, terms: set[str], stride: int) -> None:
+    """The first layers, once more, as soon as the token is known; some tokens have no row."""
+    of_token = Sizes(**{**vars(sizes), "n_embd": 5})
+    arrays = {
+        "t" + key.removeprefix("l").replace(".s1.", "."): value
+        for key, value in learned_arrays(of_token, 29, terms).items()
+        if ".s1." in key
+    }
+    arrays["token.rows"] = rng_of(30).standard_normal((25, 5)).astype(np.float32)
+    arrays |= learned_arrays(sizes, 31, {"b2", "skip"})
+    stride = min(stride, sizes.n_layer)
+    assert compare("learned", plain.Learned, sizes, 32, arrays=arrays, stride=stride)
 
 
 def rounded(matrix: Any) -> Any:

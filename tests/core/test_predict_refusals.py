@@ -22,6 +22,10 @@ def learned(**arrays: Any) -> Arrays:
     return {f"l0.s1.{name}": values for name, values in arrays.items()}
 
 
+def token_rows(**arrays: Any) -> Arrays:
+    return {"token.rows": np.ones((9, 2))} | {f"t0.{name}": a for name, a in arrays.items()}
+
+
 def expert_mlp(**changes: Any) -> Arrays:
     arrays = {"popularity": np.ones((3, 8)), "affinity": np.ones((3, 8, 8))}
     arrays |= {"w0": np.ones((5, 20)), "b0": np.ones(5), "w1": np.ones((8, 5)), "b1": np.ones(8)}
@@ -75,6 +79,10 @@ REFUSED: list[tuple[str, dict[str, float], Arrays, str]] = [
     ("learned", {}, learned(chosen=np.ones((4, 8))), "l0.s1.chosen of 8 x 8"),
     ("learned", {}, {"l3.s1.b2": np.ones(8)}, "no use for an array called l3.s1.b2"),
     ("learned", {}, {"l0.s3.b2": np.ones(8)}, "no use for an array called l0.s3.b2"),
+    ("learned", {}, {"t0.b2": np.ones(8)}, "needs the arrays of|no use for an array called t0.b2"),
+    ("learned", {}, {"token.rows": np.ones((9, 2))}, "needs the arrays of at least one layer"),
+    ("learned", {}, token_rows(skip=np.ones((8, 4))), "t0.skip of 8 x 2"),
+    ("learned", {}, token_rows(b2=np.ones(8), router=np.ones(8)), "called t0.router"),
     ("expert_mlp", {}, {}, "needs an array called popularity"),
     ("expert_mlp", {}, expert_mlp(w0=None), "needs an array called w0"),
     ("expert_mlp", {}, expert_mlp(b1=None), "needs an array called b1"),

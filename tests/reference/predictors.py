@@ -308,15 +308,37 @@ class NextRouter(Predictor):
 class Learned(Predictor):
     """ProMoE, sections 4.3 and 4.4, with the further terms that the weights file may have."""
 
+    def arrays_of(self, prefix: str) -> dict[str, Values]:
+        return {
+            key.removeprefix(prefix): np.array(value, np.float64)
+            for key, value in self.settings["arrays"].items()
+            if key.startswith(prefix)
+        }
+
+    def pass_began(self, now: Pass) -> list[Scores]:
+        """What the tokens' ids say of the first layers."""
+        super().pass_began(now)
+        rows = self.settings["arrays"].get("token.rows")
+        said = []
+        for layer in range(self.sizes.n_layer if rows is not None and now.tokens else 0):
+            arrays = self.arrays_of(f"t{layer}.")
+            stride = self.settings.get("stride", 0)
+            if not arrays or (stride and layer >= stride):
+                continue
+            is_second = len(now.tokens) == 1 and len(self.passes) > 1
+            before = self.passes[-2].ids[layer][-1] if is_second else []
+            scores = []
+            for i in asked_of(len(now.tokens)):
+                is_known = 0 <= now.tokens[i] < len(rows)
+                x = rows[now.tokens[i]] if is_known else np.zeros(rows.shape[1])
+                scores.append(self.score(arrays, layer, x.astype(np.float64), [], before))
+            said.append(Scores(layer, vote(scores)))
+        return said
+
     def gate_seen(self, layer: int) -> list[Scores]:
         said = []
         for stride in (1, 2):
-            prefix = f"l{layer}.s{stride}."
-            arrays = {
-                key.removeprefix(prefix): np.array(value, np.float64)
-                for key, value in self.settings["arrays"].items()
-                if key.startswith(prefix)
-            }
+            arrays = self.arrays_of(f"l{layer}.s{stride}.")
             if not arrays or self.settings.get("stride", 0) not in (0, stride):
                 continue
             target, of_next = next_layer(layer, stride, self.sizes.n_layer)
