@@ -7,6 +7,7 @@
    eintr         every second read is interrupted
    error-once    every third read fails, and succeeds when it is tried again
    error-always  from the 20th on, every read fails
+                 (of these two: nobody sleeps before trying again)
    slow          every read takes 5 ms longer
    hang          no read ends as long as the file "hanging" exists
    no-memory     there is none for pieces of 4 MB and more, once the file "shortage" exists      */
@@ -19,6 +20,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static atomic_int n_call;
@@ -67,6 +69,14 @@ int posix_memalign(void ** to, size_t alignment, size_t size) {
         return ENOMEM;
     }
     return real(to, alignment, size);
+}
+
+int nanosleep(const struct timespec * wanted, struct timespec * left) {
+    static int (*real)(const struct timespec *, struct timespec *);
+    if (!real) {
+        real = (int (*)(const struct timespec *, struct timespec *)) dlsym(RTLD_NEXT, "nanosleep");
+    }
+    return fault("error-always") || fault("error-once") ? 0 : real(wanted, left);
 }
 
 /* Only Outrider reads with preadv. */
