@@ -133,8 +133,10 @@ def _simulate(
     method = _seeded(method, setting.seed)
     place = layout(method, shape, rate)
     cache_bytes = place.bytes(shape)
+    all_bytes = sum(sum(sizes) for sizes in trace.chunk_bytes) * trace.n_expert
+    actual_rate = cache_bytes / all_bytes
     predicts = predictor_of(method, setting.learned) is not None
-    adapter = Adapter(method, shape, setting.configure_tokens, predicts=predicts)
+    adapter = Adapter(method, shape, actual_rate, setting.configure_tokens, predicts=predicts)
     layers: list[tuple[Counts, ...]] = []
     phases: list[tuple[Phase, Phase]] = []
     core = None
@@ -156,7 +158,6 @@ def _simulate(
         decoded = piece.phases == DECODE
         prefill = _phase(simulation, simulation.prefill, ~decoded)
         phases.append((prefill, _phase(simulation, simulation.decode, decoded)))
-    all_bytes = sum(sum(sizes) for sizes in trace.chunk_bytes) * trace.n_expert
     by_layer = tuple(summed(counts) for counts in zip(*layers, strict=True))
     prefills, decodes = zip(*phases, strict=True)
     return Result(
@@ -164,7 +165,7 @@ def _simulate(
         asked_rate=rate,
         predictor=str(predictor_of(used, setting.learned) or ""),
         kind=method.kind,
-        rate=cache_bytes / all_bytes,
+        rate=actual_rate,
         cache_bytes=cache_bytes,
         total=summed(by_layer),
         layers=by_layer,

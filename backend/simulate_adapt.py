@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backend import _native
 from backend.auto import Auto, Decision
 from backend.auto_trial import Window
+from backend.auto_work import WorkMeter
 from backend.configurator import Configurator
 from backend.methods import Method
 
@@ -13,15 +16,21 @@ class Adapter:
     """Hears every simulated pass. lines: what an adaptive method decided."""
 
     def __init__(
-        self, method: Method, shape: _native.Shape, configure_tokens: int, *, predicts: bool
+        self,
+        method: Method,
+        shape: _native.Shape,
+        rate: float,
+        configure_tokens: int,
+        *,
+        predicts: bool,
     ) -> None:
         self._names = [eviction.name for eviction in method.evictions]
         self._core: _native.Core | None = None
         self._auto: Auto | None = None
         self._configurator: Configurator | None = None
-        self._is_first = True  # of the tokens behind a prompt, which the engine does not judge by
         if method.adaptive:
             self._auto = Auto(self._names, max_depth=method.depth if predicts else 0)
+            self._work = WorkMeter(shape.n_layer, shape.n_expert, round(rate * shape.n_expert))
         if method.configured:
             self._configurator = Configurator(shape, configure_tokens)
 
@@ -49,9 +58,7 @@ class Adapter:
     def hear(self, done: _native.SimulatedPass) -> None:
         """A pass is over."""
         times, counts = done.times, done.counts
-        is_token = done.phase == _native.Phase.decode and times.n_token == 1
-        was_first, self._is_first = self._is_first, not is_token
-        if not is_token or was_first:
+        if done.phase != _native.Phase.decode or times.n_token != 1:
             return
         cost = Window(
             n_token=1,
@@ -70,8 +77,11 @@ class Adapter:
         )
         if self._configurator is not None:
             self._configurator.observe(cost, times.wave_us / 1e6)
-        if self._auto is not None and (decision := self._auto.observe(cost)) is not None:
-            self._tune(decision)
+        if self._auto is not None:
+            assert self._core is not None
+            cost = replace(cost, work=self._work.count(self._core.snapshot()))
+            if (decision := self._auto.observe(cost)) is not None:
+                self._tune(decision)
 
     def new_layout(self, budget_bytes: int) -> _native.Layout | None:
         """Between requests: how the cache is to be laid out anew, or None."""
