@@ -25,7 +25,15 @@ MAY_IMPORT = {
         "platformdirs",
         "PySide6",
     },
-    "backend": {"backend", "llama_cpp", "numpy", "platformdirs", "psutil"},
+    "backend": {
+        "backend",
+        "llama_cpp",
+        "numpy",
+        "platformdirs",
+        "psutil",
+        "starlette",
+        "uvicorn",
+    },
     "predictors": {
         "backend.predictor_file",
         "backend.trace",
@@ -58,7 +66,9 @@ ONLY_FROM = {
     },
     "llama_cpp": {"backend.chat_template", "backend.llama", "backend.loading", "predictors"},
     "PySide6": {"app"},
+    "starlette": {"backend.server.application"},
     "torch": {"predictors"},
+    "uvicorn": {"backend.server.application"},
 }
 
 # The folders of backend/native: which of the others each may include, and whose headers.

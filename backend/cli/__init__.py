@@ -20,6 +20,7 @@ from backend.cli.common import Parser, UserError, plain_sentence, write_error
 COMMANDS = {
     "chat": "chat with a model in the terminal, or answer one prompt",
     "methods": "list the methods, their parts and papers",
+    "serve": "serve a model to programs on this machine, as OpenAI's API",
     "inspect": "show what is in a model file and whether it will run here",
     "simulate": "replay a trace in virtual time, with any method on any machine",
     "trace": "record which experts a model chooses while it answers prompts",

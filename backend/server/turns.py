@@ -1,0 +1,174 @@
+"""One engine, many askers: answers are written one after the other, on the engine's own thread."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import traceback
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Protocol
+
+from backend.server.protocol import Ask, Finish, RequestRefused, StopFilter
+
+MAX_WAITING = 32
+"""Requests that wait for their turn; more are refused."""
+
+Work = Callable[[Any], None]
+
+
+class Host(Protocol):
+    """What owns an engine."""
+
+    @property
+    def model_name(self) -> str | None:
+        """What the loaded model is called; None where there is none."""
+
+    def submit(self, work: Work) -> None:
+        """Have `work(engine)` done on the engine's thread, in its turn. engine: maybe None."""
+
+
+class EngineThread:
+    """A host of its own: a thread that does with an engine what it is asked to."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def model_name(self) -> str | None:
+        """What the loaded model is called."""
+        return str(self._engine.model.name)
+
+    def submit(self, work: Work) -> None:
+        """Have `work(engine)` done in its turn."""
+        self._work.put(work)
+
+    def close(self) -> None:
+        """Finish what was begun, and end the thread. The engine stays open."""
+        self._work.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            try:
+                work(self._engine)
+                if self._work.empty():
+                    self._engine.idle()
+            except Exception:
+                traceback.print_exc()  # a request's own errors were told to its asker
+
+
+class Turns:
+    """Has a host answer requests, and tells each asker what is written for it."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._lock = threading.Lock()
+        self._n_waiting = 0
+
+    @property
+    def model_name(self) -> str | None:
+        """What the loaded model is called; None where there is none."""
+        return self._host.model_name
+
+    async def answer(self, ask: Ask) -> AsyncGenerator[str | Finish]:
+        """Pieces of text, and at last how it ended. Closing the iterator stops the answer.
+
+        Raises RequestRefused.
+        """
+        with self._lock:
+            if self._n_waiting >= MAX_WAITING:
+                raise RequestRefused("Too many requests wait already.", status=503)
+            self._n_waiting += 1
+        turn = _Turn(ask, asyncio.get_running_loop(), self._begun)
+        self._host.submit(turn.run)
+        try:
+            while True:
+                said = await turn.said.get()
+                if isinstance(said, RequestRefused):
+                    raise said
+                yield said
+                if isinstance(said, Finish):
+                    return
+        finally:
+            turn.cancel()
+
+    def _begun(self) -> None:
+        with self._lock:
+            self._n_waiting -= 1
+
+
+class _Turn:
+    """One request on its way through the engine's thread."""
+
+    def __init__(
+        self, ask: Ask, loop: asyncio.AbstractEventLoop, begun: Callable[[], None]
+    ) -> None:
+        self.said: asyncio.Queue[str | Finish | RequestRefused] = asyncio.Queue()
+        self._ask, self._loop, self._begun = ask, loop, begun
+        self._lock = threading.Lock()  # guards the two below
+        self._cancelled = False
+        self._engine: Any = None  # while it answers
+
+    def cancel(self) -> None:
+        """Nobody listens any more."""
+        with self._lock:
+            self._cancelled = True
+            if self._engine is not None:
+                self._engine.stop()
+
+    def run(self, engine: Any) -> None:
+        """Answer, on the engine's thread."""
+        self._begun()
+        if self._cancelled:
+            return
+        if engine is None:
+            self._tell(RequestRefused("No model is loaded.", status=503))
+            return
+        try:
+            self._answer(engine)
+        except Exception as error:
+            if not type(error).__module__.startswith("backend."):
+                traceback.print_exc()
+            status = 400 if "prompt has" in str(error) else 500
+            code = "context_length_exceeded" if status == 400 else None
+            self._tell(RequestRefused(str(error), status=status, code=code))
+        finally:
+            with self._lock:
+                self._engine = None
+
+    def _answer(self, engine: Any) -> None:
+        ask, filtered = self._ask, StopFilter(self._ask.stops)
+
+        def listen(*_progress: int) -> None:
+            """Let cancel() reach the engine; not before, as it forgets a stop when it begins."""
+            with self._lock:
+                self._engine = engine
+                if self._cancelled:
+                    engine.stop()
+
+        if ask.messages:
+            pieces = engine.generate(ask.messages, ask.sampling, ask.max_tokens, listen)
+        else:
+            pieces = engine.generate_text(ask.prompt, ask.sampling, ask.max_tokens, listen)
+        for piece in pieces:
+            listen()
+            if text := filtered.feed(piece.text):
+                self._tell(text)
+            if filtered.stopped:
+                break
+        pieces.close()
+        if text := filtered.rest():
+            self._tell(text)
+        stats = engine.statistics()
+        ended = filtered.stopped or engine.finish_reason == "stop"
+        self._tell(Finish("stop" if ended else "length", stats.n_prompt, stats.n_token))
+
+    def _tell(self, said: str | Finish | RequestRefused) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self.said.put_nowait, said)
+        except RuntimeError:  # the loop is closed: the server has ended
+            self._cancelled = True
