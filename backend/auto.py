@@ -37,6 +37,8 @@ JUMPED, TIME_JUMPED = 0.2, 0.3
 """Changes of a share, and of the logarithm of a token's time, after which all is tried again."""
 N_CALM = 192
 """Tokens between two such changes."""
+LOOK = 4
+"""Tokens between two looks at whether there is something to try: looking takes time itself."""
 STOCK_RATE = 0.9
 """From here on a cache saves too little memory for what it costs."""
 
@@ -92,13 +94,26 @@ class Auto:
         self._n_since_change = 0
         self._n_warm = 0
         self._cost = 0.0  # of all trials, in tokens
-        self._recent = Window()  # under the kept setting, the older the lighter
+        self._pending: list[Window] = []  # heard, and not yet looked at
+        self._sums = [0.0] * len(vars(Window()))
         self._then: Window | None = None  # what was recent when the kept setting was new
 
     def observe(self, window: Window) -> Decision | None:
         """Hear what tokens cost under `setting`; returns what is to be in force from now on."""
         if not window.is_sound:
             return None
+        self._pending.append(window)
+        n_wanted = self._trial.n_wanted if self._trial is not None else LOOK
+        if sum(w.n_token for w in self._pending) < n_wanted:
+            return None
+        pending, self._pending = self._pending, []
+        decision = None
+        for i, seen in enumerate(pending):
+            decision = self._hear(seen, is_last=i == len(pending) - 1)
+            assert decision is None or seen is window, "what is decided comes too late"
+        return decision
+
+    def _hear(self, window: Window, *, is_last: bool) -> Decision | None:
         self._n_token += window.n_token
         self._n_warm += window.n_token
         self._n_since_change += window.n_token
@@ -106,8 +121,10 @@ class Auto:
         self._last_setting = self.setting
         if self._trial is not None:
             return self._go_on(self._trial, window)
-        self._recent = _faded(self._recent, window)
-        if self._n_warm < N_WARM:
+        keep = (1 - WEIGHT) ** window.n_token
+        sums = zip(self._sums, vars(window).values(), strict=True)
+        self._sums = [keep * old + float(new) for old, new in sums]
+        if self._n_warm < N_WARM or not is_last:
             return None
         line = self._notice_change()
         self._trial = self._next_trial()
@@ -121,10 +138,20 @@ class Auto:
         if self._trial is not None:
             self._cost += self._trial.cost
         self._trial = None
+        self._pending.clear()
         self.setting = self.kept
         self._recent = Window()
         self._n_warm = 0
         return Decision(self.kept, self._try_all_again(why))
+
+    @property
+    def _recent(self) -> Window:
+        """What the last tokens under the kept setting cost together, the older the lighter."""
+        return Window(*self._sums)  # type: ignore[arg-type]
+
+    @_recent.setter
+    def _recent(self, window: Window) -> None:
+        self._sums = [float(value) for value in vars(window).values()]
 
     # Trials.
 
@@ -240,12 +267,6 @@ class Auto:
         self.lines.append(line)
         del self.lines[:-N_LINE]
         return line
-
-
-def _faded(old: Window, new: Window) -> Window:
-    """A sum in which every token weighs less than the one after it."""
-    keep = (1 - WEIGHT) ** new.n_token
-    return Window(**{name: value * keep for name, value in vars(old).items()}) + new
 
 
 # Sentences.

@@ -13,10 +13,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
+from typing import SupportsFloat
 
 N_ROUND_MIN = 3
-N_ROUND_MAX = 20
+N_ROUND_MAX = 40
 MIN_GAIN = 0.015
 """A setting that saves less than this share of a token's time is not worth a change."""
 LOSS_ADOPT = 0.006
@@ -28,8 +29,8 @@ N_PRIOR = 3
 """Rounds of a usual spread that count as seen before the first."""
 USUAL = 1.5
 """Spread of a round's change to that of independent tokens: neighbours are alike."""
-FAR = 0.25
-"""A trial ends at once when a block of the candidate is this much slower, beyond doubt."""
+FAR, N_FAR = 0.25, 3
+"""A trial ends at once when so many tokens of the candidate are this much slower, beyond doubt."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,12 @@ class Window:
     hits: int = 0
     late: int = 0
     misses: int = 0
-    work: float = 0.0
+    work: SupportsFloat = 0.0
     """What LRU would have missed (auto_work.py): of the tokens, not of the setting."""
 
     def __add__(self, other: Window) -> Window:
         """Both together."""
-        names = [f.name for f in fields(self)]
-        return Window(**{n: getattr(self, n) + getattr(other, n) for n in names})
+        return total((self, other))
 
     @property
     def is_sound(self) -> bool:
@@ -88,6 +88,12 @@ class Window:
         return _share(self.prefetches_useful, decided) if decided > 0 else None
 
 
+def total(windows: Sequence[Window]) -> Window:
+    """All of them together."""
+    columns = zip(*(vars(replace(w, work=0.0)).values() for w in windows), strict=True)
+    return replace(Window(*map(sum, columns)), work=sum(float(w.work) for w in windows))
+
+
 def _share(part: float, whole: float) -> float:
     share = part / whole if whole > 0 else 0.0
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
@@ -108,7 +114,7 @@ class Noise:
 
     def add(self, window: Window, *, same_setting: bool) -> None:
         """Hear a token, and whether the one before was decoded under the same setting."""
-        x, y = window.work / window.n_token, math.log(window.wall_s / window.n_token)
+        x, y = float(window.work) / window.n_token, math.log(window.wall_s / window.n_token)
         keep = 1 - self.MEMORY
         if self._last is not None and same_setting:
             dx, dy = x - self._last[0], min(max(y - self._last[1], -1.0), 1.0)
@@ -125,7 +131,7 @@ class Noise:
 
     def without_work(self, window: Window) -> float:
         """The logarithm of seconds per token, had the tokens had average work."""
-        x, y = window.work / window.n_token, math.log(window.wall_s / window.n_token)
+        x, y = float(window.work) / window.n_token, math.log(window.wall_s / window.n_token)
         return y - self._slope * (x - self._work)
 
     @property
@@ -173,7 +179,15 @@ class Trial:
         self._n_in_round = 0
         self._changes: list[float] = []  # of every whole round
         self._variances: list[float] = []  # of the value of every block, from its own tokens
-        self._sums = (Window(), Window())
+        self._windows: tuple[list[Window], list[Window]] = ([], [])
+
+    @property
+    def n_wanted(self) -> int:
+        """Tokens until something can change, at least 1."""
+        n_block = self._n_block - sum(n for _, n in self._block)
+        if self.is_candidate and self._n_in_round == 1 and len(self._block) < N_FAR:
+            n_block = N_FAR - len(self._block)
+        return max(self._n_skip, 0) + max(n_block, 1)
 
     def add(self, window: Window) -> None:
         """Tokens were decoded under the setting that was to be in force. REQUIRES: no verdict."""
@@ -184,11 +198,10 @@ class Trial:
             self._n_skip -= window.n_token
             return
         self._block.append((self._noise.without_work(window), window.n_token))
-        base, candidate = self._sums
-        self._sums = (base, candidate + window) if self.is_candidate else (base + window, candidate)
+        self._windows[self.is_candidate].append(window)
         if sum(n for _, n in self._block) >= self._n_block:
             self._end_block()
-        elif self.is_candidate and self._n_in_round == 1 and len(self._block) >= 3:
+        elif self.is_candidate and self._n_in_round == 1 and len(self._block) == N_FAR:
             self._stop_if_far()
 
     def _end_block(self) -> None:
@@ -254,7 +267,7 @@ class Trial:
         return math.sqrt(statistics.fmean(self._variances)) if self._variances else 0.0
 
     def _end(self, *, better: bool, change: float, sure: bool) -> None:
-        base, candidate = self._sums
+        base, candidate = (total(windows) for windows in self._windows)
         self.verdict = Verdict(better, change, sure, candidate.n_token, base, candidate)
 
     @property

@@ -12,19 +12,50 @@ import numpy as np
 _NEEDED = 12  # the bits of Patch.snapshot() that an expert has that was needed
 
 
+class Work:
+    """The count of one pass, as a float; it is found when somebody asks."""
+
+    __slots__ = ("_meter", "value")
+
+    def __init__(self, meter: WorkMeter) -> None:
+        self._meter = meter
+        self.value = 0.0
+
+    def __float__(self) -> float:
+        self._meter.settle()
+        return self.value
+
+
 class WorkMeter:
-    """An LRU cache of every layer that holds nothing: it only counts."""
+    """An LRU cache of every layer that holds nothing: it only counts.
+
+    Passes are looked at some at a time: one by one, between tokens of a few milliseconds, each
+    would find the processor's caches cold.
+    """
+
+    N_OPEN_MAX = 32
 
     def __init__(self, n_layer: int, n_expert: int, n_slot: int) -> None:
         self._last = np.zeros((n_layer, n_expert), np.int64)  # the pass that needed it, 0: none
         self._n_pass = 0
         self._at = n_expert - min(max(n_slot, 1), n_expert)
+        self._open: list[tuple[bytes, Work]] = []
 
-    def count(self, snapshot: bytes) -> int:
+    def count(self, snapshot: bytes) -> Work:
         """Experts that the last pass needed and LRU would have missed; see Patch.snapshot()."""
-        needed = (np.frombuffer(snapshot, np.uint8) & _NEEDED != 0).reshape(self._last.shape)
-        oldest = np.partition(self._last, self._at, axis=1)[:, self._at, np.newaxis]
-        missed = needed & ((self._last < oldest) | (self._last == 0))
-        self._n_pass += 1
-        self._last[needed] = self._n_pass
-        return int(missed.sum())
+        work = Work(self)
+        self._open.append((snapshot, work))
+        if len(self._open) >= self.N_OPEN_MAX:
+            self.settle()
+        return work
+
+    def settle(self) -> None:
+        """Find what has not been found yet."""
+        for snapshot, work in self._open:
+            needed = (np.frombuffer(snapshot, np.uint8) & _NEEDED != 0).reshape(self._last.shape)
+            oldest = np.partition(self._last, self._at, axis=1)[:, self._at, np.newaxis]
+            missed = needed & ((self._last < oldest) | (self._last == 0))
+            self._n_pass += 1
+            self._last[needed] = self._n_pass
+            work.value = float(missed.sum())
+        self._open.clear()
