@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.compose import Learned
 from backend.container import require_model
 from backend.gguf_file import ModelFile, TensorInfo
+from backend.predictor_file import PredictorSizes, read
 from backend.trace import Trace
 
 _FLOATS: dict[str, np.dtype[Any]] = {
@@ -40,6 +43,16 @@ def sizes(file: ModelFile) -> dict[str, float]:
         "output_bytes": float(output.n_bytes) if output else 0.0,
         "bits_per_weight": 8 * sum(t.n_bytes for t in routed) / max(n_weight, 1),
     }
+
+
+def learned(paths: Sequence[Path], trace: Trace) -> Learned:
+    """What these predictor files hold, for the trace's model; raises ContainerError."""
+    sizes = PredictorSizes(trace.n_layer, trace.n_expert, trace.n_expert_used, trace.n_embd)
+    found = [read(path, trace.model, sizes) for path in paths]
+    return Learned(
+        {weights.name: weights.arrays for weights in found},
+        {weights.name: weights.numbers for weights in found},
+    )
 
 
 def routers(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.float32]]:

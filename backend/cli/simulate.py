@@ -63,6 +63,14 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     add("--model", metavar="MODEL", type=Path, help="the trace's model: its sizes and routers")
     add(
+        "--predictor",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="what a predictor learned for this model; may be given more than once",
+    )
+    add(
         "--accuracy",
         type=_share_of("the accuracy"),
         default=None,
@@ -95,6 +103,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     from backend.simulate import Setting
     from backend.simulate import run as simulate
+    from backend.simulate_model import learned
 
     if args.plot is not None and args.plot.suffix.lower() != ".svg":
         raise UserError("The plot is drawn as SVG: its file must end in .svg.", status=2)
@@ -103,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
         trace,
         hardware=_hardware(args),
         routers=_routers(args, trace),
+        learned=learned(args.predictor, trace),
         accuracy=args.accuracy,
         seed=args.seed,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from sim_tools import trace_of
 from backend.cli import main
 from backend.machines import load
 from backend.methods import METHODS
+from backend.parts import part
 from backend.simulate import (
     REFERENCES,
     SIMULATED,
@@ -23,6 +25,7 @@ from backend.simulate import (
     run,
     with_references,
 )
+from backend.simulate_model import learned
 
 LAPTOP = load("laptop-ssd")
 
@@ -224,6 +227,41 @@ def test_bad_traces_are_a_sentence(capsys: Any, trace_file: Path, tmp_path: Path
         status, _, err = command(capsys, path)
         assert status == 1, path
         assert err.count("\n") == 1 and "unexpected" not in err, err
+
+
+def test_learned_predictors_are_used_and_those_of_other_models_refused(
+    capsys: Any, tmp_path: Path
+) -> None:
+    from backend.predictor_file import PredictorSizes, PredictorWeights, write
+
+    path, weights = tmp_path / "t.trace", tmp_path / "popularity.predictor"
+    model = "a" * 64
+    trace_of(model=model).write(path)
+    counts = np.zeros((2, 8), np.float32)
+    counts[:, 7] = 1.0  # what the trace uses least
+    sizes = PredictorSizes(n_layer=2, n_expert=8, n_expert_used=2, n_embd=0)
+    write(weights, model, PredictorWeights("popularity", sizes, {"counts": counts}))
+
+    # It forecasts what it learned, until it has seen more.
+    trace = trace_of(model=model)
+    popular = replace(METHODS["promoe-reorder"], predictor=part("popularity", online=0))
+    (of_file,) = run(Setting(trace, learned=learned([weights], trace)), [popular], [0.5])
+    assert of_file.total is not None
+    used = sum(
+        7 in trace.ids[trace.rows(number, layer), layer]
+        for number in range(trace.n_pass)
+        for layer in range(2)
+    )
+    assert (of_file.total.predicted, of_file.total.predicted_used) == (2 * trace.n_pass, used)
+    assert used > 0
+
+    args = ("--methods", "lru", "--no-references", "--rates", "0.3", "--predictor", weights)
+    status, _, err = command(capsys, path, *args)
+    assert (status, err) == (0, "")
+    trace_of(model="b" * 64).write(tmp_path / "other.trace")
+    status, _, err = command(capsys, tmp_path / "other.trace", *args)
+    assert status == 1
+    assert "another model" in err and err.count("\n") == 1
 
 
 def test_a_trace_of_another_model_is_refused(capsys: Any, tmp_path: Path, trace_file: Path) -> None:
