@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sim_tools import core_of, future_of, random_routings, simulate
 
 from backend import _native
-from backend._native import Shape, Spec
+from backend._native import LayerLayout, Layout, PoolLayout, Shape, Spec
 
 ARRAYS = (
     "hits late misses bytes_read bytes_useful bytes_wasted prefetches prefetches_useful "
@@ -37,7 +37,7 @@ machines = st.fixed_dictionaries(
 
 
 @st.composite
-def cases(draw: Any) -> dict[str, Any]:
+def cases(draw: Any, *, cut_or_pooled: bool = True) -> dict[str, Any]:
     n_layer, n_expert = draw(st.integers(1, 3)), draw(st.integers(2, 9))
     k = draw(st.integers(1, min(3, n_expert)))
     routings = random_routings(
@@ -54,10 +54,22 @@ def cases(draw: Any) -> dict[str, Any]:
     predictor = draw(
         st.sampled_from([None, Spec("oracle"), Spec("accuracy", {"accuracy": 0.6}), Spec("eam")])
     )
+    kind = draw(st.sampled_from(["layers", "pool", "cut"])) if cut_or_pooled else "layers"
+    chunks = [[80, 40] if kind == "pool" else [80, 40 + 20 * i] for i in range(n_layer)]
+    shape = Shape(n_expert, k, chunks, n_cut=[4] * n_layer)
+    n_slot = [draw(st.integers(k, n_expert)) for _ in range(n_layer)]
+    layout: Any = n_slot
+    if kind == "pool":
+        layout = Layout([PoolLayout(sum(n_slot))], [LayerLayout(1.0, [0, -1])] * n_layer)
+    elif kind == "cut":
+        pools = [PoolLayout(n) for n in n_slot for _ in range(2)]
+        shares = [draw(st.sampled_from([0.25, 0.5, 0.75])) for _ in range(n_layer)]
+        layout = Layout(pools, [LayerLayout(s, [2 * i, 2 * i + 1]) for i, s in enumerate(shares)])
     return {
         "routings": routings,
-        "shape": Shape(n_expert, k, [[70, 30 + 10 * i] for i in range(n_layer)]),
-        "n_slot": [draw(st.integers(k, n_expert)) for _ in range(n_layer)],
+        "shape": shape,
+        "n_slot": layout,
+        "n_part": 2 if kind == "cut" else 1,
         "numbers": {name: float(value) for name, value in switches.items()},
         "predictor": predictor,
         "depth": draw(st.integers(0, 3)),
@@ -79,7 +91,7 @@ def test_books_balance(case: dict[str, Any], machine: dict[str, float]) -> None:
     assert core.idle()
     routings = case["routings"]
     needed = [
-        sum(len({e for ids in layers[layer] for e in ids}) for layers in routings)
+        sum(len({e for ids in layers[layer] for e in ids}) for layers in routings) * case["n_part"]
         for layer in range(len(routings[0]))
     ]
     assert (s.hits + s.late + s.misses).tolist() == needed
@@ -138,7 +150,7 @@ def test_the_same_again_and_replayed(case: dict[str, Any], machine: dict[str, fl
 
 
 @settings(max_examples=80, deadline=None)
-@given(cases(), st.sampled_from(["ordered", "reactive"]))
+@given(cases(cut_or_pooled=False), st.sampled_from(["ordered", "reactive"]))
 def test_instant_copies_count_as_a_plain_lru(case: dict[str, Any], schedule: str) -> None:
     routings = [[tokens[:1] for tokens in layers] for layers in case["routings"]]
     future = future_of(routings)
