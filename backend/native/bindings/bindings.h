@@ -9,6 +9,7 @@ class Core;
 
 void bind_allocate(nanobind::module_ & m);
 void bind_types(nanobind::module_ & m);
+void bind_evict(nanobind::module_ & m);
 void bind_live(nanobind::module_ & m);
 void bind_predict(nanobind::module_ & m);
 void bind_recorder(nanobind::module_ & m);

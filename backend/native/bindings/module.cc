@@ -6,6 +6,7 @@ NB_MODULE(_native, m) {
     outrider::bind_types(m);
     outrider::bind_allocate(m);
     outrider::bind_live(m);
+    outrider::bind_evict(m);
     outrider::bind_predict(m);
     outrider::bind_recorder(m);
     outrider::bind_sim(m);

@@ -1,4 +1,5 @@
-// Least frequently used, counted over all time: the tokens that chose an expert.
+// Least frequently used: the tokens that chose an expert, counted over all time; or, aged, so that a
+// use counts half after `half_life` passes: what was popular long ago may leave.
 #pragma once
 
 #include "../spec.h"
@@ -9,16 +10,16 @@ namespace outrider {
 
 class Lfu final : public Eviction {
   public:
-    explicit Lfu(const Surroundings & around) : count_(around.shape, 0) {}
+    // Number: half_life (0: counts do not age), passes.
+    Lfu(const Spec & spec, const Shape & shape);
 
-    void routed(const Routing & routing, std::span<const Demand> demands) override {
-        for (const Demand & d : demands) {
-            count_.at(routing.layer, d.expert) += d.n_token;
-        }
-    }
+    void pass_began(Phase) override;
+    void routed(const Routing & routing, std::span<const Demand> demands) override;
     double keep(Layer layer, Part, Expert expert) const override { return count_.at(layer, expert); }
 
   private:
+    double growth_ = 1;  // of what a use is worth, per pass: later uses count more instead of earlier ones less
+    double worth_ = 1;   // of a use in this pass
     PerExpert<double> count_;
 };
 

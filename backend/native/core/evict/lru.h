@@ -3,25 +3,22 @@
 // next: otherwise every wrong forecast would push out something that was needed once.
 #pragma once
 
-#include "../spec.h"
 #include "eviction.h"
+#include "per_expert.h"
 
 namespace outrider {
 
 class Lru final : public Eviction {
   public:
-    explicit Lru(const Surroundings & around);
+    explicit Lru(const Shape & shape) : stamp_(shape, 0) {}
 
     void routed(const Routing & routing, std::span<const Demand> demands) override;
     void forecast(const Forecast & forecast) override;
     void disappointed(Layer layer, Expert expert) override;
-    double keep(Layer layer, Part, Expert expert) const override { return stamp_[index(layer, expert)]; }
+    double keep(Layer layer, Part, Expert expert) const override { return stamp_.at(layer, expert); }
 
   private:
-    size_t index(Layer layer, Expert expert) const { return size_t(layer) * size_t(n_expert_) + size_t(expert); }
-
-    int32_t n_expert_;
-    std::vector<double> stamp_;  // [layer * n_expert + expert]: time of the last touch
+    PerExpert<double> stamp_;  // time of the last touch, 0: never, or in vain
     double now_ = 0;
 };
 

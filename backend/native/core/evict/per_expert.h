@@ -13,6 +13,7 @@ class PerExpert {
 
     T & at(Layer layer, Expert expert) { return values_[size_t(layer) * n_expert_ + size_t(expert)]; }
     const T & at(Layer layer, Expert expert) const { return values_[size_t(layer) * n_expert_ + size_t(expert)]; }
+    std::span<T> all() { return values_; }
     std::span<T> row(Layer layer) { return {&values_[size_t(layer) * n_expert_], n_expert_}; }
 
   private:

@@ -4,11 +4,14 @@
 #include <stdexcept>
 
 #include "belady.h"
+#include "decayed.h"
 #include "eam.h"
 #include "lcp.h"
 #include "lfu.h"
 #include "lru.h"
+#include "numbers.h"
 #include "random.h"
+#include "recall.h"
 #include "static.h"
 
 namespace outrider {
@@ -16,15 +19,26 @@ namespace {
 
 using Make = std::function<std::unique_ptr<Eviction>(const Spec &, const Surroundings &)>;
 
+template <typename E>
+std::unique_ptr<Eviction> make(const Spec & spec, const Surroundings & around) {
+    return std::make_unique<E>(spec, around.shape);
+}
+
+std::unique_ptr<Eviction> make_lru(const Spec & spec, const Surroundings & around) {
+    Numbers(spec).finish();
+    return std::make_unique<Lru>(around.shape);
+}
+
+std::unique_ptr<Eviction> make_belady(const Spec & spec, const Surroundings & around) {
+    Numbers(spec).finish();
+    return std::make_unique<Belady>(around);
+}
+
 const std::vector<std::pair<std::string, Make>> & evictions() {
     static const std::vector<std::pair<std::string, Make>> all = {
-        {"lru", [](const Spec &, const Surroundings & a) { return std::make_unique<Lru>(a); }},
-        {"lfu", [](const Spec &, const Surroundings & a) { return std::make_unique<Lfu>(a); }},
-        {"lcp", [](const Spec & s, const Surroundings & a) { return std::make_unique<Lcp>(s, a); }},
-        {"eam", [](const Spec &, const Surroundings & a) { return std::make_unique<EamEviction>(a); }},
-        {"static", [](const Spec & s, const Surroundings & a) { return std::make_unique<Static>(s, a); }},
-        {"random", [](const Spec & s, const Surroundings & a) { return std::make_unique<Random>(s, a); }},
-        {"belady", [](const Spec &, const Surroundings & a) { return std::make_unique<Belady>(a); }},
+        {"lru", make_lru},          {"lfu", make<Lfu>},         {"lcp", make<Lcp>},
+        {"eam", make<EamEviction>}, {"static", make<Static>},   {"random", make<Random>},
+        {"belady", make_belady},    {"decayed", make<Decayed>}, {"recall", make<Recall>},
     };
     return all;
 }
@@ -33,16 +47,16 @@ const std::vector<std::pair<std::string, Make>> & evictions() {
 
 std::vector<std::string> eviction_names() {
     std::vector<std::string> names;
-    for (const auto & [name, make] : evictions()) {
+    for (const auto & [name, make_it] : evictions()) {
         names.push_back(name);
     }
     return names;
 }
 
 std::unique_ptr<Eviction> make_eviction(const Spec & spec, const Surroundings & around) {
-    for (const auto & [name, make] : evictions()) {
+    for (const auto & [name, make_it] : evictions()) {
         if (name == spec.name) {
-            return make(spec, around);
+            return make_it(spec, around);
         }
     }
     throw std::invalid_argument("There is no eviction called " + spec.name);

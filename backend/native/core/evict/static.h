@@ -1,8 +1,7 @@
-// A fixed set (ProMoE, section 7.1: Static): the experts that were used most, of a given table, or of the
-// first passes. Others are the next to leave as soon as they were computed.
+// A fixed set (ProMoE, section 7.1: Static): the experts that are used most, by a given table, or by the
+// first tokens. Others are the next to leave as soon as they are computed. Until the warm-up is over it
+// is LFU.
 #pragma once
-
-#include <stdexcept>
 
 #include "../spec.h"
 #include "eviction.h"
@@ -12,39 +11,16 @@ namespace outrider {
 
 class Static final : public Eviction {
   public:
-    // Number: warmup (64), passes that are counted. Array: popularity [n_layer, n_expert], in its place.
-    Static(const Spec & spec, const Surroundings & around) : count_(around.shape, 0) {
-        n_warmup_ = spec.number("warmup", 64);
-        if (!(n_warmup_ >= 0)) {
-            throw std::invalid_argument("The eviction static takes a warmup of 0 or more passes");
-        }
-        if (spec.has("popularity")) {
-            const Array & given = spec.array("popularity");
-            if (given.shape != std::vector<int64_t>{around.shape.n_layer, around.shape.n_expert}) {
-                throw std::invalid_argument("The eviction static takes a popularity for each expert of each layer");
-            }
-            for (Layer l = 0; l < around.shape.n_layer; l++) {
-                for (Expert e = 0; e < around.shape.n_expert; e++) {
-                    count_.at(l, e) = double(given.values[size_t(l) * size_t(around.shape.n_expert) + size_t(e)]);
-                }
-            }
-            n_warmup_ = 0;
-        }
-    }
+    // Number: warmup (64), tokens per layer that are counted; the pass that reaches it counts whole.
+    // Array: popularity [n_layer, n_expert], in its place.
+    Static(const Spec & spec, const Shape & shape);
 
-    void pass_began(Phase) override { n_pass_++; }
-    void routed(const Routing & routing, std::span<const Demand> demands) override {
-        for (const Demand & d : demands) {
-            if (n_pass_ <= n_warmup_) {
-                count_.at(routing.layer, d.expert) += d.n_token;
-            }
-        }
-    }
+    void routed(const Routing & routing, std::span<const Demand> demands) override;
     double keep(Layer layer, Part, Expert expert) const override { return count_.at(layer, expert); }
 
   private:
     double n_warmup_;
-    double n_pass_ = 0;
+    std::vector<double> n_token_;  // [layer]: counted so far
     PerExpert<double> count_;
 };
 

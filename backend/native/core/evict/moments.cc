@@ -1,0 +1,118 @@
+#include "moments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "use_rate.h"
+
+namespace outrider {
+namespace {
+
+// What the likeness of the layers so far counts beside that of one more layer.
+constexpr double persistence = 0.65;
+// Moments whose weight is below exp(-5) of the best one's are no matches.
+constexpr double deepest = 5;
+
+}  // namespace
+
+Moments::Moments(const Shape & shape, int32_t window)
+    : n_expert_(size_t(shape.n_expert)),
+      n_used_(size_t(shape.n_expert_used)),
+      window_(window),
+      uses_(size_t(shape.n_layer) * n_expert_),
+      token_of_(size_t(shape.n_layer) * size_t(window), -1),
+      experts_(token_of_.size() * n_used_, none),
+      likeness_(size_t(window), 0),
+      strengths_(n_used_, 0) {}
+
+void Moments::pass_began() {
+    first_ += n_token_;
+    n_token_ = 0;
+}
+
+void Moments::forget_likeness() { std::ranges::fill(likeness_, 0.0); }
+
+void Moments::routed(const Routing & routing) {
+    const int64_t n_row = std::min<int64_t>(routing.n_token, int64_t(routing.ids.size() / n_used_));
+    if (n_row <= 0) {
+        return;
+    }
+    if (n_token_ == 0) {
+        n_token_ = n_row;
+        if (n_row > 1) {
+            forget_likeness();  // of a token that is not the one before the last
+        }
+    }
+    const bool weighted = routing.weights.size() == routing.ids.size();
+    // A layer may have the last tokens of a pass only. A prompt may be longer than the window.
+    for (int64_t back = std::min({n_row, n_token_, window_}); back-- > 0;) {
+        const size_t at = size_t(n_row - 1 - back) * n_used_;
+        remember(routing.layer, present() - back, routing.ids.subspan(at, n_used_),
+                 weighted ? routing.weights.subspan(at, n_used_) : std::span<const float>());
+    }
+    compare(routing.layer, routing.ids.subspan(size_t(n_row - 1) * n_used_, n_used_));
+}
+
+void Moments::remember(Layer layer, int64_t token, std::span<const Expert> experts, std::span<const float> weights) {
+    Amounts::even_out(weights, strengths_);
+    const size_t at = size_t(layer) * size_t(window_) + size_t(token % window_);
+    token_of_[at] = token;
+    std::ranges::copy(experts, experts_.begin() + int64_t(at * n_used_));
+    for (size_t j = 0; j < n_used_; j++) {
+        strengths_[j] = std::sqrt(strengths_[j]);
+        Uses & u = uses(layer, experts[j]);
+        while (u.begin < u.all.size() && u.all[u.begin].token <= token - window_) {
+            u.begin++;
+        }
+        if (u.begin > 32 && u.begin * 2 > u.all.size()) {
+            u.all.erase(u.all.begin(), u.all.begin() + int64_t(u.begin));
+            u.begin = 0;
+        }
+        u.all.push_back({token, strengths_[j]});
+    }
+}
+
+void Moments::compare(Layer layer, std::span<const Expert> experts) {
+    for (double & l : likeness_) {
+        l *= persistence;
+    }
+    const int64_t now = present();
+    for (size_t j = 0; j < n_used_; j++) {
+        const double strength = strengths_[j] * (1 - persistence) / double(n_used_);
+        const Uses & u = uses(layer, experts[j]);
+        for (size_t i = u.begin; i < u.all.size(); i++) {
+            const int64_t age = now - u.all[i].token;
+            if (age > 0 && age < window_) {
+                likeness_[size_t(age)] += strength * u.all[i].strength;
+            }
+        }
+    }
+}
+
+void Moments::match(double sharpness, std::vector<Match> & matches) const {
+    matches.clear();
+    const double best = *std::ranges::max_element(likeness_);
+    const double least = best - deepest / sharpness;
+    double sum = 0;
+    const int64_t n = std::min(window_, present() + 1);
+    for (int64_t age = 1; age < n; age++) {
+        const double likeness = likeness_[size_t(age)];
+        if (likeness > 0 && likeness >= least) {
+            matches.push_back({present() - age, std::exp(sharpness * (likeness - best))});
+            sum += matches.back().share;
+        }
+    }
+    for (Match & m : matches) {
+        m.share /= sum;
+    }
+}
+
+std::span<const Expert> Moments::experts(Layer layer, int64_t token) const {
+    if (token < 0) {
+        return {};
+    }
+    const size_t at = size_t(layer) * size_t(window_) + size_t(token % window_);
+    return token_of_[at] == token ? std::span(&experts_[at * n_used_], n_used_) : std::span<const Expert>();
+}
+
+}  // namespace outrider

@@ -1,0 +1,84 @@
+#include "recall.h"
+
+#include <algorithm>
+
+#include "numbers.h"
+
+namespace outrider {
+namespace {
+
+// What follows a moment is looked at no further ahead.
+constexpr int64_t horizon = 6;
+
+}  // namespace
+
+Recall::Recall(const Spec & spec, const Shape & shape) : Recall(RecallOptions(spec), shape) {}
+
+Recall::Recall(const RecallOptions & o, const Shape & shape)
+    : options_(o),
+      amounts_(shape),
+      rate_(shape, o.fast, o.slow, o.slow_share),
+      expected_(shape),
+      moments_(shape, o.window),
+      routed_in_(size_t(shape.n_layer), -1),
+      followed_(shape, 0),
+      followed_at_(size_t(shape.n_layer), -1) {}
+
+RecallOptions::RecallOptions(const Spec & spec) {
+    Numbers numbers(spec);
+    window = numbers.whole("window", 512, 2, 1 << 14);
+    sharpness = numbers.between("sharpness", 12.5, 0.1, 1000);
+    reach = numbers.between("reach", 0.5, 0, 0.99);
+    follow = numbers.between("follow", 2, 0, 1000);
+    alike = numbers.between("alike", 0.2, 0, 10);
+    fast = numbers.between("fast", 0.8, 0.01, 0.9999);
+    slow = numbers.between("slow", 0.965, 0.01, 0.9999);
+    slow_share = numbers.between("slow_share", 0.7, 0.001, 0.999);
+    numbers.finish();
+}
+
+void Recall::pass_began(Phase) {
+    pass_++;
+    moments_.pass_began();
+}
+
+void Recall::routed(const Routing & routing, std::span<const Demand> demands) {
+    const Layer layer = routing.layer;
+    routed_in_[size_t(layer)] = pass_;
+    expected_.routed(layer);
+    rate_.pass(layer);
+    amounts_.each(routing, demands, [&](Expert e, double amount) { rate_.add(layer, e, amount); });
+    moments_.routed(routing);
+    moments_.match(options_.sharpness, matches_);
+    for (const Match & m : matches_) {
+        for (Expert e : moments_.experts(layer, m.token)) {
+            rate_.add(layer, e, options_.alike * m.share);
+        }
+    }
+}
+
+double Recall::keep(Layer layer, Part, Expert expert) const {
+    const bool is_routed = routed_in_[size_t(layer)] == pass_;
+    if (const int64_t state = 2 * pass_ + is_routed; followed_at_[size_t(layer)] != state) {
+        followed_at_[size_t(layer)] = state;
+        follow(layer, is_routed ? 1 : 0);
+    }
+    return rate_.of(layer, expert) + options_.follow * followed_.at(layer, expert) + expected_.bonus(layer, expert);
+}
+
+// A layer that this pass has not reached will need now what it needed at the moments themselves.
+void Recall::follow(Layer layer, int64_t nearest) const {
+    const auto followed = followed_.row(layer);
+    std::ranges::fill(followed, 0.0);
+    for (const Match & m : matches_) {
+        double share = m.share * (1 - options_.reach);
+        for (int64_t ahead = nearest; ahead < nearest + horizon && m.token + ahead <= moments_.present(); ahead++) {
+            for (Expert e : moments_.experts(layer, m.token + ahead)) {
+                followed[size_t(e)] += share;
+            }
+            share *= options_.reach;
+        }
+    }
+}
+
+}  // namespace outrider

@@ -1,0 +1,66 @@
+// What followed the moments that resembled this one? Text repeats itself, and so does routing: when the
+// experts of the present token are those of some earlier token, the next tokens tend to need what the
+// tokens after that one needed. An expert's worth is what followed at the moments like the present one,
+// plus how often it was used of late (use_rate.h). The first part knows of the next few tokens, which
+// decides where the cache is small; the second of the next dozens, which decides where it is large.
+//
+// Moments are tokens, prompts' tokens included, also of earlier requests: the last `window` ones. The
+// likeness of a moment to the present one is the share of experts in common, weighted by what the router
+// gave them, averaged over the layers that this token has passed and, less and less, over those that the
+// token before passed (against the moment's predecessor). Moments weigh exp(sharpness * likeness), so a
+// few that are much alike decide. What followed at distance h counts reach^(h - 1).
+//
+// Cost: a routing visits the layer's uses of the present experts within the window, and all moments
+// once; the worths of a layer are computed when somebody asks, at most twice per pass.
+#pragma once
+
+#include "../spec.h"
+#include "eviction.h"
+#include "expected.h"
+#include "moments.h"
+#include "use_rate.h"
+
+namespace outrider {
+
+struct RecallOptions {
+    int32_t window;     // moments that are remembered
+    double sharpness;   // of the choice among them
+    double reach;       // what one token further ahead counts
+    double follow;      // the weight of what followed, beside the rate of use
+    double alike;       // what a use by a moment like the present one counts, beside a use
+    double fast, slow, slow_share;  // of the rate of use: see use_rate.h
+
+    explicit RecallOptions(const Spec & spec);
+};
+
+class Recall final : public Eviction {
+  public:
+    // Numbers: window (512), sharpness (12.5), reach (0.5), follow (2), alike (0.2), fast (0.8), slow
+    // (0.965), slow_share (0.7).
+    Recall(const Spec & spec, const Shape & shape);
+
+    void request_began() override { moments_.forget_likeness(); }
+    void pass_began(Phase) override;
+    void routed(const Routing & routing, std::span<const Demand> demands) override;
+    void forecast(const Forecast & forecast) override { expected_.forecast(forecast); }
+    void disappointed(Layer layer, Expert expert) override { expected_.in_vain(layer, expert); }
+    double keep(Layer layer, Part, Expert expert) const override;
+
+  private:
+    Recall(const RecallOptions & options, const Shape & shape);
+    void follow(Layer layer, int64_t nearest) const;
+
+    RecallOptions options_;
+    Amounts amounts_;
+    UseRate rate_;
+    Expected expected_;
+    Moments moments_;
+    std::vector<Match> matches_;  // of the layer that was routed last
+    int64_t pass_ = 0;
+    std::vector<int64_t> routed_in_;  // [layer]: the last pass
+    // What followed, of a layer in the state that is named: computed when somebody asks.
+    mutable PerExpert<double> followed_;
+    mutable std::vector<int64_t> followed_at_;  // [layer]: 2 * pass, plus 1 if it was routed in it
+};
+
+}  // namespace outrider
