@@ -7,6 +7,8 @@ shipped ones by. Names are the paper's, with L, N and K for layers, experts and 
 from __future__ import annotations
 
 import math
+import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
@@ -72,7 +74,7 @@ class Statistics:
 class Problem:
     """A model on a machine: everything that Algorithm 1 is given."""
 
-    statistics: Statistics
+    seen: Statistics
     K: int
     expert_bytes: list[int]
     n_cut: list[int]
@@ -80,12 +82,13 @@ class Problem:
     expert_us: float
     layer_us: float
     head_us: float
+    least_share: float = 0.0
     H: list[list[float]] = field(init=False)
     P: list[list[float]] = field(init=False)
     PH: list[list[list[float]]] = field(init=False)
 
     def __post_init__(self) -> None:
-        s = self.statistics
+        s = self.seen
         self.L, self.N = s.n_layer, s.n_expert
         self.n_rank = min(self.N, MAX_RANK)
         self.H = [[s.H(i, c) for c in range(self.N + 1)] for i in range(self.L)]
@@ -95,58 +98,84 @@ class Problem:
             for i in range(self.L)
         ]
 
-    def ready(self, i: int, c: int, theta: float, window_us: float) -> float:
-        """m_i of Eq. 11; the last prefetch counts for the part of it that the window holds."""
+    def judge(self, i: int, c: int, theta: float, window_us: float) -> tuple[float, float]:
+        """m_i of Eq. 11, and the expected stall.
+
+        The last prefetch counts for the part of it that the window holds. The stall is Eq. 6's
+        expectation where each of the K experts, independently, is whole, in memory by its top, or
+        missing; their sum is taken as normal.
+        """
         m = self.K * self.H[i][c] * theta
+        n_whole = 0.0
         for y in range(self.n_rank):
             if window_us <= 0:
                 break
             missing = 1 - self.PH[i][y][c] * theta
             t_pref = missing * self.load_us[i]
-            whole = 1.0 if t_pref <= window_us else window_us / t_pref
-            m += whole * missing * self.P[i][y]
+            done = 1.0 if t_pref <= window_us else window_us / t_pref
+            m += done * missing * self.P[i][y]
+            n_whole += done * self.P[i][y]
             window_us -= t_pref
-        return min(m, float(self.K))
+        m = min(m, float(self.K))
+        hide, miss = m * self.expert_us, (self.K - m) * self.load_us[i]
+        whole = min(n_whole, m) / self.K
+        top = (m / self.K - whole) / theta if theta > 0 else 0.0
+        variance = whole + top * theta**2 - (m / self.K) ** 2
+        sigma = math.sqrt(max(0.0, self.K * variance)) * (self.load_us[i] + self.expert_us)
+        if sigma > 0:
+            normal = statistics.NormalDist()
+            z = (miss - hide) / sigma
+            stall = (miss - hide) * normal.cdf(z) + sigma * normal.pdf(z)
+        else:
+            stall = miss - hide
+        return m, min(max(0.0, stall), miss)
 
-    def sub_problem(self, i: int, v: float, window_us: float) -> tuple[float, int, float]:
-        """theta, C and m with which layer i does best with v bytes (Eq. 11)."""
+    def sub_problem(self, i: int, v: float, window_us: float) -> tuple[float, int]:
+        """theta and C with which layer i stalls the least with v bytes."""
         candidates = []
-        for cut in range(1, self.n_cut[i] + 1):
-            theta = cut / self.n_cut[i]
+        for theta in self.cuts(i):
             for c in range(self.K, self.N + 1):
                 if c * theta * self.expert_bytes[i] <= v * (1 + 1e-12):
-                    m = self.ready(i, c, theta, window_us)
+                    m, stall = self.judge(i, c, theta, window_us)
                     cached = self.H[i][c] * theta
-                    candidates.append((-m, -cached, abs(theta - 0.5), theta, -c))
-        m, _, _, theta, c = min(candidates)
-        return theta, -c, -m
+                    candidates.append((stall, -m, -cached, abs(theta - 0.5), theta, -c))
+        *_, theta, c = min(candidates)
+        return theta, -c
 
     def expert_split(self, v: list[float]) -> tuple[list[float], list[tuple[float, int]]]:
-        window_us = self.head_us + self.layer_us
-        exposed, chosen = [], []
-        for i in range(self.L):
-            theta, c, m = self.sub_problem(i, max(v[i], self.least(i)), window_us)
-            hide = m * self.expert_us
-            miss = (self.K - m) * self.load_us[i]
-            exposed.append(max(0.0, miss - hide))
+        """Algorithm 1's function: the exposed latency of each layer, and what was chosen."""
+        chosen: list[tuple[float, int]] = []
+
+        def choose(i: int, window_us: float) -> tuple[int, float]:
+            theta, c = self.sub_problem(i, max(v[i], self.least(i)), window_us)
             chosen.append((theta, c))
-            window_us = (self.K * self.expert_us - min(hide, miss)) + self.layer_us
-        return exposed, chosen
+            return c, theta
+
+        return self.walk(choose), chosen
+
+    def walk(self, choose: Callable[[int, float], tuple[int, float]]) -> list[float]:
+        """The stall of each layer, where choose(i, window) says C and theta (Eqs. 5 to 7)."""
+        window_us = self.head_us + self.layer_us
+        exposed = []
+        for i in range(self.L):
+            m, stall = self.judge(i, *choose(i, window_us), window_us)
+            covered = (self.K - m) * self.load_us[i] - stall  # min(T_hide, T_miss)
+            window_us = max(0.0, self.K * self.expert_us - covered) + self.layer_us
+            exposed.append(stall)
+        return exposed
+
+    def cuts(self, i: int) -> list[float]:
+        """The thetas that are considered."""
+        shares = [cut / self.n_cut[i] for cut in range(1, self.n_cut[i] + 1)]
+        return [theta for theta in shares if theta >= self.least_share or theta == 1]
 
     def least(self, i: int) -> float:
-        """Bytes of K tops of the smallest cut."""
-        return self.K * self.expert_bytes[i] / self.n_cut[i]
+        """Bytes of K of the smallest tops that are considered."""
+        return self.K * self.expert_bytes[i] * min(self.cuts(i))
 
     def stall(self, n_slot: list[int], theta: list[float]) -> float:
-        """The sum of Eq. 6 where nothing is chosen."""
-        window_us = self.head_us + self.layer_us
-        total = 0.0
-        for i in range(self.L):
-            m = self.ready(i, n_slot[i], theta[i], window_us)
-            hide, miss = m * self.expert_us, (self.K - m) * self.load_us[i]
-            total += max(0.0, miss - hide)
-            window_us = (self.K * self.expert_us - min(hide, miss)) + self.layer_us
-        return total
+        """The stall of all layers where nothing is chosen."""
+        return sum(self.walk(lambda i, _: (n_slot[i], theta[i])))
 
 
 def vram_allocation(p: Problem, v: list[float], zeta: float) -> tuple[list[float], int]:
@@ -185,10 +214,10 @@ def transfers(p: Problem, v: list[float], step: float) -> tuple[list[float], int
 
 def start(p: Problem, budget_bytes: float, kinds: list[int]) -> list[float]:
     """V_e / L for every layer: the least of each, and the rest by the experts' sizes."""
-    cut = [i for i in range(p.L) if p.n_cut[i] > 1]
-    one = sum(max(p.expert_bytes[i] for i in cut if kinds[i] == k) for k in {kinds[i] for i in cut})
+    bottom = [p.expert_bytes[i] * (1 - min(p.cuts(i))) for i in range(p.L)]
+    one = sum(max(bottom[i] for i in range(p.L) if kinds[i] == k) for k in set(kinds))
     least = sum(p.least(i) for i in range(p.L))
-    buffers = min(max(budget_bytes - least, one), one * p.K)
+    buffers = min(max(budget_bytes - least, one), one * 2 * p.K)
     rest = max(0.0, budget_bytes - buffers - least)
     return [p.least(i) + rest * p.expert_bytes[i] / sum(p.expert_bytes) for i in range(p.L)]
 
@@ -218,13 +247,15 @@ class Plan:
 
 
 def configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float = 0.01) -> Plan:
-    """Algorithm 1; and once more without cuts and without buffers, where that is better."""
-    plan = _configure(p, budget_bytes, kinds, zeta)
-    if any(t < 1 for t in plan.theta):
-        whole = _configure(replace(p, n_cut=[1] * p.L), budget_bytes, kinds, zeta)
-        if whole.stall_us < plan.stall_us and whole.bytes <= budget_bytes:
-            return whole
-    return plan
+    """Algorithm 1 for some smallest cuts, of which the buffers are; the best of what fits."""
+    best = None
+    for least_share in (0.5, 0.0, 0.25, 0.75, 1.0):
+        plan = _configure(replace(p, least_share=least_share), budget_bytes, kinds, zeta)
+        fits = plan.bytes <= budget_bytes or least_share == 0
+        if fits and (best is None or plan.stall_us < best.stall_us):
+            best = plan
+    assert best is not None
+    return best
 
 
 def _configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float) -> Plan:

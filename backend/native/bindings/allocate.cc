@@ -116,12 +116,13 @@ void bind_allocate(nb::module_ & m) {
     m.def("moepic_configure", &moepic_configure, "statistics"_a, "shape"_a, "times"_a, "budget_bytes"_a,
           "granularity"_a = 0.01, nb::call_guard<nb::gil_scoped_release>());
     m.def("moepic_stall_us", &moepic_stall_us, "statistics"_a, "shape"_a, "times"_a, "layout"_a);
-    m.def("moepic_ready", &moepic_ready, "statistics"_a, "shape"_a, "times"_a, "layer"_a, "n_cached"_a, "top_share"_a,
+    m.def("moepic_judge", &moepic_judge, "statistics"_a, "shape"_a, "times"_a, "layer"_a, "n_cached"_a, "top_share"_a,
           "window_us"_a);
     nb::class_<MoepicCut>(m, "MoepicCut")
         .def_ro("top_share", &MoepicCut::top_share)
         .def_ro("n_cached", &MoepicCut::n_cached)
-        .def_ro("ready", &MoepicCut::ready);
+        .def_ro("ready", &MoepicCut::ready)
+        .def_ro("stall_us", &MoepicCut::stall_us);
     m.def("moepic_cut", &moepic_cut, "statistics"_a, "shape"_a, "times"_a, "layer"_a, "budget_bytes"_a, "window_us"_a);
 }
 

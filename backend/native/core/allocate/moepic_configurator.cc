@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 
 #include "split.h"
@@ -57,20 +58,18 @@ int32_t transfer(const MoepicModel & model, double step_bytes, std::vector<doubl
 // The bytes of all layers' tops, uniformly divided: what the buffers leave, and no less than the least.
 std::vector<double> start(const MoepicModel & model, const Shape & shape, double budget_bytes) {
     const std::vector<int32_t> kinds = kinds_of(shape);
-    std::vector<double> largest;  // [kind]: bytes of an expert that is cut
+    std::vector<double> largest;  // [kind]: bytes of a bottom
     double least_bytes = 0, all_bytes = 0;
     for (Layer l = 0; l < shape.n_layer; l++) {
         largest.resize(std::max(largest.size(), size_t(kinds[l]) + 1), 0.0);
-        if (shape.cuts(l) > 1) {
-            largest[size_t(kinds[l])] = std::max(largest[size_t(kinds[l])], model.expert_bytes(l));
-        }
+        const double bottom_bytes = model.expert_bytes(l) * (1 - model.least_share(l));
+        largest[size_t(kinds[l])] = std::max(largest[size_t(kinds[l])], bottom_bytes);
         least_bytes += model.least_bytes(l);
         all_bytes += model.expert_bytes(l);
     }
-    // U_b: K experts (section 4.1), of each kind here; where memory is short, less, down to one.
+    // U_b: the usual bottoms of each kind; where memory is short, fewer, down to one.
     const double one_bytes = std::accumulate(largest.begin(), largest.end(), 0.0);
-    const double buffer_bytes =
-        std::clamp(budget_bytes - least_bytes, one_bytes, std::max(one_bytes, one_bytes * shape.n_expert_used));
+    const double buffer_bytes = std::clamp(budget_bytes - least_bytes, one_bytes, one_bytes * usual_n_bottom(shape));
     const double rest_bytes = std::max(0.0, budget_bytes - buffer_bytes - least_bytes);
     std::vector<double> budget;
     for (Layer l = 0; l < shape.n_layer; l++) {
@@ -79,9 +78,10 @@ std::vector<double> start(const MoepicModel & model, const Shape & shape, double
     return budget;
 }
 
+// Algorithm 1 with cuts of at least `least_share`, for which the buffers are made.
 MoepicConfiguration configure(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
-                              uint64_t budget_bytes, double granularity) {
-    const MoepicModel model(statistics, shape, times);
+                              uint64_t budget_bytes, double granularity, double least_share) {
+    const MoepicModel model(statistics, shape, times, least_share);
     MoepicConfiguration result;
     result.budget_bytes = start(model, shape, double(budget_bytes));
     const double all = std::accumulate(result.budget_bytes.begin(), result.budget_bytes.end(), 0.0);
@@ -127,17 +127,19 @@ MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const 
     if (!(granularity > 0 && granularity < 1)) {
         throw std::invalid_argument("The granularity is not between 0 and 1");
     }
-    MoepicConfiguration result = configure(statistics, shape, times, budget_bytes, granularity);
-    if (result.layout.any_cut()) {
-        // Where nothing is cut no buffer is needed, and more experts fit, which Algorithm 1 does not see.
-        Shape uncut = shape;
-        uncut.n_cut.assign(size_t(shape.n_layer), 1);
-        MoepicConfiguration whole = configure(statistics, uncut, times, budget_bytes, granularity);
-        if (whole.stall_us < result.stall_us && whole.layout.bytes(shape) <= budget_bytes) {
-            return whole;
+    // All layers' bottoms pass through the same buffers, so that the smallest cut of any layer decides
+    // how large they are, which Algorithm 1 does not see: it runs once for each of some smallest cuts.
+    // Where nothing is cut there are no buffers. From 0.5 on, where the method starts; any cut, 0, is
+    // what always fits.
+    std::optional<MoepicConfiguration> best;
+    for (double least_share : {0.5, 0.0, 0.25, 0.75, 1.0}) {
+        MoepicConfiguration next = configure(statistics, shape, times, budget_bytes, granularity, least_share);
+        const bool fits = least_share == 0 || next.layout.bytes(shape) <= budget_bytes;
+        if (fits && (!best || next.stall_us < best->stall_us)) {
+            best = std::move(next);
         }
     }
-    return result;
+    return *best;
 }
 
 MoepicCut moepic_cut(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
@@ -153,16 +155,14 @@ double moepic_stall_us(const MoepicStatistics & statistics, const Shape & shape,
         const LayerLayout & layer = layout.layers[size_t(l)];
         const Pool pool = layer.pool[size_t(Part::top)];
         const int32_t n = pool == none ? 0 : std::min(layout.pools[size_t(pool)].n_slot, shape.n_expert);
-        const double ready = model.ready(l, n, layer.top_share, window_us, model.load_us(l));
-        return MoepicCut{layer.top_share, n, ready};
+        return model.judge(l, n, layer.top_share, window_us);
     };
     return model.walk(as_laid_out).sum_us;
 }
 
-double moepic_ready(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
-                    int32_t n_cached, double top_share, double window_us) {
-    const MoepicModel model(statistics, shape, times);
-    return model.ready(layer, n_cached, top_share, window_us, model.load_us(layer));
+MoepicCut moepic_judge(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
+                       int32_t n_cached, double top_share, double window_us) {
+    return MoepicModel(statistics, shape, times).judge(layer, n_cached, top_share, window_us);
 }
 
 }  // namespace outrider

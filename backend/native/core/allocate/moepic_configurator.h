@@ -10,7 +10,7 @@ struct MoepicConfiguration {
     std::vector<double> budget_bytes;  // [layer]: V_i, what Algorithm 1 gave the layer
     std::vector<double> top_share;     // [layer]: theta_i
     std::vector<int32_t> n_slot;       // [layer]: C_i, and what was left of the budget in the end
-    double stall_us = 0;               // of a token, as the statistics predict it: the sum of Eq. 6
+    double stall_us = 0;               // of a token, as the statistics predict it
     int32_t n_step = 0;                // transfers of Algorithm 1
     Layout layout;
 };
@@ -28,10 +28,10 @@ double moepic_stall_us(const MoepicStatistics & statistics, const Shape & shape,
                        const Layout & layout);
 
 // Steps of the above, each for one layer and with the window that prefetching has before it (T_wind).
-// How many of its K experts it has in memory when its router has chosen: m_i of Eq. 11.
-double moepic_ready(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
-                    int32_t n_cached, double top_share, double window_us);
-// The best cut and number of experts within `budget_bytes`: the sub-problem of Eq. 11.
+// What it does with so many tops of such a share; n_cached from 0 to n_expert.
+MoepicCut moepic_judge(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
+                       int32_t n_cached, double top_share, double window_us);
+// The best cut and number of experts within `budget_bytes`: the sub-problem of section 3.4.2.
 MoepicCut moepic_cut(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
                      double budget_bytes, double window_us);
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
+#include <optional>
 #include <stdexcept>
+#include <tuple>
 
 namespace outrider {
 namespace {
@@ -18,9 +21,21 @@ void require_sane(const MoepicStatistics & statistics, const Shape & shape, cons
     }
 }
 
+// E[max(0, X)] of a normal X.
+double expected_excess(double mean, double variance) {
+    if (!(variance > 0)) {
+        return std::max(0.0, mean);
+    }
+    const double deviation = std::sqrt(variance);
+    const double z = mean / deviation;
+    const double density = std::exp(-z * z / 2) / std::sqrt(2 * std::numbers::pi);
+    return std::max(0.0, mean * std::erfc(-z / std::numbers::sqrt2) / 2 + deviation * density);
+}
+
 }  // namespace
 
-MoepicModel::MoepicModel(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times)
+MoepicModel::MoepicModel(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
+                         double least_share)
     : shape_(shape), times_(times), n_expert_(shape.n_expert), n_rank_(statistics.n_rank()) {
     require_sane(statistics, shape, times);
     for (Layer l = 0; l < shape.n_layer; l++) {
@@ -36,51 +51,70 @@ MoepicModel::MoepicModel(const MoepicStatistics & statistics, const Shape & shap
                 resident_.push_back(statistics.predicted_hit_rate(l, y, c));
             }
         }
+        const int32_t n_cut = shape.cuts(l);
         std::vector<double> shares;
-        for (int32_t i = 1; i <= cuts(l); i++) {
-            shares.push_back(double(i) / cuts(l));
+        for (int32_t i = 1; i <= n_cut; i++) {
+            if (i == n_cut || double(i) / n_cut >= least_share) {
+                shares.push_back(double(i) / n_cut);
+            }
         }
+        least_share_.push_back(shares.front());
         std::stable_sort(shares.begin(), shares.end(),
                          [](double a, double b) { return std::abs(a - 0.5) < std::abs(b - 0.5); });
         cuts_of_.push_back(std::move(shares));
     }
 }
 
-double MoepicModel::ready(Layer layer, int32_t n_cached, double top_share, double window_us, double load_us) const {
+MoepicCut MoepicModel::judge(Layer layer, int32_t n_cached, double top_share, double window_us) const {
     const double * right = right_.data() + size_t(layer) * size_t(n_rank_);
     const double * resident =
         resident_.data() + (size_t(layer) * size_t(n_expert_ + 1) + size_t(n_cached)) * size_t(n_rank_);
-    double ready = shape_.n_expert_used * hit_rate(layer, n_cached) * top_share;
+    const double load_us = load_us_[size_t(layer)];
+    const double n_used = shape_.n_expert_used;
+    double ready = n_used * hit_rate(layer, n_cached) * top_share;
+    double n_whole = 0;  // of the activated experts, those that are loaded as a whole: alpha_i
     for (int32_t y = 0; y < n_rank_ && window_us > 0; y++) {
         const double missing = 1 - resident[y] * top_share;
-        const double copy_us = missing * load_us;
+        const double copy_us = missing * load_us;  // Eq. 9
         // The last one in the window counts for as much of it as is copied: chunks that have arrived
         // stay. (Section 3.4.2 makes the number of experts continuous, but for this one.)
         const double done = copy_us > window_us ? window_us / copy_us : 1.0;
-        ready += done * missing * right[y];
+        ready += done * missing * right[y];  // Eq. 10
+        n_whole += done * right[y];
         window_us -= copy_us;
     }
-    return std::min(ready, double(shape_.n_expert_used));
+    ready = std::min(ready, n_used);
+    const double hide_us = ready * times_.expert_us;     // Eq. 5
+    const double miss_us = (n_used - ready) * load_us;
+    // Eq. 6 is not linear: a token that misses two experts stalls although one that misses one on
+    // average would not, and cutting is what evens that out (Figure 4b has its best theta at 0.4, and
+    // with Eq. 6 of the means it would be 1 wherever H is concave). So its expectation is taken, with
+    // the K experts as independent: each is whole, in memory by its top, or missing.
+    const double mean = ready / n_used;
+    const double whole = std::min(n_whole / n_used, mean);
+    const double spread = std::max(0.0, whole + (mean - whole) * top_share - mean * mean);
+    const double each_us = load_us + times_.expert_us;
+    const double stall_us = expected_excess(miss_us - hide_us, n_used * spread * each_us * each_us);
+    return {top_share, n_cached, ready, std::min(stall_us, miss_us)};
 }
 
 MoepicCut MoepicModel::choose(Layer layer, double budget_bytes, double window_us) const {
-    const std::vector<double> & shares = cuts_of_[size_t(layer)];
-    // Of equals the one that relies the least on forecasts: what is cached is there. Then the one
-    // nearest to 0.5, from where Algorithm 1 starts, with the most experts.
-    MoepicCut best{shares.back(), shape_.n_expert_used, -1};
-    double best_cached = 0;
-    for (double share : shares) {
+    // Of equals the one that has the most ready, then the one that relies the least on forecasts: what
+    // is cached is there. Then the one nearest to 0.5, from where Algorithm 1 starts, with most experts.
+    const auto rank = [&](const MoepicCut & cut) {
+        return std::tuple(cut.stall_us, -cut.ready, -hit_rate(layer, cut.n_cached) * cut.top_share);
+    };
+    std::optional<MoepicCut> best;
+    for (double share : cuts_of_[size_t(layer)]) {
         const double fitting = std::max(budget_bytes, least_bytes(layer)) / (share * expert_bytes(layer)) * (1 + 1e-12);
         for (auto n = int32_t(std::min(double(n_expert_), fitting)); n >= shape_.n_expert_used; n--) {
-            const double ready = this->ready(layer, n, share, window_us, load_us(layer));
-            const double cached = hit_rate(layer, n) * share;
-            if (ready > best.ready || (ready == best.ready && cached > best_cached)) {
-                best = {share, n, ready};
-                best_cached = cached;
+            const MoepicCut cut = judge(layer, n, share, window_us);
+            if (!best || rank(cut) < rank(*best)) {
+                best = cut;
             }
         }
     }
-    return best;
+    return *best;  // the smallest cut always fits
 }
 
 MoepicModel::Outcome MoepicModel::walk(const Choose & choose) const {
@@ -88,14 +122,13 @@ MoepicModel::Outcome MoepicModel::walk(const Choose & choose) const {
     Outcome outcome;
     double window_us = times_.head_us + times_.layer_us;
     for (Layer l = 0; l < shape_.n_layer; l++) {
-        const MoepicCut choice = choose(l, window_us);
-        const double hide_us = choice.ready * times_.expert_us;           // Eq. 5
-        const double miss_us = (n_used - choice.ready) * load_us(l);
-        const double stall_us = std::max(0.0, miss_us - hide_us);         // Eq. 6
-        window_us = n_used * times_.expert_us - std::min(hide_us, miss_us) + times_.layer_us;  // Eq. 7
-        outcome.cuts.push_back(choice);
-        outcome.stall_us.push_back(stall_us);
-        outcome.sum_us += stall_us;
+        const MoepicCut cut = choose(l, window_us);
+        // Eq. 7: what is left to compute when all is loaded, since min(hide, miss) = miss - stall.
+        const double miss_us = (n_used - cut.ready) * load_us_[size_t(l)];
+        window_us = std::max(0.0, n_used * times_.expert_us - (miss_us - cut.stall_us)) + times_.layer_us;
+        outcome.cuts.push_back(cut);
+        outcome.stall_us.push_back(cut.stall_us);
+        outcome.sum_us += cut.stall_us;
     }
     return outcome;
 }

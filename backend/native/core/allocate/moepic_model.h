@@ -18,28 +18,32 @@ struct MoepicTimes {
     double byte_us = 0;    // copying a byte
 };
 
-// How one layer is cut, how many tops it keeps, and how many of a token's K experts (m_i) are then in
-// memory when they are needed.
+// How one layer is cut, how many tops it keeps, how many of a token's K experts are then in memory when
+// they are needed (m_i of Eq. 11), and how long computation is expected to wait for the others.
 struct MoepicCut {
     double top_share;
     int32_t n_cached;
     double ready;
+    double stall_us;
 };
 
 // The shape must outlive it.
 class MoepicModel {
   public:
-    // Throws std::invalid_argument where a time is negative or not finite, or the shape is another.
-    MoepicModel(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times);
+    // Cuts below `least_share` are not considered. Throws std::invalid_argument where a time is
+    // negative or not finite, or the shape is another.
+    MoepicModel(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
+                double least_share = 0);
 
-    // Eq. 9 to 11.
-    double ready(Layer layer, int32_t n_cached, double top_share, double window_us, double load_us) const;
-    // The cut and the number of experts that fit into `budget_bytes` and leave the most ready.
+    // What a layer does with these tops; `window_us`: in which it was prefetched for (T_wind).
+    MoepicCut judge(Layer layer, int32_t n_cached, double top_share, double window_us) const;
+    // The cut and the number of experts within `budget_bytes` that stall the least: the sub-problem of
+    // section 3.4.2.
     MoepicCut choose(Layer layer, double budget_bytes, double window_us) const;
 
     struct Outcome {
         std::vector<MoepicCut> cuts;   // [layer]
-        std::vector<double> stall_us;  // [layer]
+        std::vector<double> stall_us;  // [layer]: T^i
         double sum_us = 0;
     };
     // ExpertSplit of Algorithm 1, where choose(layer, window) makes the choices.
@@ -49,20 +53,20 @@ class MoepicModel {
         return walk([&](Layer l, double window_us) { return choose(l, budget_bytes[size_t(l)], window_us); });
     }
 
-    double load_us(Layer layer) const { return load_us_[size_t(layer)]; }
     double hit_rate(Layer layer, int32_t n) const { return hits_[size_t(layer) * size_t(n_expert_ + 1) + size_t(n)]; }
-    // What a layer needs at least: K tops of its smallest cut.
-    double least_bytes(Layer layer) const { return double(shape_.n_expert_used) * expert_bytes(layer) / cuts(layer); }
     double expert_bytes(Layer layer) const { return double(shape_.expert_bytes(layer)); }
+    // The smallest top that is considered.
+    double least_share(Layer layer) const { return least_share_[size_t(layer)]; }
+    // What a layer needs at least: K of the smallest tops.
+    double least_bytes(Layer layer) const { return shape_.n_expert_used * expert_bytes(layer) * least_share(layer); }
 
   private:
-    int32_t cuts(Layer layer) const { return shape_.cuts(layer); }
-
     const Shape & shape_;
     MoepicTimes times_;
     int32_t n_expert_;
     int32_t n_rank_;
     std::vector<double> load_us_;                // [layer]: T_load^exp
+    std::vector<double> least_share_;           // [layer]
     std::vector<double> hits_;                   // [layer][C]: H
     std::vector<double> right_;                  // [layer][y]: P
     std::vector<double> resident_;               // [layer][C][y]: PH
