@@ -240,10 +240,13 @@ bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slot
 
 Slot OrderedScheduler::acquire_for_prefetch(Place place) {
     const Pool pool = residency_.pool(place);
-    if (const Slot slot = residency_.free_slot(pool); slot != none || residency_.layout().pools[pool].buffer) {
-        return slot;  // what waits in a buffer was fetched for somebody
+    if (const Slot slot = residency_.free_slot(pool); slot != none) {
+        return slot;
     }
     const Slot victim = least_worthy(pool, place.layer);
+    if (victim != none && is_buffer(pool) && n_ahead(residency_.at(pool, victim).layer) <= n_ahead(place.layer)) {
+        return none;  // what waits in a buffer was fetched for somebody who comes first
+    }
     if (victim != none) {
         residency_.release(pool, victim);
     }
@@ -293,7 +296,12 @@ Slot OrderedScheduler::least_worthy(Pool pool, Layer layer) {
         if (info.state != SlotState::ready || info.pinned || (info.layer == layer && wanted(info.expert, info.part))) {
             continue;
         }
-        const double keep = eviction_.keep(info.layer, info.part, info.expert);
+        if (is_buffer(pool) && is_open(info)) {
+            continue;  // needed now, though a strict order has not pinned it yet
+        }
+        // In a buffer what was fetched in vain for a layer that is past leaves first: it is needed last.
+        const double keep =
+            is_buffer(pool) ? -double(n_ahead(info.layer)) : eviction_.keep(info.layer, info.part, info.expert);
         if (victim == none || keep < lowest) {
             victim = s;
             lowest = keep;
@@ -336,7 +344,7 @@ void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands 
     const Pool pool = pool_of(*need);
     const Slot slot = slot_of(*need);
     residency_.set_pinned(pool, slot, false);
-    if (residency_.layout().pools[pool].buffer) {
+    if (is_buffer(pool)) {
         residency_.release(pool, slot);
     }
     serve(out);

@@ -71,6 +71,12 @@ class OrderedScheduler final : public Scheduler {
     Slot acquire_for_prefetch(Place place);
     Slot acquire_for_need(size_t position);
     Slot least_worthy(Pool pool, Layer layer);
+    bool is_buffer(Pool pool) const { return residency_.layout().pools[size_t(pool)].buffer; }
+    // How many layers after the last routed one a layer comes: 1 .. n_layer.
+    int32_t n_ahead(Layer layer) const {
+        const auto n_layer = int32_t(residency_.layout().layers.size());
+        return layer > layer_ ? layer - layer_ : layer - layer_ + n_layer;
+    }
     uint8_t & wanted(Expert expert, Part part) { return wanted_[size_t(expert) * parts.size() + size_t(part)]; }
     void settle(const Flight & flight, Commands & out);
     void serve(Commands & out);
