@@ -225,8 +225,8 @@ class Trial:
         self._n_skip = self._n_settle
 
     def _stop_if_far(self) -> None:
-        """End a bad trial within its block: three tokens can be enough."""
-        if not self.is_candidate or self._open is None:
+        """End a bad trial in its first round: three tokens can be enough."""
+        if not self.is_candidate or self._open is None or len(self._changes) > 1:
             return
         values = [v for v, _ in self._block]
         change = statistics.fmean(values) - self._open
