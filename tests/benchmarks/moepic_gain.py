@@ -4,8 +4,8 @@
 
 The first half of the decoded tokens runs uniform with theta = 0.5 and fills the statistics; what
 Algorithm 1 makes of them is then compared with the uniform layouts on the second half. Every layout
-is warmed by the same first half. TRACE is a trace file, or a CSV of routings. Where it has no inputs,
-or no model is named, the predictor is one that is right with a set probability.
+is warmed by the same first half. TRACE is a trace file, or a CSV of routings. Where it has no
+inputs, or no model is named, the predictor is one that is right with a set probability.
 """
 
 from __future__ import annotations
@@ -93,15 +93,14 @@ class Bench:
             expert_us=machine.expert_us,
             layer_us=machine.dense_us,
             head_us=machine.pass_us,
-            chunk_us=machine.link_latency_us,
+            chunk_us=machine.link_latency_us / machine.n_link,
             byte_us=1 / machine.link_bytes_per_us,
+            cut_us=machine.wave_us,
         )
         statistics = _native.MoepicStatistics(self.shape.n_layer, self.shape.n_expert)
         self.run(uniform(0.5), machine, statistics)
         began = time.perf_counter()
-        found = _native.moepic_configure(
-            statistics, self.shape, times, int(rate * self.all_bytes)
-        )
+        found = _native.moepic_configure(statistics, self.shape, times, int(rate * self.all_bytes))
         took_ms = (time.perf_counter() - began) * 1e3
         half, whole = self.run(uniform(0.5), machine), self.run(uniform(1), machine)
         fitted = self.run(found.layout, machine)
@@ -126,7 +125,9 @@ def main() -> None:
     parser.add_argument("--machine", default="rtx4090-pcie4x16", help="preset or file")
     parser.add_argument("--links", default="", help="GB/s in place of the machine's own")
     parser.add_argument("--rates", default="0.06,0.17,0.33")
-    parser.add_argument("--n-cut", type=int, help="where the trace does not say; 24 suits Qwen3-30B")
+    parser.add_argument(
+        "--n-cut", type=int, help="where the trace does not say"
+    )
     parser.add_argument("--accuracy", type=float, default=0.8)
     parser.add_argument("--eviction", default="lcp")
     parser.add_argument("--no-waves", action="store_true", help="launching kernels costs nothing")

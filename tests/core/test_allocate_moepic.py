@@ -69,6 +69,7 @@ def problem(
         times.expert_us,
         times.layer_us,
         times.head_us,
+        times.cut_us,
     )
 
 
@@ -154,6 +155,7 @@ TIMES = st.builds(
     head_us=st.sampled_from([0.0, 100.0]),
     chunk_us=st.sampled_from([0.0, 2.0]),
     byte_us=st.sampled_from([0.0, 0.3, 2.0]),
+    cut_us=st.sampled_from([0.0, 0.0, 7.0]),
 )
 
 
@@ -163,7 +165,7 @@ TIMES = st.builds(
     n_layer=st.integers(1, 4),
     n_expert=st.integers(1, 7),
     k=st.integers(1, 3),
-    cuts=st.lists(st.sampled_from([1, 2, 3, 4]), min_size=4, max_size=4),
+    cuts=st.lists(st.sampled_from([1, 2, 3, 4, 12]), min_size=4, max_size=4),
     large=st.lists(st.booleans(), min_size=4, max_size=4),
     rate=st.floats(0, 1.1),
     times=TIMES,
@@ -289,6 +291,24 @@ def test_the_plan_is_hardly_predicted_worse_than_uniform(
         uniform = allocate(Spec("uniform", {"top_share": theta}), shape, rate)
         uniform_us = moepic_stall_us(shipped, shape, times, uniform)
         assert planned_us <= uniform_us + 60 * byte_us
+
+
+def test_cutting_costs_what_it_costs() -> None:
+    """Where a second part takes longer than it saves, nothing is cut."""
+    turns = MoepicStatistics(1, 16)
+    for i in range(320):
+        turns.routed(0, [2 * i % 16, (2 * i + 1) % 16])
+    shape = Shape(16, 2, [[60]], [4])
+    for cut_us, is_cut in ((0.0, True), (50.0, True), (80.0, False)):
+        times = MoepicTimes(1, 1, byte_us=1, cut_us=cut_us)
+        assert moepic_configure(turns, shape, times, 10 * 60).layout.any_cut() == is_cut
+
+
+def test_places_that_do_not_exist_are_refused() -> None:
+    statistics = MoepicStatistics(1, 8)
+    for layer, n_cached in ((1, 0), (-1, 0), (0, 9), (0, -1)):
+        with pytest.raises(ValueError, match="no such layer"):
+            moepic_judge(statistics, ONE_LAYER, WINDOW, layer, n_cached, 0.5, 1.0)
 
 
 def test_a_layer_that_misses_more_gets_more() -> None:

@@ -82,6 +82,7 @@ class Problem:
     expert_us: float
     layer_us: float
     head_us: float
+    cut_us: float = 0.0
     least_share: float = 0.0
     H: list[list[float]] = field(init=False)
     P: list[list[float]] = field(init=False)
@@ -128,7 +129,11 @@ class Problem:
             stall = (miss - hide) * normal.cdf(z) + sigma * normal.pdf(z)
         else:
             stall = miss - hide
-        return m, min(max(0.0, stall), miss)
+        return m, min(max(0.0, stall), miss) + self.extra(theta)
+
+    def extra(self, theta: float) -> float:
+        """What computing in two parts costs."""
+        return self.cut_us if 0 < theta < 1 else 0.0
 
     def sub_problem(self, i: int, v: float, window_us: float) -> tuple[float, int]:
         """theta and C with which layer i stalls the least with v bytes."""
@@ -158,15 +163,20 @@ class Problem:
         window_us = self.head_us + self.layer_us
         exposed = []
         for i in range(self.L):
-            m, stall = self.judge(i, *choose(i, window_us), window_us)
-            covered = (self.K - m) * self.load_us[i] - stall  # min(T_hide, T_miss)
+            c, theta = choose(i, window_us)
+            m, stall = self.judge(i, c, theta, window_us)
+            # min(T_hide, T_miss)
+            covered = (self.K - m) * self.load_us[i] - (stall - self.extra(theta))
             window_us = max(0.0, self.K * self.expert_us - covered) + self.layer_us
             exposed.append(stall)
         return exposed
 
     def cuts(self, i: int) -> list[float]:
         """The thetas that are considered."""
-        shares = [cut / self.n_cut[i] for cut in range(1, self.n_cut[i] + 1)]
+        n_cut = self.n_cut[i]
+        step = math.ceil(n_cut / 8)
+        tried = [1] + [cut for cut in range(1, n_cut + 1) if cut % step == 0] + [n_cut]
+        shares = sorted({cut / n_cut for cut in tried})
         return [theta for theta in shares if theta >= self.least_share or theta == 1]
 
     def least(self, i: int) -> float:
@@ -247,19 +257,21 @@ class Plan:
 
 
 def configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float = 0.01) -> Plan:
-    """Algorithm 1 for some smallest cuts, of which the buffers are; the best of what fits."""
-    best = None
+    """Algorithm 1, with the smallest cut, of which the buffers are, whose start is the best."""
+    best, best_us = p, math.inf
     for least_share in (0.5, 0.0, 0.25, 0.75, 1.0):
-        plan = _configure(replace(p, least_share=least_share), budget_bytes, kinds, zeta)
-        fits = plan.bytes <= budget_bytes or least_share == 0
-        if fits and (best is None or plan.stall_us < best.stall_us):
-            best = plan
-    assert best is not None
-    return best
+        limited = replace(p, least_share=least_share)
+        begun = _configure(limited, budget_bytes, kinds, 0)
+        fits = begun.bytes <= budget_bytes or least_share == 0
+        if fits and begun.stall_us < best_us:
+            best, best_us = limited, begun.stall_us
+    return _configure(best, budget_bytes, kinds, zeta)
 
 
 def _configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float) -> Plan:
-    v, n_step = vram_allocation(p, start(p, budget_bytes, kinds), zeta)
+    v, n_step = start(p, budget_bytes, kinds), 0
+    if zeta > 0:
+        v, n_step = vram_allocation(p, v, zeta)
     _, chosen = p.expert_split(v)
     theta = [t for t, _ in chosen]
     n_slot = [c for _, c in chosen]

@@ -97,15 +97,15 @@ void bind_allocate(nb::module_ & m) {
     nb::class_<MoepicTimes>(m, "MoepicTimes", "As profiled on the machine, in microseconds for one token.")
         .def(
             "__init__",
-            [](MoepicTimes * self, double expert_us, double layer_us, double head_us, double chunk_us, double byte_us) {
-                new (self) MoepicTimes{expert_us, layer_us, head_us, chunk_us, byte_us};
-            },
-            "expert_us"_a, "layer_us"_a, "head_us"_a = 0.0, "chunk_us"_a = 0.0, "byte_us"_a = 0.0)
+            [](MoepicTimes * self, double expert_us, double layer_us, double head_us, double chunk_us, double byte_us,
+               double cut_us) { new (self) MoepicTimes{expert_us, layer_us, head_us, chunk_us, byte_us, cut_us}; },
+            "expert_us"_a, "layer_us"_a, "head_us"_a = 0.0, "chunk_us"_a = 0.0, "byte_us"_a = 0.0, "cut_us"_a = 0.0)
         .def_ro("expert_us", &MoepicTimes::expert_us)
         .def_ro("layer_us", &MoepicTimes::layer_us)
         .def_ro("head_us", &MoepicTimes::head_us)
         .def_ro("chunk_us", &MoepicTimes::chunk_us)
-        .def_ro("byte_us", &MoepicTimes::byte_us);
+        .def_ro("byte_us", &MoepicTimes::byte_us)
+        .def_ro("cut_us", &MoepicTimes::cut_us);
     nb::class_<MoepicConfiguration>(m, "MoepicConfiguration")
         .def_ro("budget_bytes", &MoepicConfiguration::budget_bytes)
         .def_ro("top_share", &MoepicConfiguration::top_share)

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
-#include <optional>
 #include <stdexcept>
 
 #include "split.h"
@@ -78,27 +78,35 @@ std::vector<double> start(const MoepicModel & model, const Shape & shape, double
     return budget;
 }
 
-// Algorithm 1 with cuts of at least `least_share`, for which the buffers are made.
+// VramAllocation with steps of `granularity` of the budget, and smaller ones.
+int32_t transfer_all(const MoepicModel & model, double granularity, std::vector<double> & budget) {
+    const double all = std::accumulate(budget.begin(), budget.end(), 0.0);
+    // Smaller steps find more (Figure 9b), and a large one may be more than any layer can give: where
+    // it ends, half the step goes on, down to an expert. Slots are whole and cuts few, so that less
+    // than an expert would often change nothing.
+    double least_bytes = 0;
+    for (Layer l = 0; l < Layer(budget.size()); l++) {
+        least_bytes = std::max(least_bytes, model.expert_bytes(l));
+    }
+    int32_t n_step = 0;
+    for (double step_bytes = granularity * all;; step_bytes /= 2) {
+        n_step += transfer(model, std::max(step_bytes, least_bytes), budget);
+        if (step_bytes <= least_bytes) {
+            return n_step;
+        }
+    }
+}
+
+// With cuts of at least `least_share`, for which the buffers are made: the uniform start, or with a
+// granularity above 0 what Algorithm 1 makes of it.
 MoepicConfiguration configure(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
                               uint64_t budget_bytes, double granularity, double least_share) {
     const MoepicModel model(statistics, shape, times, least_share);
     MoepicConfiguration result;
     result.budget_bytes = start(model, shape, double(budget_bytes));
-    const double all = std::accumulate(result.budget_bytes.begin(), result.budget_bytes.end(), 0.0);
-    // Smaller steps find more (Figure 9b), and a large one may be more than any layer can give: where
-    // it ends, half the step goes on, down to an expert. Slots are whole and cuts few, so that less
-    // than an expert would often change nothing.
-    double least_bytes = 0;
-    for (Layer l = 0; l < shape.n_layer; l++) {
-        least_bytes = std::max(least_bytes, model.expert_bytes(l));
+    if (granularity > 0) {
+        result.n_step = transfer_all(model, granularity, result.budget_bytes);
     }
-    for (double step_bytes = granularity * all;; step_bytes /= 2) {
-        result.n_step += transfer(model, std::max(step_bytes, least_bytes), result.budget_bytes);
-        if (step_bytes <= least_bytes) {
-            break;
-        }
-    }
-
     const auto outcome = model.split(result.budget_bytes);
     Split split{{}, {}, usual_n_bottom(shape)};
     for (const MoepicCut & cut : outcome.cuts) {
@@ -128,22 +136,30 @@ MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const 
         throw std::invalid_argument("The granularity is not between 0 and 1");
     }
     // All layers' bottoms pass through the same buffers, so that the smallest cut of any layer decides
-    // how large they are, which Algorithm 1 does not see: it runs once for each of some smallest cuts.
-    // Where nothing is cut there are no buffers. From 0.5 on, where the method starts; any cut, 0, is
-    // what always fits.
-    std::optional<MoepicConfiguration> best;
+    // how large they are, which Algorithm 1 does not see. So some smallest cuts are tried, and it goes
+    // on from the best start. Where nothing is cut there are no buffers. The first is 0.5, where the
+    // method starts; any cut, 0, is what always fits.
+    double best_share = 0, best_us = std::numeric_limits<double>::infinity();
     for (double least_share : {0.5, 0.0, 0.25, 0.75, 1.0}) {
-        MoepicConfiguration next = configure(statistics, shape, times, budget_bytes, granularity, least_share);
-        const bool fits = least_share == 0 || next.layout.bytes(shape) <= budget_bytes;
-        if (fits && (!best || next.stall_us < best->stall_us)) {
-            best = std::move(next);
+        const MoepicConfiguration begun = configure(statistics, shape, times, budget_bytes, 0, least_share);
+        const bool fits = least_share == 0 || begun.layout.bytes(shape) <= budget_bytes;
+        if (fits && begun.stall_us < best_us) {
+            best_share = least_share;
+            best_us = begun.stall_us;
         }
     }
-    return *best;
+    return configure(statistics, shape, times, budget_bytes, granularity, best_share);
+}
+
+static void require_place(const MoepicStatistics & statistics, Layer layer, int32_t n_cached) {
+    if (layer < 0 || layer >= statistics.n_layer() || n_cached < 0 || n_cached > statistics.n_expert()) {
+        throw std::invalid_argument("There is no such layer, or it has no such number of experts");
+    }
 }
 
 MoepicCut moepic_cut(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
                      double budget_bytes, double window_us) {
+    require_place(statistics, layer, 0);
     return MoepicModel(statistics, shape, times).choose(layer, budget_bytes, window_us);
 }
 
@@ -162,6 +178,7 @@ double moepic_stall_us(const MoepicStatistics & statistics, const Shape & shape,
 
 MoepicCut moepic_judge(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times, Layer layer,
                        int32_t n_cached, double top_share, double window_us) {
+    require_place(statistics, layer, n_cached);
     return MoepicModel(statistics, shape, times).judge(layer, n_cached, top_share, window_us);
 }
 

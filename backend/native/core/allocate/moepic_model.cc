@@ -11,7 +11,7 @@ namespace outrider {
 namespace {
 
 void require_sane(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times) {
-    for (double us : {times.expert_us, times.layer_us, times.head_us, times.chunk_us, times.byte_us}) {
+    for (double us : {times.expert_us, times.layer_us, times.head_us, times.chunk_us, times.byte_us, times.cut_us}) {
         if (!(us >= 0) || !std::isfinite(us)) {
             throw std::invalid_argument("A measured time is negative or not a number");
         }
@@ -20,6 +20,9 @@ void require_sane(const MoepicStatistics & statistics, const Shape & shape, cons
         throw std::invalid_argument("The statistics are of a model of another shape");
     }
 }
+
+// Of finer cuts, about so many are tried: it is quick then, and thetas nearby are much alike (Figure 4b).
+constexpr int32_t max_cut = 8;
 
 // E[max(0, X)] of a normal X.
 double expected_excess(double mean, double variance) {
@@ -51,10 +54,11 @@ MoepicModel::MoepicModel(const MoepicStatistics & statistics, const Shape & shap
                 resident_.push_back(statistics.predicted_hit_rate(l, y, c));
             }
         }
-        const int32_t n_cut = shape.cuts(l);
+        const int32_t n_cut = shape.cuts(l), step = (n_cut + max_cut - 1) / max_cut;
         std::vector<double> shares;
         for (int32_t i = 1; i <= n_cut; i++) {
-            if (i == n_cut || double(i) / n_cut >= least_share) {
+            const bool usual = (i == 1 || i % step == 0) && double(i) / n_cut >= least_share;
+            if (usual || i == n_cut) {
                 shares.push_back(double(i) / n_cut);
             }
         }
@@ -95,7 +99,7 @@ MoepicCut MoepicModel::judge(Layer layer, int32_t n_cached, double top_share, do
     const double spread = std::max(0.0, whole + (mean - whole) * top_share - mean * mean);
     const double each_us = load_us + times_.expert_us;
     const double stall_us = expected_excess(miss_us - hide_us, n_used * spread * each_us * each_us);
-    return {top_share, n_cached, ready, std::min(stall_us, miss_us)};
+    return {top_share, n_cached, ready, std::min(stall_us, miss_us) + cut_us(top_share)};
 }
 
 MoepicCut MoepicModel::choose(Layer layer, double budget_bytes, double window_us) const {
@@ -125,7 +129,8 @@ MoepicModel::Outcome MoepicModel::walk(const Choose & choose) const {
         const MoepicCut cut = choose(l, window_us);
         // Eq. 7: what is left to compute when all is loaded, since min(hide, miss) = miss - stall.
         const double miss_us = (n_used - cut.ready) * load_us_[size_t(l)];
-        window_us = std::max(0.0, n_used * times_.expert_us - (miss_us - cut.stall_us)) + times_.layer_us;
+        const double covered_us = miss_us - (cut.stall_us - cut_us(cut.top_share));
+        window_us = std::max(0.0, n_used * times_.expert_us - covered_us) + times_.layer_us;
         outcome.cuts.push_back(cut);
         outcome.stall_us.push_back(cut.stall_us);
         outcome.sum_us += cut.stall_us;

@@ -16,10 +16,12 @@ struct MoepicTimes {
     double head_us = 0;    // between the last layer and the first one of the next token: T_comp^head
     double chunk_us = 0;   // copying a chunk, but for its bytes; T_load^exp is the sum over the chunks
     double byte_us = 0;    // copying a byte
+    double cut_us = 0;     // what a layer takes longer when its experts are computed in two parts
 };
 
 // How one layer is cut, how many tops it keeps, how many of a token's K experts are then in memory when
-// they are needed (m_i of Eq. 11), and how long computation is expected to wait for the others.
+// they are needed (m_i of Eq. 11), and how long computation is expected to wait for the others, with
+// MoepicTimes::cut_us where there are two parts.
 struct MoepicCut {
     double top_share;
     int32_t n_cached;
@@ -61,6 +63,8 @@ class MoepicModel {
     double least_bytes(Layer layer) const { return shape_.n_expert_used * expert_bytes(layer) * least_share(layer); }
 
   private:
+    double cut_us(double top_share) const { return top_share > 0 && top_share < 1 ? times_.cut_us : 0; }
+
     const Shape & shape_;
     MoepicTimes times_;
     int32_t n_expert_;
