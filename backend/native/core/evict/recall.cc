@@ -39,12 +39,14 @@ RecallOptions::RecallOptions(const Spec & spec) {
 
 void Recall::pass_began(Phase) {
     pass_++;
+    is_under_way_ = false;
     moments_.pass_began();
 }
 
 void Recall::routed(const Routing & routing, std::span<const Demand> demands) {
     const Layer layer = routing.layer;
     routed_in_[size_t(layer)] = pass_;
+    is_under_way_ = true;
     expected_.routed(layer);
     rate_.pass(layer);
     amounts_.each(routing, demands, [&](Expert e, double amount) { rate_.add(layer, e, amount); });
@@ -58,10 +60,11 @@ void Recall::routed(const Routing & routing, std::span<const Demand> demands) {
 }
 
 double Recall::keep(Layer layer, Part, Expert expert) const {
-    const bool is_routed = routed_in_[size_t(layer)] == pass_;
-    if (const int64_t state = 2 * pass_ + is_routed; followed_at_[size_t(layer)] != state) {
+    const bool is_reached = routed_in_[size_t(layer)] == pass_;
+    const int64_t state = 3 * pass_ + (is_reached ? 2 : is_under_way_ ? 1 : 0);
+    if (followed_at_[size_t(layer)] != state) {
         followed_at_[size_t(layer)] = state;
-        follow(layer, is_routed ? 1 : 0);
+        follow(layer, is_under_way_ && !is_reached ? 0 : 1);
     }
     return rate_.of(layer, expert) + options_.follow * followed_.at(layer, expert) + expected_.bonus(layer, expert);
 }

@@ -57,10 +57,12 @@ class Recall final : public Eviction {
     Moments moments_;
     std::vector<Match> matches_;  // of the layer that was routed last
     int64_t pass_ = 0;
+    bool is_under_way_ = false;       // a layer of the pass was routed
     std::vector<int64_t> routed_in_;  // [layer]: the last pass
     // What followed, of a layer in the state that is named: computed when somebody asks.
     mutable PerExpert<double> followed_;
-    mutable std::vector<int64_t> followed_at_;  // [layer]: 2 * pass, plus 1 if it was routed in it
+    mutable std::vector<int64_t> followed_at_;  // [layer]: 3 * pass, plus 1 if the pass is under way, or 2 if
+                                                // it reached the layer
 };
 
 }  // namespace outrider
