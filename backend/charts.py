@@ -20,11 +20,11 @@ _BOUND_DASHES = ("6 4", "2 3", "9 3 2 3")
 
 _STYLE = """
   text { font-family: system-ui, -apple-system, "Segoe UI", "Helvetica Neue", Arial, sans-serif;
-         font-size: 12px; fill: #57606a; }
-  .title { font-size: 14px; font-weight: 600; fill: #24292f; }
+         font-size: 12px; fill: #656d76; }
+  .title { font-size: 14px; font-weight: 600; }
   .grid { stroke: #8c959f; stroke-opacity: 0.25; }
   .axis { stroke: #8c959f; }
-  .bound { stroke: #57606a; }
+  .bound { stroke: #656d76; }
   @media (prefers-color-scheme: dark) {
     text { fill: #9da7b3; }
     .title { fill: #e6edf3; }
