@@ -129,6 +129,9 @@ bool Learned::load_tokens(Settings & settings, int32_t stride) {
     no_row_.resize(size_t(token_rows_->shape[1]));
     for (Layer layer = 0; layer < n_layer_; layer++) {
         Network n = load(settings, numbered("t", layer).append("."), token_rows_->shape[1]);
+        if (n.w1) {
+            n.w1_last = Matrix(settings.find(numbered("t", layer).append(".w1_last"), {n.w1.n_row(), n_embd_}), bytes_);
+        }
         if ((n.w2 || n.b2 || n.skip || n.skip_up || n.before) && (stride == 0 || layer < stride)) {
             n.target = layer;
             of_token_.push_back(std::move(n));
@@ -141,12 +144,16 @@ void Learned::request_began() {
     for (auto & ids : last_) {
         ids.clear();
     }
+    last_input_.clear();
 }
 
 void Learned::pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) {
     const auto n_token = int32_t(tokens.size());
     if (n_token == 0) {
         return;
+    }
+    if (n_token > 1) {
+        last_input_.clear();  // of none of these tokens but the first
     }
     for (Network & network : of_token_) {
         const auto before = n_token == 1 ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();
@@ -173,6 +180,9 @@ void Learned::gate_seen(Layer layer, std::span<const float> input, int32_t n_tok
     if (n_token <= 0 || input.size() < size_t(n_token) * size_t(n_embd_)) {
         return;
     }
+    if (layer == n_layer_ - 1 && !of_token_.empty()) {
+        last_input_.assign(input.begin() + int64_t(n_token - 1) * n_embd_, input.begin() + int64_t(n_token) * n_embd_);
+    }
     const bool knows_chosen = present_.layer == layer && present_.n_token == n_token;
     const size_t n_used = ids_.size() / size_t(n_token);
     for (Network & network : networks_[layer]) {
@@ -198,6 +208,9 @@ void Learned::score(Network & n, const float * x, std::span<const Expert> chosen
         hidden_.resize(size_t(n.w1.n_row()));
         begin_with(n.b1, hidden_.data(), int64_t(hidden_.size()));
         n.w1.add_product(x, hidden_.data());
+        if (n.w1_last && !last_input_.empty()) {
+            n.w1_last.add_product(last_input_.data(), hidden_.data());
+        }
         add_rows(n.hidden_chosen, chosen, hidden_.data());
         add_rows(n.hidden_before, before, hidden_.data());
         activate(activation_, hidden_);

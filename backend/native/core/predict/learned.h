@@ -28,7 +28,9 @@ namespace outrider {
 // The last layers do not know yet what the next token will be, so the first layers can be forecast
 // once more when a pass begins: "token.rows" [n_vocab][r] has a row for every token id, and arrays
 // "t<layer>.<name>" say of a layer from 0 on what follows from x = that row, [r] instead of [n_embd].
-// They have no router, chosen and hidden_chosen. Given a stride, those of the layers below it are used.
+// They have no router, chosen and hidden_chosen, but w1_last [h][n_embd], whose product with the last
+// layer's MoE input of the token before (where it is known) is added to what is activated. Given a
+// stride, those of the layers below it are used.
 class Learned final : public Predictor {
   public:
     Learned(const Spec & spec, const Surroundings & around, int32_t n_predict);
@@ -43,7 +45,7 @@ class Learned final : public Predictor {
     using Weights = std::shared_ptr<const Array>;
     struct Network {
         Layer target = none;
-        Matrix w1, w2, skip, skip_down, skip_up;
+        Matrix w1, w1_last, w2, skip, skip_down, skip_up;
         Weights b1, b2, router, chosen, before, hidden_chosen, hidden_before;
         std::span<const float> own_router{};  // of the target
     };
@@ -63,6 +65,7 @@ class Learned final : public Predictor {
     std::vector<std::vector<Network>> networks_;  // [layer], the nearest target first
     Weights token_rows_;
     std::vector<Network> of_token_;               // of the first layers, from the token's id
+    std::vector<float> last_input_;               // [n_embd], of the last layer and token; or empty
     std::vector<float> no_row_;                   // [r], of an unknown token id
     std::vector<std::vector<Expert>> last_;       // [layer]: what it chose for the last token
     Routing present_{};                           // ids_ of the layer routed last

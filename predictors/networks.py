@@ -1,0 +1,199 @@
+"""The networks that backend/native/core/predict/learned.h runs, for all layers at once in torch.
+
+Networks of the same shape are stacked: a layer's network is a slice of every parameter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from backend.predictor_file import PredictorSizes, Storage
+from predictors.routings import Routings
+
+STORAGE: dict[str, Storage] = {
+    **dict.fromkeys(("w1", "w1_last", "w2", "skip", "rows", "before", "hidden_before"), "i1"),
+    **dict.fromkeys(("b1", "b2", "router"), "f2"),
+}
+"""How arrays are kept, by the end of their names. Bytes cost no accuracy (docs/LOG-predictors.md)."""
+
+LEAST_BYTES = 1_300_000
+"""A small model's predictor may be as large as this, whatever its dense weights are."""
+SHARE_OF_DENSE = 0.03
+MOST_PRODUCTS = 300_000
+"""Multiplications of one network: about 60 us of one core, where the weights are in its caches."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """Widths. strides: 1 and 2 or one of them."""
+
+    strides: tuple[int, ...]
+    n_hidden: int
+    full_skip: bool
+    """A product of its own with the input; otherwise the later layer's router, scaled."""
+    token_rank: int
+    """Width of a token id's row; 0: the first layers are not forecast from the token."""
+
+    @classmethod
+    def fitting(
+        cls, sizes: PredictorSizes, strides: tuple[int, ...], dense_bytes: int, n_vocab: int
+    ) -> Design:
+        """As wide as 3 % of the dense weights' bytes and 60 us a layer allow."""
+        budget = max(LEAST_BYTES, int(SHARE_OF_DENSE * dense_bytes))
+        n_network = sizes.n_layer * len(strides)
+        skip_bytes = sizes.n_expert * sizes.n_embd
+        full_skip = skip_bytes * n_network <= budget // 4 and skip_bytes <= MOST_PRODUCTS // 2
+        rank = max((r for r in (16, 32, 64) if n_vocab * r <= budget // 3), default=0)
+        rest = budget - n_vocab * rank - (skip_bytes * n_network if full_skip else 0)
+        rest -= n_network * sizes.n_expert**2
+        a_unit = sizes.n_embd + 2 * sizes.n_expert
+        n_all = n_network + (max(strides) if rank else 0)
+        by_bytes = rest // (n_all * a_unit)
+        by_time = (MOST_PRODUCTS - skip_bytes) // (sizes.n_embd + sizes.n_expert)
+        n_hidden = max(16, min(int(by_bytes), int(by_time), 512) // 16 * 16)
+        return cls(strides, n_hidden, full_skip, rank)
+
+
+def _zeros(*shape: int) -> nn.Parameter:
+    return nn.Parameter(torch.zeros(*shape))
+
+
+def _random(*shape: int, scale: float) -> nn.Parameter:
+    return nn.Parameter(torch.randn(*shape) * scale)
+
+
+class Networks(nn.Module):
+    """For every layer and stride: from the layer's input to the later layer's scores."""
+
+    def __init__(self, sizes: PredictorSizes, design: Design, routers: Tensor | None) -> None:
+        """routers: [L, E, n_embd], where they can be read: the linear term begins as them."""
+        super().__init__()
+        self.sizes = sizes
+        pairs = [(layer, s) for s in design.strides for layer in range(sizes.n_layer)]
+        n_layer = sizes.n_layer
+        # More than a pass ahead is not predicted (layer_after in ranking.h).
+        self.pairs = [(a, s) for a, s in pairs if a + s < n_layer or a + s - n_layer <= a]
+        self.sources = [layer for layer, _ in self.pairs]
+        self.targets = [(layer + stride) % n_layer for layer, stride in self.pairs]
+        n, h, e, d = len(self.pairs), design.n_hidden, sizes.n_expert, sizes.n_embd
+        self.w1 = _random(n, d, h, scale=d**-0.5)
+        self.b1, self.w2, self.b2 = _zeros(n, 1, h), _zeros(n, h, e), _zeros(n, 1, e)
+        self.hidden_before, self.before = _zeros(n, e, h), _zeros(n, e, e)
+        of_target = None if routers is None else routers[self.targets].transpose(1, 2).clone()
+        self.router: nn.Parameter | None = None
+        self.skip: nn.Parameter | None = None
+        self.register_buffer("routers", None)
+        if design.full_skip:
+            self.skip = _zeros(n, d, e) if of_target is None else nn.Parameter(of_target)
+        elif of_target is not None:
+            self.router = nn.Parameter(torch.ones(n, 1, e))
+            self.register_buffer("routers", of_target, persistent=False)
+
+    def forward(self, x: Tensor, before: Tensor) -> Tensor:
+        """x [n, batch, n_embd], before [n, batch, E] -> scores [n, batch, E]."""
+        hidden = torch.relu(torch.baddbmm(self.b1, x, self.w1) + before @ self.hidden_before)
+        scores = torch.baddbmm(self.b2, hidden, self.w2) + before @ self.before
+        if self.skip is not None:
+            return scores + x @ self.skip
+        return scores if self.router is None else scores + (x @ self.routers) * self.router
+
+    def batch(self, data: Routings, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """(x, before, wanted, ids, counts) of some tokens; counts [n, batch]: 1 where known."""
+        n_layer = self.sizes.n_layer
+        after, prior = (rows + 1).clamp(max=data.n - 1), (rows - 1).clamp(min=0)
+        is_followed = (data.follows[after] & (after > rows)).float()
+        has_prior = data.follows[rows].unsqueeze(1).float()
+        chosen = [data.chosen(layer, rows) for layer in range(n_layer)]
+        prior_chosen = [data.chosen(layer, prior) * has_prior for layer in range(n_layer)]
+        before, wanted, ids, counts = [], [], [], []
+        for (source, stride), target in zip(self.pairs, self.targets, strict=True):
+            wraps = source + stride >= n_layer
+            at = after if wraps else rows
+            before.append(chosen[target] if wraps else prior_chosen[target])
+            wanted.append(data.wanted[target, at])
+            ids.append(data.ids[target, at])
+            known = data.routed[source, rows] & data.routed[target, at]
+            counts.append(known.float() * is_followed if wraps else known.float())
+        x = data.inputs[:, rows].float()[self.sources]
+        stacked = (torch.stack(parts) for parts in (before, wanted, ids, counts))
+        return (x, *stacked)  # type: ignore[return-value]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As learned.h names them."""
+        found = {}
+        for i, (layer, stride) in enumerate(self.pairs):
+            values = {
+                "w1": self.w1[i].T, "b1": self.b1[i, 0], "w2": self.w2[i].T, "b2": self.b2[i, 0],
+                "hidden_before": self.hidden_before[i], "before": self.before[i],
+            }  # fmt: skip
+            if self.skip is not None:
+                values["skip"] = self.skip[i].T
+            elif self.router is not None:
+                values["router"] = self.router[i, 0]
+            found |= _named(f"l{layer}.s{stride}.", values)
+        return found
+
+
+class TokenNetworks(nn.Module):
+    """For the first layers: from the token's id, and the last layer's input of the one before."""
+
+    def __init__(self, sizes: PredictorSizes, design: Design, rows: Tensor) -> None:
+        """rows: [n_vocab, token_rank], to begin with."""
+        super().__init__()
+        self.sizes = sizes
+        n, h, e = max(design.strides), design.n_hidden, sizes.n_expert
+        n = min(n, sizes.n_layer)
+        rank, d = design.token_rank, sizes.n_embd
+        self.rows = nn.Parameter(rows)
+        self.w1 = _random(n, rank, h, scale=rank**-0.5)
+        self.w1_last = _zeros(n, d, h)
+        self.b1, self.w2, self.b2 = _zeros(n, 1, h), _zeros(n, h, e), _zeros(n, 1, e)
+        self.skip, self.hidden_before, self.before = (
+            _zeros(n, rank, e), _zeros(n, e, h), _zeros(n, e, e),
+        )  # fmt: skip
+
+    def forward(self, tokens: Tensor, last: Tensor, before: Tensor) -> Tensor:
+        """tokens [batch], last [batch, n_embd], before [n, batch, E] -> [n, batch, E]."""
+        x = self.rows[tokens].expand(len(self.w1), -1, -1)
+        hidden = torch.baddbmm(self.b1, x, self.w1) + last @ self.w1_last
+        hidden = torch.relu(hidden + before @ self.hidden_before)
+        return torch.baddbmm(self.b2, hidden, self.w2) + x @ self.skip + before @ self.before
+
+    def batch(
+        self, data: Routings, rows: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """(tokens, last, before, wanted, ids, counts) of some tokens."""
+        n = len(self.w1)
+        prior = (rows - 1).clamp(min=0)
+        has_prior = data.follows[rows].unsqueeze(1).float()
+        known = data.routed[-1, prior].unsqueeze(1).float() * has_prior
+        last = data.inputs[-1, prior].float() * known
+        before = torch.stack([data.chosen(layer, prior) * has_prior for layer in range(n)])
+        tokens = data.tokens[rows]
+        is_known = (tokens >= 0) & (tokens < len(self.rows))
+        counts = data.routed[:n, rows].float() * is_known.float()
+        tokens = tokens.clamp(0, len(self.rows) - 1)
+        return tokens, last, before, data.wanted[:n, rows], data.ids[:n, rows], counts
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """As learned.h names them."""
+        found = _named("token.", {"rows": self.rows})
+        for i in range(len(self.w1)):
+            values = {
+                "w1": self.w1[i].T, "w1_last": self.w1_last[i].T, "b1": self.b1[i, 0],
+                "w2": self.w2[i].T, "b2": self.b2[i, 0], "skip": self.skip[i].T,
+                "hidden_before": self.hidden_before[i], "before": self.before[i],
+            }  # fmt: skip
+            found |= _named(f"t{i}.", values)
+        return found
+
+
+def _named(prefix: str, values: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    return {
+        prefix + name: np.ascontiguousarray(value.detach().numpy(), np.float32)
+        for name, value in values.items()
+    }
