@@ -267,7 +267,8 @@ def main() -> int:
         for n_thread in arguments.threads:
             for arch, sizes in variants(arguments.architectures):
                 for quant in arguments.types:
-                    path = make_tiny(arch, quant, Path(folder) / "m.gguf", **sizes)
+                    width = {"n_ff_exp": 512 if quant == "Q4_K" else 128}  # so that it can be cut
+                    path = make_tiny(arch, quant, Path(folder) / "m.gguf", **sizes | width)
                     name = " ".join([arch, *sizes, quant, f"{n_thread} threads"])
                     before = total.n_equal
                     total.add(name, differences(path, combinations, arguments.prompts, n_thread))
