@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from backend.auto_trial import Noise, Trial, Verdict, Window
+from backend.auto_trial import Noise, Trial, Verdict, Window, total
 
 __all__ = ["Auto", "Decision", "Setting", "Window", "prefers_stock"]
 
@@ -23,6 +23,8 @@ N_WARM = 16
 BLOCK, SETTLE = 6, 1
 BLOCK_EVICTION, SETTLE_EVICTION = 16, 4
 """Tokens of a trial's block. Another eviction shows only when some experts have left."""
+N_LEARN = 24
+"""Tokens that a predictor needs to find out which of its ranks to trust, before it is judged."""
 BUDGET, GRANT = 0.01, 4.0
 """Trials may cost this share of all tokens, and that many tokens more."""
 N_RETRY, N_RETRY_MAX = 512, 16384
@@ -31,14 +33,15 @@ N_PER_COST = 400
 """At least so many for every token that its trial cost: what is far worse is tried seldom."""
 N_LINE = 64
 """Lines that are remembered."""
-WEIGHT = 1 / 32
+WEIGHT = 1 / 64
 """Of one token in the moving averages that show a change."""
-JUMPED, TIME_JUMPED = 0.2, 0.3
+JUMPED, TIME_JUMPED = 0.2, 0.4
 """Changes of a share, and of the logarithm of a token's time, after which all is tried again."""
-N_CALM = 192
-"""Tokens between two such changes."""
-LOOK = 4
-"""Tokens between two looks at whether there is something to try: looking takes time itself."""
+N_CALM = 256
+"""Tokens between two such changes, doubled when the last one led to nothing."""
+LOOK, LOOK_YOUNG, N_YOUNG = 16, 4, 128
+"""Tokens between two looks at whether there is something to try, and that among the first tokens:
+looking takes time itself, 3 % of a token of a millisecond."""
 STOCK_RATE = 0.9
 """From here on a cache saves too little memory for what it costs."""
 
@@ -88,13 +91,15 @@ class Auto:
         self._trial: Trial | None = None
         self._candidate = self.reactive
         self._noise = Noise()
-        self._last_setting = self.reactive
+        self._noise_of: Setting | None = None  # under which the noise heard its last token
         self._refusals: dict[str, _Refusal] = {}
         self._n_token = 0
-        self._n_since_change = 0
+        self._n_since_change, self._n_calm = 0, N_CALM
         self._n_warm = 0
+        self._n_prefetching = 0  # tokens in trials
         self._cost = 0.0  # of all trials, in tokens
         self._pending: list[Window] = []  # heard, and not yet looked at
+        self._n_pending, self._n_wanted = 0, LOOK_YOUNG  # tokens
         self._sums = [0.0] * len(vars(Window()))
         self._then: Window | None = None  # what was recent when the kept setting was new
 
@@ -103,28 +108,37 @@ class Auto:
         if not window.is_sound:
             return None
         self._pending.append(window)
-        n_wanted = self._trial.n_wanted if self._trial is not None else LOOK
-        if sum(w.n_token for w in self._pending) < n_wanted:
+        self._n_pending += window.n_token
+        if self._n_pending < self._n_wanted:
             return None
         pending, self._pending = self._pending, []
-        decision = None
-        for i, seen in enumerate(pending):
-            decision = self._hear(seen, is_last=i == len(pending) - 1)
-            assert decision is None or seen is window, "what is decided comes too late"
+        self._n_token += self._n_pending
+        self._n_warm += self._n_pending
+        self._n_since_change += self._n_pending
+        self._n_pending = 0
+        decision = self._rest(pending) if self._trial is None else self._go_on(self._trial, pending)
+        if self._trial is not None:
+            self._n_wanted = self._trial.n_wanted
+        else:
+            self._n_wanted = LOOK_YOUNG if self._n_warm < N_YOUNG else LOOK
         return decision
 
-    def _hear(self, window: Window, *, is_last: bool) -> Decision | None:
-        self._n_token += window.n_token
-        self._n_warm += window.n_token
-        self._n_since_change += window.n_token
-        self._noise.add(window, same_setting=self.setting == self._last_setting)
-        self._last_setting = self.setting
-        if self._trial is not None:
-            return self._go_on(self._trial, window)
+    def _learn_noise(self, windows: Sequence[Window]) -> None:
+        for window in windows:
+            self._noise.add(window, same_setting=self.setting == self._noise_of)
+            self._noise_of = self.setting
+
+    def _rest(self, windows: Sequence[Window]) -> Decision | None:
+        """Look, while nothing is being tried, for what could be."""
+        if self._n_warm < N_YOUNG:
+            self._learn_noise(windows)
+        else:
+            self._noise_of = None
+        window = total(windows)
         keep = (1 - WEIGHT) ** window.n_token
         sums = zip(self._sums, vars(window).values(), strict=True)
         self._sums = [keep * old + float(new) for old, new in sums]
-        if self._n_warm < N_WARM or not is_last:
+        if self._n_warm < N_WARM:
             return None
         line = self._notice_change()
         self._trial = self._next_trial()
@@ -139,6 +153,7 @@ class Auto:
             self._cost += self._trial.cost
         self._trial = None
         self._pending.clear()
+        self._n_pending, self._n_wanted = 0, LOOK_YOUNG
         self.setting = self.kept
         self._recent = Window()
         self._n_warm = 0
@@ -165,7 +180,8 @@ class Auto:
                 self._candidate = candidate
                 if replace(candidate, eviction=self.kept.eviction) == self.kept:
                     return Trial(self._noise, BLOCK_EVICTION, SETTLE_EVICTION, allowance)
-                return Trial(self._noise, BLOCK, SETTLE, allowance)
+                n_learn = max(0, N_LEARN - self._n_prefetching) if candidate.prefetch else 0
+                return Trial(self._noise, BLOCK, SETTLE, allowance, n_learn)
         return None
 
     def _candidates(self) -> Iterator[Setting]:
@@ -198,12 +214,15 @@ class Auto:
         precisions = [*more, *fewer] if recent.idle > 0.3 else [*fewer, *more]
         yield from [*deeper, *evictions, *precisions] if has_room else [*evictions, *precisions]
 
-    def _go_on(self, trial: Trial, window: Window) -> Decision | None:
-        trial.add(window)
-        line = ""
-        if trial.verdict is not None:
-            line = self._conclude(trial, trial.verdict)
+    def _go_on(self, trial: Trial, windows: Sequence[Window]) -> Decision | None:
+        self._learn_noise(windows)
+        for window in windows:
+            assert trial.verdict is None, "what is decided comes too late"
+            trial.add(window)
+        line = self._conclude(trial, trial.verdict) if trial.verdict is not None else ""
         setting = self._candidate if self._trial and trial.is_candidate else self.kept
+        if self.setting.prefetch:
+            self._n_prefetching += sum(w.n_token for w in windows)
         if setting == self.setting and not line:
             return None
         self.setting = setting
@@ -216,6 +235,7 @@ class Auto:
         line = explain(old, new, verdict)
         if verdict.better:
             self.kept = new
+            self._n_calm = N_CALM
             self._refuse(self._moves(new, old), N_RETRY)
             self._recent = verdict.candidate
         else:
@@ -254,8 +274,11 @@ class Auto:
         if then is None:
             self._then = now if now.n_token >= 0.8 / WEIGHT else None
             return ""
-        why = _difference(then, now) if self._n_since_change >= N_CALM else ""
-        return self._try_all_again(why) if why else ""
+        why = _difference(then, now) if self._n_since_change >= self._n_calm else ""
+        if not why:
+            return ""
+        self._n_calm *= 2
+        return self._try_all_again(why)
 
     def _try_all_again(self, why: str) -> str:
         self._refusals.clear()

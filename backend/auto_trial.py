@@ -13,11 +13,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from operator import attrgetter
 from typing import SupportsFloat
 
 N_ROUND_MIN = 3
-N_ROUND_MAX = 40
+N_ROUND_MAX = 20
 MIN_GAIN = 0.015
 """A setting that saves less than this share of a token's time is not worth a change."""
 LOSS_ADOPT = 0.006
@@ -31,6 +32,8 @@ USUAL = 1.5
 """Spread of a round's change to that of independent tokens: neighbours are alike."""
 FAR, N_FAR = 0.25, 3
 """A trial ends at once when so many tokens of the candidate are this much slower, beyond doubt."""
+HOPELESS = 0.6
+"""Likewise of a candidate that may still have to learn."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class Window:
 
     def __add__(self, other: Window) -> Window:
         """Both together."""
-        return total((self, other))
+        return replace(total((self, other)), work=float(self.work) + float(other.work))
 
     @property
     def is_sound(self) -> bool:
@@ -88,10 +91,13 @@ class Window:
         return _share(self.prefetches_useful, decided) if decided > 0 else None
 
 
+_SUMMED = tuple(f.name for f in fields(Window) if f.name != "work")
+_values = attrgetter(*_SUMMED)
+
+
 def total(windows: Sequence[Window]) -> Window:
-    """All of them together."""
-    columns = zip(*(vars(replace(w, work=0.0)).values() for w in windows), strict=True)
-    return replace(Window(*map(sum, columns)), work=sum(float(w.work) for w in windows))
+    """All of them together, but for their work, which takes time to find out."""
+    return Window(*map(sum, zip(*map(_values, windows), strict=True)))
 
 
 def _share(part: float, whole: float) -> float:
@@ -161,16 +167,21 @@ class Trial:
     """Tells which setting is to be in force next, and in the end which one is better.
 
     n_block: tokens of a block; n_settle: tokens after a change of setting that do not count;
-    allowance: tokens' worth of time that the trial may cost. `noise` goes on learning elsewhere.
+    allowance: tokens' worth of time that the trial may cost; n_learn: of the candidate's first
+    tokens, those that do not count either. `noise` goes on learning elsewhere.
     """
 
-    def __init__(self, noise: Noise, n_block: int, n_settle: int, allowance: float) -> None:
+    def __init__(
+        self, noise: Noise, n_block: int, n_settle: int, allowance: float, n_learn: int = 0
+    ) -> None:
         self.is_candidate = False
         """Whether the candidate is to be in force for the next token."""
         self.verdict: Verdict | None = None
         self._noise = noise
         self._n_block = n_block
         self._n_settle = n_settle
+        self._n_learn = n_learn
+        self._early: list[float] = []
         self._allowance = allowance
         self._n_skip = 0
         self._n_spent = 0  # tokens under the candidate, those that do not count included
@@ -187,7 +198,9 @@ class Trial:
         n_block = self._n_block - sum(n for _, n in self._block)
         if self.is_candidate and self._n_in_round == 1 and len(self._block) < N_FAR:
             n_block = N_FAR - len(self._block)
-        return max(self._n_skip, 0) + max(n_block, 1)
+        n_wanted = max(self._n_skip, 0) + max(n_block, 1)
+        n_early = N_FAR + 1 - len(self._early)
+        return min(n_wanted, n_early) if self._is_learning and n_early > 0 else n_wanted
 
     def add(self, window: Window) -> None:
         """Tokens were decoded under the setting that was to be in force. REQUIRES: no verdict."""
@@ -195,6 +208,9 @@ class Trial:
         if self.is_candidate:
             self._n_spent += window.n_token
         if self._n_skip > 0:
+            if self._is_learning:
+                self._early.append(self._noise.without_work(window))
+                self._stop_if_hopeless()
             self._n_skip -= window.n_token
             return
         self._block.append((self._noise.without_work(window), window.n_token))
@@ -223,6 +239,21 @@ class Trial:
         self._block = []
         self.is_candidate = not self.is_candidate
         self._n_skip = self._n_settle
+        if self.is_candidate:
+            self._n_skip += self._n_learn
+            self._n_learn = 0
+
+    @property
+    def _is_learning(self) -> bool:
+        """Whether these are the candidate's first tokens."""
+        return self.is_candidate and not self._changes and self._n_skip > 0
+
+    def _stop_if_hopeless(self) -> None:
+        """End a trial among the candidate's first tokens, the very first one apart."""
+        if len(self._early) == N_FAR + 1 and self._open is not None:
+            change = statistics.fmean(self._early[1:]) - self._open
+            if change > HOPELESS:
+                self._end(better=False, change=change, sure=True)
 
     def _stop_if_far(self) -> None:
         """End a bad trial in its first round: three tokens can be enough."""

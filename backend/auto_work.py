@@ -8,12 +8,13 @@ the same size would have missed depends on the routing alone.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 _NEEDED = 12  # the bits of Patch.snapshot() that an expert has that was needed
 
 
 class Work:
-    """The count of one pass, as a float; it is found when somebody asks."""
+    """The count of one pass, as a float; it is found if somebody asks within 64 passes, else 0."""
 
     __slots__ = ("_meter", "value")
 
@@ -30,10 +31,11 @@ class WorkMeter:
     """An LRU cache of every layer that holds nothing: it only counts.
 
     Passes are looked at some at a time: one by one, between tokens of a few milliseconds, each
-    would find the processor's caches cold.
+    would find the processor's caches cold. Of passes that nobody asks about, only what they used
+    is kept.
     """
 
-    N_OPEN_MAX = 32
+    N_OPEN_MAX = 64
 
     def __init__(self, n_layer: int, n_expert: int, n_slot: int) -> None:
         self._last = np.zeros((n_layer, n_expert), np.int64)  # the pass that needed it, 0: none
@@ -46,16 +48,25 @@ class WorkMeter:
         work = Work(self)
         self._open.append((snapshot, work))
         if len(self._open) >= self.N_OPEN_MAX:
-            self.settle()
+            for passed, _ in self._open[:-1]:
+                self._use(self._needed(passed))
+            del self._open[:-1]
         return work
+
+    def _needed(self, snapshot: bytes) -> NDArray[np.bool_]:
+        flags: NDArray[np.uint8] = np.frombuffer(snapshot, np.uint8) & np.uint8(_NEEDED)
+        return flags.astype(bool).reshape(self._last.shape)
+
+    def _use(self, needed: NDArray[np.bool_]) -> None:
+        self._n_pass += 1
+        self._last[needed] = self._n_pass
 
     def settle(self) -> None:
         """Find what has not been found yet."""
         for snapshot, work in self._open:
-            needed = (np.frombuffer(snapshot, np.uint8) & _NEEDED != 0).reshape(self._last.shape)
+            needed = self._needed(snapshot)
             oldest = np.partition(self._last, self._at, axis=1)[:, self._at, np.newaxis]
             missed = needed & ((self._last < oldest) | (self._last == 0))
-            self._n_pass += 1
-            self._last[needed] = self._n_pass
+            self._use(needed)
             work.value = float(missed.sum())
         self._open.clear()

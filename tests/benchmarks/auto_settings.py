@@ -179,6 +179,9 @@ def run_setting(args: argparse.Namespace, rate: float) -> None:
     for method in args.methods.split(","):
         drop_page_cache(args.model)
         children[method] = Child(args, rate, method)
+    rates = {child.cache["rate"] for child in children.values()}
+    if len(rates) > 1:
+        raise SystemExit(f"Memory is too short for all at once: they got the rates {rates}.")
     order = list(children)
     for begin in range(0, args.tokens, args.turn):
         for method in order:
@@ -187,8 +190,7 @@ def run_setting(args: argparse.Namespace, rate: float) -> None:
     for child in children.values():
         child.end()
     half = args.tokens // 2
-    granted = children["auto"].cache["rate"]
-    print(f"rate {rate} (granted {granted:.3f}), {args.tokens} tokens, token/s:")
+    print(f"rate {rate} (granted {rates.pop():.3f}), {args.tokens} tokens, token/s:")
     for method, child in children.items():
         print(
             f"{method:>18}: {child.speed():7.2f} whole, {child.speed(half):7.2f} second half, "
