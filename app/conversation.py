@@ -1,11 +1,17 @@
-"""What was said: messages in order, each with how it ended. No Qt, nothing on disk."""
+"""What was said: messages in order, each with how it ended. No Qt, nothing on disk.
+
+The messages of a chat are a tree, because an answer can be asked for again and a question changed;
+a Conversation is one path through it, from the first message to a leaf.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
 
+from app import reasoning
 from app.facts import Statistics
+from app.store.presets import Preset
 
 
 class Ending(Enum):
@@ -31,6 +37,12 @@ class Message:
     progress: str = ""  # while waiting: what the engine is doing
     statistics: Statistics | None = None  # of the last part that was generated
     n_token_before: int = 0  # tokens of the parts before that one
+    thought_s: float = 0.0  # how long the reasoning before the answer took
+    id: int = 0  # in the store; 0: not kept
+    branch: tuple[int, int] = (
+        1,
+        1,
+    )  # which of how many in the same place
 
     @property
     def is_live(self) -> bool:
@@ -50,24 +62,34 @@ class Conversation:
     """The messages of one chat, oldest first."""
 
     messages: list[Message] = field(default_factory=list)
+    chat_id: int = 0  # in the store; 0: not kept
+    title: str = ""
+    preset: Preset | None = None  # None: as the model has it
+    slides: bool = False  # when the context is full, the middle is left out
 
     @property
     def last(self) -> Message | None:
         """The newest message."""
         return self.messages[-1] if self.messages else None
 
-    def for_engine(self) -> list[dict[str, str]]:
+    def for_engine(self, system: str = "") -> list[dict[str, str]]:
         """Return the messages as the worker wants them.
 
         Answers without text are left out and what the user said in a row is joined, because many
-        chat templates insist on turns. A last answer with text is what the engine continues.
+        chat templates insist on turns. A last answer with text is what the engine continues; from
+        those before it the reasoning is left out, as models are trained.
         """
         turns: list[dict[str, str]] = []
+        if system.strip():
+            turns.append({"role": "system", "content": system})
         for message in self.messages:
-            if not message.content:
+            content = message.content
+            if message.role == "assistant" and message is not self.messages[-1]:
+                content = reasoning.without_thought(content)
+            if not content:
                 continue
             if turns and turns[-1]["role"] == message.role == "user":
-                turns[-1]["content"] += "\n\n" + message.content
+                turns[-1]["content"] += "\n\n" + content
             else:
-                turns.append({"role": message.role, "content": message.content})
+                turns.append({"role": message.role, "content": content})
         return turns

@@ -22,7 +22,9 @@ MAY_IMPORT = {
         "backend.messages",
         "backend.methods",
         "backend.system",
+        "markdown_it",
         "platformdirs",
+        "pygments",
         "PySide6",
     },
     "backend": {

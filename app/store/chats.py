@@ -1,0 +1,419 @@
+"""The chats in the database: what is kept, how it is changed and found."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from app.conversation import Conversation, Ending, Message
+from app.facts import Statistics
+from app.store import schema
+from app.store.presets import Preset
+from app.store.schema import StoreError
+from app.store.search import Found, find
+
+TITLE_CHARS = 60
+CHECKPOINT_BYTES = 4 << 20  # of journal, after which it is written into the file
+
+
+@dataclass(frozen=True)
+class ChatRow:
+    """A chat as the list shows it."""
+
+    id: int
+    title: str
+    is_pinned: bool
+    changed_s: float  # seconds since 1970
+    snippet: str = ""
+
+
+class ChatStore:
+    """Chats in one file. All methods raise StoreError, with a sentence, where the disk fails.
+
+    A method that changes something returns after the change is in the file: a process killed then
+    loses nothing. Questions and ends of answers also survive a loss of power.
+    """
+
+    def __init__(self, opened: schema.Opened) -> None:
+        self.trouble = opened.trouble
+        self.path = opened.path
+        self.connection = opened.connection
+        self._lock = opened.lock
+        self._checkpoint: threading.Thread | None = None
+
+    @classmethod
+    def open(cls, path: Path) -> ChatStore:
+        """Open the file, or what takes its place; `trouble` is a sentence where that is so."""
+        store = cls(schema.open_database(path))
+        try:
+            store._recover()
+            store.purge()
+        except StoreError as error:
+            store.trouble = store.trouble or str(error)
+        return store
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the chats are on a disk."""
+        return self.path is not None
+
+    def close(self) -> None:
+        """Purge what was deleted, and let go of the file."""
+        if self._checkpoint is not None:
+            self._checkpoint.join()
+        try:
+            self.purge()
+            self.connection.execute("PRAGMA wal_checkpoint (TRUNCATE)")
+        except (StoreError, sqlite3.Error):
+            pass
+        self.connection.close()
+        if self._lock is not None:
+            self._lock.close()
+
+    # Lists
+
+    def chats(self) -> list[ChatRow]:
+        """Return all chats, pinned ones first, then the newest."""
+        with self.reading():
+            return [
+                ChatRow(chat_id, title, bool(is_pinned), changed_s)
+                for chat_id, title, is_pinned, changed_s in self.connection.execute(
+                    "SELECT id, title, is_pinned, changed_s FROM chat WHERE deleted_s IS NULL "
+                    "ORDER BY is_pinned DESC, changed_s DESC, id DESC"
+                )
+            ]
+
+    def search(self, text: str) -> list[Found]:
+        """Return the chats in which the words of a text occur."""
+        with self.reading():
+            return find(self.connection, text)
+
+    # One chat
+
+    def load(self, chat_id: int) -> Conversation | None:
+        """Return a chat along its active path; None where there is no such chat."""
+        with self.reading():
+            chat = self.connection.execute(
+                "SELECT title, leaf_id, slides, preset FROM chat "
+                "WHERE id = ? AND deleted_s IS NULL", (chat_id,),
+            ).fetchone()  # fmt: skip
+            if chat is None:
+                return None
+            title, leaf_id, slides, preset = chat
+            tree = self.connection.execute(
+                "SELECT id, parent_id FROM message WHERE chat_id = ? ORDER BY id", (chat_id,)
+            ).fetchall()
+            parents = dict(tree)
+            children: dict[int | None, list[int]] = {}
+            for message_id, parent_id in tree:
+                children.setdefault(parent_id, []).append(message_id)
+            if leaf_id not in parents:
+                leaf_id = tree[-1][0] if tree else None
+            path: list[int] = []
+            while leaf_id is not None:
+                path.append(leaf_id)
+                leaf_id = parents[leaf_id]
+            messages = []
+            for message_id in reversed(path):
+                message = self.message(message_id)
+                siblings = children[parents[message_id]]
+                message.branch = (siblings.index(message_id) + 1, len(siblings))
+                messages.append(message)
+        return Conversation(
+            messages, chat_id, title, preset=Preset.from_text(preset), slides=bool(slides)
+        )
+
+    def new_chat(self, title: str, preset: Preset | None = None) -> int:
+        """Begin a chat and return its id."""
+        now_s = time.time()
+        with self.writing() as connection:
+            cursor = connection.execute(
+                "INSERT INTO chat (title, created_s, changed_s, preset) VALUES (?, ?, ?, ?)",
+                (sound(title), now_s, now_s, preset.to_text() if preset else None),
+            )
+        return int(cursor.lastrowid or 0)
+
+    def rename(self, chat_id: int, title: str) -> None:
+        """Give a chat another name."""
+        self._set(chat_id, "title", sound(" ".join(title.split())[:200]))
+
+    def pin(self, chat_id: int, is_pinned: bool) -> None:
+        """Keep a chat at the head of the list, or no longer."""
+        self._set(chat_id, "is_pinned", int(is_pinned))
+
+    def delete(self, chat_id: int) -> None:
+        """Take a chat away; restore() brings it back until it is purged."""
+        self._set(chat_id, "deleted_s", time.time())
+
+    def restore(self, chat_id: int) -> None:
+        """Bring a deleted chat back."""
+        self._set(chat_id, "deleted_s", None)
+
+    def set_preset(self, chat_id: int, preset: Preset | None) -> None:
+        """Set a chat's own system prompt and sampling."""
+        self._set(chat_id, "preset", preset.to_text() if preset else None)
+
+    def set_slides(self, chat_id: int, slides: bool) -> None:
+        """Remember what is to happen when the context is full."""
+        self._set(chat_id, "slides", int(slides))
+
+    def purge(self) -> None:
+        """Remove what was deleted for good."""
+        with self.reading():
+            query = "SELECT 1 FROM chat WHERE deleted_s IS NOT NULL LIMIT 1"
+            if self.connection.execute(query).fetchone() is None:
+                return
+        with self.writing() as connection:
+            connection.execute("DELETE FROM chat WHERE deleted_s IS NOT NULL")
+
+    # Messages
+
+    def add(self, chat_id: int, parent_id: int, message: Message) -> None:
+        """Put a message below another (0: at the beginning); it becomes the active leaf.
+
+        Sets the message's id and branch.
+        """
+        parent = parent_id or None
+        now_s = time.time()
+        with self.writing() as connection:
+            cursor = connection.execute(
+                "INSERT INTO message (chat_id, parent_id, role, content, ending, note, figures, "
+                "created_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    chat_id, parent, message.role, sound(message.content), message.ending.value,
+                    sound(message.note), figures_text(message), now_s,
+                ),
+            )  # fmt: skip
+            message_id = int(cursor.lastrowid or 0)
+            connection.execute(
+                "UPDATE chat SET leaf_id = ?, changed_s = ? WHERE id = ?",
+                (message_id, now_s, chat_id),
+            )
+        message.id = message_id
+        siblings = self._siblings(message_id)
+        message.branch = (len(siblings), len(siblings))
+
+    def append(self, message_id: int, text: str) -> None:
+        """Add to an answer that is being written. Survives the process, not a loss of power."""
+        with self.writing(durable=False) as connection:
+            connection.execute(
+                "INSERT INTO piece SELECT ?, coalesce(max(number), 0) + 1, ? "
+                "FROM piece WHERE message_id = ?",
+                (message_id, sound(text), message_id),
+            )
+
+    def save(self, message: Message) -> None:
+        """Write a message as it stands."""
+        with self.writing() as connection:
+            self._write_message(connection, message)
+
+    def withdraw(self, chat_id: int, messages: list[Message]) -> None:
+        """Remove messages that came to nothing, newest branch; an empty chat goes with them."""
+        with self.writing() as connection:
+            for message in messages:
+                row = connection.execute(
+                    "SELECT parent_id FROM message WHERE id = ?", (message.id,)
+                ).fetchone()
+                if row is None:
+                    continue
+                connection.execute("UPDATE chat SET leaf_id = ? WHERE id = ?", (row[0], chat_id))
+                connection.execute("DELETE FROM message WHERE id = ?", (message.id,))
+                break  # those below it went with it
+            query = "SELECT 1 FROM message WHERE chat_id = ? LIMIT 1"
+            if connection.execute(query, (chat_id,)).fetchone() is None:
+                connection.execute("DELETE FROM chat WHERE id = ?", (chat_id,))
+
+    def switch(self, chat_id: int, message_id: int, step: int) -> None:
+        """Go to the message before or after this one in the same place, and down to its leaf."""
+        siblings = self._siblings(message_id)
+        leaf = siblings[(siblings.index(message_id) + step) % len(siblings)]
+        with self.reading():
+            query = "SELECT max(id) FROM message WHERE parent_id = ?"
+            while (child := self.connection.execute(query, (leaf,)).fetchone()[0]) is not None:
+                leaf = child
+        self._set(chat_id, "leaf_id", leaf)
+
+    # Presets of models
+
+    def model_preset(self, model: str) -> Preset:
+        """Return what was set for a model."""
+        with self.reading():
+            row = self.connection.execute(
+                "SELECT data FROM preset WHERE model = ?", (sound(model),)
+            ).fetchone()
+        return (Preset.from_text(row[0]) if row else None) or Preset()
+
+    def set_model_preset(self, model: str, preset: Preset) -> None:
+        """Set what a model's chats begin with."""
+        with self.writing() as connection:
+            connection.execute(
+                "INSERT OR REPLACE INTO preset VALUES (?, ?)", (sound(model), preset.to_text())
+            )
+
+    # Inside
+
+    def message(self, message_id: int) -> Message:
+        """Return one message as it stands; call it within reading()."""
+        role, content, ending, note, figures = self.connection.execute(
+            "SELECT role, content, ending, note, figures FROM message WHERE id = ?", (message_id,)
+        ).fetchone()
+        content += "".join(self._pieces(message_id))
+        message = Message(role, content, _ending(ending), note, id=message_id)
+        read_figures(message, figures)
+        return message
+
+    def _pieces(self, message_id: int) -> list[str]:
+        query = "SELECT text FROM piece WHERE message_id = ? ORDER BY number"
+        return [row[0] for row in self.connection.execute(query, (message_id,))]
+
+    def _siblings(self, message_id: int) -> list[int]:
+        with self.reading():
+            return [
+                row[0]
+                for row in self.connection.execute(
+                    "SELECT other.id FROM message JOIN message AS other ON "
+                    "other.chat_id = message.chat_id AND other.parent_id IS message.parent_id "
+                    "WHERE message.id = ? ORDER BY other.id",
+                    (message_id,),
+                )
+            ]
+
+    def _write_message(self, connection: sqlite3.Connection, message: Message) -> None:
+        connection.execute(
+            "UPDATE message SET content = ?, ending = ?, note = ?, figures = ? WHERE id = ?",
+            (
+                sound(message.content), message.ending.value, sound(message.note),
+                figures_text(message), message.id,
+            ),
+        )  # fmt: skip
+        connection.execute("DELETE FROM piece WHERE message_id = ?", (message.id,))
+
+    def _set(self, chat_id: int, column: str, value: object) -> None:
+        with self.writing() as connection:
+            connection.execute(f"UPDATE chat SET {column} = ? WHERE id = ?", (value, chat_id))
+
+    def _recover(self) -> None:
+        """Close the answers that were being written when the window ended."""
+        with self.reading():
+            live = [
+                row[0]
+                for row in self.connection.execute(
+                    "SELECT id FROM message WHERE ending IN ('waiting', 'streaming')"
+                )
+            ]
+        for message_id in live:
+            with self.reading():
+                message = self.message(message_id)
+            message.ending, message.note = Ending.CUT_OFF, "Cut off here."
+            self.save(message)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Turn what the database raises into a StoreError."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._trouble(error, "The chats cannot be read") from error
+
+    @contextmanager
+    def writing(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
+        """Begin a change that is made whole or not at all."""
+        connection = self.connection
+        try:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            connection.execute("BEGIN IMMEDIATE")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                connection.rollback()
+            raise self._trouble(error, "What is said is not being kept") from error
+        except BaseException:
+            if connection.in_transaction:
+                connection.rollback()
+            raise
+        if durable:
+            self._tidy()
+
+    def _trouble(self, error: sqlite3.Error, what: str) -> StoreError:
+        if schema.is_damage(error) and self.path is not None:
+            schema.mark_for_check(self.path)
+        return StoreError(f"{what}: {schema.reason(error)}.")
+
+    def _tidy(self) -> None:
+        """Have a long journal written into the file, by a thread, since that waits for the disk."""
+        if self.path is None or (self._checkpoint and self._checkpoint.is_alive()):
+            return
+        try:
+            if Path(f"{self.path}-wal").stat().st_size < CHECKPOINT_BYTES:
+                return
+        except OSError:
+            return
+        self._checkpoint = threading.Thread(target=_write_journal, args=(self.path,), daemon=True)
+        self._checkpoint.start()
+
+
+def title_of(question: str) -> str:
+    """Return a chat's first name: the beginning of its first question."""
+    text = " ".join(question.split())
+    if len(text) <= TITLE_CHARS:
+        return text
+    cut = text[:TITLE_CHARS]
+    return (cut.rpartition(" ")[0] or cut).rstrip(".,;:") + "\u2026"
+
+
+def read_figures(message: Message, text: str) -> None:
+    """Take a message's figures from JSON; what is not sound is left out."""
+    try:
+        data = json.loads(text)
+        if data.get("statistics"):
+            message.statistics = Statistics.from_json(data["statistics"])
+        message.n_token_before = int(data.get("n_token_before", 0))
+        message.thought_s = float(data.get("thought_s", 0.0))
+    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+        message.statistics = None
+
+
+def figures_text(message: Message) -> str:
+    """Return a message's figures as JSON."""
+    data: dict[str, object] = {}
+    if message.statistics is not None:
+        data["statistics"] = {
+            item.name: value
+            for item in fields(Statistics)
+            if isinstance(value := getattr(message.statistics, item.name), int | float)
+        }
+    if message.n_token_before:
+        data["n_token_before"] = message.n_token_before
+    if message.thought_s:
+        data["thought_s"] = round(message.thought_s, 3)
+    return json.dumps(data)
+
+
+def _ending(value: str) -> Ending:
+    try:
+        return Ending(value)
+    except ValueError:
+        return Ending.CUT_OFF
+
+
+def sound(text: str) -> str:
+    """Return text that can be written as UTF-8: half characters are replaced."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _write_journal(path: Path) -> None:
+    try:
+        connection = sqlite3.connect(path, timeout=schema.BUSY_S)
+        try:
+            connection.execute("PRAGMA wal_checkpoint (PASSIVE)")
+        finally:
+            connection.close()
+    except sqlite3.Error:
+        pass

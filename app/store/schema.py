@@ -1,0 +1,258 @@
+"""The database file: its tables, its versions, and what happens where it cannot be used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+BUSY_S = 0.25  # the window must not wait longer for another process
+CHECKED_BYTES = 32 << 20  # files up to this size are checked whole at start
+
+# Step n takes a database from version n to version n + 1. Steps are only ever added.
+STEPS: tuple[str, ...] = (
+    """
+    CREATE TABLE chat (
+        id INTEGER PRIMARY KEY,
+        title TEXT NOT NULL,
+        is_pinned INTEGER NOT NULL DEFAULT 0,
+        created_s REAL NOT NULL,
+        changed_s REAL NOT NULL,
+        deleted_s REAL,           -- set: gone for the user, purged later
+        leaf_id INTEGER REFERENCES message ON DELETE SET NULL,  -- the end of what is shown
+        slides INTEGER NOT NULL DEFAULT 0,
+        preset TEXT               -- JSON; NULL: as the model has it
+    );
+    CREATE INDEX chat_changed ON chat (changed_s);
+    CREATE TABLE message (
+        id INTEGER PRIMARY KEY,
+        chat_id INTEGER NOT NULL REFERENCES chat ON DELETE CASCADE,
+        parent_id INTEGER REFERENCES message ON DELETE CASCADE,
+        role TEXT NOT NULL CHECK (role IN ('user', 'assistant')),
+        content TEXT NOT NULL,
+        ending TEXT NOT NULL,
+        note TEXT NOT NULL DEFAULT '',
+        figures TEXT NOT NULL DEFAULT '{}',  -- JSON
+        created_s REAL NOT NULL
+    );
+    CREATE INDEX message_chat ON message (chat_id, parent_id);
+    CREATE INDEX message_parent ON message (parent_id);
+    CREATE INDEX message_live ON message (id) WHERE ending IN ('waiting', 'streaming');
+    -- What an answer gained since its row was written; joined into it when it ends.
+    CREATE TABLE piece (
+        message_id INTEGER NOT NULL REFERENCES message ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        PRIMARY KEY (message_id, number)
+    ) WITHOUT ROWID;
+    CREATE TABLE preset (model TEXT PRIMARY KEY, data TEXT NOT NULL) WITHOUT ROWID;
+    CREATE VIRTUAL TABLE word USING fts5 (
+        content, content = 'message', content_rowid = 'id', detail = none, prefix = '2 3',
+        tokenize = "unicode61 remove_diacritics 2"
+    );
+    CREATE TRIGGER word_insert AFTER INSERT ON message BEGIN
+        INSERT INTO word (rowid, content) VALUES (new.id, new.content);
+    END;
+    CREATE TRIGGER word_delete AFTER DELETE ON message BEGIN
+        INSERT INTO word (word, rowid, content) VALUES ('delete', old.id, old.content);
+    END;
+    CREATE TRIGGER word_update AFTER UPDATE OF content ON message
+    WHEN old.content IS NOT new.content BEGIN
+        INSERT INTO word (word, rowid, content) VALUES ('delete', old.id, old.content);
+        INSERT INTO word (rowid, content) VALUES (new.id, new.content);
+    END;
+    """,
+)
+
+
+class StoreError(Exception):
+    """The database could not be read or written; str() is one sentence for the user."""
+
+
+@dataclass
+class Opened:
+    """An open database. Without `path` it is in memory only, and `trouble` says why."""
+
+    connection: sqlite3.Connection
+    path: Path | None
+    trouble: str = ""
+    lock: sqlite3.Connection | None = None
+
+
+def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
+    """Open the file, make it where it is missing, bring an older one up to date.
+
+    Never raises: a damaged file is kept under another name and a new one begun; where nothing can
+    be written, the chats are in memory.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = _lock(path)
+    except (OSError, sqlite3.Error) as error:
+        return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
+    if lock is None:
+        sentence = "Another window has the chats open; what is said here is not kept."
+        return _in_memory(steps, sentence)
+    try:
+        return Opened(_open_file(path, steps), path, lock=lock)
+    except _Newer:
+        lock.close()
+        return _in_memory(
+            steps,
+            "The chats were written by a newer version of Outrider. They are left as they are, and "
+            "what is said here is not kept.",
+        )
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            lock.close()
+            return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
+    kept = _set_aside(path)
+    try:
+        connection = _open_file(path, steps)
+    except sqlite3.Error as error:
+        lock.close()
+        return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
+    sentence = f"The file of chats was damaged; a new one was begun and the old one is {kept}."
+    return Opened(connection, path, sentence, lock)
+
+
+def reason(error: Exception) -> str:
+    """Say in a few words what a failure of the database or the file system was."""
+    text = str(error)
+    if "disk is full" in text or (isinstance(error, OSError) and error.errno == 28):
+        return "the disk is full"
+    if "readonly" in text or "unable to open" in text:
+        return "the folder for them cannot be written"
+    if "locked" in text or "busy" in text:
+        return "another program uses the file"
+    if isinstance(error, OSError):
+        return (error.strerror or text).lower()
+    return "the file is damaged" if is_damage(error) else text.rstrip(".")
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether an error says that the file is not a sound database."""
+    codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and (code & 0xFF) in codes
+
+
+def mark_for_check(path: Path) -> None:
+    """Have the next start check the whole file, however large it is."""
+    try:
+        _check_mark(path).touch()
+    except OSError:
+        pass
+
+
+class _Newer(Exception):
+    """The file has a version that this program does not know."""
+
+
+def _connect(target: str | Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        target, timeout=BUSY_S, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
+    connection = _connect(path)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        # A checkpoint waits for the disk: the store makes them at quiet moments.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA cache_size = -16000")
+        mark = _check_mark(path)
+        if mark.exists() or path.stat().st_size <= CHECKED_BYTES:
+            if connection.execute("PRAGMA quick_check (1)").fetchone()[0] != "ok":
+                raise _damage()
+            mark.unlink(missing_ok=True)
+        version = _version(connection)
+        if version > len(steps):
+            raise _Newer
+        if 0 < version < len(steps):
+            _back_up(connection, path.with_name(f"{path.stem}.version-{version}{path.suffix}"))
+        migrate(connection, steps)
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'piece'").fetchone():
+            raise _damage()
+    except OSError as error:
+        connection.close()
+        raise sqlite3.OperationalError(str(error)) from error
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def migrate(connection: sqlite3.Connection, steps: Sequence[str]) -> None:
+    """Take a database through the steps it lacks, each whole or not at all."""
+    for version in range(_version(connection), len(steps)):
+        try:
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {steps[version]}; PRAGMA user_version = {version + 1}; COMMIT;"
+            )
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.rollback()
+            raise
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _back_up(connection: sqlite3.Connection, target: Path) -> None:
+    with closing(sqlite3.connect(target)) as copy:
+        connection.backup(copy)
+
+
+def _damage() -> sqlite3.DatabaseError:
+    error = sqlite3.DatabaseError("the file is damaged")
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def _in_memory(steps: Sequence[str], sentence: str) -> Opened:
+    connection = _connect(":memory:")
+    migrate(connection, steps)
+    return Opened(connection, None, sentence)
+
+
+def _lock(path: Path) -> sqlite3.Connection | None:
+    """Hold a lock beside the file until this process ends; None where another holds it."""
+    lock = sqlite3.connect(
+        path.with_name(path.name + ".lock"), timeout=0, isolation_level=None,
+        check_same_thread=False,
+    )  # fmt: skip
+    try:
+        lock.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        lock.close()
+        if "locked" in str(error):
+            return None
+        raise
+    return lock
+
+
+def _set_aside(path: Path) -> str:
+    """Keep a damaged database and its journal under the first free name."""
+    for number in range(1, 1000):
+        kept = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
+        if not kept.exists():
+            break
+    for ending in ("", "-wal", "-shm"):
+        try:
+            os.replace(f"{path}{ending}", f"{kept}{ending}")
+        except OSError:
+            pass
+    _check_mark(path).unlink(missing_ok=True)
+    return kept.name
+
+
+def _check_mark(path: Path) -> Path:
+    return path.with_name(path.name + ".check")

@@ -1,0 +1,416 @@
+"""The chats on disk: kept, found, branched, deleted, exchanged; and disks that fail."""
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from window_samples import ANSWER
+
+from app.conversation import Ending, Message
+from app.store import schema
+from app.store.chats import ChatStore, title_of
+from app.store.exchange import ImportRefused, import_file, to_json, to_markdown
+from app.store.presets import Preset
+from app.store.schema import StoreError
+from app.store.search import match_expression
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "profile" / "chats.db"
+
+
+def begin(
+    store: ChatStore, question: str = "Why?", answer: str = "Because."
+) -> tuple[int, list[Message]]:
+    chat_id = store.new_chat(title_of(question))
+    said = [Message("user", question), Message("assistant", answer, statistics=ANSWER)]
+    store.add(chat_id, 0, said[0])
+    store.add(chat_id, said[0].id, said[1])
+    return chat_id, said
+
+
+def texts(store: ChatStore, chat_id: int) -> list[str]:
+    conversation = store.load(chat_id)
+    assert conversation is not None
+    return [message.content for message in conversation.messages]
+
+
+def test_what_was_said_is_there_after_opening_again(path: Path) -> None:
+    store = ChatStore.open(path)
+    assert store.trouble == "" and store.is_kept
+    chat_id, _ = begin(store)
+    store.close()
+    again = ChatStore.open(path)
+    conversation = again.load(chat_id)
+    assert conversation is not None and conversation.title == "Why?"
+    question, answer = conversation.messages
+    assert (question.role, question.content) == ("user", "Why?")
+    assert answer.statistics is not None and answer.ending is Ending.FINISHED
+    assert answer.statistics.tokens_per_s == 19.4 and answer.statistics.n_token == 212
+    again.close()
+
+
+def test_an_answer_that_was_being_written_comes_back_cut_off(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id = store.new_chat("x")
+    question, answer = Message("user", "q"), Message("assistant", "", Ending.WAITING)
+    store.add(chat_id, 0, question)
+    store.add(chat_id, question.id, answer)
+    for piece in ("Once ", "there ", "was"):
+        store.append(answer.id, piece)
+    # Another reader sees it before anything was closed.
+    with closing(sqlite3.connect(path)) as reader:
+        assert reader.execute("SELECT count(*) FROM piece").fetchone() == (3,)
+    assert texts(store, chat_id)[-1] == "Once there was"
+    store._lock.close()  # as if the process had died: the journal stays
+    again = ChatStore.open(path)
+    conversation = again.load(chat_id)
+    assert conversation is not None
+    last = conversation.messages[-1]
+    assert (last.content, last.ending) == ("Once there was", Ending.CUT_OFF) and last.can_go_on
+    assert again.search("there")[0].chat_id == chat_id
+    again.close()
+
+
+def test_branches(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id, (question, first) = begin(store)
+    second = Message("assistant", "Second.")
+    store.add(chat_id, question.id, second)
+    assert second.branch == (2, 2) and texts(store, chat_id) == ["Why?", "Second."]
+    store.switch(chat_id, second.id, -1)
+    assert texts(store, chat_id) == ["Why?", "Because."]
+    further = Message("user", "And?")
+    store.add(chat_id, first.id, further)
+    other = Message("user", "Why not?")
+    store.add(chat_id, 0, other)
+    assert texts(store, chat_id) == ["Why not?"]
+    store.switch(chat_id, other.id, 1)  # round to the first question, down its newest branch
+    conversation = store.load(chat_id)
+    assert conversation is not None
+    assert [message.content for message in conversation.messages] == ["Why?", "Second."]
+    assert [message.branch for message in conversation.messages] == [(1, 2), (2, 2)]
+    store.close()
+
+
+def test_pins_names_and_deletion_with_undo(path: Path) -> None:
+    store = ChatStore.open(path)
+    first, _ = begin(store, "first")
+    second, _ = begin(store, "second")
+    assert [row.id for row in store.chats()] == [second, first]
+    store.pin(first, True)
+    store.rename(second, "  two\nlines ")
+    assert [(row.id, row.title) for row in store.chats()] == [
+        (first, "first"),
+        (second, "two lines"),
+    ]
+    store.delete(first)
+    assert [row.id for row in store.chats()] == [second]
+    assert store.load(first) is None and store.search("first") == []
+    store.restore(first)
+    assert store.search("first")[0].chat_id == first
+    store.delete(second)
+    store.close()
+    with closing(sqlite3.connect(path)) as reader:
+        assert reader.execute("SELECT count(*) FROM chat").fetchone() == (1,)
+        assert reader.execute("SELECT count(*) FROM message").fetchone() == (2,)
+        assert reader.execute("SELECT count(*) FROM word WHERE word MATCH 'second'").fetchone() == (
+            0,
+        )
+
+
+def test_what_came_to_nothing_is_withdrawn(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id, said = begin(store)
+    more = [Message("user", "more"), Message("assistant", "")]
+    store.add(chat_id, said[1].id, more[0])
+    store.add(chat_id, more[0].id, more[1])
+    store.withdraw(chat_id, more)
+    assert texts(store, chat_id) == ["Why?", "Because."]
+    store.withdraw(chat_id, said)
+    assert store.chats() == []
+    store.close()
+
+
+def test_search_finds_beginnings_of_words_and_titles(path: Path) -> None:
+    store = ChatStore.open(path)
+    one, _ = begin(store, "The Überraschung of the year", "A tin soldier swam in the river")
+    two, _ = begin(store, "Other", "Soldiers of fortune")
+    assert [found.chat_id for found in store.search("sold")] == [two, one]
+    assert [found.chat_id for found in store.search("tin sol")] == [one]
+    assert "soldier" in store.search("tin sol")[0].snippet
+    assert [found.chat_id for found in store.search("uberr")] == [one]
+    assert store.search("nothing here") == []
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "text", ['"', "a AND", "NOT", "-", "*", "word:x", "(", "a'b", "NEAR(a b)", "%", "^x", "a OR b"]
+)
+def test_nothing_in_a_search_is_an_operator(path: Path, text: str) -> None:
+    store = ChatStore.open(path)
+    begin(store, "alpha", "beta")
+    assert store.search(text) == [] or text == "a OR b"
+    store.close()
+
+
+@given(st.text(max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_any_search_is_possible(text: str) -> None:
+    store = ChatStore(schema.Opened(_memory(), None))
+    begin(store, "alpha", "beta")
+    store.search(text)
+
+
+def test_the_expression_quotes_words() -> None:
+    assert match_expression(["or", "tin"]) == '"or" * AND "tin" *'
+
+
+def _memory() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    schema.migrate(connection, schema.STEPS)
+    return connection
+
+
+# Files that are not as they should be
+
+
+def test_an_older_file_is_kept_before_it_is_changed(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id, _ = begin(store)
+    store.close()
+    steps = (*schema.STEPS, "ALTER TABLE chat ADD COLUMN colour TEXT")
+    opened = schema.open_database(path, steps)
+    assert opened.trouble == ""
+    assert opened.connection.execute("SELECT colour FROM chat").fetchone() == (None,)
+    opened.connection.close()
+    assert opened.lock is not None
+    opened.lock.close()
+    with closing(sqlite3.connect(path.with_name("chats.version-1.db"))) as kept:
+        assert kept.execute("PRAGMA user_version").fetchone() == (1,)
+        assert kept.execute("SELECT id FROM chat").fetchone() == (chat_id,)
+
+
+def test_a_step_that_fails_changes_nothing(path: Path) -> None:
+    store = ChatStore.open(path)
+    begin(store)
+    begin(store)
+    store.close()
+    step = "ALTER TABLE chat ADD COLUMN colour TEXT; CREATE UNIQUE INDEX one ON chat (title)"
+    steps = (*schema.STEPS, step)
+    opened = schema.open_database(path, steps)
+    assert opened.path is None and "cannot be kept" in opened.trouble
+    again = ChatStore.open(path)
+    assert again.trouble == "" and len(again.chats()) == 2
+    again.close()
+
+
+def test_a_newer_file_is_left_alone(path: Path) -> None:
+    ChatStore.open(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    before = path.read_bytes()
+    store = ChatStore.open(path)
+    assert "newer version" in store.trouble and not store.is_kept
+    chat_id, _ = begin(store)
+    assert texts(store, chat_id)
+    store.close()
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["text", "middle", "empty tables"])
+def test_a_damaged_file_is_set_aside(path: Path, damage: str) -> None:
+    store = ChatStore.open(path)
+    for number in range(50):
+        begin(store, f"question {number}", "word " * 200)
+    store.close()
+    if damage == "text":
+        path.write_text("this is not a database, but it is long enough to be read as one" * 50)
+    elif damage == "middle":
+        data = bytearray(path.read_bytes())
+        data[4096 : len(data) // 2] = b"\x55" * (len(data) // 2 - 4096)
+        path.write_bytes(bytes(data))
+    else:
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("DROP TABLE piece")
+    again = ChatStore.open(path)
+    assert "was damaged" in again.trouble and "chats.broken-1.db" in again.trouble
+    assert again.is_kept and again.chats() == []
+    begin(again)
+    again.close()
+    assert path.with_name("chats.broken-1.db").exists()
+    last = ChatStore.open(path)
+    assert last.trouble == "" and len(last.chats()) == 1
+    last.close()
+
+
+def test_where_nothing_can_be_written_the_chats_are_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    store = ChatStore.open(tmp_path / "file" / "chats.db")
+    assert store.trouble.startswith("The chats cannot be kept: ") and store.trouble.endswith(".")
+    chat_id, _ = begin(store)
+    assert texts(store, chat_id) == ["Why?", "Because."]
+    store.close()
+
+
+def test_a_second_window_keeps_nothing(path: Path) -> None:
+    store = ChatStore.open(path)
+    other = ChatStore.open(path)
+    assert "Another window" in other.trouble and not other.is_kept
+    other.close()
+    store.close()
+    again = ChatStore.open(path)
+    assert again.is_kept
+    again.close()
+
+
+def test_a_full_disk_is_a_sentence_and_nothing_is_half_written(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id, said = begin(store)
+    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
+    store.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+    with pytest.raises(StoreError, match="the disk is full"):
+        store.add(chat_id, said[1].id, Message("user", "word " * 20_000))
+    assert texts(store, chat_id) == ["Why?", "Because."]
+    store.connection.execute("PRAGMA max_page_count = 1000000")
+    store.add(chat_id, said[1].id, Message("user", "word " * 20_000))
+    assert len(texts(store, chat_id)) == 3
+    store.close()
+
+
+def test_half_characters_are_no_trouble(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id, _ = begin(store, "lone \ud800 half", "nul \x00 inside")
+    assert texts(store, chat_id) == ["lone ? half", "nul \x00 inside"]
+    store.close()
+
+
+def test_presets_of_chats_and_models(path: Path) -> None:
+    store = ChatStore.open(path)
+    preset = Preset("Be brief.", {"temperature": 0.2, "top_k": 5})
+    chat_id, _ = begin(store)
+    assert store.model_preset("m") == Preset()
+    store.set_model_preset("m", preset)
+    store.set_preset(chat_id, preset)
+    conversation = store.load(chat_id)
+    assert conversation is not None and conversation.preset == preset
+    assert store.model_preset("m") == preset
+    store.close()
+
+
+# Out and in
+
+
+WORDS = "Look:\n\n```c\nint x;\n```\n\n## You\n\n<!-- 5feceb66 user -->\n\ttabs  \n"
+
+
+def test_markdown_goes_round(path: Path, tmp_path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id, _ = begin(store, "A question\nin two lines", WORDS)
+    conversation = store.load(chat_id)
+    assert conversation is not None
+    file = tmp_path / "chat.md"
+    file.write_text(to_markdown(conversation), encoding="utf-8", newline="\n")
+    (new,) = import_file(store, file)
+    assert new != chat_id and texts(store, new) == ["A question\nin two lines", WORDS]
+    again = store.load(new)
+    assert again is not None and again.title == "A question in two lines"
+    store.close()
+
+
+@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=40),
+                min_size=1, max_size=4))  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_any_text_goes_round_in_markdown(
+    tmp_path_factory: pytest.TempPathFactory, said: list[str]
+) -> None:
+    store = ChatStore(schema.Opened(_memory(), None))
+    chat_id, parent = store.new_chat("t"), 0
+    for text in said:
+        message = Message("user", text)
+        store.add(chat_id, parent, message)
+        parent = message.id
+    conversation = store.load(chat_id)
+    assert conversation is not None
+    file = tmp_path_factory.mktemp("out") / "x.md"
+    file.write_bytes(to_markdown(conversation).encode())
+    assert texts(store, import_file(store, file)[0]) == said
+
+
+def test_json_goes_round_with_branches(path: Path, tmp_path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id, (question, _) = begin(store, "q", WORDS)
+    store.add(chat_id, question.id, Message("assistant", "other", Ending.STOPPED, "Stopped."))
+    store.set_preset(chat_id, Preset("Be brief.", {"temperature": 0.5}))
+    store.pin(chat_id, True)
+    file = tmp_path / "chats.json"
+    file.write_text(to_json(store, [chat_id]), encoding="utf-8")
+    (new,) = import_file(store, file)
+    before, after = store.load(chat_id), store.load(new)
+    assert before is not None and after is not None
+    assert after.preset == before.preset and after.title == before.title
+    assert [replace(message, id=0) for message in after.messages] == [
+        replace(message, id=0) for message in before.messages
+    ]
+    store.switch(new, after.messages[-1].id, -1)
+    assert texts(store, new) == ["q", WORDS]
+    exported = [json.loads(to_json(store, [chat])) for chat in (chat_id, new)]
+    assert exported[0]["chats"][0]["messages"] == exported[1]["chats"][0]["messages"]
+    store.close()
+
+
+def chats(**chat: object) -> str:
+    return json.dumps({"format": "outrider-chats", "version": 1, "chats": [chat]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[]", "{}", "null", "hello", "{" * 100_000, "[" * 100_000,
+        '{"format": "outrider-chats", "version": 2, "chats": []}',
+        '{"format": "outrider-chats", "version": 1, "chats": [1]}',
+        chats(messages=[{"role": "system", "content": "x"}]),
+        chats(messages=[{"role": "user"}]),
+        chats(messages=[{"role": "user", "content": 5}]),
+        chats(messages=[{"role": "user", "content": "x", "parent": 0}]),
+        chats(messages=[{"role": "user", "content": "x", "parent": -1}]),
+        chats(messages=[{"role": "user", "content": "x", "parent": True}]),
+        chats(messages=[{"role": "user", "content": "x", "parent": 7}]),
+        chats(messages=[{"role": "user", "content": "x", "ending": "exploded"}]),
+        chats(messages=[{"role": "user", "content": "\ud800"}]),
+        chats(messages=[{"role": "user", "content": "x", "figures": {"statistics": 3}}]),
+        chats(messages=[{"role": "user", "content": "x", "figures": {"thought_s": 1e300}}]),
+        chats(messages=[], leaf=0), chats(messages=[], title=None),
+        chats(messages=[], preset={"sampling": {"temperature": float("nan")}}),
+        chats(messages=[], preset={"sampling": {"exec": 1}}),
+        chats(messages=[], preset=3),
+        "<!-- outrider chat 0123abcd -->\n# cut off\n\n<!-- 0123abcd user -->\n## You\n\nx\n",
+    ],
+)  # fmt: skip
+def test_a_hostile_file_is_refused(path: Path, tmp_path: Path, text: str) -> None:
+    store = ChatStore.open(path)
+    file = tmp_path / "hostile.json"
+    file.write_text(text, encoding="utf-8", errors="surrogatepass")
+    with pytest.raises(ImportRefused) as refused:
+        import_file(store, file)
+    sentence = str(refused.value)
+    assert sentence.startswith("hostile.json ") and sentence.endswith(".") and len(sentence) < 120
+    assert store.chats() == []
+    store.close()
+
+
+def test_what_cannot_be_read_is_refused(path: Path, tmp_path: Path) -> None:
+    store = ChatStore.open(path)
+    for target in (tmp_path, tmp_path / "missing.json"):
+        with pytest.raises(ImportRefused):
+            import_file(store, target)
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ImportRefused, match="not UTF-8"):
+        import_file(store, tmp_path / "bytes.json")
+    store.close()
