@@ -6,6 +6,8 @@ tells how near the sum is: nearer than 1e-5, relative to the length of the outpu
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -148,4 +150,60 @@ def test_one_pool_for_layers_of_other_cuts(tmp_path: Path) -> None:
         cached.setup(one_pool(cached.shape, n_slot, shares))
         assert n_different(cached.logits(33), expected) == 0
         assert cached.patch.slab_bytes == cached.patch.layout.bytes(cached.shape)
+    cached.close()
+
+
+def test_slots_that_are_padded_for_direct_reads(tmp_path: Path) -> None:
+    """Matrices of 128 blocks, at other places within a block in each layer, in one pool."""
+    path = make_tiny(
+        "qwen3moe", "F16", tmp_path / "m.gguf", n_embd=512, n_ff_exp=512, n_expert=6,
+        n_expert_used=2, n_layer=2,
+    )  # fmt: skip
+    file = read_model(path)
+    places = {t.offset % 4096 for tensors in file.expert_tensors.values() for t in tensors}
+    assert len(places) > 1
+    expected = stock_logits(file, (9,), n_thread=1)[9]
+    cached = Cached(file, n_thread=1)
+    shape = cached.shape
+    for n_slot in (2, 7):
+        whole = one_pool(shape, n_slot)
+        cached.setup(whole)
+        assert n_different(cached.logits(9), expected) == 0
+        assert 1 < cached.patch.slab_bytes / whole.bytes(shape) < 1.02
+    shares = {0: 0.5, 1: 0.25}
+    cached.setup(all_resident(shape, shares))
+    in_parts = cached.logits(9)
+    cached.setup(one_pool(shape, 5, shares))
+    assert n_different(cached.logits(9), in_parts) == 0
+    cached.close()
+
+
+@pytest.mark.parametrize("n_transfer_thread", [0, 2])
+def test_a_pass_that_is_stopped_amid_parts(n_transfer_thread: int, tmp_path: Path) -> None:
+    """What was on its way does no harm to the passes that follow."""
+    cached = Cached(read_model(wide("qwen3moe", "Q8_0", tmp_path / "m.gguf")), n_thread=1)
+    patch = cached.patch
+    shares = dict.fromkeys(range(cached.shape.n_layer), 0.5)
+    cached.setup(all_resident(cached.shape, shares))
+    expected = cached.logits(33)
+    cached.setup(
+        one_pool(cached.shape, 9, shares),
+        n_transfer_thread=n_transfer_thread,
+        link_bytes_per_s=3e6,  # the whole prompt takes most of a second
+    )
+
+    def stop_once_it_reads() -> None:
+        while sum(c.bytes_read for c in patch.counts()) == 0:
+            time.sleep(0.001)
+        patch.stop()
+
+    stopper = threading.Thread(target=stop_once_it_reads)
+    stopper.start()
+    with pytest.raises(AssertionError):
+        cached.logits(33)
+    stopper.join()
+    assert patch.error == ""
+    patch.end_pass()
+    patch.resume()
+    assert n_different(cached.logits(33), expected) == 0
     cached.close()
