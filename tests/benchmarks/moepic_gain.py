@@ -5,7 +5,9 @@
 The first half of the decoded tokens runs uniform with theta = 0.5 and fills the statistics; what
 Algorithm 1 makes of them is then compared with the uniform layouts on the second half. Every layout
 is warmed by the same first half. TRACE is a trace file, or a CSV of routings. Where it has no
-inputs, or no model is named, the predictor is one that is right with a set probability.
+inputs, or no model is named, the predictor is one that is right with a set probability. TRACE may
+be "even" instead: 400 tokens of a model of Qwen1.5-MoE's sizes (MoEpic's own) whose routers choose
+every expert equally often; with --layer-us and --expert-us the machine computes as MoEpic's does.
 """
 
 from __future__ import annotations
@@ -118,6 +120,40 @@ class Bench:
         return "| " + " | ".join(cells) + " |"
 
 
+def even_trace() -> Trace:
+    """24 layers of 60 experts of 8.65 M weights in 16 bits, of which each token uses any 4."""
+    n_token, n_layer, n_expert, n_used = 400, 24, 60, 4
+    rng = np.random.default_rng(0)
+    order = rng.random((n_token, n_layer, n_expert)).argsort(axis=2)
+    return Trace(
+        architecture="even",
+        layers=tuple(range(n_layer)),
+        n_expert=n_expert,
+        n_expert_used=n_used,
+        chunk_bytes=((5_767_168,) * 3,) * n_layer,
+        phases=np.full(n_token, DECODE, np.uint8),
+        requests=np.zeros(n_token, np.int32),
+        n_token=np.ones(n_token, np.int32),
+        n_routed=np.ones((n_token, n_layer), np.int32),
+        tokens=np.full(n_token, -1, np.int32),
+        ids=order[:, :, :n_used].astype(np.uint8),
+    )
+
+
+def with_times(machine: Any, layer_us: float | None, expert_us: float | None) -> Any:
+    """The machine with other times to compute a layer and an expert."""
+    if layer_us is None or expert_us is None:
+        return machine
+    return _native.Machine(
+        link_bytes_per_us=machine.link_bytes_per_us,
+        link_latency_us=machine.link_latency_us,
+        n_link=machine.n_link,
+        dense_us=layer_us,
+        expert_us=expert_us,
+        wave_us=machine.wave_us,
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("trace", type=Path)
@@ -125,15 +161,15 @@ def main() -> None:
     parser.add_argument("--machine", default="rtx4090-pcie4x16", help="preset or file")
     parser.add_argument("--links", default="", help="GB/s in place of the machine's own")
     parser.add_argument("--rates", default="0.06,0.17,0.33")
-    parser.add_argument(
-        "--n-cut", type=int, help="where the trace does not say"
-    )
+    parser.add_argument("--n-cut", type=int, help="where the trace does not say")
     parser.add_argument("--accuracy", type=float, default=0.8)
     parser.add_argument("--eviction", default="lcp")
     parser.add_argument("--no-waves", action="store_true", help="launching kernels costs nothing")
+    parser.add_argument("--layer-us", type=float, help="a layer without its experts")
+    parser.add_argument("--expert-us", type=float)
     args = parser.parse_args()
 
-    trace = read_trace(args.trace)
+    trace = even_trace() if str(args.trace) == "even" else read_trace(args.trace)
     if args.n_cut:
         trace = replace(trace, n_cut=(args.n_cut,) * trace.n_layer)
     model = read_model(args.model) if args.model else None
@@ -152,7 +188,7 @@ def main() -> None:
         changed = replace(hardware, link_gb_per_s=link)
         if args.no_waves:
             changed = replace(changed, step_us=0)
-        machine = machine_for(trace, changed)
+        machine = with_times(machine_for(trace, changed), args.layer_us, args.expert_us)
         for rate in (float(x) for x in args.rates.split(",")):
             print(bench.row(machine, link, rate), flush=True)
 
