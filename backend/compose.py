@@ -26,6 +26,8 @@ class Learned:
 NOTHING_LEARNED = Learned()
 NEEDS_WEIGHTS = frozenset({"learned", "expert_mlp"})
 """Predictors that are of no use untrained."""
+NEEDS_INPUTS = frozenset({"learned", "next_router"})
+"""Predictors that see the layers' inputs."""
 
 
 def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
@@ -39,16 +41,24 @@ def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
 def predictor_of(
     method: Method, learned: Learned = NOTHING_LEARNED, *, has_routers: bool = True
 ) -> Part | None:
-    """The method's predictor, or its fallback: the first that has what it needs, or none."""
+    """The method's predictor, or its fallback: the first that has what it needs, or none.
+
+    has_routers: the layers' inputs are shown and their routers known.
+    """
     for wanted in (method.predictor, method.fallback):
-        untrained = (
-            wanted is not None
-            and wanted.name in NEEDS_WEIGHTS
-            and wanted.name not in learned.arrays
-        )
-        if wanted is not None and not untrained and (wanted.name != "next_router" or has_routers):
+        if wanted is not None and _can_be_made(wanted, learned, has_routers):
             return wanted
     return None
+
+
+def _can_be_made(wanted: Part, learned: Learned, has_routers: bool) -> bool:
+    if wanted.name in NEEDS_INPUTS and not has_routers:
+        return False
+    if wanted.name not in NEEDS_WEIGHTS:
+        return True
+    arrays = learned.arrays.get(wanted.name, {})
+    stride = int(wanted.numbers.get("stride", 0))
+    return bool(arrays) and (not stride or any(f".s{stride}." in name for name in arrays))
 
 
 def composition(

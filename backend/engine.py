@@ -90,6 +90,34 @@ class Engine:
             )
         return self._answer(tokens, sampling, max_tokens, on_prefill)
 
+    def compute(self, text: str | Sequence[Message], max_tokens: int) -> int:
+        """Compute the first tokens of a text or conversation, answering nothing; returns how many.
+
+        Every layer computes every token, where a prompt's last layer computes only its last one:
+        for recordings. Raises EngineError.
+        """
+        with engine_errors():
+            if not isinstance(text, str):
+                text = self._loaded.template.render(text)
+            tokens = self._llama.tokenize(text, add_bos=self._llama.adds_bos)
+        tokens = tokens[: min(max_tokens, self._context.n_context - 1)]
+        self._stop.clear()
+        self._loaded.stop_flag.clear()
+        self._forget_from(0)
+        if self._patch is not None:
+            self._patch.resume()
+            self._patch.request_began()
+        meter = Meter(self._patch)
+        n_step = self._context.n_ubatch
+        for i in range(0, len(tokens), n_step):
+            last_s = time.perf_counter()
+            with engine_errors():
+                if self._stop.is_set() or not self._pass(
+                    tokens[i : i + n_step], meter, last_s, all_layers=True
+                ):
+                    return i
+        return len(tokens)
+
     def _answer(
         self,
         prompt: list[int],
@@ -183,7 +211,13 @@ class Engine:
         return True
 
     def _pass(
-        self, tokens: list[int], meter: Meter, last_s: float, *, is_token: bool = False
+        self,
+        tokens: list[int],
+        meter: Meter,
+        last_s: float,
+        *,
+        is_token: bool = False,
+        all_layers: bool = False,
     ) -> bool:
         """One llama_decode; False when it was stopped. Raises EngineError."""
         from backend import _native
@@ -197,7 +231,7 @@ class Engine:
             except RuntimeError as error:
                 raise EngineError(f"{error}.") from None
         before_s = time.perf_counter()
-        status = self._context.decode(tokens, position)
+        status = self._context.decode(tokens, position, all_logits=all_layers)
         decode_s = time.perf_counter() - before_s
         whole = patch.end_pass() if patch is not None else True
         if status != 0 or not whole:
@@ -275,6 +309,11 @@ class Engine:
     def cache(self) -> CacheFacts:
         """What is in force, beside what was asked for."""
         return self._loaded.cache
+
+    @property
+    def remark(self) -> str:
+        """Why a predictor's weights that were found are not used; "" where there is nothing to say."""
+        return self._loaded.remark
 
     @property
     def shape(self) -> Any | None:

@@ -48,7 +48,7 @@ class LoadedModel:
 
     def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
         from backend import _native
-        from backend.compose import NOTHING_LEARNED
+        from backend.learned import load as load_learned
 
         self.llama: Any = None
         self.context: Any = None
@@ -57,7 +57,7 @@ class LoadedModel:
         self.method = METHODS[config.method]
         self.stop_flag = _native.StopFlag()
         self.file = file
-        self.learned = NOTHING_LEARNED
+        self.learned, self.remark = load_learned(file)  # a remark on weights that are not used
         self._config = config
         self._cached: Any = None
         self._auto: Auto | None = None
