@@ -18,7 +18,8 @@ from operator import attrgetter
 from typing import SupportsFloat
 
 N_ROUND_MIN = 3
-N_ROUND_MAX = 20
+N_TOKEN_MAX = 280
+"""Tokens of a trial, after which what looks better is taken."""
 MIN_GAIN = 0.015
 """A setting that saves less than this share of a token's time is not worth a change."""
 LOSS_ADOPT = 0.006
@@ -277,7 +278,7 @@ class Trial:
                 return self._end(better=False, change=change, sure=True)
         if n >= 2 and change > error and change * self._n_spent > self._allowance:
             return self._end(better=False, change=change, sure=False)
-        if n >= N_ROUND_MAX:
+        if n * 2 * (self._n_block + self._n_settle) >= N_TOKEN_MAX:
             return self._end(better=change < -max(MIN_GAIN, error), change=change, sure=False)
         return None
 
