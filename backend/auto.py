@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from backend.auto_trial import Noise, Trial, Verdict, Window, total
+from backend.auto_trial import SURE, SURE_AGAIN, Noise, Trial, Verdict, Window, total
 
 __all__ = ["Auto", "Decision", "Setting", "Window", "prefers_stock"]
 
@@ -93,6 +93,7 @@ class Auto:
         self._noise = Noise()
         self._noise_of: Setting | None = None  # under which the noise heard its last token
         self._refusals: dict[str, _Refusal] = {}
+        self._tried: set[str] = set()  # moves that were refused or undone at some time
         self._n_token = 0
         self._n_since_change, self._n_calm = 0, N_CALM
         self._n_warm = 0
@@ -178,10 +179,12 @@ class Auto:
         for candidate in self._candidates():
             if candidate != self.kept and self._is_due(candidate):
                 self._candidate = candidate
+                sure = SURE_AGAIN if self._moves(self.kept, candidate) & self._tried else SURE
                 if replace(candidate, eviction=self.kept.eviction) == self.kept:
-                    return Trial(self._noise, BLOCK_EVICTION, SETTLE_EVICTION, allowance)
+                    block = BLOCK_EVICTION, SETTLE_EVICTION
+                    return Trial(self._noise, *block, allowance, sure=sure)
                 n_learn = max(0, N_LEARN - self._n_prefetching) if candidate.prefetch else 0
-                return Trial(self._noise, BLOCK, SETTLE, allowance, n_learn)
+                return Trial(self._noise, BLOCK, SETTLE, allowance, n_learn, sure)
         return None
 
     def _candidates(self) -> Iterator[Setting]:
@@ -261,6 +264,7 @@ class Auto:
         return all(refusal is None or refusal.due <= self._n_token for refusal in refusals)
 
     def _refuse(self, moves: set[str], n_first: int) -> None:
+        self._tried |= moves
         for move in moves:
             last = self._refusals.get(move)
             n = min(max(last.n_interval * 2 if last else 0, n_first), N_RETRY_MAX)

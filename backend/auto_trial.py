@@ -25,8 +25,9 @@ MIN_GAIN = 0.015
 LOSS_ADOPT = 0.006
 LOSS_KEEP = 0.006
 """The expected loss, as a share of a token's time, at which a change or its refusal is settled."""
-SURE = 1.3
-"""A gain is at least this many times its error, so that equals do not take turns for ever."""
+SURE, SURE_AGAIN = 1.3, 1.8
+"""A gain is at least this many times its error, so that equals do not take turns for ever; the
+second is for what was tried before and not kept."""
 N_PRIOR = 3
 """Rounds of a usual spread that count as seen before the first."""
 USUAL = 1.5
@@ -169,11 +170,18 @@ class Trial:
 
     n_block: tokens of a block; n_settle: tokens after a change of setting that do not count;
     allowance: tokens' worth of time that the trial may cost; n_learn: of the candidate's first
-    tokens, those that do not count either. `noise` goes on learning elsewhere.
+    tokens, those that do not count either; sure: SURE or SURE_AGAIN. `noise` goes on learning
+    elsewhere.
     """
 
     def __init__(
-        self, noise: Noise, n_block: int, n_settle: int, allowance: float, n_learn: int = 0
+        self,
+        noise: Noise,
+        n_block: int,
+        n_settle: int,
+        allowance: float,
+        n_learn: int = 0,
+        sure: float = SURE,
     ) -> None:
         self.is_candidate = False
         """Whether the candidate is to be in force for the next token."""
@@ -182,6 +190,7 @@ class Trial:
         self._n_block = n_block
         self._n_settle = n_settle
         self._n_learn = n_learn
+        self._sure = sure
         self._early: list[float] = []
         self._allowance = allowance
         self._n_skip = 0
@@ -271,7 +280,7 @@ class Trial:
         change = middle(self._changes)
         error = self._error()
         if n >= N_ROUND_MIN:
-            gains = change < -max(MIN_GAIN, SURE * error)
+            gains = change < -max(MIN_GAIN, self._sure * error)
             if gains and expected_loss(change, error) < LOSS_ADOPT:
                 return self._end(better=True, change=change, sure=True)
             if expected_loss(-change, error) < LOSS_KEEP:
@@ -279,7 +288,11 @@ class Trial:
         if n >= 2 and change > error and change * self._n_spent > self._allowance:
             return self._end(better=False, change=change, sure=False)
         if n * 2 * (self._n_block + self._n_settle) >= N_TOKEN_MAX:
-            return self._end(better=change < -max(MIN_GAIN, error), change=change, sure=False)
+            return self._end(
+                better=change < -max(MIN_GAIN, (self._sure - 0.3) * error),
+                change=change,
+                sure=False,
+            )
         return None
 
     def _error(self) -> float:
