@@ -21,9 +21,11 @@ COMMANDS = {
     "chat": "chat with a model in the terminal, or answer one prompt",
     "methods": "list the methods, their parts and papers",
     "serve": "serve a model to programs on this machine, as OpenAI's API",
+    "evaluate": "compare predictors of a model's routing",
     "inspect": "show what is in a model file and whether it will run here",
     "simulate": "replay a trace in virtual time, with any method on any machine",
     "trace": "record which experts a model chooses while it answers prompts",
+    "train": "train predictors of a model's routing on this machine",
     "verify": "compare a model's logits with stock llama.cpp, bit by bit",
 }
 

@@ -1,0 +1,77 @@
+"""From traces to weights files: the one entry to training, whatever the predictor."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from backend import predictor_file
+from backend.predictor_file import PredictorWeights, Storage
+from backend.trace import Trace
+from predictors import expert_mlp, learned, model_arrays, networks, tables
+from predictors.routings import Routings
+
+METHODS = ("learned", "expert_mlp", "correlation", "token_table", "eam", "popularity")
+"""What can be trained; all but the first two are counts."""
+_COUNTED = {
+    "correlation": tables.correlation,
+    "token_table": tables.token_table,
+    "eam": tables.eam,
+    "popularity": tables.popularity,
+}
+_STORAGE: dict[str, dict[str, Storage]] = {
+    "learned": networks.STORAGE,
+    "expert_mlp": expert_mlp.STORAGE,
+    "token_table": tables.STORAGE,
+}
+
+
+def fit(
+    method: str,
+    traces: Sequence[Trace],
+    model_paths: Sequence[Path],
+    *,
+    strides: tuple[int, ...],
+    dense_bytes: int,
+    n_vocab: int,
+    minutes: float,
+    epochs: int,
+    checkpoint: Path | None,
+    progress: Callable[[float, str], None],
+) -> PredictorWeights:
+    """Train one predictor. Raises ValueError, a sentence, where the traces cannot serve for it."""
+    torch.set_num_threads(1)
+    n_token = sum(len(trace.tokens) for trace in traces)
+    about = {
+        "date": datetime.date.today().isoformat(),
+        "tokens": n_token,
+        "torch": torch.__version__.split("+")[0],
+    }
+    if method in _COUNTED:
+        found = _COUNTED[method](traces)
+        return replace(found, about={**found.about, **about})
+    if method == "expert_mlp":
+        found = expert_mlp.train(traces, minutes=minutes, epochs=epochs, progress=progress)
+        return replace(found, about={**found.about, **about})
+    data = Routings.of(traces)
+    design = networks.Design.fitting(data.sizes, strides, dense_bytes, n_vocab)
+    rows = None
+    if design.token_rank:
+        rows = model_arrays.token_rows(model_paths, n_vocab, design.token_rank)
+    routers = model_arrays.routers(model_paths, traces[0].layers)
+    model = learned.Model(data, design, routers, rows)
+    run = learned.train(
+        data, model, minutes=minutes, epochs=epochs, checkpoint=checkpoint, progress=progress
+    )
+    _, held_out = data.split()
+    about |= {"seconds": round(run.spent_s), "epochs": run.epoch, "history": run.history}
+    return model.weights(data, held_out, about)
+
+
+def write(path: Path, model: str, weights: PredictorWeights) -> None:
+    """Write a weights file, as small as costs no accuracy. Raises ContainerError."""
+    predictor_file.write(path, model, weights, _STORAGE.get(weights.name, {}))
