@@ -67,6 +67,42 @@ class MemoryPlan:
         return {**asdict(self), "fits": self.fits}
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a plan follows from: the numbers of a model file at one context. Sizes in bytes.
+
+    reason says why there is no expert cache, or is empty. slot_bytes is one expert of every layer;
+    n_slot_min is how many of each layer one token needs.
+    """
+
+    reason: str
+    n_expert: int
+    n_slot_min: int
+    slot_bytes: int
+    dense_bytes: int
+    kv_bytes: int
+    compute_bytes: int
+
+    @classmethod
+    def of(cls, model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> Needs:
+        """Read them from a model file, for a context in tokens."""
+        return cls(
+            reason=why_plain(model),
+            n_expert=model.n_expert,
+            n_slot_min=slots(model, 0.0),
+            slot_bytes=_resident_bytes(model, 1),
+            dense_bytes=model.dense_bytes,
+            kv_bytes=kv_bytes(model, context_length),
+            compute_bytes=compute_bytes(model, context_length, n_ubatch),
+        )
+
+    def slots(self, cache_rate: float) -> int:
+        """Return how many experts of each layer are resident at a rate."""
+        if self.reason:
+            return self.n_expert
+        return _share(self.n_expert, self.n_slot_min, cache_rate)
+
+
 def plan(
     model: ModelFile,
     cache_rate: float,
@@ -75,32 +111,37 @@ def plan(
     n_ubatch: int = N_UBATCH,
 ) -> MemoryPlan:
     """Plan the memory of `model` at `cache_rate` (0 to 1) with a context in tokens."""
-    n_slot = slots(model, cache_rate)
-    reason = why_plain(model)
-    if not reason and n_slot == model.n_expert:
+    return plan_needs(Needs.of(model, context_length, n_ubatch), cache_rate, available_bytes)
+
+
+def plan_needs(needs: Needs, cache_rate: float, available_bytes: int) -> MemoryPlan:
+    """Plan as `plan` does, from numbers that were read from the file before."""
+    n_slot = needs.slots(cache_rate)
+    reason = needs.reason
+    if not reason and n_slot == needs.n_expert:
         reason = "every expert is in memory"
     fixed = {
-        "dense_bytes": model.dense_bytes,
-        "kv_bytes": kv_bytes(model, context_length),
-        "compute_bytes": compute_bytes(model, context_length, n_ubatch),
+        "dense_bytes": needs.dense_bytes,
+        "kv_bytes": needs.kv_bytes,
+        "compute_bytes": needs.compute_bytes,
         "process_bytes": _PROCESS_BYTES,
     }
-    expert_bytes = _resident_bytes(model, n_slot)
+    expert_bytes = needs.slot_bytes * n_slot
     headroom_bytes = max(_HEADROOM_MIN_BYTES, int(available_bytes * _HEADROOM_SHARE))
     room_bytes = available_bytes - headroom_bytes - sum(fixed.values())
     return MemoryPlan(
         mode="plain" if reason else "cached",
         reason=reason,
         asked_rate=cache_rate,
-        rate=n_slot / model.n_expert if model.n_expert else 1.0,
-        min_rate=slots(model, 0.0) / model.n_expert if model.n_expert else 1.0,
-        n_expert=model.n_expert,
+        rate=n_slot / needs.n_expert if needs.n_expert else 1.0,
+        min_rate=needs.n_slot_min / needs.n_expert if needs.n_expert else 1.0,
+        n_expert=needs.n_expert,
         n_slot=n_slot,
         expert_bytes=expert_bytes,
         total_bytes=expert_bytes + sum(fixed.values()),
         headroom_bytes=headroom_bytes,
         available_bytes=available_bytes,
-        best_rate=_best_rate(model, room_bytes),
+        best_rate=_best_rate(needs, room_bytes),
         **fixed,
     )
 
@@ -121,9 +162,7 @@ def slots(model: ModelFile, cache_rate: float) -> int:
     """
     if not model.is_moe:
         return model.n_expert
-    # 0.29 * 100 is 28.999...: a share that was meant to be whole must not lose one.
-    share = math.floor(cache_rate * model.n_expert + 1e-9)
-    return min(model.n_expert, max(share, model.n_expert_used, 1))
+    return _share(model.n_expert, max(model.n_expert_used, 1), cache_rate)
 
 
 def kv_bytes(model: ModelFile, context_length: int) -> int:
@@ -159,18 +198,23 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     return n_ubatch * max(logits, mask + max(experts, heads))
 
 
+def _share(n_expert: int, n_least: int, cache_rate: float) -> int:
+    # 0.29 * 100 is 28.999...: a share that was meant to be whole must not lose one.
+    return min(n_expert, max(math.floor(cache_rate * n_expert + 1e-9), n_least))
+
+
 def _resident_bytes(model: ModelFile, n_slot: int) -> int:
     return sum(model.expert_bytes_per_layer().values()) * n_slot
 
 
-def _best_rate(model: ModelFile, room_bytes: int) -> float | None:
+def _best_rate(needs: Needs, room_bytes: int) -> float | None:
     """Return the largest rate whose experts find room in `room_bytes`; None where none does."""
-    if not model.is_moe:
+    if needs.slot_bytes == 0:
         return 1.0 if room_bytes >= 0 else None
-    n_slot = room_bytes // max(1, _resident_bytes(model, 1))
-    if n_slot < slots(model, 0.0):
+    n_slot = room_bytes // needs.slot_bytes
+    if n_slot < needs.n_slot_min:
         return None
-    return min(n_slot, model.n_expert) / model.n_expert
+    return min(n_slot, needs.n_expert) / needs.n_expert
 
 
 def _is_recurrent(model: ModelFile, layer: int) -> bool:
