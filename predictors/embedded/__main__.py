@@ -18,6 +18,7 @@ DURATION = {
     "tokenizer": "about half a minute",
     "pretrain": f"{MINUTES['pretrain']:.0f} minutes",
     "instruct": f"{MINUTES['instruct']:.0f} minutes",
+    "balance": "a minute",
     "export": "some seconds",
     "evaluate": "about three minutes",
 }
@@ -67,6 +68,12 @@ def _train(args: argparse.Namespace, step: str) -> bool:
     return train(run, args.pause_file, fuse=not args.no_compile)
 
 
+def _balance(args: argparse.Namespace) -> None:
+    from predictors.embedded.balance import balance
+
+    print(f"steps of each layer's router: {balance(args.work)}")
+
+
 def _export(args: argparse.Namespace) -> None:
     from predictors.embedded.export import export
 
@@ -111,6 +118,7 @@ def main(argv: list[str] | None = None) -> int:
         "tokenizer": lambda: print(tokenizer.build(args.work, ModelConfig.n_vocab)),
         "pretrain": lambda: _train(args, "pretrain"),
         "instruct": lambda: _train(args, "instruct"),
+        "balance": lambda: _balance(args),
         "export": lambda: _export(args),
         "evaluate": lambda: _evaluate(args),
         "reference": lambda: _reference(args),

@@ -77,7 +77,7 @@ class Stage:
 # Pretraining ends at the full rate, so that it can be continued; the chats' run lets it fall.
 PRETRAIN = Stage("pretrain", 1.0, long_context_from=0.6, warmup=0.01, decay_from=1.0)
 # Text among the chats is against forgetting.
-INSTRUCT = Stage("instruct", 0.25, long_context_from=0.0, warmup=0.01, decay_from=0.1)
+INSTRUCT = Stage("instruct", 0.25, long_context_from=0.8, warmup=0.01, decay_from=0.1)
 # A reference has no chats: what is compared are bits per byte, before and after the decay.
 ALONE = Stage("alone", 1.0, long_context_from=0.8, warmup=0.01, decay_from=0.8)
 STAGES = {stage.name: stage for stage in (PRETRAIN, INSTRUCT, ALONE)}

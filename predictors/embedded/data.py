@@ -64,7 +64,8 @@ def instruct_rows(work: Path, tokenizer: Tokenizer, n_row: int) -> tuple[Ids, We
     The conversation that does not fit a row any more is cut there. The last row is dropped.
     """
     source = work / "instruct.jsonl"
-    ids_path, weights_path = work / "instruct_rows.npy", work / "instruct_weights.npy"
+    ids_path = work / f"instruct_rows_{n_row}.npy"
+    weights_path = work / f"instruct_weights_{n_row}.npy"
     if not ids_path.is_file() or ids_path.stat().st_mtime < source.stat().st_mtime:
         end = special_id(tokenizer, END_OF_TEXT)
         all_ids, all_weights = [], []
@@ -129,7 +130,7 @@ class InstructStream:
 
     def __init__(self, ids: Ids, weights: Weights, seed: int) -> None:
         self.ids, self.weights, self.seed = ids, weights, seed
-        self.n_taken = 0
+        self.n_row, self.n_taken = ids.shape[1] - 1, 0
 
     def take(self, n_batch: int) -> tuple[Rows, Weights]:
         """The next ids [n_batch, n_row + 1] and the weights of the same shape."""

@@ -125,10 +125,7 @@ class Run:
         self.optimiser = Optimiser(self.model, config)
         words = tokenizer.load(work)
         self.text = TextStream(text_tokens(work, words, config.seed), config.seed)
-        self.chats: InstructStream | None = None
-        if stage.text_share < 1.0:
-            rows = instruct_rows(work, words, model_config.n_ctx)
-            self.chats = InstructStream(*rows, config.seed)
+        self.chats: InstructStream | None = None  # packed for the row length at hand
         self.n_token, self.n_chat = 0, 0
         self.runs: list[Counters] = []
         if stored is not None:
@@ -136,8 +133,6 @@ class Run:
             self.text.restore(stored["text"])
             self.n_token, self.n_chat = stored["n_token"], stored["chats"]
             self.runs = [Counters(**run) for run in stored.get("runs", [])]
-        if self.chats is not None:
-            self.chats.n_taken = self.n_chat
         earlier = [run for run in self.runs if run.stage == stage.name]
         unfinished = bool(earlier) and earlier[-1] is self.runs[-1] and not self._over(earlier[-1])
         self.wanted = unfinished or again or not earlier
@@ -182,12 +177,20 @@ class Run:
         n_text = round(n_batch * self.stage.text_share)
         rows = self.text.take(n_text, n_row)
         weights = np.ones(rows.shape, dtype=np.float32)
-        if self.chats is not None:
-            chat_rows, chat_weights = self.chats.take(n_batch - n_text)
-            self.n_chat = self.chats.n_taken
+        if n_text < n_batch:
+            chat_rows, chat_weights = self._take_chats(n_batch - n_text, n_row)
             rows = np.concatenate([rows, chat_rows])
             weights = np.concatenate([weights, chat_weights])
         return rows, weights
+
+    def _take_chats(self, n_batch: int, n_row: int) -> tuple[Rows, Weights]:
+        if self.chats is None or self.chats.n_row != n_row:
+            packed = instruct_rows(self.work, tokenizer.load(self.work), n_row)
+            self.chats = InstructStream(*packed, self.config.seed)
+            self.chats.n_taken = self.n_chat
+        taken = self.chats.take(n_batch)
+        self.n_chat = self.chats.n_taken
+        return taken
 
     def step(self) -> dict[str, Any]:
         """One optimiser step; returns what is logged."""
