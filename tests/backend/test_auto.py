@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import random
 import re
+from collections import OrderedDict
 from dataclasses import dataclass, replace
 
 import pytest
 
 from backend.auto import Auto, Decision, Setting, Window, prefers_stock
-from backend.auto_trial import Noise, Trial, expected_loss, middle
+from backend.auto_trial import SURE, SURE_AGAIN, Noise, Trial, expected_loss, middle
+from backend.auto_work import WorkMeter
 
 REACTIVE = Setting()
 PREFETCH = Setting(prefetch=True)
@@ -282,3 +284,62 @@ def test_stock_is_preferred_only_where_it_fits_and_a_cache_would_save_little() -
     assert prefers_stock(4 * gib, 3 * gib, 16 * gib, 0.5) == ""  # memory was to be saved
     assert prefers_stock(4 * gib, 3 * gib, 4 * gib, 0.95) == ""  # it does not fit
     assert prefers_stock(4 * gib, 0, 16 * gib, 0.5) != ""  # a dense model
+
+
+def lru_misses(passes: list[list[set[int]]], n_slot: int) -> list[int]:
+    """What LRU caches of the layers miss in each pass; all needs of a pass are of the same age."""
+    caches: dict[int, OrderedDict[int, None]] = {}
+    missed = []
+    for needs in passes:
+        n_missed = 0
+        for layer, experts in enumerate(needs):
+            cache = caches.setdefault(layer, OrderedDict())
+            n_missed += len(experts - cache.keys())
+            for expert in experts:
+                cache.pop(expert, None)
+                cache[expert] = None
+            while len(cache) > n_slot:
+                cache.popitem(last=False)
+        missed.append(n_missed)
+    return missed
+
+
+def snapshot_of(needs: list[set[int]], n_expert: int, flag: int) -> bytes:
+    """As Patch.snapshot(): 4, 8 or 12 where an expert was needed, 1 where one is resident."""
+    return bytes(flag if e in layer else e % 2 for layer in needs for e in range(n_expert))
+
+
+@pytest.mark.parametrize("n_asked", [1, 5, 40])
+def test_a_tokens_work_is_what_lru_would_have_missed(n_asked: int) -> None:
+    """One expert per layer and pass, so that no two are of the same age."""
+    dice = random.Random(0)
+    n_expert, n_slot = 12, 4
+    passes = [[{min(dice.randrange(12), dice.randrange(12))} for _ in range(3)] for _ in range(200)]
+    meter = WorkMeter(3, n_expert, n_slot)
+    counts = []
+    for i, needs in enumerate(passes):
+        counts.append(meter.count(snapshot_of(needs, n_expert, (4, 8, 13)[i % 3])))
+        if i % n_asked == 0:
+            assert float(counts[-1]) >= 0
+    assert [float(c) for c in counts] == lru_misses(passes, n_slot)
+
+
+def test_work_that_nobody_asks_about_is_still_part_of_the_past() -> None:
+    passes = [[{i % 5}] for i in range(300)]
+    meter = WorkMeter(1, 8, 5)
+    counts = [meter.count(snapshot_of(needs, 8, 4)) for needs in passes]
+    assert float(counts[-1]) == 0.0
+
+
+def test_what_was_given_up_once_needs_more_evidence() -> None:
+    def tokens_until_adopted(sure: float) -> int:
+        trial = Trial(Noise(), n_block=6, n_settle=0, allowance=1e9, sure=sure)
+        dice, n = random.Random(2), 0
+        while trial.verdict is None:
+            faster = 0.88 if trial.is_candidate else 1.0
+            trial.add(Window(n_token=1, wall_s=faster * math.exp(dice.gauss(0, 0.2))))
+            n += 1
+        assert trial.verdict.better
+        return n
+
+    assert tokens_until_adopted(SURE_AGAIN) > tokens_until_adopted(SURE)

@@ -179,7 +179,8 @@ def run_setting(args: argparse.Namespace, rate: float) -> None:
     for method in args.methods.split(","):
         drop_page_cache(args.model)
         children[method] = Child(args, rate, method)
-    rates = {child.cache["rate"] for child in children.values()}
+    cached = [c.cache for c in children.values() if c.cache["mode"] == "cached"]
+    rates = {cache["rate"] for cache in cached}
     if len(rates) > 1:
         raise SystemExit(f"Memory is too short for all at once: they got the rates {rates}.")
     order = list(children)
