@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -20,18 +18,6 @@ uint64_t now_us() {
     return uint64_t(
         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
             .count());
-}
-
-void softmax(std::span<float> values) {
-    const float largest = *std::max_element(values.begin(), values.end());
-    float sum = 0;
-    for (float & v : values) {
-        v = std::exp(v - largest);
-        sum += v;
-    }
-    for (float & v : values) {
-        v /= sum;
-    }
 }
 
 // Lets readers in while nothing of the core is touched. REQUIRES: the mutex is held.
@@ -142,20 +128,6 @@ bool Patch::ask(ggml_tensor * node) {
     return false;
 }
 
-// Remembers where a layer's router puts its scores and probabilities.
-void Patch::note_router(ggml_tensor * node) {
-    const auto note = [&](std::optional<int> il, std::vector<ggml_tensor *> & of_layer) {
-        const auto it = il ? graph_.layer_of_number.find(*il) : graph_.layer_of_number.end();
-        if (it != graph_.layer_of_number.end()) {
-            of_layer[size_t(it->second)] = node;
-        }
-    };
-    if (std::strncmp(node->name, "ffn_moe_", 8) == 0) {
-        note(layer_of_logits(node), logits_);
-        note(layer_in_name(node, "ffn_moe_probs"), probabilities_of_);
-    }
-}
-
 // A layer that is computed in waves: llama.cpp computes nothing of the segment, but what lies
 // between. True where the inputs must be kept before that, and at the segment's end.
 bool Patch::skip(ggml_tensor * node) {
@@ -223,86 +195,6 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     waves_->begin();
     sort_pairs();
     return true;
-}
-
-// The choice may be a view into a sorted list of all experts: rows are n_expert apart.
-void Patch::read_ids(const ggml_tensor * topk) {
-    const size_t row = size_t(topk->ne[0]) * sizeof(int32_t);
-    ids_.resize(size_t(topk->ne[0]) * topk->ne[1]);
-    ggml_backend_tensor_get_2d(topk, ids_.data(), 0, row, size_t(topk->ne[1]), topk->nb[1], row);
-    for (Expert e : ids_) {
-        if (e < 0 || e >= graph_.shape.n_expert) {
-            throw std::runtime_error("The router chose an expert that does not exist");
-        }
-    }
-}
-
-// The probabilities of the chosen experts, as the router made them: what llama.cpp makes of them
-// (norm, scale) has not been computed yet.
-void Patch::read_weights(Layer layer) {
-    weights_.clear();
-    probabilities_.clear();
-    const ggml_tensor * of = probabilities_of_[size_t(layer)];
-    if (!of || of->type != GGML_TYPE_F32 || of->ne[0] != graph_.shape.n_expert || of->ne[1] != n_token_ ||
-        ggml_nelements(of) != of->ne[0] * of->ne[1] || !ggml_is_contiguous(of)) {
-        return;
-    }
-    probabilities_.resize(size_t(ggml_nelements(of)));
-    ggml_backend_tensor_get(of, probabilities_.data(), 0, ggml_nbytes(of));
-    const auto n_used = size_t(graph_.shape.n_expert_used);
-    // Some architectures put the softmax behind the choice: here are scores then.
-    const bool are_scores = of->op == GGML_OP_MUL_MAT || of->op == GGML_OP_ADD;
-    weights_.resize(ids_.size());
-    for (size_t t = 0; t < size_t(n_token_); t++) {
-        const float * of_token = &probabilities_[t * size_t(of->ne[0])];
-        float * weights = &weights_[t * n_used];
-        for (size_t k = 0; k < n_used; k++) {
-            weights[k] = of_token[ids_[t * n_used + k]];
-        }
-        if (are_scores) {
-            softmax({weights, n_used});
-        }
-    }
-    round_to_half(weights_);
-}
-
-// The core sees what a trace can hold, so that a trace replayed gives the same decisions.
-void Patch::round_to_half(std::vector<float> & values) {
-    half_.resize(values.size());
-    ggml_fp32_to_fp16_row(values.data(), half_.data(), int64_t(values.size()));
-    ggml_fp16_to_fp32_row(half_.data(), values.data(), int64_t(values.size()));
-}
-
-// The layer's MoE input; false where there is none that can be read.
-bool Patch::read_gate_input(Layer layer) {
-    const ggml_tensor * logits = logits_[size_t(layer)];
-    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
-    if (!input || input->type != GGML_TYPE_F32 || input->ne[0] != graph_.n_embd || !ggml_is_contiguous(input)) {
-        return false;
-    }
-    gate_input_.resize(size_t(ggml_nelements(input)));
-    ggml_backend_tensor_get(input, gate_input_.data(), 0, ggml_nbytes(input));
-    round_to_half(gate_input_);
-    return true;
-}
-
-void Patch::see_gate(Layer layer) {
-    const bool core_wants = core_->wants_gate_input();
-    const bool has_input = (core_wants || (recorder_ && recorder_->wants_inputs())) && read_gate_input(layer);
-    if (core_wants && has_input) {
-        core_->gate_seen(layer, gate_input_, int32_t(gate_input_.size() / size_t(graph_.n_embd)), commands_);
-        obey();
-    }
-    if (!recorder_) {
-        return;
-    }
-    recorder_->routed(layer, ids_, n_token_, weights_);
-    if (!probabilities_.empty()) {
-        recorder_->scores(layer, probabilities_);
-    }
-    if (has_input) {
-        recorder_->input(layer, gate_input_);
-    }
 }
 
 // Everything is resident: llama.cpp's own mat-muls read slots instead of experts.

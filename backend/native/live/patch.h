@@ -1,7 +1,8 @@
 // llama.cpp's graph, patched: the eval callback that reads the router's choice, has the core
 // decide, and lets llama.cpp compute on slots (remap) or computes in waves itself.
 //
-// patch_setup.cc: learning a model, making a cache, looking in; patch.cc: a pass.
+// patch_setup.cc: learning a model, making a cache, looking in; patch.cc: a pass; patch_router.cc:
+// what a pass reads of the routers.
 #pragma once
 
 #include <atomic>
