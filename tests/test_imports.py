@@ -19,6 +19,8 @@ MAY_IMPORT = {
         "app",
         "backend.client",
         "backend.config",
+        "backend.library",
+        "backend.machines",
         "backend.messages",
         "backend.methods",
         "backend.system",

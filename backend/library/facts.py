@@ -1,0 +1,210 @@
+"""What a list of models says about one file: small, and kept between runs."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.plan import Needs
+
+if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+
+_FORMAT = 1
+_N_KEPT_MAX = 4096
+_CACHE_BYTES_MAX = 64 << 20
+
+# llama_ftype of llama.h; a file names the mixture of types that its maker chose.
+_FILE_TYPES = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
+    11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
+    17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS", 21: "Q2_K_S", 22: "IQ3_XS",
+    23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S", 29: "IQ2_M",
+    30: "IQ4_XS", 31: "IQ1_M", 32: "BF16", 36: "TQ1_0", 37: "TQ2_0", 38: "MXFP4", 39: "NVFP4",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One model that passed the checks. Sizes in bytes.
+
+    n_parameter_active is of one token: all dense weights, and the experts that it uses.
+    token_dense_bytes and token_expert_bytes are what decoding one token reads of either.
+    """
+
+    fingerprint: str
+    name: str
+    architecture: str
+    quantisation: str
+    n_parameter: int
+    n_parameter_active: int
+    file_bytes: int
+    n_layer: int
+    n_moe_layer: int
+    n_expert: int
+    n_expert_used: int
+    context_length: int
+    expert_bytes_total: int
+    token_dense_bytes: int
+    token_expert_bytes: int
+    needs: Needs
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether its experts can be cached."""
+        return not self.needs.reason
+
+    @classmethod
+    def of(cls, model: ModelFile, n_context: int) -> Facts:
+        """Read them from a checked model file. n_context: tokens that are planned for, at most."""
+        used = model.n_expert_used_by_layer
+        n_total = n_expert_weights = n_expert_active = 0
+        for tensor in model.tensors:
+            n_total += math.prod(tensor.shape)
+        token_expert_bytes = 0
+        each_bytes = model.expert_bytes_per_layer()
+        for layer, tensors in model.expert_tensors.items():
+            n_used = used[layer] if layer < len(used) else model.n_expert_used
+            token_expert_bytes += each_bytes[layer] * n_used
+            for tensor in tensors:
+                n_expert_weights += math.prod(tensor.shape)
+                n_expert_active += math.prod(tensor.shape) // tensor.shape[2] * n_used
+        return cls(
+            fingerprint=model.fingerprint,
+            name=model.name,
+            architecture=model.architecture,
+            quantisation=_quantisation(model),
+            n_parameter=n_total,
+            n_parameter_active=n_total - n_expert_weights + n_expert_active,
+            file_bytes=model.file_size_bytes,
+            n_layer=model.n_layer,
+            n_moe_layer=model.n_moe_layer,
+            n_expert=model.n_expert,
+            n_expert_used=model.n_expert_used,
+            context_length=model.context_length,
+            expert_bytes_total=model.expert_bytes_total,
+            token_dense_bytes=model.dense_bytes - _unread_embedding_bytes(model),
+            token_expert_bytes=token_expert_bytes,
+            needs=Needs.of(model, min(n_context, model.context_length or n_context)),
+        )
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Facts:
+        """Undo asdict; raises KeyError or TypeError where something is missing or wrong."""
+        needs = Needs(**data["needs"])
+        made = cls(**{**data, "needs": needs})
+        for whole in (made, needs):
+            for item in fields(whole):
+                want = {"int": int, "str": str, "Needs": Needs}[str(item.type)]
+                if type(getattr(whole, item.name)) is not want:
+                    raise TypeError(f"{item.name} is of the wrong kind")
+        return made
+
+
+def _quantisation(model: ModelFile) -> str:
+    """Return the name of the mixture that the file states, or the type that most bytes have."""
+    stated = model.metadata.get("general.file_type")
+    if isinstance(stated, int) and stated in _FILE_TYPES:
+        return _FILE_TYPES[stated]
+    n_bytes: dict[str, int] = {}
+    for tensor in model.tensors:
+        n_bytes[tensor.type_name] = n_bytes.get(tensor.type_name, 0) + tensor.n_bytes
+    return max(n_bytes, key=lambda name: n_bytes[name])
+
+
+def _unread_embedding_bytes(model: ModelFile) -> int:
+    """Bytes of the token embedding, of which a token reads one row, unless it is the output too."""
+    sizes = {tensor.name: tensor.n_bytes for tensor in model.tensors}
+    return sizes.get("token_embd.weight", 0) if "output.weight" in sizes else 0
+
+
+class FactsCache:
+    """Facts by path, valid while size and time of change of every part are the same.
+
+    `path` is a JSON file that may be deleted at any time; None keeps nothing. Refusals are kept
+    too. May be used from several threads.
+    """
+
+    def __init__(self, path: Path | None, n_context: int) -> None:
+        self._path = path
+        self._n_context = n_context
+        self._kept: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+        self._changed = False
+        self.n_read = 0
+        """Headers that were read because nothing valid was kept."""
+        if path is not None:
+            self._kept = _load(path)
+
+    def facts(self, paths: Sequence[Path], stats: Sequence[os.stat_result]) -> Facts | str:
+        """Return the facts of a model with these parts, or the reason why it is refused."""
+        stamp = [self._n_context, *((s.st_size, s.st_mtime_ns) for s in stats)]
+        stamp = json.loads(json.dumps(stamp))
+        key = str(paths[0])
+        with self._lock:
+            kept = self._kept.get(key)
+        if kept is not None and kept.get("stamp") == stamp:
+            if isinstance(kept.get("refused"), str):
+                return str(kept["refused"])
+            try:
+                return Facts.from_json(kept["facts"])
+            except (KeyError, TypeError):
+                pass  # an older or a damaged file: read the header again
+        found = self._read(paths[0])
+        entry: dict[str, Any] = {"stamp": stamp}
+        if isinstance(found, Facts):
+            entry["facts"] = asdict(found)
+        else:
+            entry["refused"] = found
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = entry
+            self._changed = True
+        return found
+
+    def save(self) -> None:
+        """Write the file where something changed. That it cannot be written is no loss."""
+        with self._lock:
+            if self._path is None or not self._changed:
+                return
+            newest = dict(list(self._kept.items())[-_N_KEPT_MAX:])
+            self._changed = False
+        temporary = self._path.with_name(self._path.name + ".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps({"format": _FORMAT, "files": newest}))
+            os.replace(temporary, self._path)
+        except OSError:
+            pass
+
+    def _read(self, path: Path) -> Facts | str:
+        from backend.gguf_file import ModelFileError, read_model  # needs numpy: not at start
+
+        self.n_read += 1
+        try:
+            return Facts.of(read_model(path), self._n_context)
+        except ModelFileError as error:
+            return error.reason
+        except (ValueError, IndexError, ArithmeticError, MemoryError, RecursionError):
+            return "its numbers make no sense"
+
+
+def _load(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        if path.stat().st_size > _CACHE_BYTES_MAX:
+            return {}
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+        return {}
+    files = data.get("files")
+    if not isinstance(files, dict):
+        return {}
+    return {key: value for key, value in files.items() if isinstance(value, dict)}

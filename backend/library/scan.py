@@ -1,0 +1,214 @@
+"""Looks through folders for models. A split model is one entry, also where parts are missing."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from backend.library.facts import Facts, FactsCache
+
+N_FOLDER_MAX = 5000  # looked through below one place
+DEPTH_MAX = 12
+N_PART_MAX = 1024
+
+_PART = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One model. `facts` is None where it cannot be used, and `trouble` then says why.
+
+    path is the first part that is there; trouble is half a sentence about it.
+    """
+
+    path: Path
+    n_part: int
+    size_bytes: int  # of the parts that are there
+    facts: Facts | None
+    trouble: str = ""
+
+    @property
+    def name(self) -> str:
+        """The file's name without its ending and part number, fit to be shown."""
+        found = _PART.fullmatch(self.path.name)
+        stem = found[1] if found else self.path.stem
+        return stem.encode("utf-8", "replace").decode("utf-8")
+
+
+@dataclass
+class Place:
+    """A folder that was looked through. `trouble`, half a sentence, says what kept it from that."""
+
+    path: Path
+    n_model: int = 0
+    trouble: str = ""
+
+
+@dataclass
+class Scan:
+    """What was found: models without repetition, the places, and all folders that hold models."""
+
+    entries: list[Entry] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    folders: list[Path] = field(default_factory=list)
+
+
+def scan(
+    folders: Iterable[Path],
+    files: Iterable[Path],
+    cache: FactsCache,
+    go_on: Callable[[], bool] = lambda: True,
+) -> Scan:
+    """Look through `folders` and at single `files`, in this order; raises nothing.
+
+    A file that is reached in two ways, as by a link, is one entry. `go_on` is asked between files;
+    once it says no, what was found so far is returned.
+    """
+    result = Scan()
+    seen: set[tuple[int, int]] = set()
+    for root in folders:
+        place = Place(root)
+        result.places.append(place)
+        for folder, names in _walk(place, go_on):
+            groups = _groups(folder, names)
+            if groups or folder == root:
+                result.folders.append(folder)
+            for paths, n_part in groups:
+                _add(result, place, paths, n_part, cache, seen)
+                if not go_on():
+                    return result
+    for path in files:
+        if go_on():
+            _add_file(result, path, cache, seen)
+    return result
+
+
+def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[str]]]:
+    """Yield folders and the GGUF names in them. Links to folders are followed, each target once."""
+    todo = [(place.path, 0)]
+    visited: set[tuple[int, int]] = set()
+    while todo and go_on():
+        folder, depth = todo.pop()
+        names, below = [], []
+        try:
+            about = os.stat(folder)
+            if (about.st_dev, about.st_ino) in visited:
+                continue
+            if about.st_ino:
+                visited.add((about.st_dev, about.st_ino))
+            with os.scandir(folder) as listing:
+                for item in listing:
+                    if item.name.lower().endswith(".gguf") and not _is_folder(item):
+                        names.append(item.name)
+                    elif not item.name.startswith(".") and _is_folder(item):
+                        below.append(Path(item.path))
+        except (OSError, ValueError) as error:
+            if folder == place.path:
+                place.trouble = _why_not(error)
+            elif not place.trouble:
+                place.trouble = f"its folder {_shown(folder.name)} {_why_not(error)}"
+            continue
+        yield folder, sorted(names)
+        if depth < DEPTH_MAX:
+            todo += [(path, depth + 1) for path in sorted(below, reverse=True)]
+        if len(visited) >= N_FOLDER_MAX:
+            place.trouble = f"has more than {N_FOLDER_MAX:,} folders; the others were left out"
+            return
+
+
+def _is_folder(item: os.DirEntry[str]) -> bool:
+    try:
+        return item.is_dir()
+    except OSError:
+        return False
+
+
+def _why_not(error: Exception) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "is not there"
+    if isinstance(error, NotADirectoryError):
+        return "is not a folder"
+    if isinstance(error, PermissionError):
+        return "may not be read"
+    return f"cannot be read ({getattr(error, 'strerror', None) or error})"
+
+
+def _shown(name: str) -> str:
+    return name.encode("utf-8", "replace").decode("utf-8")
+
+
+def _groups(folder: Path, names: Sequence[str]) -> list[tuple[list[Path], int]]:
+    """Join the parts of split models. Each group comes with how many parts it should have."""
+    groups: dict[tuple[str, int], list[Path]] = {}
+    for name in names:
+        found = _PART.fullmatch(name)
+        n_part = int(found[3]) if found else 1
+        if found and 1 <= int(found[2]) <= n_part <= N_PART_MAX:
+            groups.setdefault((found[1], n_part), []).append(folder / name)
+        else:
+            groups[(name, 0)] = [folder / name]
+    return [(paths, max(key[1], 1)) for key, paths in groups.items()]
+
+
+def _add_file(result: Scan, path: Path, cache: FactsCache, seen: set[tuple[int, int]]) -> None:
+    """Add one file that the user named; with it the other parts, where it is one of several."""
+    found = _PART.fullmatch(path.name)
+    names = [path.name]
+    if found:
+        numbers = range(1, min(int(found[3]), N_PART_MAX) + 1)
+        names = [f"{found[1]}-{number:05d}-of-{found[3]}.gguf" for number in numbers]
+        names = [name for name in names if os.path.exists(path.with_name(name))] or [path.name]
+    for paths, n_part in _groups(path.parent, names):
+        _add(result, None, paths, n_part, cache, seen)
+
+
+def _add(
+    result: Scan,
+    place: Place | None,
+    paths: list[Path],
+    n_part: int,
+    cache: FactsCache,
+    seen: set[tuple[int, int]],
+) -> None:
+    stats = []
+    trouble = ""
+    for path in paths:
+        try:
+            stats.append(os.stat(path))
+        except FileNotFoundError:
+            is_link = os.path.islink(path)
+            trouble = "it is a link to a file that is gone" if is_link else "the file is gone"
+        except (OSError, ValueError) as error:
+            trouble = f"it {_why_not(error)}"
+    if stats:
+        one = (stats[0].st_dev, stats[0].st_ino)
+        if one in seen:
+            return
+        if stats[0].st_ino:
+            seen.add(one)
+    size_bytes = sum(s.st_size for s in stats if stat.S_ISREG(s.st_mode))
+    facts: Facts | None = None
+    if not trouble and len(paths) < n_part:
+        trouble = _missing(paths, n_part)
+    if not trouble:
+        found = cache.facts(paths, stats)
+        if isinstance(found, Facts):
+            facts = found
+        else:
+            trouble = found
+    if place is not None:
+        place.n_model += 1
+    result.entries.append(Entry(paths[0], n_part, size_bytes, facts, trouble))
+
+
+def _missing(paths: Sequence[Path], n_part: int) -> str:
+    have = {int(found[2]) for path in paths if (found := _PART.fullmatch(path.name))}
+    gone = [str(i) for i in range(1, n_part + 1) if i not in have]
+    if len(gone) == 1:
+        return f"part {gone[0]} of {n_part} is missing"
+    shown = ", ".join(gone[:4]) + (" and more" if len(gone) > 4 else "")
+    return f"the parts {shown} of {n_part} are missing"

@@ -1,0 +1,260 @@
+"""The library without a window: what is found in folders, and the verdicts."""
+
+import json
+import math
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factory import make_split, make_tiny
+
+from backend.gguf_file import read_model
+from backend.library.estimate import Kind, forecast, judge, speed
+from backend.library.facts import Facts, FactsCache
+from backend.library.history import History, Measured
+from backend.library.machine import kept_machine, main
+from backend.library.places import known_folders
+from backend.library.scan import Scan, scan
+from backend.machines import Hardware
+from backend.plan import plan
+
+GIB = 1 << 30
+MACHINE = Hardware(
+    name="m", sentence="A machine.", link_gb_per_s=2.0, link_latency_us=100.0, n_link=4,
+    memory_gb_per_s=20.0, tflop_per_s=1.0, step_us=1.0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("models")
+    make_tiny("qwen3moe", "Q8_0", folder / "moe.gguf", n_expert=16, n_expert_used=4)
+    make_tiny("dense", "Q8_0", folder / "dense.gguf")
+    return folder
+
+
+def look(*folders: Path, files: tuple[Path, ...] = (), cache: FactsCache | None = None) -> Scan:
+    return scan(folders, files, cache or FactsCache(None, 4096))
+
+
+def facts(path: Path) -> Facts:
+    return Facts.of(read_model(path), 4096)
+
+
+def qwen(models: Path) -> Facts:
+    """Facts with the sizes of Qwen3-30B-A3B in Q4_K_M."""
+    tiny = facts(models / "moe.gguf")
+    slot_bytes = 48 * 2_654_208
+    return replace(
+        tiny, n_layer=48, n_moe_layer=48, n_expert=128, n_expert_used=8,
+        token_dense_bytes=GIB, token_expert_bytes=8 * slot_bytes,
+        needs=replace(
+            tiny.needs, n_expert=128, n_slot_min=8, slot_bytes=slot_bytes, dense_bytes=GIB,
+            kv_bytes=GIB // 2, compute_bytes=GIB // 4,
+        ),
+    )  # fmt: skip
+
+
+def test_facts_are_the_files_own(models: Path) -> None:
+    model = read_model(models / "moe.gguf")
+    found = facts(models / "moe.gguf")
+    weights = {tensor.name: math.prod(tensor.shape) for tensor in model.tensors}
+    experts = sum(n for name, n in weights.items() if "_exps." in name)
+    assert found.n_parameter == sum(weights.values())
+    assert found.n_parameter_active == found.n_parameter - experts + experts * 4 // 16
+    assert found.token_expert_bytes == model.expert_bytes_total * 4 // 16
+    assert found.is_moe and not facts(models / "dense.gguf").is_moe
+    assert found.quantisation == "Q8_0"
+
+
+def test_a_plan_from_facts_is_the_plan_of_the_file(models: Path) -> None:
+    model = read_model(models / "moe.gguf")
+    verdict = judge(facts(models / "moe.gguf"), 0.5, 2 * GIB, None, None)
+    context = min(4096, model.context_length)
+    assert verdict.asked == plan(model, 0.5, context, 2 * GIB)
+    assert verdict.kind is Kind.FITS and verdict.best.n_slot == 16
+    assert verdict.best_speed is None
+
+
+def test_split_files_are_one_entry_and_missing_parts_are_named(
+    models: Path, tmp_path: Path
+) -> None:
+    whole = tmp_path / "whole" / "m.gguf"
+    whole.parent.mkdir()
+    whole.write_bytes((models / "moe.gguf").read_bytes())
+    parts = make_split(whole, 3)
+    whole.unlink()
+    (found,) = look(tmp_path).entries
+    assert found.facts is not None and found.n_part == 3
+    assert found.size_bytes == sum(part.stat().st_size for part in parts)
+    assert len(look(files=(parts[1],)).entries) == 1
+    parts[1].unlink()
+    (found,) = look(tmp_path).entries
+    assert found.facts is None and found.trouble == "part 2 of 3 is missing"
+    parts[0].unlink()
+    assert look(tmp_path).entries[0].trouble == "the parts 1, 2 of 3 are missing"
+
+
+def test_bad_files_become_entries_with_a_reason(models: Path, tmp_path: Path) -> None:
+    whole = (models / "moe.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "empty.gguf").write_bytes(b"")
+    (tmp_path / "text.gguf").write_text("hello")
+    (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "folder.gguf").mkdir()
+    (tmp_path / "other.txt").write_text("no model")
+    found = {entry.path.name: entry.trouble for entry in look(tmp_path).entries}
+    assert set(found) == {"cut.gguf", "empty.gguf", "text.gguf", "gone.gguf", "pipe.gguf"}
+    assert all(found.values())
+    assert "truncated" in found["cut.gguf"] and "link" in found["gone.gguf"]
+    (entry,) = look(files=(tmp_path / "never.gguf",)).entries
+    assert entry.trouble == "the file is gone"
+
+
+def test_links_and_repetitions_are_one_entry_and_loops_end(models: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    os.link(models / "moe.gguf", tmp_path / "a" / "m.gguf")
+    (tmp_path / "link.gguf").symlink_to(tmp_path / "a" / "m.gguf")
+    (tmp_path / "a" / "loop").symlink_to(tmp_path)
+    result = look(tmp_path, tmp_path / "a", files=(tmp_path / "a" / "m.gguf",))
+    assert len(result.entries) == 1
+
+
+def test_folders_that_cannot_be_read_say_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = look(tmp_path / "none", tmp_path / "file", tmp_path)
+    assert [place.trouble for place in result.places] == ["is not there", "is not a folder", ""]
+
+
+def test_headers_are_read_once(models: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "cache" / "facts.json"
+    (tmp_path / "m").mkdir()
+    model, broken = tmp_path / "m" / "m.gguf", tmp_path / "m" / "b.gguf"
+    model.write_bytes((models / "moe.gguf").read_bytes())
+    broken.write_bytes(b"GGUF")
+    first = FactsCache(kept, 4096)
+    before = look(tmp_path / "m", cache=first)
+    first.save()
+    again = FactsCache(kept, 4096)
+    assert look(tmp_path / "m", cache=again) == before
+    assert (first.n_read, again.n_read) == (2, 0)
+    os.utime(model, ns=(1, 1))
+    look(tmp_path / "m", cache=again)
+    assert again.n_read == 1
+    look(tmp_path / "m", cache=(other := FactsCache(kept, 2048)))
+    assert other.n_read == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', "{" * 100_000, '{"format": 1, "f'])
+def test_a_damaged_cache_is_read_again(models: Path, tmp_path: Path, text: str) -> None:
+    (tmp_path / "facts.json").write_text(text)
+    cache = FactsCache(tmp_path / "facts.json", 4096)
+    assert all(entry.facts for entry in look(models, cache=cache).entries)
+
+
+def test_a_cache_with_wrong_values_is_read_again(models: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "facts.json"
+    cache = FactsCache(kept, 4096)
+    before = look(models, cache=cache)
+    cache.save()
+    data = json.loads(kept.read_text())
+    for entry in data["files"].values():
+        entry["facts"]["n_expert"] = "many"
+    kept.write_text(json.dumps(data))
+    assert look(models, cache=FactsCache(kept, 4096)) == before
+
+
+def test_verdicts(models: Path) -> None:
+    model = qwen(models)
+    roomy = judge(model, 0.25, 40 * GIB, MACHINE, None)
+    tight = judge(model, 0.25, 8 * GIB, MACHINE, None)
+    small = judge(model, 0.25, 2 * GIB, MACHINE, None)
+    assert (roomy.kind, tight.kind, small.kind) == (Kind.FITS, Kind.CACHE, Kind.LARGE)
+    assert roomy.best.n_slot == 128 and roomy.asked.n_slot == 32 and roomy.short_bytes == 0
+    assert 8 <= tight.best.n_slot < 128 and tight.best.fits
+    assert small.short_bytes > 0 and small.best.n_slot == 8
+    assert roomy.best_speed and tight.best_speed and roomy.asked_speed
+    assert roomy.best_speed.tokens_per_s > tight.best_speed.tokens_per_s
+    assert roomy.best_speed.tokens_per_s > roomy.asked_speed.tokens_per_s
+    # More than fits is not forecast: with all experts asked for, as many as fit.
+    assert judge(model, 1.0, 8 * GIB, MACHINE, None).asked == tight.best
+
+
+def test_the_forecast_is_arithmetic(models: Path) -> None:
+    model = qwen(models)
+    steps_s = (24 * 48 + 5 * 48) * 1e-6
+    reading_s = (model.token_dense_bytes + model.token_expert_bytes) / 20e9
+    assert forecast(model, 128, MACHINE) == pytest.approx(1 / (reading_s + steps_s))
+    missed = model.token_expert_bytes * (1 - math.sqrt(32 / 128))
+    stall_s = missed / 2e9 + missed / (1 << 20) * 100e-6 / 4
+    assert forecast(model, 32, MACHINE) == pytest.approx(1 / (reading_s + steps_s + stall_s))
+
+
+def test_what_was_measured_corrects_the_forecast(models: Path) -> None:
+    model = qwen(models)
+    guess = forecast(model, 32, MACHINE)
+    measured = Measured(32, guess * 1.5, 0.0)
+    here, elsewhere = (speed(model, n, MACHINE, measured) for n in (32, 64))
+    assert here and here.is_measured and here.tokens_per_s == guess * 1.5
+    assert elsewhere and elsewhere.is_corrected
+    assert elsewhere.tokens_per_s == pytest.approx(1.5 * forecast(model, 64, MACHINE))
+    wild = speed(model, 64, MACHINE, Measured(32, guess * 100, 0.0))
+    assert wild and wild.tokens_per_s == forecast(model, 64, MACHINE)
+    assert speed(model, 64, None, measured) is None
+
+
+def test_history_lasts_and_survives_damage(tmp_path: Path) -> None:
+    path = tmp_path / "library.json"
+    history = History(path)
+    assert history.add_folder(tmp_path) and not history.add_folder(tmp_path)
+    history.remember_use(tmp_path / "m.gguf", 5.0)
+    history.remember_speed("abc", 32, 12.5)
+    history.remember_speed("bad", 32, math.inf)
+    again = History(path)
+    assert again.folders == [tmp_path] and again.used_s(tmp_path / "m.gguf") == 5.0
+    measured = again.measured("abc")
+    assert measured and (measured.n_slot, measured.tokens_per_s) == (32, 12.5)
+    assert again.measured("bad") is None and again.trouble == ""
+    path.write_text(path.read_text().replace("12.5", "-1"))
+    damaged = History(path)
+    assert damaged.folders == [] and "damaged" in damaged.trouble
+    assert (tmp_path / "library.json.broken").exists()
+    again.remove_folder(tmp_path)
+    assert History(path).folders == []
+
+
+def test_a_history_that_cannot_be_saved_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    history = History(tmp_path / "file" / "library.json")
+    history.add_folder(tmp_path)
+    assert history.folders == [tmp_path] and "could not be saved" in history.trouble
+
+
+def test_folders_of_other_programs(tmp_path: Path) -> None:
+    for name in (".lmstudio/models", ".cache/huggingface/hub", "elsewhere/hub"):
+        (tmp_path / name).mkdir(parents=True)
+    found = known_folders(tmp_path, {})
+    assert found == [
+        ("LM Studio", tmp_path / ".lmstudio" / "models"),
+        ("Hugging Face", tmp_path / ".cache" / "huggingface" / "hub"),
+    ]
+    moved = known_folders(tmp_path, {"HF_HOME": str(tmp_path / "elsewhere")})
+    assert ("Hugging Face", tmp_path / "elsewhere" / "hub") in moved
+
+
+def test_the_machine_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = tmp_path / "new" / "machine.json"
+    assert kept_machine(result) is None
+    monkeypatch.setitem(
+        sys.modules, "backend.machines.measure", type(sys)("backend.machines.measure")
+    )
+    sources = dict.fromkeys(("link_gb_per_s",), "a test")
+    sys.modules["backend.machines.measure"].measure = (  # type: ignore[attr-defined]
+        lambda file: replace(MACHINE, sources=sources)
+    )
+    assert main([str(result)]) == 0
+    kept = kept_machine(result)
+    assert kept and kept.link_gb_per_s == 2.0
