@@ -78,7 +78,8 @@ class Problem:
     K: int
     expert_bytes: list[int]
     n_cut: list[int]
-    load_us: list[float]
+    chunks_us: list[float]
+    bytes_us: list[float]
     expert_us: float
     layer_us: float
     head_us: float
@@ -99,41 +100,42 @@ class Problem:
             for i in range(self.L)
         ]
 
-    def judge(self, i: int, c: int, theta: float, window_us: float) -> tuple[float, float]:
-        """m_i of Eq. 11, and the expected stall.
+    def judge(self, i: int, c: int, theta: float, window_us: float) -> tuple[float, float, float]:
+        """m_i of Eq. 11, the expected stall, and what computation hides of the loading.
 
-        The last prefetch counts for the part of it that the window holds. The stall is Eq. 6's
-        expectation where each of the K experts, independently, is whole, in memory by its top, or
-        missing; their sum is taken as normal.
+        Two parts are twice as many copies, and computed apart. The last prefetch counts for the
+        part of it that the window holds. The stall is Eq. 6's expectation where each of the K
+        experts, independently, is whole, in memory by its top, or missing; their sum is taken as
+        normal.
         """
+        is_cut = 0 < theta < 1
+        t_load = self.bytes_us[i] + self.chunks_us[i] * (2 if is_cut else 1)
+        if is_cut and t_load > 0:
+            theta = (self.chunks_us[i] + theta * self.bytes_us[i]) / t_load
         m = self.K * self.H[i][c] * theta
         n_whole = 0.0
         for y in range(self.n_rank):
             if window_us <= 0:
                 break
             missing = 1 - self.PH[i][y][c] * theta
-            t_pref = missing * self.load_us[i]
+            t_pref = missing * t_load
             done = 1.0 if t_pref <= window_us else window_us / t_pref
             m += done * missing * self.P[i][y]
             n_whole += done * self.P[i][y]
             window_us -= t_pref
         m = min(m, float(self.K))
-        hide, miss = m * self.expert_us, (self.K - m) * self.load_us[i]
+        hide, miss = m * self.expert_us, (self.K - m) * t_load
         whole = min(n_whole, m) / self.K
         top = (m / self.K - whole) / theta if theta > 0 else 0.0
         variance = whole + top * theta**2 - (m / self.K) ** 2
-        sigma = math.sqrt(max(0.0, self.K * variance)) * (self.load_us[i] + self.expert_us)
+        sigma = math.sqrt(max(0.0, self.K * variance)) * (t_load + self.expert_us)
+        stall = miss - hide
         if sigma > 0:
             normal = statistics.NormalDist()
             z = (miss - hide) / sigma
             stall = (miss - hide) * normal.cdf(z) + sigma * normal.pdf(z)
-        else:
-            stall = miss - hide
-        return m, min(max(0.0, stall), miss) + self.extra(theta)
-
-    def extra(self, theta: float) -> float:
-        """What computing in two parts costs."""
-        return self.cut_us if 0 < theta < 1 else 0.0
+        stall = min(max(0.0, stall), miss)
+        return m, stall + (self.cut_us if is_cut else 0.0), miss - stall
 
     def sub_problem(self, i: int, v: float, window_us: float) -> tuple[float, int]:
         """theta and C with which layer i stalls the least with v bytes."""
@@ -141,7 +143,7 @@ class Problem:
         for theta in self.cuts(i):
             for c in range(self.K, self.N + 1):
                 if c * theta * self.expert_bytes[i] <= v * (1 + 1e-12):
-                    m, stall = self.judge(i, c, theta, window_us)
+                    m, stall, _ = self.judge(i, c, theta, window_us)
                     cached = self.H[i][c] * theta
                     candidates.append((stall, -m, -cached, abs(theta - 0.5), theta, -c))
         *_, theta, c = min(candidates)
@@ -164,10 +166,8 @@ class Problem:
         exposed = []
         for i in range(self.L):
             c, theta = choose(i, window_us)
-            m, stall = self.judge(i, c, theta, window_us)
-            # min(T_hide, T_miss)
-            covered = (self.K - m) * self.load_us[i] - (stall - self.extra(theta))
-            window_us = max(0.0, self.K * self.expert_us - covered) + self.layer_us
+            _, stall, hidden = self.judge(i, c, theta, window_us)
+            window_us = max(0.0, self.K * self.expert_us - hidden) + self.layer_us
             exposed.append(stall)
         return exposed
 

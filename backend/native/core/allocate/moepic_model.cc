@@ -42,7 +42,8 @@ MoepicModel::MoepicModel(const MoepicStatistics & statistics, const Shape & shap
     : shape_(shape), times_(times), n_expert_(shape.n_expert), n_rank_(statistics.n_rank()) {
     require_sane(statistics, shape, times);
     for (Layer l = 0; l < shape.n_layer; l++) {
-        load_us_.push_back(double(shape.chunk_bytes[l].size()) * times.chunk_us + expert_bytes(l) * times.byte_us);
+        chunks_us_.push_back(double(shape.chunk_bytes[l].size()) * times.chunk_us);
+        bytes_us_.push_back(expert_bytes(l) * times.byte_us);
         for (int32_t c = 0; c <= n_expert_; c++) {
             hits_.push_back(statistics.hit_rate(l, c));
         }
@@ -73,12 +74,17 @@ MoepicCut MoepicModel::judge(Layer layer, int32_t n_cached, double top_share, do
     const double * right = right_.data() + size_t(layer) * size_t(n_rank_);
     const double * resident =
         resident_.data() + (size_t(layer) * size_t(n_expert_ + 1) + size_t(n_cached)) * size_t(n_rank_);
-    const double load_us = load_us_[size_t(layer)];
+    // Two parts are twice as many copies. `top` is the share of the loading that a resident top saves:
+    // theta, where copies cost nothing but their bytes.
+    const bool is_cut = top_share > 0 && top_share < 1;
+    const double chunks_us = chunks_us_[size_t(layer)], bytes_us = bytes_us_[size_t(layer)];
+    const double load_us = (is_cut ? 2 : 1) * chunks_us + bytes_us;  // T_load^exp
+    const double top = is_cut && load_us > 0 ? (chunks_us + top_share * bytes_us) / load_us : top_share;
     const double n_used = shape_.n_expert_used;
-    double ready = n_used * hit_rate(layer, n_cached) * top_share;
+    double ready = n_used * hit_rate(layer, n_cached) * top;
     double n_whole = 0;  // of the activated experts, those that are loaded as a whole: alpha_i
     for (int32_t y = 0; y < n_rank_ && window_us > 0; y++) {
-        const double missing = 1 - resident[y] * top_share;
+        const double missing = 1 - resident[y] * top;
         const double copy_us = missing * load_us;  // Eq. 9
         // The last one in the window counts for as much of it as is copied: chunks that have arrived
         // stay. (Section 3.4.2 makes the number of experts continuous, but for this one.)
@@ -96,10 +102,12 @@ MoepicCut MoepicModel::judge(Layer layer, int32_t n_cached, double top_share, do
     // the K experts as independent: each is whole, in memory by its top, or missing.
     const double mean = ready / n_used;
     const double whole = std::min(n_whole / n_used, mean);
-    const double spread = std::max(0.0, whole + (mean - whole) * top_share - mean * mean);
+    const double spread = std::max(0.0, whole + (mean - whole) * top - mean * mean);
     const double each_us = load_us + times_.expert_us;
-    const double stall_us = expected_excess(miss_us - hide_us, n_used * spread * each_us * each_us);
-    return {top_share, n_cached, ready, std::min(stall_us, miss_us) + cut_us(top_share)};
+    const double excess_us = expected_excess(miss_us - hide_us, n_used * spread * each_us * each_us);
+    const double stall_us = std::min(excess_us, miss_us);
+    // min(hide, miss) = miss - max(0, miss - hide)
+    return {top_share, n_cached, ready, stall_us + (is_cut ? times_.cut_us : 0), miss_us - stall_us};
 }
 
 MoepicCut MoepicModel::choose(Layer layer, double budget_bytes, double window_us) const {
@@ -127,10 +135,7 @@ MoepicModel::Outcome MoepicModel::walk(const Choose & choose) const {
     double window_us = times_.head_us + times_.layer_us;
     for (Layer l = 0; l < shape_.n_layer; l++) {
         const MoepicCut cut = choose(l, window_us);
-        // Eq. 7: what is left to compute when all is loaded, since min(hide, miss) = miss - stall.
-        const double miss_us = (n_used - cut.ready) * load_us_[size_t(l)];
-        const double covered_us = miss_us - (cut.stall_us - cut_us(cut.top_share));
-        window_us = std::max(0.0, n_used * times_.expert_us - covered_us) + times_.layer_us;
+        window_us = std::max(0.0, n_used * times_.expert_us - cut.hidden_us) + times_.layer_us;  // Eq. 7
         outcome.cuts.push_back(cut);
         outcome.stall_us.push_back(cut.stall_us);
         outcome.sum_us += cut.stall_us;

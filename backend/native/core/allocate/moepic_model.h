@@ -20,13 +20,14 @@ struct MoepicTimes {
 };
 
 // How one layer is cut, how many tops it keeps, how many of a token's K experts are then in memory when
-// they are needed (m_i of Eq. 11), and how long computation is expected to wait for the others, with
-// MoepicTimes::cut_us where there are two parts.
+// they are needed (m_i of Eq. 11); how long computation is expected to wait for the others, with
+// MoepicTimes::cut_us where there are two parts; and how much of their loading computation hides.
 struct MoepicCut {
     double top_share;
     int32_t n_cached;
     double ready;
     double stall_us;
+    double hidden_us;
 };
 
 // The shape must outlive it.
@@ -63,13 +64,12 @@ class MoepicModel {
     double least_bytes(Layer layer) const { return shape_.n_expert_used * expert_bytes(layer) * least_share(layer); }
 
   private:
-    double cut_us(double top_share) const { return top_share > 0 && top_share < 1 ? times_.cut_us : 0; }
-
     const Shape & shape_;
     MoepicTimes times_;
     int32_t n_expert_;
     int32_t n_rank_;
-    std::vector<double> load_us_;                // [layer]: T_load^exp
+    std::vector<double> chunks_us_;  // [layer]: copying an expert, but for its bytes
+    std::vector<double> bytes_us_;   // [layer]: its bytes
     std::vector<double> least_share_;           // [layer]
     std::vector<double> hits_;                   // [layer][C]: H
     std::vector<double> right_;                  // [layer][y]: P
