@@ -95,7 +95,7 @@ class Bench:
             expert_us=machine.expert_us,
             layer_us=machine.dense_us,
             head_us=machine.pass_us,
-            chunk_us=machine.link_latency_us / machine.n_link,
+            chunk_us=machine.link_latency_us / max(1, machine.n_link),
             byte_us=1 / machine.link_bytes_per_us,
             cut_us=machine.wave_us,
         )
