@@ -228,6 +228,8 @@ BONUS = 1000.0
 class Decayed(Eviction):
     """How often an expert was used of late, at two speeds."""
 
+    FAST, SLOW, SLOW_SHARE = 0.8, 0.97, 0.9
+
     def __init__(self, n_layer: int, n_expert: int, **numbers: float) -> None:
         super().__init__(n_layer, n_expert, **numbers)
         self.extra: list[tuple[int, int, int, float]] = []
@@ -242,8 +244,9 @@ class Decayed(Eviction):
         for n_pass, where, e, amount in self.extra:
             if (where, e) == (layer, expert):
                 credit[n_pass] = credit.get(n_pass, 0.0) + amount
-        fast, slow = self.number("fast", 0.8), self.number("slow", 0.965)
-        share = self.number("slow_share", 0.7)
+        fast = self.number("fast", self.FAST)
+        slow = self.number("slow", self.SLOW)
+        share = self.number("slow_share", self.SLOW_SHARE)
         rate = 0.0
         for n_pass, amount in credit.items():
             age = self.layer_passes[layer] - n_pass
@@ -255,6 +258,7 @@ class Decayed(Eviction):
 class Recall(Decayed):
     """What followed the moments that resembled this one, and what was used of late."""
 
+    FAST, SLOW, SLOW_SHARE = 0.75, 0.95, 0.9
     PERSISTENCE = 0.65
     DEEPEST = 5.0
     HORIZON = 6
@@ -288,7 +292,7 @@ class Recall(Decayed):
         self.match()
         for token, share in self.matches.items():
             for e in self.experts(layer, token):
-                amount = self.number("alike", 0.2) * share
+                amount = self.number("alike", 0.5) * share
                 self.extra.append((self.layer_passes[layer], layer, e, amount))
 
     def in_common(self, layer: int, a: int, b: int) -> float:
@@ -310,7 +314,7 @@ class Recall(Decayed):
     def match(self) -> None:
         present = self.end - 1
         window = int(self.number("window", 512))
-        sharpness = self.number("sharpness", 12.5)
+        sharpness = self.number("sharpness", 10)
         likeness: dict[int, float] = {}
         for token in range(max(0, present - window + 1), present):
             weight = 1 - self.PERSISTENCE
@@ -340,7 +344,7 @@ class Recall(Decayed):
 
     def followed(self, layer: int, nearest: int) -> dict[int, float]:
         """What the layer used after the moments like the present one."""
-        reach = self.number("reach", 0.5)
+        reach = self.number("reach", 0.45)
         sums: dict[int, float] = {}
         for token, share in self.matches.items():
             for i in range(self.HORIZON):

@@ -8,8 +8,8 @@ namespace {
 UseRate rate_of(const Spec & spec, const Shape & shape) {
     Numbers numbers(spec);
     const double fast = numbers.between("fast", 0.8, 0.01, 0.9999);
-    const double slow = numbers.between("slow", 0.965, 0.01, 0.9999);
-    const double slow_share = numbers.between("slow_share", 0.7, 0.001, 0.999);
+    const double slow = numbers.between("slow", 0.97, 0.01, 0.9999);
+    const double slow_share = numbers.between("slow_share", 0.9, 0.001, 0.999);
     numbers.finish();
     return {shape, fast, slow, slow_share};
 }

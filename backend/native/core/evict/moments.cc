@@ -12,6 +12,7 @@ namespace {
 constexpr double persistence = 0.65;
 // Moments whose weight is below exp(-5) of the best one's are no matches.
 constexpr double deepest = 5;
+constexpr size_t block_size = 16;
 
 }  // namespace
 
@@ -22,7 +23,8 @@ Moments::Moments(const Shape & shape, int32_t window)
       uses_(size_t(shape.n_layer) * n_expert_),
       token_of_(size_t(shape.n_layer) * size_t(window), -1),
       experts_(token_of_.size() * n_used_, none),
-      likeness_(size_t(window), 0),
+      likeness_((size_t(window) + block_size - 1) / block_size * block_size, 0),
+      tops_(likeness_.size() / block_size, 0),
       strengths_(n_used_, 0) {}
 
 void Moments::pass_began() {
@@ -91,15 +93,26 @@ void Moments::compare(Layer layer, std::span<const Expert> experts) {
 
 void Moments::match(double sharpness, std::vector<Match> & matches) const {
     matches.clear();
-    const double best = *std::ranges::max_element(likeness_);
+    // In blocks, most of which hold nothing of interest.
+    double best = 0;
+    for (size_t block = 0; block < tops_.size(); block++) {
+        double top[4] = {};
+        for (size_t i = block * block_size; i < (block + 1) * block_size; i += 4) {
+            for (size_t j = 0; j < 4; j++) {
+                top[j] = top[j] < likeness_[i + j] ? likeness_[i + j] : top[j];
+            }
+        }
+        tops_[block] = std::max({top[0], top[1], top[2], top[3]});
+        best = std::max(best, tops_[block]);
+    }
     const double least = best - deepest / sharpness;
     double sum = 0;
-    const int64_t n = std::min(window_, present() + 1);
-    for (int64_t age = 1; age < n; age++) {
-        const double likeness = likeness_[size_t(age)];
-        if (likeness > 0 && likeness >= least) {
-            matches.push_back({present() - age, std::exp(sharpness * (likeness - best))});
-            sum += matches.back().share;
+    for (size_t block = 0; block < tops_.size(); block++) {
+        for (size_t age = block * block_size; tops_[block] >= least && age < (block + 1) * block_size; age++) {
+            if (likeness_[age] > 0 && likeness_[age] >= least) {
+                matches.push_back({present() - int64_t(age), std::exp(sharpness * (likeness_[age] - best))});
+                sum += matches.back().share;
+            }
         }
     }
     for (Match & m : matches) {

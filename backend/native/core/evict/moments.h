@@ -53,6 +53,7 @@ class Moments {
     std::vector<int64_t> token_of_;  // [layer * window + token % window]
     std::vector<Expert> experts_;    // [layer * window + token % window][n_expert_used]
     std::vector<double> likeness_;   // [age]: of the token that is `age` tokens before the present one
+    mutable std::vector<double> tops_;  // the greatest of each block of likeness_
     std::vector<double> strengths_;  // [n_expert_used], of the present token
 };
 

@@ -27,13 +27,13 @@ Recall::Recall(const RecallOptions & o, const Shape & shape)
 RecallOptions::RecallOptions(const Spec & spec) {
     Numbers numbers(spec);
     window = numbers.whole("window", 512, 2, 1 << 14);
-    sharpness = numbers.between("sharpness", 12.5, 0.1, 1000);
-    reach = numbers.between("reach", 0.5, 0, 0.99);
+    sharpness = numbers.between("sharpness", 10, 0.1, 1000);
+    reach = numbers.between("reach", 0.45, 0, 0.99);
     follow = numbers.between("follow", 2, 0, 1000);
-    alike = numbers.between("alike", 0.2, 0, 10);
-    fast = numbers.between("fast", 0.8, 0.01, 0.9999);
-    slow = numbers.between("slow", 0.965, 0.01, 0.9999);
-    slow_share = numbers.between("slow_share", 0.7, 0.001, 0.999);
+    alike = numbers.between("alike", 0.5, 0, 10);
+    fast = numbers.between("fast", 0.75, 0.01, 0.9999);
+    slow = numbers.between("slow", 0.95, 0.01, 0.9999);
+    slow_share = numbers.between("slow_share", 0.9, 0.001, 0.999);
     numbers.finish();
 }
 

@@ -35,8 +35,8 @@ struct RecallOptions {
 
 class Recall final : public Eviction {
   public:
-    // Numbers: window (512), sharpness (12.5), reach (0.5), follow (2), alike (0.2), fast (0.8), slow
-    // (0.965), slow_share (0.7).
+    // Numbers: window (512), sharpness (10), reach (0.45), follow (2), alike (0.5), fast (0.75), slow
+    // (0.95), slow_share (0.9).
     Recall(const Spec & spec, const Shape & shape);
 
     void request_began() override { moments_.forget_likeness(); }
