@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from app import verdict
+from app import reasoning, verdict
 from app.blocks import Block, BlockSplitter
+from app.branch_switch import BranchSwitch
 from app.code_card import CodeCard
 from app.conversation import Ending, Message
 from app.text_block import TextBlock
+from app.thought_fold import ThoughtFold
 
 FRAME_MS = 40  # at most 25 repaints a second
+SLICE_S = 0.015  # of work, before other events have their turn
 CARET = "\u2009\u258d"
 
 
@@ -23,20 +28,30 @@ class AnswerView(QWidget):
 
     Signals:
         go_on: the user wants the answer continued.
+        regenerate: the user wants another answer.
+        stepped: -1 or 1, to another branch.
     """
 
     go_on = Signal()
+    regenerate = Signal()
+    stepped = Signal(int)
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._message = message
         self._splitter = BlockSplitter()
         self._taken = 0  # characters of the message given to the splitter
+        self._rest = 0  # where the answer begins, after the reasoning
+        self._dirty = 0  # the first block that is not shown as it is
         self._views: list[TextBlock | CodeCard] = []
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(FRAME_MS)
         self._timer.timeout.connect(self._render)
+        self._slices = QTimer(self)
+        self._slices.setSingleShot(True)
+        self._slices.setInterval(0)
+        self._slices.timeout.connect(self._render)
         self.setAccessibleName("Answer")
 
         self._blocks = QVBoxLayout()
@@ -47,14 +62,20 @@ class AnswerView(QWidget):
         self._figures = _small_label("small")
         self._copy = _quiet_button("Copy", "Copy this answer", self._copy_text)
         self._go_on = _quiet_button("Go on", "Continue this answer", self.go_on.emit)
+        self._again = _quiet_button("Retry", "Ask for another answer", self.regenerate.emit)
+        self._branches = BranchSwitch()
+        self._branches.stepped.connect(self.stepped)
+        self._thought: ThoughtFold | None = None
         foot = QHBoxLayout()
         foot.setSpacing(4)
         foot.addWidget(self._figures)
         foot.addSpacing(10)
         foot.addWidget(self._copy)
+        foot.addWidget(self._again)
         foot.addWidget(self._go_on)
+        foot.addWidget(self._branches)
         foot.addStretch(1)
-        layout = QVBoxLayout(self)
+        layout = self._column = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         layout.addLayout(self._blocks)
@@ -78,7 +99,7 @@ class AnswerView(QWidget):
 
     def redress(self) -> None:
         """Render everything again, after a change of theme."""
-        for block, view in zip(self._splitter.blocks, self._views, strict=True):
+        for block, view in zip(self._splitter.blocks, self._views, strict=False):
             _fill(view, block, caret=False)
 
     def show_last(self, is_last: bool) -> None:
@@ -87,20 +108,33 @@ class AnswerView(QWidget):
 
     def _render(self) -> None:
         message = self._message
-        if len(message.content) < self._taken:  # trailing space was cut before going on
+        parts = reasoning.find(message.content)
+        self._show_thought(parts)
+        rest = parts.rest
+        # Trailing space was cut before going on, or what was shown turned out to be reasoning.
+        if len(message.content) < self._taken or rest != self._rest:
             self._start_over()
-        first = self._splitter.append(message.content[self._taken :])
+            self._rest = self._taken = rest
+        if self._taken == rest:
+            rest += len(message.content) - rest - len(message.content[rest:].lstrip())
+            self._taken = rest
+        self._dirty = min(self._dirty, self._splitter.append(message.content[self._taken :]))
         self._taken = len(message.content)
         live = message.ending is Ending.STREAMING
         if not message.is_live:
-            first = min(first, self._splitter.finish())
+            self._dirty = min(self._dirty, self._splitter.finish())
         blocks = self._splitter.blocks
-        for index in range(first, len(blocks)):
+        ends_s = time.perf_counter() + SLICE_S
+        for index in range(self._dirty, len(blocks)):
             if index == len(self._views):
                 view = CodeCard(blocks[index].language) if blocks[index].is_code else TextBlock()
                 self._views.append(view)
                 self._blocks.addWidget(view)
             _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
+            self._dirty = index + 1
+            if time.perf_counter() > ends_s and index + 1 < len(blocks):
+                self._slices.start()  # other events have their turn first
+                break
         waiting = message.ending is Ending.WAITING
         self._progress.setVisible(waiting)
         self._progress.setText(message.progress or "Thinking\u2026")
@@ -115,10 +149,23 @@ class AnswerView(QWidget):
             figures = verdict.footer(statistics, message.n_token_before)
             self._figures.setText(figures)
         self._copy.setVisible(not message.is_live and bool(message.content))
+        self._again.setVisible(not message.is_live)
+        self._branches.show_branch(message.branch if not message.is_live else (1, 1))
+
+    def _show_thought(self, parts: reasoning.Parts) -> None:
+        text = self._message.content[parts.begin : parts.end].strip()
+        if not parts.has_thought or not text:
+            return
+        if self._thought is None:
+            self._thought = ThoughtFold()
+            self._column.insertWidget(0, self._thought)
+        is_open = parts.is_open and self._message.is_live
+        self._thought.show_thought(text, is_open, self._message.thought_s)
 
     def _start_over(self) -> None:
         self._splitter = BlockSplitter()
         self._taken = 0
+        self._dirty = 0
         for view in self._views:
             self._blocks.removeWidget(view)
             view.hide()

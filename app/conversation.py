@@ -53,7 +53,7 @@ class Message:
     def can_go_on(self) -> bool:
         """Whether the answer could be continued from where it stands."""
         return self.role == "assistant" and self.ending in (
-            Ending.STOPPED, Ending.LENGTH, Ending.CUT_OFF,
+            Ending.STOPPED, Ending.LENGTH, Ending.CUT_OFF, Ending.CONTEXT,
         )  # fmt: skip
 
 

@@ -102,7 +102,31 @@ def _close(painter: QPainter, _: QColor) -> None:
     painter.drawLine(QPointF(12, 4), QPointF(4, 12))
 
 
+def _sidebar(painter: QPainter, colour: QColor) -> None:
+    painter.drawRoundedRect(QRectF(2, 3, 12, 10), 2, 2)
+    path = QPainterPath()
+    path.addRect(QRectF(2.6, 3.6, 4, 8.8))
+    faded = QColor(colour)
+    faded.setAlpha(110)
+    painter.fillPath(path, faded)
+
+
+def _pin(painter: QPainter, _: QColor) -> None:
+    painter.drawLine(QPointF(8, 10), QPointF(8, 14))
+    painter.drawLine(QPointF(4, 10), QPointF(12, 10))
+    painter.drawPolyline([QPointF(5.5, 10), QPointF(6.2, 3), QPointF(9.8, 3), QPointF(10.5, 10)])
+
+
+def _left(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline([QPointF(10, 4), QPointF(6, 8), QPointF(10, 12)])
+
+
+def _right(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline([QPointF(6, 4), QPointF(10, 8), QPointF(6, 12)])
+
+
 _DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
     "plus": _plus, "send": _send, "stop": _stop, "chevron": _chevron, "down": _down,
     "panel": _panel, "more": _more, "close": _close,
+    "sidebar": _sidebar, "pin": _pin, "left": _left, "right": _right,
 }  # fmt: skip

@@ -31,6 +31,7 @@ def _run(model: Path | None) -> int:
     from app import icons, settings, theme
     from app.main_window import MainWindow
     from backend.client import worker_command
+    from backend.system import paths
 
     app = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(app, QApplication)
@@ -38,7 +39,9 @@ def _run(model: Path | None) -> int:
     app.setDesktopFileName("outrider")
     app.setStyle("Fusion")
     app.setWindowIcon(icons.application_icon())
-    window = MainWindow(worker_command(), settings.default_path())
+    window = MainWindow(
+        worker_command(), settings.default_path(), paths.data_folder() / "chats.db"
+    )
     app.styleHints().colorSchemeChanged.connect(
         lambda _: window.set_theme(theme.Choice(window.settings.theme), remember=False)
     )

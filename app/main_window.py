@@ -28,35 +28,52 @@ from PySide6.QtWidgets import (
 )
 
 from app import models, settings, theme
+from app.chat_exchange import ChatExchange
 from app.chat_view import ChatView
+from app.chats import Chats
 from app.drop_hint import DropHint
 from app.engine_link import EngineLink
 from app.engine_panel import EnginePanel
 from app.facts import Residency, Statistics
 from app.session import Notice, Session, State
+from app.sidebar import Sidebar
 from app.top_bar import TopBar
 
 NARROW = 980  # below this width there is room for the chat or the panel, not for both
+ROOMY = 1180  # from this width on there is room for the chats, too
+BARE = 700  # below this width the chats take the place of the chat
+SIDEBAR_WIDTH = 252
 PANEL_SHARE = 0.34
 PANEL_WIDTH = (340, 470)
 
 
 class MainWindow(QMainWindow):
-    """The window. `command` starts the worker; `settings_path` is where choices are remembered."""
+    """The window.
 
-    def __init__(self, command: list[str], settings_path: Path) -> None:
+    `command` starts the worker; `settings_path` is where choices are remembered, `chats_path` where
+    the chats are kept (by default beside the settings).
+    """
+
+    def __init__(
+        self, command: list[str], settings_path: Path, chats_path: Path | None = None
+    ) -> None:
         super().__init__()
         self._settings_path = settings_path
         self.settings, trouble = settings.load(settings_path)
         self.set_theme(theme.Choice(self.settings.theme), remember=False)
         self.link = EngineLink(command, self)
         self.session = Session(self.link, self.settings.cache_rate, self)
+        # Before whatever shows messages: they are on disk when they appear.
+        self.chats = Chats(self.session, chats_path or settings_path.with_name("chats.db"), self)
+        self.sidebar = Sidebar(self.chats)
+        self.exchange = ChatExchange(self.chats, self)
         self.top_bar = TopBar()
         self.chat = ChatView()
         self.panel = EnginePanel()
         self._drop_hint = DropHint(self)
         self._save_failed = False
         self._panel_instead = False  # of the chat, in a narrow window
+        self._sidebar_instead = False  # of the panel or the chat, where there is little room
         self._lay_out()
         self._make_actions()
         self._connect()
@@ -64,8 +81,11 @@ class MainWindow(QMainWindow):
         self.resize(self.settings.width, self.settings.height)
         self._show_state(self.session.state)
         self._show_model()
+        trouble = " ".join(text for text in (trouble, self.chats.store.trouble) if text)
         if trouble:
             self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
+        if self.settings.open_chat:
+            self.chats.open(self.settings.open_chat)
 
     def open_first(self, path: Path | None = None) -> None:
         """Load a model at start: the one asked for, the last one, or the embedded one."""
@@ -101,6 +121,7 @@ class MainWindow(QMainWindow):
         below = QHBoxLayout()
         below.setContentsMargins(0, 0, 0, 0)
         below.setSpacing(0)
+        below.addWidget(self.sidebar)
         below.addWidget(self.chat, 1)
         below.addWidget(self.panel)
         layout = QVBoxLayout(central)
@@ -112,13 +133,16 @@ class MainWindow(QMainWindow):
         parts = (
             self.chat.composer.input, self.chat.composer.button, self.top_bar.model,
             self.top_bar.new_chat, self.top_bar.rate.slider, self.top_bar.panel,
-            self.top_bar.more, self.chat.transcript,
+            self.top_bar.more, self.top_bar.sidebar, self.sidebar.new, self.sidebar.search,
+            self.sidebar.list, self.chat.transcript,
         )  # fmt: skip
         for before, after in zip(parts, parts[1:], strict=False):
             QWidget.setTabOrder(before, after)
 
     def _make_actions(self) -> None:
         self._action("New chat", "Ctrl+N", self._new_chat)
+        self._action("Search chats", "Ctrl+F", self._search_chats)
+        self._action("Chats", "Ctrl+B", self._toggle_sidebar)
         self._action("Open a GGUF file\u2026", "Ctrl+O", self.browse)
         self._action("Engine panel", "Ctrl+E", self._toggle_panel)
         self._action("Stop", "Esc", self.session.stop)
@@ -164,9 +188,19 @@ class MainWindow(QMainWindow):
         session.residency_changed.connect(self._show_residency)
         session.notice.connect(chat.banner.show_notice)
         session.draft.connect(chat.composer.set_text)
+        self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
+        self.sidebar.new_chat.connect(self._new_chat)
+        self.sidebar.import_file.connect(self.exchange.ask_import)
+        self.sidebar.opened.connect(self._chat_opened)
+        self.sidebar.list.exported.connect(self.exchange.ask_export)
+        self.exchange.notice.connect(session.notice)
         chat.composer.send.connect(self._send)
         chat.composer.stop.connect(session.stop)
         chat.transcript.go_on.connect(session.go_on)
+        chat.transcript.regenerate.connect(session.regenerate)
+        chat.transcript.edited.connect(session.edit)
+        chat.transcript.stepped.connect(self.chats.switch)
+        session.branch_begun.connect(chat.transcript.cut)
         chat.loading.cancel.connect(session.cancel_loading)
         chat.welcome.suggested.connect(self._send)
         chat.welcome.open_file.connect(self.browse)
@@ -175,6 +209,7 @@ class MainWindow(QMainWindow):
         bar.new_chat.clicked.connect(self._new_chat)
         bar.rate.chosen.connect(self._choose_rate)
         bar.panel.clicked.connect(self._toggle_panel)
+        bar.sidebar.clicked.connect(self._toggle_sidebar)
 
     # What the user does
 
@@ -194,7 +229,27 @@ class MainWindow(QMainWindow):
 
     def _new_chat(self) -> None:
         self.session.new_chat()
+        self.sidebar.list.mark(0)
+        self._chat_opened()
+
+    def _chat_opened(self) -> None:
+        if self.width() < BARE:
+            self._sidebar_instead = False
+        self._fit_panel()
         self.chat.composer.setFocus()
+
+    def _search_chats(self) -> None:
+        if not self.sidebar.isVisible():
+            self._toggle_sidebar()
+        self.sidebar.search.setFocus()
+        self.sidebar.search.selectAll()
+
+    def _toggle_sidebar(self) -> None:
+        if self.width() < ROOMY:
+            self._sidebar_instead = not self._sidebar_instead
+        else:
+            self.settings.show_sidebar = not self.settings.show_sidebar
+        self._fit_panel()
 
     def _choose_rate(self, rate: float) -> None:
         self.settings.cache_rate = rate
@@ -203,6 +258,7 @@ class MainWindow(QMainWindow):
     def _toggle_panel(self) -> None:
         if self._is_narrow:
             self._panel_instead = not self._panel_instead
+            self._sidebar_instead = False
         else:
             self.settings.show_panel = not self.settings.show_panel
         self._fit_panel()
@@ -299,12 +355,24 @@ class MainWindow(QMainWindow):
         return self.width() < NARROW
 
     def _fit_panel(self) -> None:
-        """Chat and panel side by side where there is room, one or the other where not."""
+        """Chat and panel side by side where there is room, one or the other where not.
+
+        The chats have a place at the left in a roomy window; in others they come when asked for,
+        in place of the panel or, in a bare one, of the chat.
+        """
         narrow = self._is_narrow
+        roomy = self.width() >= ROOMY
+        chats_shown = self.settings.show_sidebar if roomy else self._sidebar_instead
+        chats_alone = chats_shown and self.width() < BARE
+        self.sidebar.setVisible(chats_shown)
+        self.sidebar.setMaximumWidth(16_777_215 if chats_alone else SIDEBAR_WIDTH)
+        self.top_bar.sidebar.setChecked(chats_shown)
+        self.top_bar.new_chat.setVisible(not chats_shown)
         self.top_bar.set_compact(narrow)
         shown = self._panel_instead if narrow else self.settings.show_panel
+        shown = shown and not (chats_shown and not roomy)
         self.panel.setVisible(shown)
-        self.chat.setVisible(not (narrow and shown))
+        self.chat.setVisible(not (narrow and shown) and not chats_alone)
         self.top_bar.panel.setChecked(shown)
         if narrow:
             self.panel.setMinimumWidth(0)
@@ -340,8 +408,11 @@ class MainWindow(QMainWindow):
         self.settings.cache_rate = self.session.asked_rate
         if not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()
+        self.settings.open_chat = self.chats.open_id
         settings.save(self.settings, self._settings_path)
+        self.session.stop()
         self.link.shut_down()
+        self.chats.close()
         super().closeEvent(event)
 
 

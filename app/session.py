@@ -7,6 +7,7 @@ the cache rate.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -14,10 +15,11 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from app import models, units
+from app import context_fit, models, reasoning, units
 from app.conversation import Conversation, Ending, Message
 from app.engine_link import EngineLink
 from app.facts import CacheFacts, ModelFacts, Residency, SlotRange, Statistics
+from app.store.presets import Preset
 from backend.config import EngineConfig
 
 DEFAULTS = EngineConfig()
@@ -55,6 +57,8 @@ class Session(QObject):
         message_added: index of a new message.
         message_changed: index of a message whose text, ending or figures changed.
         conversation_replaced: all messages are others.
+        branch_begun: index of the message after which all is new: what follows left the path.
+        withdrawn: messages that came to nothing, which have left the conversation.
         statistics_changed, residency_changed: Statistics, Residency.
         notice: Notice to show, or None to take the present one away.
         draft: text to put back into the composer.
@@ -66,6 +70,8 @@ class Session(QObject):
     message_added = Signal(int)
     message_changed = Signal(int)
     conversation_replaced = Signal()
+    branch_begun = Signal(int)
+    withdrawn = Signal(object)
     statistics_changed = Signal(object)
     residency_changed = Signal(object)
     notice = Signal(object)
@@ -85,7 +91,11 @@ class Session(QObject):
         self._next_answer: Callable[[], None] | None = None  # to begin as soon as it is idle
         self._sent_rate = cache_rate
         self._cancelled = False
-        self._replaced: Conversation | None = None  # the chat before the new one
+        self.model_preset = Preset()  # of chats that have none of their own
+        self._live: Message | None = None  # the answer that the engine is writing
+        self._thinks_since_s = 0.0
+        self._n_char_max = 0  # of a prompt that must be shortened; 0: whole
+        self._tried_shorter = False
         link.loading.connect(self._on_loading)
         link.loaded.connect(self._on_loaded)
         link.cache.connect(self._on_cache)
@@ -108,9 +118,9 @@ class Session(QObject):
 
     @property
     def is_answering(self) -> bool:
-        """Whether an answer is being written, or waits for the cache to change."""
-        waits = self.state is State.CHANGING and self._next_answer is not None
-        return self.state is State.ANSWERING or waits
+        """Whether an answer is being written, or waits for the engine to be free."""
+        busy = self.state in (State.CHANGING, State.STOPPING)
+        return self.state is State.ANSWERING or (busy and self._next_answer is not None)
 
     @property
     def n_context(self) -> int:
@@ -155,23 +165,28 @@ class Session(QObject):
         text = text.strip()
         if not text or not self.can_send:
             return False
-        self._replaced = None
-        self.notice.emit(None)
-        self._add(Message("user", text))
-        self._add(Message("assistant", "", Ending.WAITING))
-        self._next_answer = self._generate
-        self._settle()
-        self.state_changed.emit(self.state)
+        self._ask(Message("user", text))
         return True
+
+    def regenerate(self, index: int) -> None:
+        """Ask for another answer in the place of this one, which stays as a branch."""
+        if self._make_room(index, "assistant"):
+            self._ask(None)
+
+    def edit(self, index: int, text: str) -> None:
+        """Ask another question in the place of this one, which stays as a branch."""
+        text = text.strip()
+        if text and self._make_room(index, "user"):
+            self._ask(Message("user", text))
 
     def stop(self) -> None:
         """Stop the answer. It is shown as stopped at once; a last token may still arrive."""
         if self.state is State.ANSWERING:
             self.link.stop()
-            self._end(Ending.STOPPED, "Stopped.")
+            self._end(self._waiting(), Ending.STOPPED, "Stopped.")
             self._set_state(State.STOPPING)
         elif self.is_answering:
-            self._end(Ending.STOPPED, "Stopped.")
+            self._end(self._waiting(), Ending.STOPPED, "Stopped.")
             self._next_answer = None
             self.state_changed.emit(self.state)
 
@@ -191,17 +206,23 @@ class Session(QObject):
             self._next_answer = self._continue
             self._settle()
 
+    def slide(self) -> None:
+        """Go on with a full context: its beginning is kept, the middle is left out."""
+        self.conversation.slides = True
+        self.go_on()
+
     def new_chat(self) -> None:
-        """Start with an empty conversation; the old one can be brought back."""
+        """Start with an empty conversation."""
+        if self.conversation.messages:
+            self.show(Conversation())
+
+    def show(self, conversation: Conversation) -> None:
+        """Go to another conversation, or another branch; an answer under way is stopped."""
         self.stop()
-        if not self.conversation.messages:
-            return
-        self._replaced = self.conversation
-        self.conversation = Conversation()
+        self.conversation = conversation
+        self._n_char_max = 0
+        self.notice.emit(None)
         self.conversation_replaced.emit()
-        self.notice.emit(
-            Notice("This is a new chat.", (("Back to the last one", self._bring_back),), False)
-        )
 
     def set_rate(self, rate: float) -> None:
         """Ask for a cache rate: at once when idle, otherwise from the next answer."""
@@ -281,14 +302,49 @@ class Session(QObject):
         self.conversation.messages.append(message)
         self.message_added.emit(len(self.conversation.messages) - 1)
 
+    @property
+    def preset(self) -> Preset:
+        """The system prompt and sampling in force."""
+        return self.conversation.preset or self.model_preset
+
+    def _make_room(self, index: int, role: str) -> bool:
+        """Take a message and what follows it off the path; False where that is not possible."""
+        messages = self.conversation.messages
+        if not (0 <= index < len(messages) and messages[index].role == role):
+            return False
+        if not (self.can_send or self.is_answering or self.state is State.STOPPING):
+            return False
+        self.stop()
+        del messages[index:]
+        self.branch_begun.emit(index)
+        return True
+
+    def _ask(self, question: Message | None) -> None:
+        """Say something, or ask again for an answer, as soon as the engine is free."""
+        self.notice.emit(None)
+        self._tried_shorter = False
+        if question is not None:
+            self._add(question)
+        self._add(Message("assistant", "", Ending.WAITING))
+        self._next_answer = self._generate
+        self._settle()
+        self.state_changed.emit(self.state)
+
     def _generate(self) -> None:
+        preset = self.preset
+        turns = self.conversation.for_engine(preset.system)
+        if self.conversation.slides and self._n_char_max:
+            turns = context_fit.fit(turns, self._n_char_max)
+        self._live = self.conversation.last
         self._set_state(State.ANSWERING)
-        self.link.generate(self.conversation.for_engine(), {})
+        self.link.generate(turns, dict(preset.sampling))
 
     def _continue(self) -> None:
         last = self.conversation.last
         if last is None or not last.can_go_on:
             return
+        if last.ending is Ending.CONTEXT and last.statistics is not None:
+            self._n_char_max = self._half_full(last.statistics)
         last.content = last.content.rstrip()  # the template would cut it; the text must agree
         if last.statistics is not None:
             last.n_token_before += last.statistics.n_token
@@ -298,15 +354,27 @@ class Session(QObject):
         self._changed()
         self._generate()
 
+    def _half_full(self, statistics: Statistics) -> int:
+        """Return how many characters fill half of a context that is full now."""
+        n_token = max(statistics.n_prompt + statistics.n_token, 1)
+        sent = self.conversation.for_engine(self.preset.system)
+        n_char = sum(len(turn["content"]) for turn in sent)
+        if self._n_char_max:  # only so much of it was sent
+            n_char = min(n_char, self._n_char_max + len(self.conversation.messages[-1].content))
+        return max(n_char * self.n_context // (2 * n_token), 200)
+
     def _changed(self) -> None:
         self.message_changed.emit(len(self.conversation.messages) - 1)
 
     def _answer(self) -> Message | None:
-        """Return the answer that arriving text belongs to; none after a new chat."""
+        """Return the answer that arriving text belongs to; None where it left the conversation."""
         last = self.conversation.last
-        if not (self.is_answering or self.state is State.STOPPING) or last is None:
-            return None
-        return last if last.role == "assistant" else None
+        return last if last is not None and last is self._live else None
+
+    def _waiting(self) -> Message | None:
+        """Return the answer that is being written or waited for."""
+        last = self.conversation.last
+        return last if last is not None and last.role == "assistant" and last.is_live else None
 
     def _on_prefill(self, done: int, total: int) -> None:
         answer = self._answer()
@@ -321,7 +389,20 @@ class Session(QObject):
             if answer.ending is Ending.WAITING:
                 answer.ending = Ending.STREAMING
                 answer.progress = ""
+                self._thinks_since_s = time.monotonic() - answer.thought_s
+            self._time_thought(answer)
             self._changed()
+
+    def _time_thought(self, answer: Message) -> None:
+        """Measure how long the reasoning takes, from its first token to the end of it."""
+        now_s = time.monotonic()
+        if self._thinks_since_s == 0.0:
+            return
+        parts = reasoning.find(answer.content)
+        if parts.has_thought:
+            answer.thought_s = now_s - self._thinks_since_s
+        if parts.has_thought and not parts.is_open:
+            self._thinks_since_s = 0.0
 
     def _on_statistics(self, statistics: Statistics) -> None:
         answer = self._answer()
@@ -332,8 +413,7 @@ class Session(QObject):
     def _on_residency(self, residency: Residency) -> None:
         self.residency_changed.emit(residency)
 
-    def _end(self, ending: Ending, note: str = "") -> None:
-        answer = self._answer()
+    def _end(self, answer: Message | None, ending: Ending, note: str = "") -> None:
         if answer is not None and answer.ending is not Ending.STOPPED:
             answer.ending = ending
             answer.note = note
@@ -346,14 +426,35 @@ class Session(QObject):
             answer.statistics = statistics
             self._changed()
         ending = _ENDINGS.get(reason, Ending.STOPPED)
-        note = {
-            Ending.CONTEXT: "The context is full; a new chat has room again.",
-            Ending.STOPPED: "Stopped.",
-        }.get(ending, "")
-        self._end(ending, note)
+        self._end(answer, ending, "Stopped." if ending is Ending.STOPPED else "")
+        self._live = None
         self._set_state(State.IDLE)
         self.statistics_changed.emit(statistics)
+        if answer is not None and answer.ending is Ending.CONTEXT:
+            self._context_is_full(answer)
         self._settle()
+
+    def _context_is_full(self, answer: Message) -> None:
+        """Go on as was chosen before, or let the user choose."""
+        if self._next_answer is not None or self._next_path is not None:
+            return
+        if self.conversation.slides:
+            if answer.statistics is None or answer.statistics.n_token > 0:
+                self._next_answer = self._continue
+            return
+        answer.note = "The context is full."
+        self._changed()
+        self.notice.emit(
+            Notice(
+                f"The context of {units.count(self.n_context, 'token')} is full. The answer can go "
+                "on without the middle of this chat: its beginning and its end are kept.",
+                (("Leave out the middle and go on", self.slide), ("Stop here", self._dismiss)),
+                is_trouble=False,
+            )
+        )
+
+    def _dismiss(self) -> None:
+        self.notice.emit(None)
 
     # Failures
 
@@ -375,20 +476,38 @@ class Session(QObject):
             self.notice.emit(Notice(sentence))
 
     def _answer_failed(self, sentence: str) -> None:
-        answer = self._answer()
+        answer, messages = self._answer(), self.conversation.messages
+        self._live = None
+        counts = context_fit.counts(sentence)
+        if answer is not None and counts is not None and len(messages) > 2:
+            sent = self.conversation.for_engine(self.preset.system)
+            n_char = sum(len(turn["content"]) for turn in sent)
+            self._n_char_max = n_char * self.n_context // (2 * max(counts[0], 1))
+            if self.conversation.slides and not self._tried_shorter:
+                self._tried_shorter = True
+                self._next_answer = self._generate
+                return
+            self._end(answer, Ending.CUT_OFF, "The context has no room for this.")
+            actions = (
+                ("Leave out the middle and go on", self.slide), ("Stop here", self._dismiss),
+            )  # fmt: skip
+            self.notice.emit(Notice(sentence, actions, is_trouble=False))
+            return
         if answer is not None and not answer.content and answer.ending is not Ending.STOPPED:
             # Nothing came: what the user wrote goes back to where it can be changed.
-            question = self.conversation.messages[-2]
-            del self.conversation.messages[-2:]
+            withdrawn = messages[-2:]
+            del messages[-2:]
+            self.withdrawn.emit(withdrawn)
             self.conversation_replaced.emit()
-            self.draft.emit(question.content)
+            self.draft.emit(withdrawn[0].content)
         else:
-            self._end(Ending.CUT_OFF, sentence)
+            self._end(answer, Ending.CUT_OFF, sentence)
         self.notice.emit(Notice(sentence))
 
     def _on_died(self, sentence: str) -> None:
         was, was_answering = self.state, self.is_answering
-        self._end(Ending.CUT_OFF, "Cut off here.")
+        self._end(self._waiting(), Ending.CUT_OFF, "Cut off here.")
+        self._live = None
         self._next_path = None
         self._next_answer = None
         self.model = None
@@ -414,7 +533,8 @@ class Session(QObject):
 
     def _restart_hanging(self) -> None:
         was_answering = self.state is State.ANSWERING
-        self._end(Ending.CUT_OFF, "Cut off here.")
+        self._end(self._waiting(), Ending.CUT_OFF, "Cut off here.")
+        self._live = None
         self.link.kill()
         self._next_path = None
         self._next_answer = None
@@ -438,12 +558,6 @@ class Session(QObject):
         self._start_again()
 
     # Small things
-
-    def _bring_back(self) -> None:
-        if self._replaced is not None and not self.conversation.messages:
-            self.conversation, self._replaced = self._replaced, None
-            self.conversation_replaced.emit()
-        self.notice.emit(None)
 
     def _set_state(self, state: State) -> None:
         if state is not self.state:

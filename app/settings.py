@@ -30,6 +30,8 @@ class Settings:
     cache_rate: float = EngineConfig().cache_rate
     theme: str = "system"
     show_panel: bool = True
+    show_sidebar: bool = True
+    open_chat: int = 0  # to show at the next start; 0: a new one
     width: int = 1320
     height: int = 840
 

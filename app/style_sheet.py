@@ -75,6 +75,16 @@ QFrame#composer { background: $field; border: 1px solid $border; border-radius: 
 QFrame#composer[focused="true"] { border: 1px solid $faint; }
 QPlainTextEdit#input { background: transparent; border: none; font-size: $text_size; }
 
+QFrame#sidebar { background: $chrome; border: none; border-right: 1px solid $border; }
+QPushButton#newChat { text-align: left; padding: 7px 12px; }
+QLineEdit {
+    background: $field; border: 1px solid $border; border-radius: 8px; padding: 6px 10px;
+    selection-background-color: $accent; selection-color: $on_accent;
+}
+QLineEdit:focus { border: 1px solid $focus; }
+QListView#chatList { background: transparent; border: none; outline: none; }
+QListView#chatList QLineEdit { padding: 2px 8px; background: $field; }
+
 QFrame#banner { background: $surface; border: 1px solid $border; border-radius: 12px; }
 QFrame#banner[kind="trouble"] { border: 1px solid $danger; }
 QFrame#enginePanel { background: $surface; border: none; border-left: 1px solid $border; }

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QEvent, Qt, Signal
+import time
+
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
 
@@ -12,6 +14,7 @@ from app.icon_button import IconButton
 from app.user_bubble import UserBubble
 
 COLUMN_WIDTH = 760
+SLICE_S = 0.015  # of work on a long chat, before other events have their turn
 NEAR_END = 24  # pixels from the end that still count as the end
 
 
@@ -20,9 +23,15 @@ class Transcript(QScrollArea):
 
     Signals:
         go_on: the user wants the last answer continued.
+        regenerate: (index) another answer is wanted in the place of this one.
+        edited: (index, text) another question is to be asked in the place of this one.
+        stepped: (index, -1 or 1) another branch is wanted.
     """
 
     go_on = Signal()
+    regenerate = Signal(int)
+    edited = Signal(int, str)
+    stepped = Signal(int, int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -32,6 +41,11 @@ class Transcript(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.viewport().setAutoFillBackground(False)
         self._views: list[UserBubble | AnswerView] = []
+        self._earlier: list[Message] = []  # messages before these, still without a view
+        self._slices = QTimer(self)
+        self._slices.setSingleShot(True)
+        self._slices.setInterval(0)
+        self._slices.timeout.connect(self._show_earlier)
         self._follows = True
         self._moving = False
 
@@ -65,7 +79,7 @@ class Transcript(QScrollArea):
 
     def view(self, index: int) -> UserBubble | AnswerView:
         """Return the widget of one message."""
-        return self._views[index]
+        return self._views[index - len(self._earlier)]
 
     def show_conversation(self, conversation: Conversation) -> None:
         """Replace everything."""
@@ -74,29 +88,64 @@ class Transcript(QScrollArea):
             view.hide()
             view.deleteLater()
         self._views.clear()
-        for message in conversation.messages:
-            self.add(message)
+        self._earlier = list(conversation.messages)
+        self._show_earlier()
         self.follow()
 
     def add(self, message: Message) -> None:
         """Show a new message at the end; one of the user's brings the end into view."""
-        view: UserBubble | AnswerView
         if message.role == "user":
-            view = UserBubble(message.content)
             self._follows = True
-        else:
-            view = AnswerView(message)
-            view.go_on.connect(self.go_on)
+        view = self._make(message)
         self._views.append(view)
         self._messages.insertWidget(self._messages.count() - 1, view)
         self._mark_last()
 
+    def cut(self, index: int) -> None:
+        """Take away the messages from this one on."""
+        for view in self._views[max(index - len(self._earlier), 0) :]:
+            self._messages.removeWidget(view)
+            view.hide()
+            view.deleteLater()
+        del self._views[max(index - len(self._earlier), 0) :]
+        del self._earlier[index:]
+
     def refresh(self, index: int) -> None:
         """Take in that a message has changed."""
-        view = self._views[index]
+        place = index - len(self._earlier)
+        if not 0 <= place < len(self._views):
+            return
+        view = self._views[place]
         if isinstance(view, AnswerView):
             view.refresh()
             self._mark_last()
+
+    def _make(self, message: Message) -> UserBubble | AnswerView:
+        view: UserBubble | AnswerView
+        if message.role == "user":
+            view = UserBubble(message)
+            view.edited.connect(lambda text: self.edited.emit(self._index(view), text))
+        else:
+            view = AnswerView(message)
+            view.go_on.connect(self.go_on)
+            view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
+        view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
+        return view
+
+    def _index(self, view: UserBubble | AnswerView) -> int:
+        return len(self._earlier) + self._views.index(view)
+
+    def _show_earlier(self) -> None:
+        """Show messages that are not shown yet, from the newest on, for a moment; then go on."""
+        ends_s = time.perf_counter() + SLICE_S
+        while self._earlier:
+            view = self._make(self._earlier.pop())
+            self._views.insert(0, view)
+            self._messages.insertWidget(1, view)
+            if time.perf_counter() > ends_s:
+                self._slices.start()
+                break
+        self._mark_last()
 
     def follow(self) -> None:
         """Go to the end and stay there."""

@@ -16,7 +16,7 @@ CHECKED_BYTES = 32 << 20  # files up to this size are checked whole at start
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE chat (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         title TEXT NOT NULL,
         is_pinned INTEGER NOT NULL DEFAULT 0,
         created_s REAL NOT NULL,
@@ -28,7 +28,7 @@ STEPS: tuple[str, ...] = (
     );
     CREATE INDEX chat_changed ON chat (changed_s);
     CREATE TABLE message (
-        id INTEGER PRIMARY KEY,
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
         chat_id INTEGER NOT NULL REFERENCES chat ON DELETE CASCADE,
         parent_id INTEGER REFERENCES message ON DELETE CASCADE,
         role TEXT NOT NULL CHECK (role IN ('user', 'assistant')),

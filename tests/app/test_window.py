@@ -104,7 +104,7 @@ def test_stop_shows_at_once_and_ends_the_answer(
     assert answer(window).content.endswith(" And he went on.")
 
 
-def test_a_new_chat_forgets_and_can_be_undone(
+def test_a_new_chat_forgets_and_the_old_one_is_kept(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(echo=True))
@@ -112,7 +112,8 @@ def test_a_new_chat_forgets_and_can_be_undone(
     wait_state(qtbot, window, State.IDLE)
     qtbot.keyClick(window, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
     assert window.session.conversation.messages == []
-    window.chat.banner.buttons[0].click()
+    assert window.chats.rows()[0].title == "First"
+    window.sidebar.list.opened.emit(window.chats.rows()[0].id)
     assert [message.role for message in window.session.conversation.messages] == [
         "user", "assistant",
     ]  # fmt: skip
@@ -151,6 +152,11 @@ def test_a_full_context_is_said(qtbot: Any, open_window: Opener, model: Model) -
     ask(window)
     wait_state(qtbot, window, State.IDLE)
     assert answer(window).ending is Ending.CONTEXT and "context is full" in answer(window).note
+    assert [button.text() for button in window.chat.banner.buttons] == [
+        "Leave out the middle and go on", "Stop here",
+    ]  # fmt: skip
+    window.chat.banner.buttons[1].click()
+    assert not window.chat.banner.isVisible()
 
 
 # Loading

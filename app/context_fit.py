@@ -1,0 +1,71 @@
+"""What of a long conversation is sent when the context cannot hold it all. No Qt.
+
+The system prompt and the first question are kept, and as much of the end as there is room for: the
+beginning carries what the chat is about, and attention leans on its first tokens (Xiao et al.,
+StreamingLLM, 2024, section 3).
+"""
+
+from __future__ import annotations
+
+import re
+
+Turn = dict[str, str]
+
+_COUNTS = re.compile(r"prompt has ([\d,]+) tokens.*?([\d,]+)(?: tokens)?\.$")
+FIRST_SHARE = 0.25  # of the room, the most that the first question may take
+
+
+def counts(sentence: str) -> tuple[int, int] | None:
+    """Return (tokens of the prompt, of the context) from the engine's refusal; None for others."""
+    found = _COUNTS.search(sentence)
+    if found is None:
+        return None
+    n_prompt, n_context = (int(text.replace(",", "")) for text in found.groups())
+    return (n_prompt, n_context) if n_prompt > 0 else None
+
+
+def fit(turns: list[Turn], n_char_max: int) -> list[Turn]:
+    """Return the turns in at most about `n_char_max` characters of text.
+
+    The last turn is always there, at least its end. Users' turns in a row are joined.
+    """
+    if sum(len(turn["content"]) for turn in turns) <= n_char_max:
+        return turns
+    head = [turn for turn in turns[:1] if turn["role"] == "system"]
+    rest = turns[len(head) :]
+    room = max(n_char_max - sum(len(turn["content"]) for turn in head), n_char_max // 4, 1)
+    first: list[Turn] = []
+    if len(rest) > 1 and rest[0]["role"] == "user":
+        limit = int(room * FIRST_SHARE)
+        first = [{**rest[0], "content": _beginning(rest[0]["content"], limit)}]
+        room -= len(first[0]["content"])
+        rest = rest[1:]
+    tail: list[Turn] = []
+    for turn in reversed(rest):
+        text = turn["content"]
+        if len(text) > room:
+            if not tail or room > 200:
+                tail.append({**turn, "content": _end(text, max(room, 1))})
+            break
+        tail.append(turn)
+        room -= len(text)
+    tail.reverse()
+    if first and tail and tail[0]["role"] == "user":
+        joined = first[0]["content"] + "\n\n" + tail[0]["content"]
+        tail[0] = {**tail[0], "content": joined}
+        first = []
+    elif not first and len(tail) > 1 and tail[0]["role"] == "assistant":
+        tail = tail[1:]
+    return head + first + tail
+
+
+def _beginning(text: str, n_char: int) -> str:
+    if len(text) <= n_char:
+        return text
+    cut = text[:n_char]
+    return (cut.rpartition(" ")[0] or cut) + " \u2026"
+
+
+def _end(text: str, n_char: int) -> str:
+    cut = text[-n_char:]
+    return cut.partition(" ")[2] or cut

@@ -1,0 +1,279 @@
+"""Chats in the window: kept as they are said, listed, branched, deleted, brought back."""
+
+import json
+import os
+import signal
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QObject, Qt
+from window_samples import WAIT_MS, Model, Opener
+
+from app.conversation import Ending, Message
+from app.main_window import MainWindow
+from app.session import State
+from app.store.presets import Preset
+
+
+def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
+    window.chat.composer.input.setPlainText(text)
+    window.chat.composer.button.click()
+
+
+def say(qtbot: Any, window: MainWindow, text: str) -> None:
+    ask(window, text)
+    wait_idle(qtbot, window)
+
+
+def wait_idle(qtbot: Any, window: MainWindow) -> None:
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+
+
+def last(window: MainWindow) -> Message:
+    message = window.session.conversation.last
+    assert message is not None
+    return message
+
+
+def said(window: MainWindow) -> list[str]:
+    return [message.content for message in window.session.conversation.messages]
+
+
+def on_disk(tmp_path: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(tmp_path / "chats.db")) as reader:
+        return reader.execute(query).fetchall()
+
+
+def test_a_question_is_on_disk_before_it_is_sent(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    window = open_window(model(token_s=0.02))
+    seen: list[list[tuple[Any, ...]]] = []
+    generate = window.link.generate
+
+    def spy(*args: Any) -> None:
+        seen.append(on_disk(tmp_path, "SELECT content FROM message WHERE role = 'user'"))
+        generate(*args)
+
+    window.link.generate = spy  # type: ignore[method-assign]
+    ask(window, "Is this kept?")
+    assert seen == [[("Is this kept?",)]]
+    query = "SELECT coalesce(group_concat(text, ''), '') FROM piece"
+    qtbot.waitUntil(lambda: "tin soldier" in on_disk(tmp_path, query)[0][0], timeout=WAIT_MS)
+    wait_idle(qtbot, window)
+    assert on_disk(tmp_path, "SELECT count(*) FROM piece") == [(0,)]
+    query = "SELECT content, ending FROM message WHERE role = 'assistant'"
+    assert on_disk(tmp_path, query) == [(last(window).content, "finished")]
+
+
+def test_the_open_chat_is_there_at_the_next_start(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(echo=True))
+    say(qtbot, window, "First")
+    window._new_chat()
+    say(qtbot, window, "Second")
+    before = said(window)
+    window.close()
+    again = open_window(model(echo=True))
+    assert said(again) == before and last(again).statistics is not None
+    assert again.sidebar.list.titles() == ["Second", "First"]
+    say(qtbot, again, "More")
+    assert len(json.loads(last(again).content)) == 3
+
+
+def test_another_answer_is_a_branch(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    say(qtbot, window, "Question")
+    first = last(window)
+    window.session.regenerate(1)
+    wait_idle(qtbot, window)
+    assert last(window).id != first.id and last(window).branch == (2, 2)
+    window.chats.switch(1, -1)
+    assert last(window).id == first.id and last(window).branch == (1, 2)
+    window.chats.switch(1, -1)
+    assert last(window).branch == (2, 2)
+
+
+def test_a_changed_question_is_a_branch(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(echo=True))
+    say(qtbot, window, "One")
+    say(qtbot, window, "Two")
+    window.session.edit(2, "Three")
+    wait_idle(qtbot, window)
+    assert said(window)[0] == "One" and said(window)[2] == "Three"
+    assert [turn["content"] for turn in json.loads(last(window).content)][-1] == "Three"
+    window.chats.switch(2, 1)
+    assert said(window)[2] == "Two" and len(said(window)) == 4
+
+
+def test_asking_again_during_an_answer_stops_it_and_mixes_nothing(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.1))
+    ask(window, "One")
+    qtbot.waitUntil(lambda: bool(last(window).content), timeout=WAIT_MS)
+    old = last(window)
+    window.session.edit(0, "Two")
+    assert old.ending is Ending.STOPPED and last(window).ending is Ending.WAITING
+    length = len(old.content)
+    qtbot.waitUntil(lambda: len(last(window).content) > 20, timeout=WAIT_MS)
+    assert len(old.content) == length and last(window).content.startswith("Once there")
+    window.session.stop()
+    wait_idle(qtbot, window)
+    window.chats.switch(0, -1)
+    assert said(window) == ["One", old.content]
+
+
+def test_deleting_can_be_undone(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    say(qtbot, window, "Question")
+    chat_id = window.chats.open_id
+    qtbot.waitUntil(lambda: window.sidebar.list.titles() == ["Question"])
+    qtbot.keyClick(window.sidebar.list, Qt.Key.Key_Delete)
+    assert window.session.conversation.messages == [] and window.chats.rows() == []
+    assert "was deleted" in window.chat.banner.sentence
+    window.chat.banner.buttons[0].click()
+    assert window.chats.open_id == chat_id and said(window)[0] == "Question"
+
+
+def test_renamed_pinned_and_found(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    for text in ("Alpha", "Beta"):
+        window._new_chat()
+        say(qtbot, window, text)
+    alpha = next(row for row in window.chats.rows() if row.title == "Alpha")
+    window.chats.pin(alpha.id, True)
+    window.chats.rename(alpha.id, "Renamed")
+    qtbot.waitUntil(lambda: window.sidebar.list.titles() == ["Renamed", "Beta"])
+    qtbot.keyClick(window, Qt.Key.Key_F, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClicks(window.sidebar.search, "bet")
+    qtbot.waitUntil(lambda: window.sidebar.list.titles() == ["Beta"])
+    window.sidebar.search.setText("tin sol")
+    qtbot.waitUntil(lambda: len(window.sidebar.list.titles()) == 2)
+    qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)
+    qtbot.keyClick(window.sidebar.list, Qt.Key.Key_Return)
+    assert window.chats.open_id != 0
+
+
+def test_a_full_disk_is_said_and_the_chat_goes_on(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    window = open_window(model())
+    say(qtbot, window, "Kept")
+    connection = window.chats.store.connection
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    ask(window, "word " * 20_000)
+    assert "the disk is full" in window.chat.banner.sentence
+    wait_idle(qtbot, window)
+    assert last(window).content and last(window).id == 0
+    connection.execute("PRAGMA max_page_count = 100000")
+    say(qtbot, window, "Once more")
+    assert all(message.id for message in window.session.conversation.messages)
+    assert on_disk(tmp_path, "SELECT count(*) FROM message") == [(6,)]
+
+
+def test_a_profile_that_cannot_be_written_is_said_and_chatting_works(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    (tmp_path / "chats.db").mkdir()
+    window = open_window(model())
+    assert not window.chats.store.is_kept
+    say(qtbot, window, "Question")
+    assert last(window).content and window.chats.rows()[0].title == "Question"
+
+
+def test_a_worker_killed_in_an_answer_leaves_it_on_disk(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    window = open_window(model(token_s=0.05))
+    ask(window)
+    qtbot.waitUntil(lambda: len(last(window).content) > 20, timeout=WAIT_MS)
+    os.kill(window.link.pid, signal.SIGKILL)
+    qtbot.waitUntil(lambda: window.session.state is State.DEAD, timeout=WAIT_MS)
+    query = "SELECT content, ending FROM message WHERE role = 'assistant'"
+    assert on_disk(tmp_path, query) == [(last(window).content, "cut off")]
+
+
+def test_a_refused_prompt_leaves_nothing_behind(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    sentence = "The prompt has 5,000 tokens and the context 4,096."
+    window = open_window(model(context_error=sentence))
+    ask(window, "very long")
+    qtbot.waitUntil(lambda: window.chat.banner.isVisible(), timeout=WAIT_MS)
+    assert on_disk(tmp_path, "SELECT * FROM chat") == [] and window.chats.rows() == []
+
+
+def test_a_long_chat_offers_to_slide(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    say(qtbot, window, "First " + "word " * 200)
+    say(qtbot, window, "Second " + "word " * 200)
+    sentence = "The prompt has 5000 tokens, but the context holds only 4096."
+    sent: list[list[dict[str, str]]] = []
+    window.link.generate = lambda turns, *_: sent.append(turns)  # type: ignore[method-assign]
+    ask(window, "Third")
+    window.link.failed.emit("generate", sentence)
+    assert window.chat.banner.buttons[0].text() == "Leave out the middle and go on"
+    window.chat.banner.buttons[0].click()
+    assert len(sent) == 2 and window.session.conversation.slides
+    n_char = [sum(len(turn["content"]) for turn in turns) for turns in sent]
+    assert n_char[1] < 0.6 * n_char[0]
+    assert sent[1][0]["content"].startswith("First") and sent[1][-1]["content"] == "Third"
+    roles = [turn["role"] for turn in sent[1]]
+    assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"] * (len(roles) % 2)
+
+
+def test_the_preset_reaches_the_engine(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(echo=True))
+    window.chats.set_model_preset(Preset("Be brief.", {"temperature": 0.1}))
+    window.chats.set_preset(Preset("Be kind.", {}))
+    say(qtbot, window, "Hello")
+    turns = json.loads(last(window).content)
+    assert turns[0] == {"role": "system", "content": "Be kind."}
+    window._new_chat()
+    say(qtbot, window, "Hello")
+    assert json.loads(last(window).content)[0]["content"] == "Be brief."
+    window.close()
+    again = open_window(model(echo=True))
+    again.open_first()
+    assert again.session.model_preset == Preset("Be brief.", {"temperature": 0.1})
+
+
+@pytest.mark.parametrize("kind", ["md", "json"])
+def test_out_and_in_again(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path, kind: str
+) -> None:
+    window = open_window(model())
+    say(qtbot, window, "Question")
+    before = said(window)
+    window.exchange.export(window.chats.open_id, tmp_path / f"out.{kind}")
+    assert "was written" in window.chat.banner.sentence
+    window.exchange.import_file(tmp_path / f"out.{kind}")
+    assert len(window.chats.rows()) == 2 and said(window) == before
+    (tmp_path / "bad.json").write_text("[")
+    window.exchange.import_file(tmp_path / "bad.json")
+    assert window.chat.banner.sentence.startswith("bad.json cannot be imported")
+    window.exchange.export(window.chats.open_id, tmp_path / "missing" / "out.md")
+    assert "could not be written" in window.chat.banner.sentence
+
+
+def test_late_text_does_not_reach_another_chat(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.02))
+    say(qtbot, window, "First")
+    first, before = window.chats.open_id, said(window)
+    window._new_chat()
+    ask(window, "Second")
+    qtbot.waitUntil(lambda: bool(last(window).content), timeout=WAIT_MS)
+    window.chats.open(first)
+    assert window.session.state is State.STOPPING
+    window.link.text.emit("late")
+    wait_idle(qtbot, window)
+    assert said(window) == before
+    assert isinstance(window.chats, QObject)

@@ -1,0 +1,229 @@
+"""Kills the window and its worker at random moments, and looks for what was acknowledged.
+
+    python tests/benchmarks/chat_kills.py [--rounds 200] [--seed 1]
+
+Each round starts a window of its own, without a screen, on the same file of chats. It sends, lets
+answers stream, changes questions, asks again, renames, deletes and undoes, and writes to a pipe what
+it has shown as done: this is what counts as acknowledged. At a random moment the window is killed
+with SIGKILL, in every third round its worker first. Then the file is checked whole, and every
+message, name and deletion that was acknowledged must be there. Prints what was lost: nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+TESTS = ROOT / "tests"
+
+
+def window_main(folder: Path, seed: int) -> None:
+    """The window that will be killed: acts at random until then."""
+    os.environ["QT_QPA_PLATFORM"] = "offscreen"
+    sys.path[:0] = [str(ROOT), str(TESTS / "app")]
+    from PySide6.QtCore import QTimer
+    from PySide6.QtWidgets import QApplication
+
+    import app.models
+    from app.main_window import MainWindow
+    from app.session import State
+
+    fake_worker = [sys.executable, str(TESTS / "app" / "fake_worker.py")]
+    app.models.embedded_model = lambda: None
+    qt = QApplication([])
+    window = MainWindow(fake_worker, folder / "settings.json")
+    rng = random.Random(seed)
+    deleted: list[int] = []
+
+    def tell(kind: str, **fields: Any) -> None:
+        print(json.dumps({"kind": kind, **fields}), flush=True)
+
+    def shown() -> None:
+        """Say which messages are shown; a live answer counts with what is known to be kept."""
+        for message in window.session.conversation.messages:
+            if message.id and message.role == "user":
+                tell("message", id=message.id, text=message.content)
+            elif message.id and not message.is_live:
+                tell("message", id=message.id, text=message.content)
+            elif message.id:
+                n_saved = window.chats.n_saved(message)
+                tell("begun", id=message.id, text=message.content[:n_saved])
+
+    def act() -> None:
+        session, chats = window.session, window.chats
+        kind = rng.choice("send send send edit again stop rename delete undo new open wait".split())
+        n_message = len(session.conversation.messages)
+        if kind == "send" and session.can_send:
+            session.send(f"Question {rng.random()} " + "word " * rng.randrange(40))
+        elif kind == "edit" and n_message:
+            session.edit(rng.randrange(0, n_message, 2), f"Other question {rng.random()}")
+        elif kind == "again" and n_message > 1:
+            session.regenerate(rng.randrange(1, n_message, 2))
+        elif kind == "stop":
+            session.stop()
+        elif kind == "rename" and chats.open_id:
+            title = f"name {rng.random()}"
+            chats.rename(chats.open_id, title)
+            tell("renamed", id=chats.open_id, text=title)
+        elif kind == "delete" and chats.open_id and n_message > 4:
+            deleted.append(chats.open_id)
+            chats.delete(deleted[-1])
+            tell("deleted", id=deleted[-1])
+        elif kind == "undo" and deleted and window.chat.banner.buttons:
+            if window.chat.banner.buttons[0].text() == "Undo":
+                window.chat.banner.buttons[0].click()
+                tell("restored", id=deleted[-1])
+        elif kind == "new":
+            window._new_chat()
+        elif kind == "open" and chats.rows():
+            chats.open(rng.choice(chats.rows()[:5]).id)
+        shown()
+        if session.state is State.DEAD:
+            session.go_on()
+
+    window.show()
+    window.open_model(folder / "model.gguf")
+    tell("ready", pid=window.link.pid)
+    timer = QTimer(window)
+    timer.timeout.connect(act)
+    timer.start(15)
+    telling = QTimer(window)
+    telling.timeout.connect(shown)
+    telling.start(10)
+    qt.exec()
+
+
+class Expected:
+    """What was acknowledged so far."""
+
+    def __init__(self) -> None:
+        self.final: dict[int, str] = {}  # messages that must be exactly so
+        self.begun: dict[int, str] = {}  # answers that must begin so
+        self.titles: dict[int, str] = {}
+        self.deleted: set[int] = set()
+        self.homes: dict[int, int] = {}  # message id -> chat id, of all that were ever seen
+        self.n_told = 0
+
+    def take(self, line: str) -> None:
+        try:
+            told = json.loads(line)
+        except ValueError:
+            return  # cut off by the kill
+        self.n_told += 1
+        kind, number = told["kind"], told.get("id", 0)
+        if kind == "message":
+            self.final[number] = told["text"]
+            self.begun.pop(number, None)
+        elif kind == "begun" and number not in self.final:
+            self.begun[number] = told["text"]
+        elif kind == "renamed":
+            self.titles[number] = told["text"]
+        elif kind == "deleted":
+            self.deleted.add(number)
+        elif kind == "restored":
+            self.deleted.discard(number)
+
+    def lost(self, path: Path) -> list[str]:
+        """Return a sentence for everything that is not as it was acknowledged."""
+        faults = []
+        with closing(sqlite3.connect(path)) as reader:
+            if reader.execute("PRAGMA integrity_check").fetchone() != ("ok",):
+                faults.append("the file is not sound")
+            if reader.execute("PRAGMA foreign_key_check").fetchall():
+                faults.append("references lead nowhere")
+            said = dict(reader.execute("SELECT id, content FROM message"))
+            self.homes.update(reader.execute("SELECT id, chat_id FROM message"))
+            chats = {
+                number: (title, gone is not None)
+                for number, title, gone in reader.execute("SELECT id, title, deleted_s FROM chat")
+            }
+            for number, text in reader.execute(
+                "SELECT message_id, text FROM piece ORDER BY message_id, number"
+            ).fetchall():
+                said[number] += text
+        for number, text in list(self.final.items()):
+            if number not in said:
+                if self.homes.get(number) in self.deleted:  # purged with its chat
+                    del self.final[number]
+                else:
+                    faults.append(f"message {number} is gone")
+            elif said[number] != text:
+                faults.append(f"message {number} is {said[number]!r}, not {text!r}")
+        for number, text in self.begun.items():
+            if number in said and not said[number].startswith(text.rstrip()):
+                faults.append(f"answer {number} lost its end: {said[number]!r}, not {text!r}")
+            if number not in said and self.homes.get(number) not in self.deleted:
+                faults.append(f"answer {number} is gone")
+        for number, title in self.titles.items():
+            if number not in self.deleted and chats.get(number, ("",))[0] != title:
+                faults.append(f"chat {number} has another name")
+        for number in self.deleted:
+            if number in chats and not chats[number][1]:
+                faults.append(f"chat {number} is back")
+        return faults
+
+
+def one_round(folder: Path, seed: int, expected: Expected, worker_first: bool) -> int:
+    """Start a window, kill it, and return how many things it acknowledged."""
+    rng = random.Random(seed)
+    process = subprocess.Popen(
+        [sys.executable, __file__, "--window", str(folder), "--seed", str(seed)],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    worker = json.loads(process.stdout.readline())["pid"]
+    wait_s = rng.uniform(0.05, 1.2)
+    if worker_first:
+        time.sleep(wait_s * rng.random())
+        os.kill(worker, signal.SIGKILL)
+    time.sleep(wait_s)
+    process.kill()
+    before = expected.n_told
+    for line in process.stdout:
+        expected.take(line)
+    process.wait()
+    return expected.n_told - before
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--window", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.window:
+        window_main(options.window, options.seed)
+        return 0
+    n_fault = n_told = 0
+    expected = Expected()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "model.gguf").write_text(json.dumps({"token_s": 0.004}))
+        for number in range(options.rounds):
+            seed = options.seed * 1000 + number
+            n_told += one_round(folder, seed, expected, worker_first=number % 3 == 0)
+            faults = expected.lost(folder / "chats.db")
+            n_fault += len(faults)
+            for fault in faults[:5]:
+                print(f"round {number}: {fault}", flush=True)
+            if any("broken" in path.name for path in folder.iterdir()):
+                print(f"round {number}: the file was set aside")
+                n_fault += 1
+    print(f"{options.rounds} rounds, {n_told:,} acknowledgements, {n_fault} lost or wrong")
+    return 1 if n_fault else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
