@@ -66,7 +66,9 @@ def read_documents(prompts: Sequence[Path], texts: Sequence[Path]) -> list[Docum
     lists += [[Document(text) for text in _texts(path)] for path in texts]
     longest = max((len(documents) for documents in lists), default=0)
     places = sorted(
-        (i / len(documents), n, i) for n, documents in enumerate(lists) for i in range(len(documents))
+        (i / len(documents), n, i)
+        for n, documents in enumerate(lists)
+        for i in range(len(documents))
     )  # each file evenly over the whole, so that the first part of it is like the rest
     assert len(places) >= longest
     return [lists[n][i] for _, n, i in places]

@@ -312,7 +312,7 @@ class Engine:
 
     @property
     def remark(self) -> str:
-        """Why a predictor's weights that were found are not used; "" where there is nothing to say."""
+        """Why weights of a predictor that were found are not used, or ""."""
         return self._loaded.remark
 
     @property

@@ -8,7 +8,7 @@ the token is known nothing is nearer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from backend import _native
 from backend.compose import NOTHING_LEARNED, Learned, spec
 from backend.parts import Part, part
-from backend.trace import Trace
+from backend.trace import DECODE, Trace
 
 STRIDES = (1, 2)
-COLUMNS = ("accuracy", "recall_k", "recall_k2", "recall_2k", "exact", "any")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,8 @@ class Scores:
 
     def recall_at(self, m: int) -> NDArray[np.float64]:
         """[layer]: recall with `m` experts fetched."""
-        return self.recall[min(m, len(self.recall)) - 1]
+        row: NDArray[np.float64] = self.recall[min(m, len(self.recall)) - 1]
+        return row
 
     def fetches_for(self, wanted: float) -> int | None:
         """Experts to fetch for this mean recall over layers; None where 2k are too few."""
@@ -80,6 +80,18 @@ class Scores:
                 for name, v in per_layer.items()
             },
         }
+
+
+def token_by_token(trace: Trace) -> Trace:
+    """The same tokens, each decoded in a pass of its own."""
+    n = len(trace.tokens)
+    return replace(
+        trace,
+        phases=np.full(n, DECODE, np.uint8),
+        requests=np.repeat(trace.requests, trace.n_token),
+        n_token=np.ones(n, np.int32),
+        n_routed=trace.routed.astype(np.int32),
+    )
 
 
 def candidates(learned: Learned, *, has_routers: bool) -> list[Candidate]:
@@ -148,12 +160,12 @@ class _Replay:
         numbers = np.repeat(trace.requests, trace.n_token)
         routed = trace.routed
         for at in range(len(trace.tokens)):
-            if numbers[at] != request:
+            begins = numbers[at] != request
+            if begins:
                 request = numbers[at]
                 probe.request_began()
                 self.newest = [None] * n_layer
                 self.due = [None] * n_layer
-                begins = True
             token = int(trace.tokens[at])
             self.hear(probe.pass_began(_native.Phase.decode, [token] if token >= 0 else []))
             for layer in range(min(stride, n_layer)):
@@ -172,7 +184,6 @@ class _Replay:
                 target = layer + stride
                 if target < n_layer:
                     self.due[target] = self.newest[target]
-            begins = False
         n = np.maximum(self.n, 1)
         with np.errstate(invalid="ignore"):
             accuracy = self.found[:k].sum(axis=0) / np.where(

@@ -1,7 +1,7 @@
 """Samples of the public training and evaluation sets, for predictors of the embedded model.
 
-`python -m predictors.corpus --data DIR --out DIR` writes train-texts.jsonl and train-chats.jsonl, of
-training sets only, and a file per evaluation set, as `outrider train` and `evaluate` take them.
+`python -m predictors.corpus --data DIR --out DIR` writes train-texts.jsonl and train-chats.jsonl,
+of training sets only, and a file per evaluation set, as `outrider train` and `evaluate` take them.
 """
 
 from __future__ import annotations

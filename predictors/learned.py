@@ -75,9 +75,9 @@ class Model(torch.nn.Module):
 
     @torch.no_grad()
     def accuracy(self, data: Routings, rows: Tensor) -> tuple[list[float], list[float]]:
-        """Of each network, the share of its k best that were chosen: by pair, and by first layer."""
+        """Of each network, the share of its k best that were chosen: pairs, and first layers."""
         layers, firsts = _Shares(), _Shares()
-        for part in rows.split(4 * BATCH):
+        for part in torch.split(rows, 4 * BATCH):
             x, before, _, ids, counts = self.of_layers.batch(data, part)
             layers.add(self.of_layers(x, before), ids, counts)
             if self.of_tokens is not None:
@@ -158,9 +158,7 @@ def train(
     """
     torch.manual_seed(seed)
     train_rows, held_out = data.split()
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=RATE, weight_decay=0.01, betas=(0.9, 0.98)
-    )
+    optimiser = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.01, betas=(0.9, 0.98))
     run = _resume(checkpoint, model, optimiser, data)
     batch = min(BATCH, max(len(train_rows) // 8, 1))
     n_step = max(len(train_rows) // batch, 1)
@@ -184,8 +182,7 @@ def train(
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             run.step += 1
-            if run.step % 10 == 0:
-                progress(done, _said(run, epochs, done))
+            progress(done, _said(run, epochs, done))
             if checkpoint is not None and time.monotonic() - saved_s > CHECKPOINT_S:
                 _save(checkpoint, model, optimiser, run, data)
                 saved_s = time.monotonic()

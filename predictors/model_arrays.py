@@ -43,4 +43,5 @@ def token_rows(paths: Sequence[Path], n_vocab: int, rank: int) -> Tensor:
     rows = rows - rows.mean(0)
     _, vectors = torch.linalg.eigh(rows.T @ rows)
     projected = rows @ vectors[:, -rank:].flip(1)
-    return (projected / projected.std()).contiguous()
+    scaled: Tensor = projected / projected.std()
+    return scaled.contiguous()

@@ -18,7 +18,7 @@ STORAGE: dict[str, Storage] = {
     **dict.fromkeys(("w1", "w1_last", "w2", "skip", "rows", "before", "hidden_before"), "i1"),
     **dict.fromkeys(("b1", "b2", "router"), "f2"),
 }
-"""How arrays are kept, by the end of their names. Bytes cost no accuracy (docs/LOG-predictors.md)."""
+"""How arrays are kept, by the end of their names."""
 
 LEAST_BYTES = 1_300_000
 """A small model's predictor may be as large as this, whatever its dense weights are."""
@@ -86,7 +86,7 @@ class Networks(nn.Module):
         of_target = None if routers is None else routers[self.targets].transpose(1, 2).clone()
         self.router: nn.Parameter | None = None
         self.skip: nn.Parameter | None = None
-        self.register_buffer("routers", None)
+        self.routers: Tensor
         if design.full_skip:
             self.skip = _zeros(n, d, e) if of_target is None else nn.Parameter(of_target)
         elif of_target is not None:
@@ -94,7 +94,7 @@ class Networks(nn.Module):
             self.register_buffer("routers", of_target, persistent=False)
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
-        """x [n, batch, n_embd], before [n, batch, E] -> scores [n, batch, E]."""
+        """X [n, batch, n_embd], before [n, batch, E] -> scores [n, batch, E]."""
         hidden = torch.relu(torch.baddbmm(self.b1, x, self.w1) + before @ self.hidden_before)
         scores = torch.baddbmm(self.b2, hidden, self.w2) + before @ self.before
         if self.skip is not None:
@@ -124,7 +124,7 @@ class Networks(nn.Module):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """As learned.h names them."""
-        found = {}
+        found: dict[str, np.ndarray] = {}
         for i, (layer, stride) in enumerate(self.pairs):
             values = {
                 "w1": self.w1[i].T, "b1": self.b1[i, 0], "w2": self.w2[i].T, "b2": self.b2[i, 0],
@@ -157,7 +157,7 @@ class TokenNetworks(nn.Module):
         )  # fmt: skip
 
     def forward(self, tokens: Tensor, last: Tensor, before: Tensor) -> Tensor:
-        """tokens [batch], last [batch, n_embd], before [n, batch, E] -> [n, batch, E]."""
+        """Tokens [batch], last [batch, n_embd], before [n, batch, E] -> [n, batch, E]."""
         x = self.rows[tokens].expand(len(self.w1), -1, -1)
         hidden = torch.baddbmm(self.b1, x, self.w1) + last @ self.w1_last
         hidden = torch.relu(hidden + before @ self.hidden_before)

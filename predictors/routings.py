@@ -62,9 +62,7 @@ class Routings:
         of_token = np.concatenate(requests)
         ids = _joined([trace.ids for trace in traces]).long()
         return cls(
-            sizes=PredictorSizes(
-                first.n_layer, first.n_expert, first.n_expert_used, first.n_embd
-            ),
+            sizes=PredictorSizes(first.n_layer, first.n_expert, first.n_expert_used, first.n_embd),
             inputs=_joined([t.inputs for t in traces if t.inputs is not None]),
             ids=ids,
             wanted=_targets(traces, ids, first.n_expert),
@@ -79,7 +77,7 @@ class Routings:
 
         Of a single request the last tenth is held out.
         """
-        numbers = self.requests.unique()
+        numbers = torch.unique(self.requests)
         if len(numbers) == 1:
             cut = max(self.n - max(self.n // HELD_OUT_OF, 1), 0)
             return torch.arange(cut), torch.arange(cut, self.n)
@@ -103,7 +101,7 @@ def _joined(arrays: Sequence[np.ndarray]) -> Tensor:
 
 
 def _targets(traces: Sequence[Trace], ids: Tensor, n_expert: int) -> Tensor:
-    """The router's probabilities; where they were not recorded, the chosen experts' equal shares."""
+    """The router's probabilities; where not recorded, equal shares of the chosen experts."""
     if any(trace.scores is None for trace in traces):
         shares = torch.zeros(*ids.shape[:2], n_expert, dtype=torch.float16)
         return shares.scatter_(2, ids, 1.0 / ids.shape[2])

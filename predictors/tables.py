@@ -1,4 +1,4 @@
-"""What predictors without networks learn: counts, of the very traces that networks are trained on."""
+"""What predictors without networks learn: counts, of the same traces that networks learn from."""
 
 from __future__ import annotations
 

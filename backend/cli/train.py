@@ -209,7 +209,7 @@ def _lines(report: dict[str, Any]) -> list[str]:
 
 
 class _Bar:
-    """A line of a terminal with a bar, a share and what is going on; nothing where there is none."""
+    """A line of a terminal: a bar, a share, what is going on. Nothing where there is none."""
 
     def __init__(self, title: str) -> None:
         self.title = title
