@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -246,5 +247,5 @@ def _resume(
         model.load_state_dict(values["model"])
         optimiser.load_state_dict(values["optimiser"])
         return Run(**values["run"])
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError):
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError, UnpicklingError):
         return Run()  # a checkpoint of another version or a broken one: from the beginning
