@@ -101,6 +101,8 @@ class AnswerView(QWidget):
         """Render everything again, after a change of theme."""
         for block, view in zip(self._splitter.blocks, self._views, strict=False):
             _fill(view, block, caret=False)
+            if isinstance(view, CodeCard):
+                view.colour_all()
 
     def show_last(self, is_last: bool) -> None:
         """Only the last answer can be continued."""

@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 
 PROSE_CHARS = 1500  # a block of prose ends at the first empty line after this many characters
+PROSE_LINES = 40  # and after so many lines in any case, where the next one is not indented
+LONG_CHARS = 4000  # and after so many characters, at the end of a word
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*([^\s`]*)[^`]*$")
+_TABLE_RULE = re.compile(r"\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)+\|?\s*$")
 
 
 @dataclass
@@ -28,6 +31,9 @@ class BlockSplitter:
         self._fence = ""
         self._line = ""  # an unfinished last line
         self._shown = 0  # how much of that line is in the open block already
+        self._n_line = 0  # of the open block of prose
+        self._table = ""  # the head of the table that the open block is in
+        self._last_line = ""
 
     def append(self, text: str) -> int:
         """Add text. Returns the index of the first block that changed or is new."""
@@ -63,12 +69,38 @@ class BlockSplitter:
             self._open = Block(is_code=True, language=fence[2])
             self.blocks.append(self._open)
             return
+        if self._open is not None and not self._shown and self._must_end(line):
+            self._open = None
+            if self._table and "|" in line:
+                self._add(self._table, is_code=False)  # a long table has its head again
+        self._note_table(line)
         self._add(line[self._shown :] + "\n", is_code=False)
+        self._n_line += 1
         if self._open is not None and not line.strip() and len(self._open.text) > PROSE_CHARS:
             self._open = None
 
+    def _must_end(self, line: str) -> bool:
+        """Whether a block that is long by now ends before this line."""
+        if self._open is None or self._open.is_code or line[:1].isspace():
+            return False
+        return self._n_line >= PROSE_LINES or len(self._open.text) > LONG_CHARS
+
+    def _note_table(self, line: str) -> None:
+        if _TABLE_RULE.match(line) and "|" in self._last_line:
+            self._table = f"{self._last_line}\n{line}\n"
+        elif "|" not in line:
+            self._table = ""
+        self._last_line = line
+
     def _show_partial(self) -> None:
         if self._shown < len(self._line):
+            if not self._fence and self._line[self._shown :][:1] == " ":
+                if self._open is not None and len(self._open.text) > 2 * LONG_CHARS:
+                    self._open = None
+            if not self._fence and not self._shown and self._must_end(self._line):
+                if self._table or self._line[0] in "|#>-+*0123456789":
+                    return  # wait for the whole line
+                self._open = None
             self._add(self._line[self._shown :], is_code=bool(self._fence))
             self._shown = len(self._line)
 
@@ -89,6 +121,7 @@ class BlockSplitter:
                 return
             self._open = Block(is_code)
             self.blocks.append(self._open)
+            self._n_line = 0
         self._open.text += text
 
 

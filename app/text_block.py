@@ -21,6 +21,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 
 from app import theme
+from app.latex import replace_math
 
 LINE_HEIGHT = 1.55  # of the text's size
 PARAGRAPH_GAP = 9  # pixels
@@ -57,7 +58,7 @@ class TextBlock(QTextBrowser):
     def show_markdown(self, text: str) -> None:
         """Show Markdown; single line breaks stay line breaks."""
         document = self.document()
-        document.setMarkdown(keep_breaks(text), _FEATURES)
+        document.setMarkdown(keep_breaks(replace_math(text)), _FEATURES)
         self._format()
 
     def show_plain(self, text: str) -> None:
@@ -142,6 +143,7 @@ def _format_table(table: QTextTable) -> None:
     look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
     look.setCellPadding(6)
     look.setCellSpacing(0)
+    look.setTopMargin(PARAGRAPH_GAP)
     look.setBottomMargin(PARAGRAPH_GAP)
     table.setFormat(look)
 

@@ -24,7 +24,6 @@ MAY_IMPORT = {
         "backend.messages",
         "backend.methods",
         "backend.system",
-        "markdown_it",
         "platformdirs",
         "pygments",
         "PySide6",

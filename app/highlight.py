@@ -1,0 +1,80 @@
+"""Colours for code: which piece of a text is what, by Pygments. No Qt.
+
+A lexer is loaded by a thread, because that takes tens of milliseconds; until it is there the code
+is plain.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+LINE_CHARS_MAX = 2000  # longer lines stay plain: patterns may take very long on them
+
+_loaded: dict[str, Any] = {}  # language -> lexer, None where there is none
+_loading: set[str] = set()
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`n_char` characters of one kind, which is a name of a colour or empty."""
+
+    n_char: int
+    kind: str
+
+
+def is_ready(language: str) -> bool:
+    """Whether pieces() knows by now what it can know; if not, it is being loaded."""
+    language = language.strip().lower()[:40]
+    with _lock:
+        if not language or language in _loaded:
+            return True
+        if language not in _loading:
+            _loading.add(language)
+            threading.Thread(target=_load, args=(language,), daemon=True).start()
+        return False
+
+
+def pieces(language: str, text: str) -> list[Piece]:
+    """Return the pieces of a text in order; empty where nothing is known about the language."""
+    lexer = _loaded.get(language.strip().lower()[:40])
+    if lexer is None or any(len(line) > LINE_CHARS_MAX for line in text.split("\n")):
+        return []
+    return [
+        Piece(len(value), _kind(token)) for _, token, value in lexer.get_tokens_unprocessed(text)
+    ]
+
+
+def _load(language: str) -> None:
+    lexer = None
+    try:
+        from pygments.lexers import get_lexer_by_name
+        from pygments.util import ClassNotFound
+
+        try:
+            lexer = get_lexer_by_name(language)
+            list(lexer.get_tokens_unprocessed("x = 1\n"))
+        except ClassNotFound:
+            lexer = None
+    finally:
+        with _lock:
+            _loaded[language] = lexer
+            _loading.discard(language)
+
+
+def _kind(token: Any) -> str:
+    from pygments.token import Comment, Keyword, Name, Number, Operator, String
+
+    if token in Comment:
+        return "code_comment"
+    if token in String:
+        return "code_string"
+    if token in Keyword or token in Operator.Word:
+        return "code_keyword"
+    if token in Number:
+        return "code_number"
+    if token in Name.Function or token in Name.Class or token in Name.Tag or token in Name.Builtin:
+        return "code_name"
+    return ""

@@ -1,0 +1,140 @@
+"""Formulas, reasoning, code colours and long texts in pieces."""
+
+from typing import Any
+
+import pytest
+from PySide6.QtWidgets import QApplication
+
+from app import highlight, reasoning, theme
+from app.blocks import PROSE_LINES, BlockSplitter
+from app.code_card import PART_LINES, CodeCard
+from app.context_fit import counts, fit
+from app.latex import readable, replace_math
+from app.text_block import TextBlock
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        (r"E = mc^2", "E = mc²"), (r"\frac{a+b}{2}", "(a+b)/2"), (r"\sqrt{x}", "√x"),
+        (r"\sum_{i=0}^{n} x_i^2 \geq 0", "∑ᵢ₌₀ⁿ xᵢ² ≥0"), (r"\alpha \le \infty", "α≤∞"),
+        (r"\mathbb{R}^n", "ℝⁿ"), (r"\text{if } x", "if x"), (r"x^{q+Q}", "x^(q+Q)"),
+        (r"\frac{\frac{1}{2}}{3}", "(1/2)/3"),
+    ],
+)  # fmt: skip
+def test_formulas_are_readable(formula: str, text: str) -> None:
+    assert readable(formula) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["It costs $5 or $6.", "`$x^2$`", "``a $y$ ` b``", "no math", "US$ 5 and $ 6", r"\\$"]
+)
+def test_what_is_no_formula_stays(text: str) -> None:
+    assert replace_math(text) == text
+
+
+def test_formulas_in_markdown(qtbot: Any) -> None:
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.show_markdown(r"So $a_1 * b_1 * c$ and \(x^2\), \[ \frac{1}{2} \] end")
+    assert block.toPlainText() == "So a₁ * b₁ * c and x², 1/2 end"
+
+
+@pytest.mark.parametrize(
+    ("text", "thought", "answer"),
+    [
+        ("<think>a</think>\n\nb", "a", "b"), ("  <think>\na\n</think>b", "\na\n", "b"),
+        ("a</think>b", "a", "b"), ("just this", None, "just this"),
+        ("[THINK]a[/THINK]b", "a", "b"), ("text <think> later </think>", None, None),
+        ("<|channel|>analysis<|message|>a<|channel|>final<|message|>b", "a", "b"),
+    ],
+)  # fmt: skip
+def test_reasoning_is_told_from_the_answer(
+    text: str, thought: str | None, answer: str | None
+) -> None:
+    parts = reasoning.find(text)
+    assert (text[parts.begin : parts.end] if parts.has_thought else None) == thought
+    assert reasoning.without_thought(text) == (text if answer is None else answer)
+
+
+def test_reasoning_that_arrives_letter_by_letter_is_never_shown_as_an_answer() -> None:
+    text = "<think>hm</think>yes"
+    for n in range(1, len(text) + 1):
+        parts = reasoning.find(text[:n])
+        assert parts.has_thought
+        assert "<" not in text[:n][parts.begin : parts.end]
+        assert text[:n][parts.rest :] == text[len("<think>hm</think>") : n]
+
+
+def test_thousands_of_short_lines_are_many_blocks() -> None:
+    splitter = BlockSplitter()
+    for number in range(2000):
+        splitter.append(f"line {number}\n")
+    assert max(block.text.count("\n") for block in splitter.blocks) <= PROSE_LINES + 1
+    assert "".join(block.text for block in splitter.blocks).count("line") == 2000
+
+
+def test_a_long_table_has_its_head_again() -> None:
+    splitter = BlockSplitter()
+    splitter.append("| a | b |\n|---|--:|\n")
+    for number in range(100):
+        splitter.append(f"| {number} | x |\n")
+    assert len(splitter.blocks) > 2
+    assert all(block.text.startswith("| a | b |\n|---|--:|\n") for block in splitter.blocks)
+
+
+def test_an_endless_line_is_cut_at_words() -> None:
+    splitter = BlockSplitter()
+    for number in range(5000):
+        splitter.append(f" word{number}")
+    assert max(len(block.text) for block in splitter.blocks) < 10_000
+    assert "".join(block.text for block in splitter.blocks).count("word") == 5000
+
+
+def test_code_has_colours_and_long_code_is_whole(qtbot: Any, qapp: QApplication) -> None:
+    theme.apply(qapp, theme.Choice.DARK)
+    card = CodeCard("python")
+    qtbot.addWidget(card)
+    text = "\n".join(f'def f{number}():  # say\n    return "{number}"' for number in range(90))
+    for n in range(0, len(text), 37):
+        card.show_text(text[: n + 37])
+    qtbot.waitUntil(lambda: highlight.is_ready("python"))
+    card.colour_all()
+    bodies = card.findChildren(TextBlock)
+    assert len(bodies) == -(-180 // PART_LINES)
+    assert "\n".join(body.toPlainText() for body in bodies) == text
+    first = bodies[0].document().begin().layout().formats()
+    kinds = {span.format.foreground().color().name() for span in first}
+    assert {theme.DARK.code_keyword, theme.DARK.code_comment} <= kinds
+    card._copy()
+    assert QApplication.clipboard().text() == text
+
+
+def test_an_unknown_language_is_plain(qtbot: Any) -> None:
+    highlight.is_ready("klingon")
+    qtbot.waitUntil(lambda: highlight.is_ready("klingon"))
+    assert highlight.pieces("klingon", "x") == []
+
+
+def test_a_long_chat_keeps_its_beginning_and_its_end() -> None:
+    turns = [{"role": "system", "content": "S"}]
+    for number in range(20):
+        turns.append({"role": "user", "content": f"q{number} " + "word " * 50})
+        turns.append({"role": "assistant", "content": f"a{number} " + "word " * 50})
+    turns.append({"role": "user", "content": "last"})
+    short = fit(turns, 3000)
+    assert sum(len(turn["content"]) for turn in short) < 3300
+    assert short[0] == turns[0] and short[1]["content"].startswith("q0 ")
+    assert short[-1] == turns[-1]
+    roles = [turn["role"] for turn in short[1:]]
+    assert all(a != b for a, b in zip(roles, roles[1:], strict=False))
+    assert fit(turns, 10**6) == turns
+    alone = [{"role": "user", "content": "word " * 1000 + "end"}]
+    assert fit(alone, 100)[0]["content"].endswith("end")
+
+
+def test_the_counts_of_a_refusal() -> None:
+    sentence = "The prompt has 5000 tokens, but the context holds only 4096."
+    assert counts(sentence) == (5000, 4096)
+    assert counts("The prompt has 5,000 tokens and the context 4,096.") == (5000, 4096)
+    assert counts("The disk is full.") is None
