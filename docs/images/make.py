@@ -51,11 +51,17 @@ def main() -> int:
             window.session.send(question)
             wait_for(lambda: has_enough(window))
             pause(100)
-            window.grab().save(str(HERE / name))
+            save(window.grab().toImage(), HERE / name)
             window.session.stop()
             wait_for(lambda: window.session.state is State.IDLE)
         window.close()
     return 0
+
+
+def save(picture: QImage, path: Path) -> None:
+    """Write a picture with a palette: a quarter of the size, and nothing that the eye sees."""
+    flags = Qt.ImageConversionFlag.ThresholdDither | Qt.ImageConversionFlag.AvoidDither
+    picture.convertToFormat(QImage.Format.Format_Indexed8, flags).save(str(path), "PNG", 0)
 
 
 def has_enough(window: MainWindow) -> bool:
