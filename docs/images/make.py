@@ -18,7 +18,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent))
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
+import numpy as np  # noqa: E402
+from PySide6.QtCore import QEventLoop, Qt, QTimer  # noqa: E402
+from PySide6.QtGui import QImage  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
 from app.main_window import MainWindow  # noqa: E402
@@ -59,9 +61,13 @@ def main() -> int:
 
 
 def save(picture: QImage, path: Path) -> None:
-    """Write a picture with a palette: a quarter of the size, and nothing that the eye sees."""
+    """Write a picture with a palette of its 256 most frequent colours: a third of the size."""
+    plain = picture.convertToFormat(QImage.Format.Format_RGB32)
+    pixels = np.frombuffer(plain.constBits(), "<u4").copy()
+    colours, counts = np.unique(pixels, return_counts=True)
+    table = [int(c) for c in colours[np.argsort(-counts, kind="stable")[:256]]]
     flags = Qt.ImageConversionFlag.ThresholdDither | Qt.ImageConversionFlag.AvoidDither
-    picture.convertToFormat(QImage.Format.Format_Indexed8, flags).save(str(path), "PNG", 0)
+    plain.convertToFormat(QImage.Format.Format_Indexed8, table, flags).save(str(path), "PNG", 0)
 
 
 def has_enough(window: MainWindow) -> bool:
