@@ -45,7 +45,7 @@ def test_every_expert_gets_its_least_share() -> None:
             layer.ffn_norm += torch.linspace(0, 2, 64)
             layer.ffn_gate_inp.mul_(10)
     before = model(tokens)[2]
-    steps = even_out(model, tokens, least=0.8)
+    steps = even_out(model, tokens, least=0.8, last=0.8)
     after = model(tokens)[2]
     even = tokens.numel() * SHAPE.n_expert_used / SHAPE.n_expert
     assert before.min() < 0.6 * even and 0 < max(steps) < MAX_STEPS
