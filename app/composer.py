@@ -9,10 +9,12 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QPlainTextEdit,
+    QPushButton,
     QVBoxLayout,
     QWidget,
 )
 
+from app.context_meter import ContextMeter
 from app.icon_button import IconButton
 
 N_LINE_MAX = 9
@@ -98,7 +100,16 @@ class Composer(QFrame):
         self.button = IconButton("send", "Send", fill="accent")
         self._hint = QLabel()
         self._hint.setProperty("role", "small")
+        self.preset = QPushButton("System prompt")
+        self.preset.setProperty("role", "quiet")
+        self.preset.setAccessibleName("System prompt and sampling")
+        self.preset.setToolTip("System prompt and sampling (Ctrl+P)")
+        self.preset.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.meter = ContextMeter()
         foot = QHBoxLayout()
+        foot.setSpacing(8)
+        foot.addWidget(self.preset)
+        foot.addWidget(self.meter)
         foot.addWidget(self._hint)
         foot.addStretch(1)
         foot.addWidget(self.button)
@@ -119,6 +130,10 @@ class Composer(QFrame):
         self._can_send, self._answering = can_send, answering
         self._hint.setText(hint)
         self._update_button()
+
+    def show_preset(self, words: str) -> None:
+        """Say which system prompt and sampling are in force."""
+        self.preset.setText(words)
 
     def set_text(self, text: str) -> None:
         """Put text into the field, for the user to change or send."""

@@ -35,8 +35,10 @@ from app.drop_hint import DropHint
 from app.engine_link import EngineLink
 from app.engine_panel import EnginePanel
 from app.facts import Residency, Statistics
+from app.preset_dialog import PresetDialog, name_of
 from app.session import Notice, Session, State
 from app.sidebar import Sidebar
+from app.store.presets import Preset
 from app.top_bar import TopBar
 
 NARROW = 980  # below this width there is room for the chat or the panel, not for both
@@ -144,6 +146,7 @@ class MainWindow(QMainWindow):
         self._action("Search chats", "Ctrl+F", self._search_chats)
         self._action("Chats", "Ctrl+B", self._toggle_sidebar)
         self._action("Open a GGUF file\u2026", "Ctrl+O", self.browse)
+        self._action("System prompt and sampling\u2026", "Ctrl+P", self.edit_preset)
         self._action("Engine panel", "Ctrl+E", self._toggle_panel)
         self._action("Stop", "Esc", self.session.stop)
         self._action("Write", "Ctrl+L", self.chat.composer.setFocus)
@@ -196,6 +199,7 @@ class MainWindow(QMainWindow):
         self.exchange.notice.connect(session.notice)
         chat.composer.send.connect(self._send)
         chat.composer.stop.connect(session.stop)
+        chat.composer.preset.clicked.connect(self.edit_preset)
         chat.transcript.go_on.connect(session.go_on)
         chat.transcript.regenerate.connect(session.regenerate)
         chat.transcript.edited.connect(session.edit)
@@ -237,6 +241,26 @@ class MainWindow(QMainWindow):
             self._sidebar_instead = False
         self._fit_panel()
         self.chat.composer.setFocus()
+
+    def edit_preset(self) -> None:
+        """Let the user change the system prompt and the sampling."""
+        session = self.session
+        model = models.title(session.path) if session.path is not None else ""
+        for_model = session.conversation.preset is None and not session.conversation.messages
+        dialog = PresetDialog(session.preset, model, for_model, self)
+        if dialog.exec():
+            self.take_preset(dialog.preset, dialog.for_model)
+        dialog.deleteLater()
+        self.chat.composer.setFocus()
+
+    def take_preset(self, preset: Preset, for_model: bool) -> None:
+        """Use a preset for the open chat, or for all chats with the model."""
+        if for_model:
+            self.chats.set_model_preset(preset)
+            self.chats.set_preset(None)
+        else:
+            self.chats.set_preset(preset)
+        self._show_composer()
 
     def _search_chats(self) -> None:
         if not self.sidebar.isVisible():
@@ -306,6 +330,11 @@ class MainWindow(QMainWindow):
             State.DEAD: "The engine is not running",
         }
         hint = hints.get(session.state, "")
+        preset = session.preset
+        words = "System prompt set" if preset.system else "System prompt"
+        if preset.sampling:
+            words += f" \u00b7 {name_of(preset)}"
+        self.chat.composer.show_preset(words)
         self.chat.composer.show_state(
             session.can_send, session.is_answering, hint or self._context_words()
         )
@@ -313,8 +342,10 @@ class MainWindow(QMainWindow):
     def _context_words(self) -> str:
         last = self.session.conversation.last
         if last is None or last.statistics is None or self.session.model is None:
+            self.chat.composer.meter.show_use(0, 0)
             return ""
         used = last.statistics.n_prompt + last.statistics.n_token
+        self.chat.composer.meter.show_use(used, self.session.n_context)
         return f"context {used:,} of {self.session.n_context:,} tokens"
 
     def _show_conversation(self) -> None:

@@ -75,6 +75,11 @@ QFrame#composer { background: $field; border: 1px solid $border; border-radius: 
 QFrame#composer[focused="true"] { border: 1px solid $faint; }
 QPlainTextEdit#input { background: transparent; border: none; font-size: $text_size; }
 
+QDialog { background: $window; }
+QPlainTextEdit#system {
+    background: $field; border: 1px solid $border; border-radius: 8px; padding: 4px 6px;
+}
+QPlainTextEdit#system:focus { border: 1px solid $focus; }
 QFrame#sidebar { background: $chrome; border: none; border-right: 1px solid $border; }
 QPushButton#newChat { text-align: left; padding: 7px 12px; }
 QLineEdit {

@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QObject, Qt
+from PySide6.QtWidgets import QPushButton
 from window_samples import WAIT_MS, Model, Opener
 
 from app.conversation import Ending, Message
 from app.main_window import MainWindow
+from app.preset_dialog import PresetDialog, name_of
 from app.session import State
 from app.store.presets import Preset
 
@@ -242,6 +244,29 @@ def test_the_preset_reaches_the_engine(qtbot: Any, open_window: Opener, model: M
     again = open_window(model(echo=True))
     again.open_first()
     assert again.session.model_preset == Preset("Be brief.", {"temperature": 0.1})
+
+
+def test_the_dialog_gives_back_what_was_set(qtbot: Any) -> None:
+    preset = Preset("Be brief.", {"temperature": 0.2, "top_k": 20, "top_p": 0.9, "seed": 3})
+    dialog = PresetDialog(preset, "m", False)
+    qtbot.addWidget(dialog)
+    assert dialog.preset == preset and not dialog.for_model and name_of(preset) == "Precise"
+    for button in dialog.findChildren(QPushButton):
+        if button.text() == "Balanced":
+            button.click()
+    assert dialog.preset == Preset("Be brief.", {"seed": 3})
+    assert name_of(Preset("", {"temperature": 0.33})) == "Own sampling"
+
+
+def test_a_preset_is_shown_and_reaches_the_chat(open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    window.take_preset(Preset("Be kind.", {"temperature": 1.4}), for_model=False)
+    assert window.session.preset.system == "Be kind."
+    assert "System prompt set" in window.chat.composer.preset.text()
+    window.take_preset(Preset("Be brief."), for_model=True)
+    assert (
+        window.session.conversation.preset is None and window.session.preset.system == "Be brief."
+    )
 
 
 @pytest.mark.parametrize("kind", ["md", "json"])

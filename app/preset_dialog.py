@@ -1,0 +1,156 @@
+"""The system prompt and the sampling of a chat, or of all chats with a model."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QDialog,
+    QDialogButtonBox,
+    QDoubleSpinBox,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QRadioButton,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.store.presets import RANGES, SYSTEM_CHARS, WHOLE, Preset
+from backend.config import Sampling
+
+NAMED: dict[str, dict[str, float]] = {
+    "Balanced": {},
+    "Precise": {"temperature": 0.2, "top_k": 20, "top_p": 0.9},
+    "Creative": {"temperature": 1.1, "top_k": 100, "top_p": 0.98, "min_p": 0.02},
+}
+_LABELS = {
+    "temperature": "Temperature", "top_k": "Top k", "top_p": "Top p", "min_p": "Min p",
+    "repeat_penalty": "Repeat penalty",
+}  # fmt: skip
+_HELP = {
+    "temperature": "0 always takes the most probable token; higher is more varied.",
+    "top_k": "Only the k most probable tokens; 0: all.",
+    "top_p": "Only the most probable tokens that together have this probability; 1: all.",
+    "min_p": "Only tokens with at least this share of the best one's probability; 0: all.",
+    "repeat_penalty": "Above 1, what was just said becomes less probable.",
+}
+
+
+class PresetDialog(QDialog):
+    """Edits a Preset; `preset` and `for_model` hold the result once it was accepted."""
+
+    def __init__(
+        self, preset: Preset, model: str, for_model: bool, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("System prompt and sampling")
+        self.setMinimumWidth(460)
+        self._seed = preset.sampling.get("seed")
+        self._system = QPlainTextEdit(preset.system)
+        self._system.setObjectName("system")
+        self._system.setAccessibleName("System prompt")
+        self._system.setPlaceholderText("What the model should know or how it should answer")
+        self._system.setTabChangesFocus(True)
+        self._system.setFixedHeight(120)
+        self._fields: dict[str, QSpinBox | QDoubleSpinBox] = {}
+        form = QFormLayout()
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        for name, label in _LABELS.items():
+            field = _field(name)
+            self._fields[name] = field
+            form.addRow(label, field)
+        self._show_sampling(preset.sampling)
+        named = QHBoxLayout()
+        for title, sampling in NAMED.items():
+            button = QPushButton(title)
+            button.setAccessibleName(f"Sampling: {title}")
+            button.setAutoDefault(False)
+            button.clicked.connect(lambda _=False, values=sampling: self._show_sampling(values))
+            named.addWidget(button)
+        named.addStretch(1)
+        self._chat = QRadioButton("This chat")
+        self._model = QRadioButton(f"All chats with {model}" if model else "All chats")
+        self._group = QButtonGroup(self)
+        for button in (self._chat, self._model):
+            button.setAccessibleName(button.text())
+            self._group.addButton(button)
+        self._model.setEnabled(bool(model))
+        (self._model if for_model and model else self._chat).setChecked(True)
+        kinds = QDialogButtonBox.StandardButton
+        buttons = QDialogButtonBox(kinds.Save | kinds.Cancel)
+        for kind in (kinds.Save, kinds.Cancel):
+            buttons.button(kind).setAccessibleName(buttons.button(kind).text().replace("&", ""))
+        buttons.button(kinds.Save).setProperty("role", "primary")
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(20, 18, 20, 16)
+        layout.setSpacing(10)
+        layout.addWidget(_strong("System prompt"))
+        layout.addWidget(self._system)
+        layout.addWidget(_strong("Sampling"))
+        layout.addLayout(named)
+        layout.addLayout(form)
+        layout.addWidget(_strong("For"))
+        layout.addWidget(self._chat)
+        layout.addWidget(self._model)
+        layout.addSpacing(6)
+        layout.addWidget(buttons)
+
+    @property
+    def preset(self) -> Preset:
+        """What is set; values that are the engine's own are left out."""
+        sampling: dict[str, float] = {}
+        for name, field in self._fields.items():
+            value = int(field.value()) if name in WHOLE else round(float(field.value()), 3)
+            if value != getattr(Sampling(), name):
+                sampling[name] = value
+        if self._seed is not None:
+            sampling["seed"] = self._seed
+        return Preset(self._system.toPlainText().strip()[:SYSTEM_CHARS], sampling)
+
+    @property
+    def for_model(self) -> bool:
+        """Whether it is for all chats with the model."""
+        return self._model.isChecked()
+
+    def _show_sampling(self, sampling: dict[str, float]) -> None:
+        for name, field in self._fields.items():
+            value = sampling.get(name, getattr(Sampling(), name))
+            field.setValue(int(value) if name in WHOLE else value)
+
+
+def name_of(preset: Preset) -> str:
+    """Return how a preset's sampling is called."""
+    values = {name: value for name, value in preset.sampling.items() if name != "seed"}
+    for title, sampling in NAMED.items():
+        if values == sampling:
+            return title
+    return "Own sampling"
+
+
+def _field(name: str) -> QSpinBox | QDoubleSpinBox:
+    low, high = RANGES[name]
+    field: QSpinBox | QDoubleSpinBox
+    if name in WHOLE:
+        field = QSpinBox()
+        field.setRange(int(low), int(high))
+    else:
+        field = QDoubleSpinBox()
+        field.setRange(low, high)
+        field.setSingleStep(0.05)
+        field.setDecimals(2)
+    field.setAccessibleName(_LABELS[name])
+    field.setToolTip(_HELP[name])
+    field.setFixedWidth(110)
+    return field
+
+
+def _strong(text: str) -> QLabel:
+    label = QLabel(text)
+    label.setProperty("role", "strong")
+    return label
