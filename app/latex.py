@@ -66,7 +66,7 @@ def readable(formula: str) -> str:
             break
     text = re.sub(r"\\begin\{\w+\*?\}|\\end\{\w+\*?\}|&", " ", text)
     text = text.replace("\\\\", "; ")
-    text = re.sub(r"\\([A-Za-z]+) ?", lambda m: _NAMES.get(m[1], m[1] + " "), text)
+    text = re.sub(r"\\([A-Za-z]+)", lambda m: _NAMES.get(m[1], m[1]), text)
     text = re.sub(r"\\[,;:! ]", " ", text)
     text = re.sub(r"\\([{}%$#_&|])", r"\1", text)
     text = re.sub(r"\^(?:" + _GROUP + r"|(\S))", lambda m: _shift(m, _UP, "^"), text)

@@ -9,6 +9,7 @@ from typing import Any
 from PySide6.QtCore import QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QDesktopServices,
+    QFont,
     QFontInfo,
     QTextBlockFormat,
     QTextCharFormat,
@@ -146,6 +147,15 @@ def _format_table(table: QTextTable) -> None:
     look.setTopMargin(PARAGRAPH_GAP)
     look.setBottomMargin(PARAGRAPH_GAP)
     table.setFormat(look)
+    for column in range(table.columns()):  # Qt puts an empty line into a head after a quotation
+        cell = table.cellAt(0, column)
+        cursor = cell.firstCursorPosition()
+        if not cursor.block().text() and cursor.block() != cell.lastCursorPosition().block():
+            cursor.deleteChar()
+        bold = QTextCharFormat()
+        bold.setFontWeight(QFont.Weight.DemiBold)
+        cursor.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        cursor.mergeCharFormat(bold)
 
 
 def keep_breaks(text: str) -> str:

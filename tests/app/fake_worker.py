@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,7 +67,8 @@ class FakeEngine:
         self._stopped = False
         self._random = random.Random(7)
         self._n_prompt = 0
-        self._tokens: list[dict[str, Any]] = []
+        self._tokens: deque[dict[str, Any]] = deque(maxlen=64)
+        self._sums: Counter[str] = Counter()
         self._layers = [
             {"layer": layer, "hits": 0, "late": 0, "misses": 0, "bytes_read": 0, "stall_s": 0.0}
             for layer in self.model.moe_layers
@@ -117,6 +119,7 @@ class FakeEngine:
             raise Refused(options["context_error"])
         self._stopped = False
         self._tokens.clear()
+        self._sums.clear()
         for layer in self._layers:
             layer.update(hits=0, late=0, misses=0, bytes_read=0, stall_s=0.0)
         self.finish_reason = options.get("reason_at_end", "stop")
@@ -180,30 +183,31 @@ class FakeEngine:
                 "other_s": 0.001, "hits": hits, "late": late, "misses": misses,
             }
         )  # fmt: skip
+        self._sums.update(self._tokens[-1], n_token=1)
 
     def statistics(self) -> _Facts:
-        tokens = list(self._tokens)
+        n_token = self._sums["n_token"]
         parts = {
-            name: sum(token[name] for token in tokens)
+            name: self._sums[name]
             for name in ("compute_s", "stall_s", "other_s", "hits", "late", "misses")
         }
         total_s = parts["compute_s"] + parts["stall_s"] + parts["other_s"]
         bytes_read = sum(layer["bytes_read"] for layer in self._layers)
         return _Facts(
-            n_prompt=self._n_prompt, n_reused=0, n_token=len(tokens), ttft_s=0.8,
-            tokens_per_s=len(tokens) / total_s if total_s else 0.0,
+            n_prompt=self._n_prompt, n_reused=0, n_token=n_token, ttft_s=0.8,
+            tokens_per_s=n_token / total_s if total_s else 0.0,
             bytes_read=bytes_read, bytes_useful=bytes_read, bytes_wasted=0,
             prefetches_useful=0, prefetches_wasted=0, peak_rss_bytes=1 << 30,
-            layers=[dict(layer) for layer in self._layers], tokens=tokens[-64:], **parts,
+            layers=[dict(layer) for layer in self._layers], tokens=list(self._tokens), **parts,
         )  # fmt: skip
 
     def residency(self) -> bytes:
         data = bytearray(len(self._layers) * self.n_expert)
-        arriving = random.Random(len(self._tokens))
+        arriving = random.Random(self._sums["n_token"])
         for row, resident in enumerate(self._resident):
             for expert in resident:
                 data[row * self.n_expert + expert] = 1
-            if self._tokens and len(resident) < self.n_expert:
+            if self._sums and len(resident) < self.n_expert:
                 data[row * self.n_expert + arriving.randrange(self.n_expert)] = 2
         return bytes(value | use for value, use in zip(data, self._used, strict=True))
 

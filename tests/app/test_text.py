@@ -17,7 +17,7 @@ from app.text_block import TextBlock
     ("formula", "text"),
     [
         (r"E = mc^2", "E = mc²"), (r"\frac{a+b}{2}", "(a+b)/2"), (r"\sqrt{x}", "√x"),
-        (r"\sum_{i=0}^{n} x_i^2 \geq 0", "∑ᵢ₌₀ⁿ xᵢ² ≥0"), (r"\alpha \le \infty", "α≤∞"),
+        (r"\sum_{i=0}^{n} x_i^2 \geq 0", "∑ᵢ₌₀ⁿ xᵢ² ≥ 0"), (r"\alpha \le \infty", "α ≤ ∞"),
         (r"\mathbb{R}^n", "ℝⁿ"), (r"\text{if } x", "if x"), (r"x^{q+Q}", "x^(q+Q)"),
         (r"\frac{\frac{1}{2}}{3}", "(1/2)/3"),
     ],

@@ -119,7 +119,12 @@ def main() -> None:
         model = folder / "model.gguf"
         model.write_text(
             json.dumps(
-                {"text": answer(options.tokens), "token_s": 1 / options.rate, "n_token": 10**6}
+                {
+                    "text": answer(options.tokens),
+                    "token_s": 1 / options.rate,
+                    "n_token": 10**6,
+                    "n_layer": 4,
+                }
             )
         )
         window = MainWindow(FAKE_WORKER, folder / "settings.json")
