@@ -75,9 +75,9 @@ class PresetDialog(QDialog):
         self._chat = QRadioButton("This chat")
         self._model = QRadioButton(f"All chats with {model}" if model else "All chats")
         self._group = QButtonGroup(self)
-        for button in (self._chat, self._model):
-            button.setAccessibleName(button.text())
-            self._group.addButton(button)
+        for choice in (self._chat, self._model):
+            choice.setAccessibleName(choice.text())
+            self._group.addButton(choice)
         self._model.setEnabled(bool(model))
         (self._model if for_model and model else self._chat).setChecked(True)
         kinds = QDialogButtonBox.StandardButton
