@@ -33,6 +33,7 @@ MAY_IMPORT = {
         "llama_cpp",
         "numpy",
         "platformdirs",
+        "predictors.fit",
         "psutil",
         "starlette",
         "uvicorn",
