@@ -20,9 +20,14 @@ class DropHint(QFrame):
         layout.addWidget(self._label)
         self.hide()
 
-    def show_for(self, name: str | None) -> None:
-        """Cover the parent; `name` is the model's file name, None when it is no model."""
-        self._label.setText(f"Drop to load {name}" if name else "This is not a GGUF file")
+    def show_for(self, name: str | None, folder: str | None = None) -> None:
+        """Cover the parent; `name` is the model's file, `folder` a folder's, None where neither."""
+        if name:
+            self._label.setText(f"Drop to load {name}")
+        elif folder:
+            self._label.setText(f"Drop to list the models of {folder}")
+        else:
+            self._label.setText("This is not a GGUF file")
         parent = self.parentWidget()
         assert parent is not None
         self.setGeometry(parent.rect().adjusted(14, 14, -14, -14))

@@ -40,7 +40,10 @@ def _run(model: Path | None) -> int:
     app.setStyle("Fusion")
     app.setWindowIcon(icons.application_icon())
     window = MainWindow(
-        worker_command(), settings.default_path(), paths.data_folder() / "chats.db"
+        worker_command(),
+        settings.default_path(),
+        paths.data_folder() / "chats.db",
+        paths.cache_folder(),
     )
     app.styleHints().colorSchemeChanged.connect(
         lambda _: window.set_theme(theme.Choice(window.settings.theme), remember=False)

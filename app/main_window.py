@@ -23,6 +23,7 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QMainWindow,
     QMenu,
+    QStackedWidget,
     QVBoxLayout,
     QWidget,
 )
@@ -35,6 +36,7 @@ from app.drop_hint import DropHint
 from app.engine_link import EngineLink
 from app.engine_panel import EnginePanel
 from app.facts import Residency, Statistics
+from app.library.page import LibraryPage
 from app.preset_dialog import PresetDialog, name_of
 from app.session import Notice, Session, State
 from app.sidebar import Sidebar
@@ -53,11 +55,16 @@ class MainWindow(QMainWindow):
     """The window.
 
     `command` starts the worker; `settings_path` is where choices are remembered, `chats_path` where
-    the chats are kept (by default beside the settings).
+    the chats are kept and `cache_folder` where what can be made again (by default beside the
+    settings).
     """
 
     def __init__(
-        self, command: list[str], settings_path: Path, chats_path: Path | None = None
+        self,
+        command: list[str],
+        settings_path: Path,
+        chats_path: Path | None = None,
+        cache_folder: Path | None = None,
     ) -> None:
         super().__init__()
         self._settings_path = settings_path
@@ -69,6 +76,12 @@ class MainWindow(QMainWindow):
         self.chats = Chats(self.session, chats_path or settings_path.with_name("chats.db"), self)
         self.sidebar = Sidebar(self.chats)
         self.exchange = ChatExchange(self.chats, self)
+        self.library = LibraryPage(
+            self.session,
+            settings_path.with_name("library.json"),
+            cache_folder or settings_path.with_name("cache"),
+            self,
+        )
         self.top_bar = TopBar()
         self.chat = ChatView()
         self.panel = EnginePanel()
@@ -102,7 +115,7 @@ class MainWindow(QMainWindow):
     def open_model(self, path: Path) -> None:
         """Load a model that the user picked."""
         self.session.open_model(path)
-        self.chat.composer.setFocus()
+        self._show_chat()
 
     def browse(self) -> None:
         """Show the file dialog."""
@@ -120,7 +133,9 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(520, 460)
         central = QWidget()
         central.setObjectName("central")
-        below = QHBoxLayout()
+        self._pages = QStackedWidget()
+        chat_page = QWidget()
+        below = QHBoxLayout(chat_page)
         below.setContentsMargins(0, 0, 0, 0)
         below.setSpacing(0)
         below.addWidget(self.sidebar)
@@ -130,7 +145,9 @@ class MainWindow(QMainWindow):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self.top_bar)
-        layout.addLayout(below, 1)
+        self._pages.addWidget(chat_page)
+        self._pages.addWidget(self.library.view)
+        layout.addWidget(self._pages, 1)
         self.setCentralWidget(central)
         parts = (
             self.chat.composer.input, self.chat.composer.button, self.top_bar.model,
@@ -146,10 +163,11 @@ class MainWindow(QMainWindow):
         self._action("Search chats", "Ctrl+F", self._search_chats)
         self._action("Chats", "Ctrl+B", self._toggle_sidebar)
         self._action("Open a GGUF file\u2026", "Ctrl+O", self.browse)
+        self._action("Models", "Ctrl+M", self._toggle_library)
         self._action("System prompt and sampling\u2026", "Ctrl+P", self.edit_preset)
         self._action("Engine panel", "Ctrl+E", self._toggle_panel)
-        self._action("Stop", "Esc", self.session.stop)
-        self._action("Write", "Ctrl+L", self.chat.composer.setFocus)
+        self._action("Stop", "Esc", self._escape)
+        self._action("Write", "Ctrl+L", self._show_chat)
         self._action("Quit", "Ctrl+Q", self.close)
         menu = QMenu(self.top_bar.more)
         for action in self.actions():
@@ -210,6 +228,10 @@ class MainWindow(QMainWindow):
         chat.welcome.open_file.connect(self.browse)
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
+        bar.model.library.connect(self._show_library)
+        self.library.view.picked.connect(self.open_model)
+        self.library.view.closed.connect(self._show_chat)
+        self.library.notice.connect(session.notice)
         bar.new_chat.clicked.connect(self._new_chat)
         bar.rate.chosen.connect(self._choose_rate)
         bar.panel.clicked.connect(self._toggle_panel)
@@ -236,7 +258,27 @@ class MainWindow(QMainWindow):
         self.sidebar.list.mark(0)
         self._chat_opened()
 
+    def _show_library(self) -> None:
+        self._pages.setCurrentWidget(self.library.view)
+
+    def _show_chat(self) -> None:
+        self._pages.setCurrentIndex(0)
+        self.chat.composer.setFocus()
+
+    def _toggle_library(self) -> None:
+        if self.library.view.isVisible():
+            self._show_chat()
+        else:
+            self._show_library()
+
+    def _escape(self) -> None:
+        if self.library.view.isVisible():
+            self._show_chat()
+        else:
+            self.session.stop()
+
     def _chat_opened(self) -> None:
+        self._show_chat()
         if self.width() < BARE:
             self._sidebar_instead = False
         self._fit_panel()
@@ -263,12 +305,14 @@ class MainWindow(QMainWindow):
         self._show_composer()
 
     def _search_chats(self) -> None:
+        self._pages.setCurrentIndex(0)
         if not self.sidebar.isVisible():
             self._toggle_sidebar()
         self.sidebar.search.setFocus()
         self.sidebar.search.selectAll()
 
     def _toggle_sidebar(self) -> None:
+        self._pages.setCurrentIndex(0)
         if self.width() < ROOMY:
             self._sidebar_instead = not self._sidebar_instead
         else:
@@ -280,6 +324,7 @@ class MainWindow(QMainWindow):
         self.session.set_rate(rate)
 
     def _toggle_panel(self) -> None:
+        self._pages.setCurrentIndex(0)
         if self._is_narrow:
             self._panel_instead = not self._panel_instead
             self._sidebar_instead = False
@@ -304,6 +349,7 @@ class MainWindow(QMainWindow):
         if session.model is not None and session.path is not None:
             self._remember(session.path)
         self.top_bar.model.show_recent(self.settings.recent, session.path)
+        self.library.show_recent(self.settings.recent)
         self.panel.show_model(session.model, session.cache)
         self._show_rate()
         self._show_welcome()
@@ -419,7 +465,10 @@ class MainWindow(QMainWindow):
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:  # noqa: D102, N802
         if event.mimeData().hasUrls():
             model = models.model_in_drop(_paths(event.mimeData()))
-            self._drop_hint.show_for(model.name if model else None)
+            folders = [path for path in _paths(event.mimeData()) if path.is_dir()]
+            self._drop_hint.show_for(
+                model.name if model else None, folders[0].name if folders else None
+            )
             event.acceptProposedAction()
 
     def dragLeaveEvent(self, event: QDragLeaveEvent) -> None:  # noqa: D102, N802
@@ -432,7 +481,13 @@ class MainWindow(QMainWindow):
         if model is not None:
             event.acceptProposedAction()
             self.open_model(model)
+        elif folders := [path for path in paths if path.is_dir()]:
+            event.acceptProposedAction()
+            for folder in folders:
+                self.library.library.add_folder(folder)
+            self._show_library()
         elif paths:
+            self._show_chat()
             self.session.notice.emit(Notice(f"{paths[0].name} is not a GGUF file."))
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
@@ -442,6 +497,7 @@ class MainWindow(QMainWindow):
         self.settings.open_chat = self.chats.open_id
         settings.save(self.settings, self._settings_path)
         self.session.stop()
+        self.library.shut_down()
         self.link.shut_down()
         self.chats.close()
         super().closeEvent(event)

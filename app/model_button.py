@@ -20,10 +20,12 @@ class ModelButton(QPushButton):
     Signals:
         picked: (Path) the user wants this model.
         browse: the user wants the file dialog.
+        library: the user wants the page with all models.
     """
 
     picked = Signal(object)
     browse = Signal()
+    library = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -61,6 +63,7 @@ class ModelButton(QPushButton):
         for path in files:
             self._add(path, present)
         menu.addSeparator()
+        menu.addAction("All models\tCtrl+M", self.library.emit)
         menu.addAction("Open a GGUF file\u2026\tCtrl+O", self.browse.emit)
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802

@@ -90,6 +90,20 @@ QLineEdit:focus { border: 1px solid $focus; }
 QListView#chatList { background: transparent; border: none; outline: none; }
 QListView#chatList QLineEdit { padding: 2px 8px; background: $field; }
 
+QFrame#libraryDetails { background: $surface; border: 1px solid $border; border-radius: 12px; }
+QTableView {
+    background: transparent; border: none; outline: none; selection-background-color: $hover;
+    selection-color: $text;
+}
+QTableView::item { border: none; border-bottom: 1px solid $border; padding: 0 8px; }
+QTableView::item:selected { background: $hover; color: $text; }
+QTableView:focus { border: 1px solid $focus; border-radius: 6px; }
+QHeaderView { background: transparent; }
+QHeaderView::section {
+    background: transparent; color: $muted; border: none; border-bottom: 1px solid $border;
+    padding: 6px 8px; font-size: $small;
+}
+
 QFrame#banner { background: $surface; border: 1px solid $border; border-radius: 12px; }
 QFrame#banner[kind="trouble"] { border: 1px solid $danger; }
 QFrame#enginePanel { background: $surface; border: none; border-left: 1px solid $border; }

@@ -51,6 +51,7 @@ def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
 
     yield make
     for window in windows:
+        window.library.shut_down()
         window.link.shut_down()
 
 
@@ -58,3 +59,10 @@ def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
 def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests name the models they want."""
     monkeypatch.setattr("app.models.embedded_model", lambda: None)
+
+
+@pytest.fixture(autouse=True)
+def bare_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other programs' models are none of the tests' business; measuring takes seconds."""
+    monkeypatch.setattr("app.library.library.known_folders", lambda: [])
+    monkeypatch.setattr("app.library.library.measure_command", lambda *_: None)

@@ -1,0 +1,1 @@
+"""The page with all models: what is there, whether it will run here, and how fast."""

@@ -1,0 +1,127 @@
+"""What is said about the model that is picked in the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QUrl, Signal
+from PySide6.QtGui import QDesktopServices, QResizeEvent
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app import units
+from app.library import words
+from app.library.library import Row
+from app.library.plan_bar import PlanBar
+from app.library.table import title
+
+
+class Details(QFrame):
+    """Name, place, verdict, the memory plan, and the button that loads the model.
+
+    Signals:
+        picked: (Path) the user wants this model.
+    """
+
+    picked = Signal(object)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("libraryDetails")
+        self._row: Row | None = None
+        self._place_text = ""
+        self._title = QLabel()
+        self._title.setProperty("role", "strong")
+        self._place = QLabel()
+        self._place.setProperty("role", "small")
+        self._verdict = QLabel()
+        self._basis = QLabel()
+        self._basis.setProperty("role", "small")
+        self._plan_title = QLabel()
+        self._plan_title.setProperty("role", "small")
+        for label in (self._title, self._place, self._verdict, self._basis):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setMinimumWidth(10)
+        self._verdict.setWordWrap(True)
+        self._basis.setWordWrap(True)
+        self._verdict.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.bar = PlanBar()
+        self.load = QPushButton("Load")
+        self.load.setProperty("role", "primary")
+        self.load.setAccessibleName("Load")
+        self.load.clicked.connect(self._load)
+        self.folder = QPushButton("Show folder")
+        self.folder.setAccessibleName("Show the folder of the model")
+        self.folder.clicked.connect(self._show_folder)
+        named = QVBoxLayout()
+        named.setSpacing(2)
+        named.addWidget(self._title)
+        named.addWidget(self._place)
+        head = QHBoxLayout()
+        head.addLayout(named, 1)
+        head.addWidget(self.folder)
+        head.addWidget(self.load)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(20, 14, 20, 16)
+        layout.setSpacing(8)
+        layout.addLayout(head)
+        layout.addWidget(self._verdict)
+        layout.addWidget(self._basis)
+        layout.addWidget(self._plan_title)
+        layout.addWidget(self.bar)
+        self.show_row(None, None)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        return self._verdict.text()
+
+    def show_row(self, row: Row | None, loaded: Path | None) -> None:
+        """Show a model, or nothing."""
+        self._row = row
+        self.setVisible(row is not None)
+        if row is None:
+            return
+        entry, facts, verdict = row.entry, row.entry.facts, row.verdict
+        parts = f" in {entry.n_part} parts" if entry.n_part > 1 else ""
+        self._title.setText(title(row))
+        folder = str(entry.path.parent).encode("utf-8", "replace").decode("utf-8")
+        own = f"{facts.name}, " if facts is not None else ""
+        self._place_text = f"{own}{units.size(entry.size_bytes)}{parts} in {folder}"
+        self._elide()
+        self._verdict.setText(words.sentence(entry, verdict))
+        basis = words.basis(verdict)
+        self._basis.setText(basis)
+        self._basis.setVisible(bool(basis))
+        plan = verdict.best if verdict is not None else None
+        self.bar.setVisible(plan is not None)
+        self._plan_title.setVisible(plan is not None)
+        self.bar.show_plan(plan)
+        if plan is not None:
+            rate = f" with {units.percent(plan.rate)} of the experts" if plan.n_expert else ""
+            self._plan_title.setText(
+                f"Memory plan{rate}, of {units.size(plan.available_bytes)} that are free for it"
+            )
+        is_loaded = loaded is not None and entry.path == loaded
+        self.load.setText("Loaded" if is_loaded else "Load")
+        self.load.setAccessibleName(f"Load {title(row)}")
+        self.load.setEnabled(facts is not None and not is_loaded)
+
+    def _elide(self) -> None:
+        room = max(self.width() - 300, 120)
+        text = self._place.fontMetrics().elidedText(
+            self._place_text, Qt.TextElideMode.ElideMiddle, room
+        )
+        self._place.setText(text)
+        self._place.setToolTip(self._place_text)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        self._elide()
+
+    def _load(self) -> None:
+        if self._row is not None:
+            self.picked.emit(self._row.entry.path)
+
+    def _show_folder(self) -> None:
+        if self._row is not None:
+            QDesktopServices.openUrl(QUrl.fromLocalFile(str(self._row.entry.path.parent)))

@@ -1,0 +1,194 @@
+"""The table of models: what each column shows and sorts by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PySide6.QtCore import (
+    QAbstractTableModel,
+    QModelIndex,
+    QObject,
+    QPersistentModelIndex,
+    QSortFilterProxyModel,
+    Qt,
+)
+from PySide6.QtGui import QBrush, QColor, QFont, QPainter, QPixmap
+
+from app import models, theme, units
+from app.library import words
+from app.library.library import Row
+from backend.library.estimate import Kind
+from backend.library.facts import Facts
+
+Index = QModelIndex | QPersistentModelIndex
+_SORT = Qt.ItemDataRole.UserRole
+_COLOURS = {Kind.FITS: "resident", Kind.CACHE: "arriving", Kind.LARGE: "stall"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: heading, width in pixels, text, and what is sorted by."""
+
+    title: str
+    width: int
+    text: Callable[[Row], str]
+    key: Callable[[Row], Any]
+    is_number: bool = False
+
+
+def _of(read: Callable[[Facts], str]) -> Callable[[Row], str]:
+    return lambda row: read(row.entry.facts) if row.entry.facts else ""
+
+
+def _key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[Row], Any]:
+    return lambda row: read(row.entry.facts) if row.entry.facts else otherwise
+
+
+def title(row: Row) -> str:
+    """How a model is called in the table: as its file, since files differ where names do not."""
+    return "Embedded model" if models.is_embedded(row.entry.path) else row.entry.name
+
+
+def kind(row: Row) -> Kind:
+    """The verdict of a row."""
+    return row.verdict.kind if row.verdict is not None else Kind.BROKEN
+
+
+def _verdict_key(row: Row) -> tuple[int, float]:
+    speed = row.verdict.best_speed if row.verdict is not None else None
+    return kind(row).value, -speed.tokens_per_s if speed else 0.0
+
+
+COLUMNS = (
+    Column("Name", 250, title, lambda row: title(row).casefold()),
+    Column("Here", 216, lambda row: words.short(row.entry, row.verdict), _verdict_key),
+    Column("Parameters", 150, _of(words.total_and_active), _key(lambda f: f.n_parameter, 0)),
+    Column("Type", 80, _of(lambda f: f.quantisation), _key(lambda f: f.quantisation, "")),
+    Column(
+        "Size", 80, lambda row: units.size(row.entry.size_bytes), lambda row: row.entry.size_bytes,
+        is_number=True,
+    ),
+    Column("Architecture", 110, _of(lambda f: f.architecture), _key(lambda f: f.architecture, "")),
+    Column(
+        "Layers × experts × used", 168, _of(words.shape),
+        _key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
+    ),
+    Column(
+        "Context", 80, _of(lambda f: f"{f.context_length:,}"), _key(lambda f: f.context_length, 0),
+        is_number=True,
+    ),
+    Column("Last used", 96, lambda row: words.ago(row.used_s), lambda row: -row.used_s),
+)  # fmt: skip
+HERE = 1
+
+
+class Table(QAbstractTableModel):
+    """The rows as Qt wants them."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.rows: list[Row] = []
+        self._loaded: Path | None = None
+
+    def show_rows(self, rows: list[Row], loaded: Path | None) -> None:
+        """Show rows; where they are of the same files, only their contents are announced."""
+        same = [row.entry.path for row in rows] == [row.entry.path for row in self.rows]
+        if not same:
+            self.beginResetModel()
+        self.rows, self._loaded = rows, loaded
+        if not same:
+            self.endResetModel()
+        elif rows:
+            last = self.index(len(rows) - 1, len(COLUMNS) - 1)
+            self.dataChanged.emit(self.index(0, 0), last)
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
+        return 0 if parent.isValid() else len(self.rows)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(  # noqa: D102, N802
+        self, section: int, orientation: Qt.Orientation, role: int = 0
+    ) -> Any:
+        if orientation is not Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
+            return COLUMNS[section].title
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _alignment(COLUMNS[section])
+        return None
+
+    def data(self, index: Index, role: int = 0) -> Any:  # noqa: D102
+        if not index.isValid() or index.row() >= len(self.rows):
+            return None
+        row, column = self.rows[index.row()], COLUMNS[index.column()]
+        if role == Qt.ItemDataRole.DisplayRole:
+            return column.text(row)
+        if role == _SORT:
+            return column.key(row)
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return _alignment(column)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            path = str(row.entry.path).encode("utf-8", "replace").decode("utf-8")
+            return f"{words.sentence(row.entry, row.verdict)}\n{path}"
+        if role == Qt.ItemDataRole.DecorationRole and index.column() == HERE:
+            return _dot(theme.colour(_COLOURS.get(kind(row), "faint")))
+        if role == Qt.ItemDataRole.ForegroundRole:
+            if row.entry.facts is None:
+                return QBrush(theme.colour("faint"))
+            return None if index.column() <= HERE else QBrush(theme.colour("muted"))
+        if role == Qt.ItemDataRole.FontRole and row.entry.path == self._loaded:
+            font = QFont()
+            font.setBold(True)
+            return font if index.column() == 0 else None
+        return None
+
+
+class SortedTable(QSortFilterProxyModel):
+    """Sorts by what the columns say, and keeps rows that have all words of the search."""
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._words: list[str] = []
+
+    def search(self, text: str) -> None:
+        """Keep rows that have all these words somewhere, in any case."""
+        self.beginFilterChange()
+        self._words = text.casefold().split()
+        self.endFilterChange()
+
+    def filterAcceptsRow(self, source_row: int, source_parent: Index) -> bool:  # noqa: D102, N802
+        table = self.sourceModel()
+        assert isinstance(table, Table)
+        row = table.rows[source_row]
+        cells = [column.text(row) for column in COLUMNS]
+        text = " ".join((*cells, row.entry.facts.name if row.entry.facts else "")).casefold()
+        return all(word in text for word in self._words)
+
+    def lessThan(self, left: Index, right: Index) -> bool:  # noqa: D102, N802
+        table = self.sourceModel()
+        assert isinstance(table, Table)
+        key = COLUMNS[left.column()].key
+        return bool(key(table.rows[left.row()]) < key(table.rows[right.row()]))
+
+
+def _alignment(column: Column) -> Qt.AlignmentFlag:
+    side = Qt.AlignmentFlag.AlignRight if column.is_number else Qt.AlignmentFlag.AlignLeft
+    return side | Qt.AlignmentFlag.AlignVCenter
+
+
+def _dot(colour: QColor) -> QPixmap:
+    pixmap = QPixmap(40, 40)
+    pixmap.setDevicePixelRatio(4)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.setBrush(colour)
+    painter.drawEllipse(1, 1, 8, 8)
+    painter.end()
+    return pixmap

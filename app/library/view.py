@@ -1,0 +1,284 @@
+"""The page with all models."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt, QTimer, Signal
+from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QFileDialog,
+    QHBoxLayout,
+    QHeaderView,
+    QLabel,
+    QLineEdit,
+    QMenu,
+    QPushButton,
+    QTableView,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.icon_button import IconButton
+from app.library import words
+from app.library.details import Details
+from app.library.library import Library, Row
+from app.library.table import COLUMNS, HERE, SortedTable, Table
+
+REFRESH_MS = 4000  # the memory that is free changes while one looks
+# Columns that go first where the page is narrow, with the width below which they go.
+_LEAVES = ((5, 1180), (7, 1060), (8, 960), (6, 860), (2, 700), (3, 560))
+
+
+class LibraryView(QWidget):
+    """Search, table, details and folders of a Library.
+
+    Signals:
+        picked: (Path) the user wants this model.
+        closed: back to the chat.
+    """
+
+    picked = Signal(object)
+    closed = Signal()
+
+    def __init__(self, library: Library, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("library")
+        self.library = library
+        self._loaded: Path | None = None
+        self._picked: Path | None = None  # the model whose details are shown
+        self._busy = False
+        self.search = QLineEdit()
+        self.search.setPlaceholderText("Search models")
+        self.search.setAccessibleName("Search models")
+        self.search.setMaximumWidth(320)
+        self.folders = QPushButton("Folders\u2026")
+        self.folders.setAccessibleName("Folders of models")
+        self._menu = QMenu(self.folders)
+        self._menu.aboutToShow.connect(self._fill_menu)
+        self.folders.clicked.connect(
+            lambda: self._menu.popup(self.folders.mapToGlobal(self.folders.rect().bottomLeft()))
+        )
+        self.close_button = IconButton("close", "Back to the chat (Esc)")
+        self.close_button.clicked.connect(self.closed)
+        self.table = QTableView()
+        self.details = Details()
+        self.details.picked.connect(self.picked)
+        self._empty = QLabel()
+        self._empty.setProperty("role", "muted")
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty.setWordWrap(True)
+        self._foot = QLabel()
+        self._foot.setProperty("role", "small")
+        self._foot.setTextFormat(Qt.TextFormat.PlainText)
+        self._foot.setWordWrap(True)
+        self._machine = QPushButton()
+        self._machine.setProperty("role", "quiet")
+        self._machine.setAccessibleName("Measure this machine")
+        self._machine.setToolTip("Measure this machine again; it takes about two seconds.")
+        self._machine.clicked.connect(lambda: library.measure(again=True))
+        self._rows = Table(self)
+        self._sorted = SortedTable(self)
+        self._sorted.setSourceModel(self._rows)
+        self._refresh = QTimer(self, interval=REFRESH_MS)
+        self._refresh.timeout.connect(library.judge)
+        self._dress_table()
+        self._lay_out()
+        self.search.textChanged.connect(self._search)
+        self.search.installEventFilter(self)
+        library.changed.connect(self._show_rows)
+        library.busy.connect(self._show_busy)
+
+    @property
+    def shown(self) -> list[Row]:
+        """The rows in the order of the table."""
+        return [self._row(self._sorted.index(i, 0)) for i in range(self._sorted.rowCount())]
+
+    def show_loaded(self, path: Path | None) -> None:
+        """Mark the model that is loaded."""
+        if path != self._loaded:
+            self._loaded = path
+            self._show_rows()
+
+    def pick(self, path: Path) -> None:
+        """Show the details of a model."""
+        for i, row in enumerate(self.shown):
+            if row.entry.path == path:
+                self.table.selectRow(i)
+
+    # Building
+
+    def _dress_table(self) -> None:
+        table = self.table
+        table.setModel(self._sorted)
+        table.setAccessibleName("Models")
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        table.setShowGrid(False)
+        table.setWordWrap(False)
+        table.setTabKeyNavigation(False)
+        table.setSortingEnabled(True)
+        table.sortByColumn(HERE, Qt.SortOrder.AscendingOrder)
+        table.verticalHeader().hide()
+        table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 18)
+        header = table.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setMinimumSectionSize(60)
+        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
+        for i, column in enumerate(COLUMNS[1:], 1):
+            header.resizeSection(i, column.width)
+        table.selectionModel().currentRowChanged.connect(self._current_changed)
+        table.doubleClicked.connect(self._load)
+        table.installEventFilter(self)
+
+    def _lay_out(self) -> None:
+        title = QLabel("Models")
+        title.setProperty("role", "title")
+        head = QHBoxLayout()
+        head.setSpacing(10)
+        head.addWidget(title)
+        head.addSpacing(14)
+        head.addWidget(self.search, 1)
+        head.addWidget(self.folders)
+        head.addStretch(1)
+        head.addWidget(self.close_button)
+        foot = QHBoxLayout()
+        foot.addWidget(self._foot, 1)
+        foot.addWidget(self._machine)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(24, 18, 24, 14)
+        layout.setSpacing(12)
+        layout.addLayout(head)
+        layout.addWidget(self.table, 1)
+        layout.addWidget(self._empty, 1)
+        layout.addWidget(self.details)
+        layout.addLayout(foot)
+        order = (self.search, self.folders, self.close_button, self.table, self.details.folder,
+                 self.details.load, self._machine)  # fmt: skip
+        for before, after in zip(order, order[1:], strict=False):
+            QWidget.setTabOrder(before, after)
+
+    def _fill_menu(self) -> None:
+        menu = self._menu
+        menu.clear()
+        menu.addAction("Add a folder\u2026", self._add_folder)
+        for program, folder in self.library.folders:
+            if program:
+                menu.addSeparator()
+                action = menu.addAction(f"{program}: {folder}")
+                action.setEnabled(False)
+        if self.library.history.folders:
+            menu.addSeparator()
+        for folder in self.library.history.folders:
+            below = menu.addMenu(str(folder))
+            below.addAction(
+                "Remove from the list", functools.partial(self.library.remove_folder, folder)
+            )
+
+    # What is shown
+
+    def _show_rows(self) -> None:
+        if not self.isVisible():
+            return
+        picked = self._picked
+        self._rows.show_rows(self.library.rows, self._loaded)
+        self._sorted.invalidate()
+        entries = [row.entry for row in self.library.rows]
+        shown = self._sorted.rowCount()
+        self._empty.setText(self._why_empty())
+        self._empty.setVisible(not shown)
+        self.table.setVisible(bool(shown))
+        if picked is not None:
+            self.pick(picked)
+        current = self.table.currentIndex()
+        if not current.isValid() and shown:
+            self.table.selectRow(0)
+        self._show_details()
+        places = self.library.scan.places
+        n_bytes = sum(entry.size_bytes for entry in entries)
+        said = "Looking through the folders\u2026" if self._busy and not entries else ""
+        trouble = self.library.history.trouble
+        said = said or words.places(places, len(entries), n_bytes)
+        self._foot.setText(f"{said} {trouble}".strip())
+        self._machine.setText(self._machine_words())
+        self._machine.setEnabled(not self.library.is_measuring)
+
+    def _why_empty(self) -> str:
+        if self.library.rows:
+            return "No model has these words."
+        if self._busy:
+            return "Looking through the folders\u2026"
+        return "There are no models yet. Add a folder, or drop one or a GGUF file on the window."
+
+    def _machine_words(self) -> str:
+        machine = self.library.machine
+        if self.library.is_measuring:
+            return "Measuring this machine\u2026"
+        if machine is None:
+            return "Measure this machine"
+        return f"drive {machine.link_gb_per_s:.2f} GB/s, memory {machine.memory_gb_per_s:.1f} GB/s"
+
+    def _show_details(self) -> None:
+        index = self.table.currentIndex()
+        row = self._row(index) if index.isValid() else None
+        self._picked = row.entry.path if row is not None else None
+        self.details.show_row(row, self._loaded)
+
+    def _show_busy(self, busy: bool) -> None:
+        self._busy = busy
+        if not busy or not self.library.rows:
+            self._show_rows()
+
+    def _row(self, index: QModelIndex) -> Row:
+        return self._rows.rows[self._sorted.mapToSource(index).row()]
+
+    # What the user does
+
+    def _search(self, text: str) -> None:
+        self._sorted.search(text)
+        self._show_rows()
+
+    def _current_changed(self, *_: object) -> None:
+        self._show_details()
+
+    def _load(self, *_: object) -> None:
+        if self.details.load.isEnabled() and self.details.isVisible():
+            self.details.load.click()
+
+    def _add_folder(self) -> None:
+        name = QFileDialog.getExistingDirectory(self, "Add a folder of models")
+        if name:
+            self.library.add_folder(Path(name))
+
+    # Events
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102, N802
+        if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
+            enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+            if enter:
+                self._load()
+                return True
+            if watched is self.search and event.key() == Qt.Key.Key_Down:
+                self.table.setFocus()
+                return True
+        return super().eventFilter(watched, event)
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+        super().showEvent(event)
+        self._refresh.start()
+        self.library.begin()
+        self._show_rows()
+        self.search.setFocus()
+
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
+        super().hideEvent(event)
+        self._refresh.stop()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        for column, width in _LEAVES:
+            self.table.setColumnHidden(column, self.width() < width)

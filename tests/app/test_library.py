@@ -1,0 +1,190 @@
+"""The page with all models, on real files and with the make-believe engine."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_split, make_tiny
+from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
+from PySide6.QtGui import QDropEvent
+from window_samples import WAIT_MS, Model, Opener
+
+from app.library import words
+from app.library.library import Library
+from app.library.plan_bar import parts
+from app.main_window import MainWindow
+from app.session import State
+from backend.library.estimate import Kind
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    return make_tiny(
+        "qwen3moe", "Q8_0", tmp_path_factory.mktemp("m") / "m.gguf", n_expert=16, n_expert_used=4
+    ).read_bytes()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny: bytes) -> Path:
+    """A folder with a good model, a broken one, a dense one and a split one without a part."""
+    made = tmp_path / "models"
+    made.mkdir()
+    (made / "good.gguf").write_bytes(tiny)
+    (made / "cut.gguf").write_bytes(tiny[:3000])
+    make_tiny("dense", "Q8_0", made / "dense.gguf")
+    split = make_split(made / "good.gguf", 3)
+    split[1].unlink()
+    for part in (split[0], split[2]):
+        part.rename(part.with_name(part.name.replace("good", "split")))
+    return made
+
+
+def drop(window: MainWindow, *paths: Path) -> None:
+    data = QMimeData()
+    data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
+    event = QDropEvent(
+        QPointF(10, 10), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton,
+        Qt.KeyboardModifier.NoModifier,
+    )  # fmt: skip
+    window.dropEvent(event)
+
+
+def names(window: MainWindow) -> list[str]:
+    return [row.entry.name for row in window.library.view.shown]
+
+
+def wait_for(qtbot: Any, window: MainWindow, *expected: str) -> None:
+    qtbot.waitUntil(lambda: sorted(names(window)) == sorted(expected), timeout=WAIT_MS)
+
+
+def test_a_dropped_folder_is_listed_and_watched(
+    qtbot: Any, open_window: Opener, folder: Path, tiny: bytes
+) -> None:
+    window = open_window()
+    drop(window, folder)
+    view = window.library.view
+    assert view.isVisible()
+    wait_for(qtbot, window, "good", "cut", "dense", "split")
+    (folder / "below").mkdir()
+    (folder / "below" / "new.gguf").write_bytes(tiny)
+    (folder / "cut.gguf").unlink()
+    wait_for(qtbot, window, "good", "new", "dense", "split")
+    window.close()
+    again = open_window()
+    again.top_bar.model.library.emit()  # as the button's menu does
+    wait_for(qtbot, again, "good", "new", "dense", "split")
+
+
+def test_verdicts_and_reasons_are_in_words(qtbot: Any, open_window: Opener, folder: Path) -> None:
+    window = open_window()
+    drop(window, folder)
+    wait_for(qtbot, window, "good", "cut", "dense", "split")
+    view = window.library.view
+    said = {}
+    for row in view.shown:
+        view.pick(row.entry.path)
+        said[row.entry.name] = view.details.sentence
+        assert view.details.load.isEnabled() == (row.verdict is not None)
+    assert said["good"].startswith("All its experts fit in memory.")
+    assert "dense model" in said["dense"] and said["dense"].startswith("It fits in memory.")
+    assert said["cut"].startswith("It cannot be used: ") and "than the file has" in said["cut"]
+    assert said["split"] == "It cannot be used: part 2 of 3 is missing."
+    assert names(window)[-1] in ("cut", "split")  # what can be used comes first
+
+
+def test_search_sort_and_load_by_keyboard(
+    qtbot: Any, open_window: Opener, folder: Path, model: Model
+) -> None:
+    loaded = model("loaded")
+    window = open_window(loaded)
+    window.library.library.add_folder(folder)
+    qtbot.keyClick(window, Qt.Key.Key_M, Qt.KeyboardModifier.ControlModifier)
+    wait_for(qtbot, window, "good", "cut", "dense", "split", "loaded")
+    view = window.library.view
+    view.table.sortByColumn(0, Qt.SortOrder.DescendingOrder)
+    assert names(window) == ["split", "loaded", "good", "dense", "cut"]
+    qtbot.keyClicks(view.search, "QWEN3 good")
+    assert names(window) == ["good"]
+    qtbot.keyClick(view.search, Qt.Key.Key_Down)
+    qtbot.keyClick(view.table, Qt.Key.Key_Return)
+    assert not view.isVisible()
+    assert window.session.path == folder / "good.gguf" or window.session.state is State.LOADING
+    view.search.setText("nothing has this")
+    qtbot.keyClick(window, Qt.Key.Key_M, Qt.KeyboardModifier.ControlModifier)
+    assert names(window) == [] and view.isVisible()
+    qtbot.keyClick(view.search, Qt.Key.Key_Escape)
+    assert not view.isVisible()
+
+
+def test_folders_that_vanish_and_come_back(qtbot: Any, open_window: Opener, folder: Path) -> None:
+    window = open_window()
+    drop(window, folder)
+    wait_for(qtbot, window, "good", "cut", "dense", "split")
+    away = folder.with_name("away")
+    folder.rename(away)
+    wait_for(qtbot, window)
+    foot = window.library.view._foot
+    assert foot.text() == "No models. The folder models is not there."
+    away.rename(folder)
+    wait_for(qtbot, window, "good", "cut", "dense", "split")
+
+
+def test_a_model_that_is_deleted_while_open(qtbot: Any, open_window: Opener, model: Model) -> None:
+    path = model("mine")
+    window = open_window(path)
+    window._show_library()
+    wait_for(qtbot, window, "mine")
+    path.unlink()
+    banner = window.chat.banner
+    qtbot.waitUntil(lambda: "deleted or moved" in banner.sentence, timeout=WAIT_MS)
+    rows = window.library.view.shown
+    qtbot.waitUntil(
+        lambda: window.library.view.shown[0].entry.trouble == "the file is gone", timeout=WAIT_MS
+    )
+    assert len(rows) == 1 and window.session.state is State.IDLE
+    window._show_chat()
+    assert window.session.send("Are you there?")
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+
+
+def test_use_and_speed_are_remembered(qtbot: Any, tmp_path: Path, folder: Path) -> None:
+    library = Library(tmp_path / "library.json", tmp_path / "cache")
+    library.remember_answer(folder / "good.gguf", 8, 15, 99.0)  # too short to count
+    library.remember_answer(folder / "good.gguf", 8, 100, 12.5)
+    library.asked_rate = 0.5
+    library.add_folder(folder)
+    library.begin()
+
+    def measured() -> bool:
+        for row in library.rows:
+            if row.entry.name == "good" and row.verdict and row.verdict.asked_speed:
+                return row.verdict.asked_speed.tokens_per_s == 12.5
+        return False
+
+    qtbot.waitUntil(lambda: bool(library.rows), timeout=WAIT_MS)
+    library.judge()
+    assert measured()
+    library.shut_down()
+
+
+def test_the_bar_adds_up(qtbot: Any, tmp_path: Path, folder: Path) -> None:
+    library = Library(tmp_path / "library.json", tmp_path / "cache")
+    library.loose = [folder / "good.gguf"]
+    library.begin()
+    qtbot.waitUntil(lambda: bool(library.rows), timeout=WAIT_MS)
+    (row,) = library.rows
+    assert row.verdict is not None and row.verdict.kind is Kind.FITS
+    plan = row.verdict.best
+    assert sum(n_bytes for _, _, n_bytes in parts(plan)) == plan.available_bytes
+    library.shut_down()
+
+
+def test_words() -> None:
+    assert words.parameters(30_532_000_000) == "30.5B"
+    assert words.parameters(999_990_000) == "1.0B"
+    assert words.parameters(124_000_000) == "124M"
+    now = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
+    assert words.ago(0.0, now) == "" and words.ago(now - 60, now) == "today"
+    assert words.ago(now - 13 * 3600, now) == "yesterday"
+    assert words.ago(now - 3 * 86_400, now).startswith("3")
