@@ -31,7 +31,7 @@ def find(connection: sqlite3.Connection, text: str) -> list[Found]:
         return []
     found = {chat_id: Found(chat_id, "") for chat_id in _titles(connection, words)}
     if max(map(len, words)) >= 2:
-        _messages(connection, words, found)
+        find_said(connection, words, found)
     return list(found.values())[:N_FOUND]
 
 
@@ -50,7 +50,8 @@ def _titles(connection: sqlite3.Connection, words: list[str]) -> list[int]:
     return [row[0] for row in rows]
 
 
-def _messages(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> None:
+def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> None:
+    """Add the chats in whose messages all the words occur."""
     ends_s = time.monotonic() + BUDGET_S
     expression, before = match_expression(words), 1 << 62
     while len(found) < N_FOUND:

@@ -25,6 +25,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from app.conversation import Message  # noqa: E402
 from app.store.chats import ChatStore  # noqa: E402
+from app.store.search import find_said  # noqa: E402
 
 SYLLABLES = "ka lo mi ter ran sol den ver ing the est pro con str all under wor".split()
 TYPED = ("soldier", "the", "ka", "kalomi", "terran solden", "proconver", "zzzz", "the ing")
@@ -123,6 +124,13 @@ def main() -> None:
                 slowest = max(slowest, took)
                 print(f"search {text[:n]!r}: {1000 * took:.1f} ms, {len(found)} chats")
         print(f"slowest search: {1000 * slowest:.1f} ms")
+        for text in TYPED:  # without the titles, which alone may fill the list
+            words = text.split()
+            timed(
+                f"messages with {text!r}",
+                lambda words=words: find_said(store.connection, words, {}),
+                3,
+            )
         said = store.load(newest)
         assert said is not None
         last = said.messages[-1].id
