@@ -80,6 +80,11 @@ QPlainTextEdit#system {
     background: $field; border: 1px solid $border; border-radius: 8px; padding: 4px 6px;
 }
 QPlainTextEdit#system:focus { border: 1px solid $focus; }
+QRadioButton::indicator {
+    width: 12px; height: 12px; border-radius: 7px; border: 1px solid $muted; background: $field;
+}
+QRadioButton::indicator:checked { background: $accent; border: 1px solid $accent; }
+QRadioButton:focus { color: $focus; }
 QFrame#sidebar { background: $chrome; border: none; border-right: 1px solid $border; }
 QPushButton#newChat { text-align: left; padding: 7px 12px; }
 QLineEdit {
