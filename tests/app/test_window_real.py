@@ -125,7 +125,8 @@ def test_the_cache_rate_changes_without_loading_again(qtbot: Any, window: MainWi
         ask(window)
         wait_state(qtbot, window, State.IDLE)
         assert answer(window).statistics is not None
-        assert not window.chat.banner.isVisible(), window.chat.banner.sentence
+        sentence = window.chat.banner.sentence
+        assert not window.chat.banner.isVisible() or "is full" in sentence, sentence
         window.session.new_chat()
 
 
@@ -172,3 +173,27 @@ def test_a_prompt_longer_than_the_context_comes_back(qtbot: Any, window: MainWin
     ask(window)
     wait_state(qtbot, window, State.IDLE)
     assert answer(window).statistics is not None
+
+
+def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
+    load(qtbot, window)
+    for _ in range(40):
+        ask(window)
+        qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+        if window.chat.banner.isVisible():
+            break
+    assert window.chat.banner.buttons[0].text() == "Leave out the middle and go on"
+    before = answer(window).content
+    window.chat.banner.buttons[0].click()
+    wait_state(qtbot, window, State.ANSWERING)
+    qtbot.waitUntil(
+        lambda: (
+            window.session.state is State.IDLE or len(answer(window).content) > len(before) + 80
+        ),
+        timeout=WAIT_MS,
+    )
+    assert len(answer(window).content) > len(before.rstrip())
+    assert answer(window).content.startswith(before.rstrip())
+    assert not window.chat.banner.isVisible(), window.chat.banner.sentence
+    window.session.stop()
+    wait_state(qtbot, window, State.IDLE)
