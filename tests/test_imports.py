@@ -23,6 +23,7 @@ MAY_IMPORT = {
         "backend.machines",
         "backend.messages",
         "backend.methods",
+        "backend.plan",
         "backend.system",
         "platformdirs",
         "pygments",

@@ -40,7 +40,8 @@ def constant_direction(rows: Tensor) -> Tensor:
     square = rows.t() @ rows / len(rows)
     ridge = 1e-4 * square.diagonal().mean() * torch.eye(len(square))
     w = torch.linalg.solve(square + ridge, rows.mean(0))
-    return w / (rows @ w).mean()
+    even: Tensor = w / (rows @ w).mean()
+    return even
 
 
 @torch.no_grad()
@@ -56,11 +57,11 @@ def even_out(
     """
     c, n_steps = model.config, []
     cos, sin = model.cos[: tokens.shape[1]], model.sin[: tokens.shape[1]]
-    x = F.embedding(tokens, model.token_embd).float()
+    x: Tensor = F.embedding(tokens, model.token_embd).float()
     for number, layer in enumerate(model.layers):
         assert isinstance(layer, Layer)
         wanted = last if number == c.n_layer - 1 else least
-        x = x + layer.attend(x, cos, sin)
+        x = torch.add(x, layer.attend(x, cos, sin))
         router = layer.ffn_gate_inp
         rows, _ = norm_and_route(x.reshape(-1, c.n_embd), layer.ffn_norm, router, c.rms_eps)
         direction = constant_direction(rows)
@@ -70,10 +71,10 @@ def even_out(
             lack = (wanted / share.clamp(min=1e-3)).log().clamp(min=0)
             if not lack.any():
                 break
-            router += STEP * lack[:, None] * direction
+            router.add_(lack[:, None] * direction, alpha=STEP)
             n_step += 1
         n_steps.append(n_step)
-        x = x + layer.mix(x)[0]
+        x = torch.add(x, layer.mix(x)[0])
     return n_steps
 
 

@@ -7,7 +7,8 @@ Needs root and memory cgroups (version 1 or 2): the cap holds for the page cache
 smaller machine. The ways take turns, so that a noisy machine is noisy for all; figures are medians.
 With --link the copies are throttled, so that a drive whose speed wanders does not decide; the file
 may then lie in memory (/dev/shm) as a faster slow tier. ProMoE's ablation (Figure 13) is
---ways lru,promoe-prefetch,promoe-chunks,promoe-preempt,promoe-reorder. Random tokens are fed, as a random model's own continuation falls into loops.
+--ways lru,promoe-prefetch,promoe-chunks,promoe-preempt,promoe-reorder. Random tokens are fed, as a
+random model's own continuation falls into loops.
 """
 
 from __future__ import annotations
