@@ -82,6 +82,7 @@ _ALL = (
         predictor=LEARNED,
         fallback=NEXT_ROUTER,
         evictions=(LRU, part("decayed")),
+        depth=2,
         min_precision=0.85,
         adaptive=True,
     ),
@@ -92,6 +93,7 @@ _ALL = (
         predictor=LEARNED,
         fallback=NEXT_ROUTER,
         evictions=(part("decayed"),),
+        depth=2,
         min_precision=0.85,
     ),
     Method(
@@ -101,6 +103,7 @@ _ALL = (
         predictor=LEARNED,
         fallback=NEXT_ROUTER,
         evictions=(part("recall"),),
+        depth=2,
         min_precision=0.85,
     ),
     Method(
@@ -110,6 +113,7 @@ _ALL = (
         "ProMoE, sections 4 to 6",
         predictor=LEARNED,
         fallback=NEXT_ROUTER,
+        depth=2,
         min_precision=0.85,
     ),
     Method(
