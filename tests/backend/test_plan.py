@@ -145,4 +145,5 @@ def test_slots_are_those_that_the_engine_allocates(folder: Path) -> None:
     )
     for step in range(1001):
         rate = step / 1000
-        assert {slots(model, rate)} == set(_native.allocate_uniform(shape, rate))
+        layout = _native.allocate(_native.Spec("uniform"), shape, rate)
+        assert {slots(model, rate)} == {pool.n_slot for pool in layout.pools}
