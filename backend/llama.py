@@ -36,6 +36,11 @@ class _Log:
         self.echo = False
         self._level = 0
         self._callback = llama_cpp.llama_log_callback(self._on_message)
+        self.listen(echo=False)
+
+    def listen(self, *, echo: bool) -> None:
+        """Hear what llama.cpp says from now on, whoever listened before; `echo` it to stderr."""
+        self.echo = echo
         llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
 
     def _on_message(self, level: int, text: bytes, _user_data: int | None) -> None:

@@ -145,7 +145,7 @@ class LoadedModel:
         def on_progress(fraction: float) -> bool:
             return progress is None or progress(fraction, "Reading the weights")
 
-        llama.log.echo = bool(os.environ.get("OUTRIDER_DEBUG"))
+        llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         self._refused = "" if self.file.is_moe else "A dense model has no experts to cache."
         granted, reason = self._grant(rate)
         self._note_stock(granted)
