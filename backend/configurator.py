@@ -12,7 +12,7 @@ from backend import _native
 from backend.auto_trial import Window
 
 INTERVAL_TOKENS = 5000
-"""Tokens between two configurations (tau; MoEpic, section 5.1)."""
+"""Tokens between two configurations (tau; MoEpic, section 4.1)."""
 
 
 class Configurator:

@@ -24,7 +24,7 @@ enum class Phase : uint8_t { prefill, decode };
 enum class Urgency : uint8_t { low, high };
 
 // The unit of residency is a part of an expert. Where a layer's experts are not cut, an expert is
-// all top. Where they are (MoEpic, section 4), the top is the first rows of the up and gate matrices
+// all top. Where they are (MoEpic, section 3.1), the top is the first rows of the up and gate matrices
 // and columns of the down matrix, the bottom the rest, and the output is the sum of both outputs.
 enum class Part : uint8_t { top, bottom };
 inline constexpr std::array parts{Part::top, Part::bottom};

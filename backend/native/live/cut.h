@@ -1,7 +1,7 @@
 // Whether a layer's experts can be computed in two parts: the first rows of gate and up with the
 // first columns of down, and the rest. Between them only operations that act on every value by
 // itself may lie, and behind them only linear ones, so that the parts' outputs add up to the
-// expert's (MoEpic, section 4).
+// expert's (MoEpic, section 3.1).
 #pragma once
 
 #include <map>

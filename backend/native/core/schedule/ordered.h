@@ -4,7 +4,7 @@
 // order. Without forecasts it is a reactive cache.
 //
 // Where experts are cut, each part is copied and computed on its own, the top first, so that the
-// top computes while the bottom is on its way (MoEpic, section 4.1). The other papers' pipelines are
+// top computes while the bottom is on its way (MoEpic, section 3.2). The other papers' pipelines are
 // this one with other options; schedule/registry.cc names them.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace outrider {
 enum class ComputeOrder : uint8_t {
     router,   // as the router names them, one after the other
     arrived,  // what has arrived first
-    tokens,   // what most tokens need first, then what arrives (Klotski, section 4.2)
+    tokens,   // what most tokens need first, then what arrives (Klotski, section 5)
 };
 
 // The steps of ProMoE's ablation (Figures 12 and 13), each on its own, and what others add.
@@ -28,7 +28,7 @@ struct OrderedOptions {  // the first three off, and nothing predicted: ProMoE's
     ComputeOrder order = ComputeOrder::arrived;
     int32_t max_open = 0;  // missing parts that were given slots and are not computed, at most; 0: any number
     bool prefetch_after_first = false;  // the next layer's copies are ordered when the first expert of
-                                        // this one can be computed (DuoServe-MoE, section 4.2)
+                                        // this one can be computed (DuoServe-MoE, section 5.3)
 };
 
 class OrderedScheduler final : public Scheduler {

@@ -14,14 +14,14 @@ const std::vector<std::pair<std::string, OrderedOptions>> & schedulers() {
         // An expert is fetched when its turn comes (ProMoE, section 7.1: Base).
         {"reactive", {.chunks = false, .early_preemption = false, .order = ComputeOrder::router}},
         // ProMoE, section 5. Over cut experts it is MoEpic's pipeline: bottoms, or whole missing experts,
-        // in the order of their scores, while resident tops compute (section 4.1).
+        // in the order of their scores, while resident tops compute (MoEpic, section 3.2).
         {"ordered", {}},
         {"split_pipeline", {}},
         // Whole experts one after the other through k slots; the next is fetched while one computes
-        // (DuoServe-MoE, section 4.1).
+        // (DuoServe-MoE, section 5.2).
         {"stream", {.chunks = false, .order = ComputeOrder::router}},
         // All tokens of one expert at once, the experts that most tokens need first, then in the order of
-        // arrival (Klotski, section 4.2).
+        // arrival (Klotski, section 5).
         {"expert_major", {.chunks = false, .order = ComputeOrder::tokens}},
     };
     return all;
