@@ -66,6 +66,24 @@ class Method:
         return f"{self.predictor or 'no prediction'}; {evictions}; {schedule}; {self.allocation}"
 
 
+def _reactive(name: str, sentence: str, paper: str, eviction: Part) -> Method:
+    return Method(name, sentence, paper, evictions=(eviction,), prefill=REACTIVE, decode=REACTIVE)
+
+
+def _promoe(name: str, sentence: str, paper: str, eviction: Part) -> Method:
+    """ProMoE's system, with an eviction."""
+    return Method(
+        name,
+        sentence,
+        paper,
+        predictor=LEARNED,
+        fallback=NEXT_ROUTER,
+        evictions=(eviction,),
+        depth=2,
+        min_precision=0.85,
+    )
+
+
 def _ablation(name: str, sentence: str, **switches: float) -> Method:
     step = part("ordered", **switches)
     return Method(
@@ -86,41 +104,30 @@ _ALL = (
         min_precision=0.85,
         adaptive=True,
     ),
-    Method(
+    _promoe(
         "outrider",
         "As promoe, but what was used most often of late stays, not what was used last.",
         "this project, with ProMoE, sections 4 to 6",
-        predictor=LEARNED,
-        fallback=NEXT_ROUTER,
-        evictions=(part("decayed"),),
-        depth=2,
-        min_precision=0.85,
+        part("decayed"),
     ),
-    Method(
+    _promoe(
         "outrider-recall",
         "As promoe, but what followed at moments like the present one stays: for slow drives.",
         "this project, with ProMoE, sections 4 to 6",
-        predictor=LEARNED,
-        fallback=NEXT_ROUTER,
-        evictions=(part("recall"),),
-        depth=2,
-        min_precision=0.85,
+        part("recall"),
     ),
-    Method(
+    _promoe(
         "promoe",
         "Prefetches what a predictor expects of the next layers; needed experts overtake, ready "
         "ones are computed first.",
         "ProMoE, sections 4 to 6",
-        predictor=LEARNED,
-        fallback=NEXT_ROUTER,
-        depth=2,
-        min_precision=0.85,
+        LRU,
     ),
     Method(
         "moepic",
         "Keeps the top parts of hot experts and fetches the bottoms while the tops compute; sizes "
         "and cuts are fitted to what was measured.",
-        "MoEpic, sections 4 and 5",
+        "MoEpic, section 3",
         predictor=NEXT_ROUTER,
         evictions=(part("lcp"),),
         prefill=part("split_pipeline"),
@@ -131,7 +138,7 @@ _ALL = (
     Method(
         "moepic-uniform",
         "As moepic, but every layer has the same slots and every expert is cut in the middle.",
-        "MoEpic, section 6 (ablation)",
+        "MoEpic, section 4.4 (ablation)",
         predictor=NEXT_ROUTER,
         evictions=(part("lcp"),),
         prefill=part("split_pipeline"),
@@ -154,7 +161,7 @@ _ALL = (
         "moe-infinity",
         "Remembers which experts past requests used and fetches what the most similar ones did; "
         "one pool for all layers.",
-        "MoE-Infinity, sections 4 to 6",
+        "MoE-Infinity, section 4",
         predictor=part("eam"),
         evictions=(part("eam"),),
         allocation=part("one_pool"),
@@ -166,47 +173,40 @@ _ALL = (
         "klotski",
         "Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at "
         "once, hot ones first, and releases it.",
-        "Klotski, sections 4 and 5",
+        "Klotski, sections 5 and 6",
         predictor=part("correlation", path_length=1),
         prefill=part("expert_major"),
         decode=part("expert_major"),
         allocation=part("one_pool", buffer=1),
     ),
-    Method(
+    _reactive(
         "lru",
         "Reads an expert when its turn to be computed comes, and keeps the most recently used.",
         "ProMoE, section 7.1 and Figure 12 (Base)",
-        prefill=REACTIVE,
-        decode=REACTIVE,
+        LRU,
     ),
     Method(
         "lru-overlapped",
         "As lru, but at the gate all missing experts are ordered, and computed as they arrive.",
         "ProMoE, sections 5.1 to 5.3, without its prediction",
     ),
-    Method(
+    _reactive(
         "lfu",
         "Reads an expert when its turn to be computed comes, and keeps the most often used.",
-        "MoEpic, section 6 (baseline)",
-        evictions=(part("lfu"),),
-        prefill=REACTIVE,
-        decode=REACTIVE,
+        "MoEpic, section 2.2 (baseline)",
+        part("lfu"),
     ),
-    Method(
+    _reactive(
         "static",
         "Keeps a fixed set, the most used of the first tokens; others pass through.",
         "ProMoE, section 7.1 (Static)",
-        evictions=(part("static"),),
-        prefill=REACTIVE,
-        decode=REACTIVE,
+        part("static"),
     ),
-    Method(
+    _reactive(
         "random",
         "Reads an expert when its turn to be computed comes; any one may leave.",
         "a reference of every study",
-        evictions=(part("random"),),
-        prefill=REACTIVE,
-        decode=REACTIVE,
+        part("random"),
     ),
     Method(
         "unified",

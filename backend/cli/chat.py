@@ -10,10 +10,10 @@ from typing import Any
 
 from backend.cli.common import (
     UserError,
+    add_engine_options,
     bytes_text,
     cache_rate,
     max_tokens,
-    method,
     printable,
     temperature,
     whole_number,
@@ -54,10 +54,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
     add("-p", "--prompt", metavar="PROMPT", help="answer this and leave; - reads it from stdin")
-    add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
-    add("--method", type=method, metavar="M", help="how experts are kept and fetched")
-    add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
-    add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
+    add_engine_options(parser)
     add("--max-tokens", type=max_tokens, default=-1, metavar="N", help="longest answer; -1: any")
     add("--seed", type=whole_number(0, 2**32 - 1), metavar="S", help="repeatable sampling")
     add("--temperature", type=temperature, metavar="T", help="0 always takes the likeliest token")

@@ -65,6 +65,15 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs"))
 
 
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add what every command that runs a model takes; None where the user says nothing."""
+    add = parser.add_argument
+    add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
+    add("--method", type=method, metavar="M", help="how experts are kept and fetched")
+    add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
+    add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
+
+
 def cache_rate(text: str) -> float:
     """Type of an argument: a share from 0 to 1, or a percentage such as "25%"."""
     percent = text.endswith("%")

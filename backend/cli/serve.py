@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, cache_rate, method, whole_number
+from backend.cli.common import UserError, add_engine_options, whole_number
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
 
@@ -27,10 +27,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
     add("--port", type=whole_number(0, 65535), default=8088, metavar="N", help="0: any free one")
-    add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
-    add("--method", type=method, metavar="M", help="how experts are kept and fetched")
-    add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
-    add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
+    add_engine_options(parser)
     return parser
 
 

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import (
     UserError,
+    add_engine_options,
     bytes_text,
-    cache_rate,
     max_tokens,
-    method,
     printable,
     temperature,
     whole_number,
@@ -65,10 +64,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="B",
         help="record no more than this, such as 500M or 4G (default 2G)",
     )
-    add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
-    add("--method", type=method, metavar="M", help="how experts are kept and fetched")
-    add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
-    add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
+    add_engine_options(parser)
     add("--temperature", type=temperature, metavar="T", help="0 always takes the likeliest token")
     add("--seed", type=whole_number(0, 2**32 - 2), default=0, metavar="S", help="default 0")
     add("--raw", action="store_true", help="continue the prompts, without a chat template")
