@@ -4,13 +4,14 @@ PY := .venv/bin/python
 STUB := backend/_native.pyi
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run test lint format native clean distclean
+.PHONY: help run test lint format native translations clean distclean
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
 	@echo "make lint       check style and types"
 	@echo "make format     format Python and C++"
+	@echo "make translations bring app/translations up to date with the texts of the window"
 	@echo "make native     build and install the native part after a change"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
@@ -39,6 +40,11 @@ format: .dev
 	$(PY) -m ruff check --fix
 	$(PY) -m ruff format
 	.venv/bin/clang-format -i $(CXX_FILES)
+
+# Then translate what is unfinished, in an editor or with pyside6-linguist.
+translations: .dev
+	.venv/bin/pyside6-lupdate $(shell find app -name '*.py' | sort) -ts app/translations/de.ts \
+		-source-language en -target-language de -no-obsolete -locations none
 
 native:
 	@sh packaging/prepare.sh run

@@ -28,7 +28,7 @@ def _run(model: Path | None) -> int:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
-    from app import icons, settings, theme
+    from app import icons, language, settings, theme
     from app.main_window import MainWindow
     from backend.client import worker_command
     from backend.system import paths
@@ -39,6 +39,7 @@ def _run(model: Path | None) -> int:
     app.setDesktopFileName("outrider")
     app.setStyle("Fusion")
     app.setWindowIcon(icons.application_icon())
+    language.apply(app, settings.load(settings.default_path())[0].language)
     window = MainWindow(
         worker_command(),
         settings.default_path(),

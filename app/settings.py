@@ -29,6 +29,7 @@ class Settings:
     last_model: str = ""
     cache_rate: float = EngineConfig().cache_rate
     theme: str = "system"
+    language: str = "system"
     show_panel: bool = True
     show_sidebar: bool = True
     open_chat: int = 0  # to show at the next start; 0: a new one
@@ -91,6 +92,8 @@ def _checked(data: Any) -> Settings:
         raise ValueError("the cache rate is not between 0 and 1")
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")
+    if settings.language not in ("system", "en", "de"):
+        raise ValueError("the language is unknown")
     settings.recent = settings.recent[:N_RECENT]
     settings.width = min(max(settings.width, 480), 10_000)
     settings.height = min(max(settings.height, 360), 10_000)

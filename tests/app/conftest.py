@@ -13,6 +13,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 from PySide6.QtWidgets import QApplication  # noqa: E402
 from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener  # noqa: E402
 
+from app import language  # noqa: E402
 from app.main_window import MainWindow  # noqa: E402
 from app.session import State  # noqa: E402
 
@@ -53,6 +54,12 @@ def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
     for window in windows:
         window.library.shut_down()
         window.link.shut_down()
+
+
+@pytest.fixture(autouse=True)
+def english(qapp: QApplication) -> None:
+    """Whatever the language of the system is."""
+    language.apply(qapp, "en")
 
 
 @pytest.fixture(autouse=True)

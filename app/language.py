@@ -1,0 +1,111 @@
+"""The language of the window: English in the source, others in app/translations.
+
+Widgets use their own `tr`, everything else `translate`. Texts with a number that decides about the
+plural are `self.tr("%n model(s)", "", n)`; elsewhere `units.count`. The files are Qt Linguist's
+(.ts), which `make translations` brings up to date; they are read as they are, so nothing has to be
+compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from xml.etree import ElementTree
+
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication, QLibraryInfo, QLocale, QTranslator
+
+FOLDER = Path(__file__).with_name("translations")
+SOURCE = "en"
+CHOICES = {
+    "system": str(QT_TRANSLATE_NOOP("language", "Language of the system")),
+    "en": "English",
+    "de": "Deutsch",
+}
+"""What the settings offer: code, and the language's own name."""
+
+_PLURAL_FORM: dict[str, Callable[[int], int]] = {
+    "en": lambda n: 0 if n == 1 else 1,
+    "de": lambda n: 0 if n == 1 else 1,
+}
+_MARKS = {"en": ".,", "de": ",."}  # of decimals and of thousands
+
+_marks: dict[int, str] = {}  # in force: what stands for "." and ","
+
+Texts = dict[tuple[str, str, str], str | tuple[str, ...]]
+"""Translations by context, source text and the hint that tells equal texts apart."""
+
+
+def translate(context: str, text: str, comment: str = "") -> str:
+    """Return a text in the window's language."""
+    return QCoreApplication.translate(context, text, comment)
+
+
+def title(code: str) -> str:
+    """Return how a choice of language is called."""
+    return translate("language", CHOICES[code])
+
+
+def resolve(choice: str) -> str:
+    """Return the code of the language that a choice means here."""
+    if choice != "system":
+        return choice
+    for name in QLocale.system().uiLanguages():
+        code = name.split("-")[0]
+        if code in _PLURAL_FORM:
+            return code
+    return SOURCE
+
+
+def number(text: str) -> str:
+    """Return a number in English notation, 1,204.5, as the window's language writes it."""
+    return text.translate(_marks)
+
+
+def apply(app: QCoreApplication, choice: str) -> None:
+    """Use a language, for what is made from now on."""
+    code = resolve(choice)
+    for old in app.findChildren(QTranslator):
+        app.removeTranslator(old)
+        old.setParent(None)
+    _marks.update(zip(map(ord, ".,"), _MARKS[code], strict=True))
+    QLocale.setDefault(QLocale.system() if choice == "system" else QLocale(code))
+    qt = QTranslator(app)  # for what Qt itself says in its dialogs
+    if qt.load(f"qtbase_{code}", QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath)):
+        app.installTranslator(qt)
+    texts = {} if code == SOURCE else read(FOLDER / f"{code}.ts")
+    app.installTranslator(Translator(texts, _PLURAL_FORM[code], app))
+
+
+class Translator(QTranslator):
+    """Looks texts up in a table. What is not there is left English, with its plural resolved."""
+
+    def __init__(self, texts: Texts, form: Callable[[int], int], parent: QCoreApplication) -> None:
+        super().__init__(parent)
+        self._texts = texts
+        self._form = form
+
+    def isEmpty(self) -> bool:  # noqa: D102, N802
+        return False
+
+    def translate(  # noqa: D102
+        self, context: str, source: str, comment: str | None = None, n: int = -1
+    ) -> str | None:
+        found = self._texts.get((context, source, comment or ""))
+        if isinstance(found, tuple):
+            return found[self._form(n)]
+        return source.replace("(s)", "" if n == 1 else "s") if found is None and n >= 0 else found
+
+
+def read(path: Path) -> Texts:
+    """Read the finished texts of a .ts file."""
+    texts: Texts = {}
+    for context in ElementTree.parse(path).getroot().iter("context"):
+        name = context.findtext("name", "")
+        for message in context.iter("message"):
+            translation = message.find("translation")
+            if translation is None or translation.get("type"):
+                continue  # unfinished, or no longer in the source
+            forms = tuple(form.text or "" for form in translation.iter("numerusform"))
+            key = (name, message.findtext("source", ""), message.findtext("comment", ""))
+            texts[key] = forms or translation.text or ""
+    return texts
