@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 from backend import _native
 from backend.methods import Method
-from backend.parts import Part
+from backend.parts import Part, part
 
 Arrays = Mapping[str, Any]
 """Learned weights or tables of one part, by the names that the part asks for."""
@@ -36,6 +36,17 @@ def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
         return _native.Spec()
     numbers = {**learned.numbers.get(part.name, {}), **part.numbers}
     return _native.Spec(part.name, numbers, dict(learned.arrays.get(part.name, {})))
+
+
+SUBSTITUTE = "accuracy"
+
+
+def with_accuracy(method: Method, accuracy: float, seed: int = 0) -> Method:
+    """The method with a predictor that knows the future and is right with this probability."""
+    if method.predictor is None:
+        return method
+    substitute = part(SUBSTITUTE, accuracy=accuracy, seed=seed)
+    return replace(method, predictor=substitute, fallback=None)
 
 
 def predictor_of(

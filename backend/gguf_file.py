@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
@@ -135,6 +135,18 @@ class ModelFile:
     def n_moe_layer(self) -> int:
         """Layers with routed experts."""
         return len(self.expert_tensors)
+
+    def using(self, n_expert_used: int) -> ModelFile:
+        """The same model with another number of experts for each token, which loading obeys.
+
+        Raises ValueError, a sentence, where that cannot be.
+        """
+        if not isinstance(self.key("expert_used_count"), int):
+            raise ValueError(f"{self.path.name} does not say one number of experts for all layers.")
+        if not 1 <= n_expert_used <= self.n_expert:
+            raise ValueError(f"A token cannot use {n_expert_used} of {self.n_expert} experts.")
+        n_layer = len(self.n_expert_used_by_layer)
+        return replace(self, n_expert_used_by_layer=(n_expert_used,) * n_layer)
 
     def expert_bytes_per_layer(self) -> dict[int, int]:
         """By layer, the bytes of ONE routed expert: its gate, up and down matrices together."""

@@ -16,6 +16,7 @@ from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
 from backend.methods import METHODS
 from backend.plan import plan, slots
+from backend.study import NO_STUDY, Study
 from backend.system.memory import available_bytes, physical_cores
 
 N_TRANSFER_THREAD = 4
@@ -46,8 +47,15 @@ class LoadedModel:
     `patch` from any.
     """
 
-    def __init__(self, file: ModelFile, config: EngineConfig, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        file: ModelFile,
+        config: EngineConfig,
+        progress: Progress | None,
+        study: Study = NO_STUDY,
+    ) -> None:
         from backend import _native
+        from backend.compose import with_accuracy
         from backend.learned import load as load_learned
 
         self.llama: Any = None
@@ -55,6 +63,9 @@ class LoadedModel:
         self.template: Any = None
         self.cache: CacheFacts
         self.method = METHODS[config.method]
+        if study.accuracy is not None:
+            self.method = with_accuracy(self.method, study.accuracy)
+        self._study = study
         self.stop_flag = _native.StopFlag()
         self.file = file
         self.learned, self.remark = load_learned(file)  # a remark on weights that are not used
@@ -155,6 +166,8 @@ class LoadedModel:
                     self.file, n_thread=self._n_thread, progress=on_progress
                 )
                 self.llama = self._cached.model
+                self.patch.set_future(self._study.future)
+                self.patch.force(self._study.forced)
             except loading.NotCacheable as error:
                 self._refused = str(error)
         if self._cached is None:
@@ -162,13 +175,14 @@ class LoadedModel:
         else:
             self._configure(rate, granted, reason)
         self.template = ChatTemplate(self.llama, self.file.chat_template)
+        hook = self.patch or self._study.forced  # what hears of llama.cpp's nodes
         self.context = llama.Context(
             self.llama,
             n_context=self._n_context,
             n_ubatch=min(self._config.n_ubatch, self._n_context),
             n_thread=self._n_thread,
-            callback=self.patch.callback if self._cached else None,
-            user_data=self.patch.user_data if self._cached else None,
+            callback=hook.callback if hook else None,
+            user_data=hook.user_data if hook else None,
             stop_flag=None if self._cached else self.stop_flag,  # the patch stops by itself
         )
 
@@ -291,6 +305,7 @@ class LoadedModel:
             n_thread=self._n_thread,
             n_transfer_thread=N_TRANSFER_THREAD,
             max_token=self._config.n_ubatch,
+            link_bytes_per_s=self._study.link_bytes_per_s,
         )
         try:
             patch.configure(layout, self._composition(), options)

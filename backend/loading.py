@@ -20,6 +20,7 @@ from backend import _native
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError, Model, ProgressCallback, log
 
+_USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.[0-9]+\.ffn_(gate|up|down|gate_up)_exps\.weight"
 
 
@@ -31,7 +32,7 @@ def load_plain(
     With `repack`, its default, weights are copied into the layout that computes fastest where
     there is one; without, all of them are pages of the file, which the system may drop.
     """
-    params, kept = _model_params(progress)
+    params, kept = _model_params(file, progress)
     params.use_extra_bufts = repack
     pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
     return _checked(pointer, file, kept)
@@ -40,7 +41,7 @@ def load_plain(
 def load_native(file: ModelFile) -> Model:
     """Load everything into memory, with the experts not repacked; no cache, no callback."""
     buffers = _native.ExpertBuffers(unread=False)
-    params, kept = _model_params(None)
+    params, kept = _model_params(file, None)
     params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
     kept += [buffers, _place_experts(params, buffers)]
     pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
@@ -77,7 +78,7 @@ class CachedModel:
             raise LlamaError(f"{error}.") from None
         buffers = _native.ExpertBuffers(unread=True)
         dense_share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
-        params, kept = _model_params(progress, dense_share)
+        params, kept = _model_params(file, progress, dense_share)
         kept += [buffers, files, _place_experts(params, buffers)]
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
         params.use_extra_bufts = repack
@@ -130,11 +131,13 @@ def _first_path(file: ModelFile) -> bytes:
 
 
 def _model_params(
-    progress: ProgressCallback | None, share: float = 1.0
+    file: ModelFile, progress: ProgressCallback | None, share: float = 1.0
 ) -> tuple[Any, list[object]]:
     """Parameters, and what must outlive the loading; `share` of the bytes will be read."""
     params = llama_cpp.llama_model_default_params()
     kept: list[object] = []
+    if file.is_moe and file.n_expert_used != file.key(_USED_KEY, file.n_expert_used):
+        kept.append(_override_used(params, file))
     if progress is not None:
 
         def on_progress(fraction: float, _user_data: int | None) -> bool:
@@ -144,6 +147,16 @@ def _model_params(
         params.progress_callback = callback
         kept.append(callback)
     return params, kept
+
+
+def _override_used(params: Any, file: ModelFile) -> object:
+    """Have llama.cpp use another number of experts than the file says (ModelFile.using)."""
+    name = f"{file.architecture}.{_USED_KEY}".encode()
+    overrides: Any = (llama_cpp.llama_model_kv_override * 2)()  # the last one has no key
+    overrides[0].tag, overrides[0].key = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT, name
+    overrides[0].value.val_i64 = file.n_expert_used
+    params.kv_overrides = overrides
+    return overrides
 
 
 class _BufferOverride(ctypes.Structure):

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from backend import _native
-from backend.compose import NOTHING_LEARNED, Learned, composition, layout, predictor_of
+from backend.compose import (
+    NOTHING_LEARNED,
+    Learned,
+    composition,
+    layout,
+    predictor_of,
+    with_accuracy,
+)
 from backend.configurator import INTERVAL_TOKENS
 from backend.machines import Hardware
 from backend.methods import METHODS, REACTIVE, Method
@@ -229,13 +236,8 @@ def _core(
     except ValueError:
         if setting.accuracy is None or method.predictor is None:
             raise
-        numbers = {"accuracy": setting.accuracy, "seed": setting.seed}
-        substitute = part(SUBSTITUTE, **numbers)
-        used = replace(method, predictor=substitute, fallback=None)
+        used = with_accuracy(method, setting.accuracy, setting.seed)
         return make(used), used
-
-
-SUBSTITUTE = "accuracy"
 
 
 def _layers(simulation: _native.Simulation) -> tuple[Counts, ...]:

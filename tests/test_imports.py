@@ -56,6 +56,7 @@ MAY_IMPORT = {
 # What only some may import, also among those that the first table allows.
 ONLY_FROM = {
     "backend._native": {
+        "backend.bench",
         "backend.compose",
         "backend.configurator",
         "backend.engine",
@@ -68,6 +69,7 @@ ONLY_FROM = {
         "backend.recording",
         "backend.simulate",
         "backend.simulate_adapt",
+        "backend.study",
         "backend.trace",
         "backend.verify",
     },

@@ -9,7 +9,7 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +107,23 @@ def _reading(path: Path) -> _Reading:
 
         elapsed_s = _in_threads([lambda i=i: read(i) for i in range(N_READER)])  # type: ignore[misc]
     return _Reading(sum(counts) / elapsed_s / 1e9, latency_us, direct)
+
+
+def read_s(path: Path, ranges: Sequence[tuple[int, int]]) -> float:
+    """How long it takes to read these (offset, size), in bytes, past the page cache, in seconds."""
+    blocks = [
+        at
+        for offset, size in ranges
+        for at in range(offset // _BLOCK_BYTES * _BLOCK_BYTES, offset + size, _CHUNK_BYTES)
+    ]
+    with _opened(path) as (handle, _):
+
+        def read(i: int) -> None:
+            with _aligned(_CHUNK_BYTES) as buffer:
+                for at in blocks[i::N_READER]:
+                    _read_at(handle, buffer, at)
+
+        return _in_threads([lambda i=i: read(i) for i in range(N_READER)])  # type: ignore[misc]
 
 
 def _latency_us(handle: int, n_bytes: int) -> float:

@@ -90,6 +90,16 @@ def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
     return max(1, min(len(cores), math.ceil(quota) if quota < math.inf else len(cores)))
 
 
+def control_groups(controller: str, proc: Path = _PROC) -> Iterator[Path]:
+    """Yield the folders of the control groups that hold this process; none where there are none.
+
+    They come innermost first, to the root of each mount: those of version 1 for `controller`, and
+    those of version 2.
+    """
+    if sys.platform == "linux":
+        yield from _folders(proc, controller)
+
+
 def _read_meminfo(path: Path) -> tuple[int, int]:
     """Return (total, available) bytes from a file in the format of /proc/meminfo."""
     values: dict[str, int] = {}

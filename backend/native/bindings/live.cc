@@ -6,6 +6,7 @@
 #include <nanobind/stl/vector.h>
 
 #include "../core/allocate/moepic_statistics.h"
+#include "../live/forced_routing.h"
 #include "../live/patch.h"
 #include "../live/stop_flag.h"
 #include "bindings.h"
@@ -66,6 +67,21 @@ void bind_live(nb::module_ & m) {
         .def_ro("callback_us", &PatchTimes::callback_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us);
 
+    using Ids = nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
+    nb::class_<ForcedRouting>(m, "ForcedRouting")
+        .def(
+            "__init__",
+            [](ForcedRouting * self, const std::vector<int> & layers, int32_t n_expert, const Ids & ids) {
+                const std::vector<Expert> rows(ids.data(), ids.data() + ids.size());
+                const bool fits = ids.shape(1) == layers.size();
+                new (self) ForcedRouting(fits ? layers : std::vector<int>{}, n_expert, int32_t(ids.shape(2)), rows);
+            },
+            "layers"_a, "n_expert"_a, "ids"_a)
+        .def_prop_ro("callback", [](ForcedRouting &) { return reinterpret_cast<uintptr_t>(&ForcedRouting::callback); })
+        .def_prop_ro("user_data", [](ForcedRouting & f) { return reinterpret_cast<uintptr_t>(&f); })
+        .def("begin_pass", &ForcedRouting::begin_pass, "first_row"_a, "n_token"_a)
+        .def_prop_ro("error", &ForcedRouting::error);
+
     using released = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Patch>(m, "Patch")
         .def(nb::init<const ExpertFiles &, ExpertBuffers &>(), "files"_a, "buffers"_a, nb::keep_alive<1, 2>(),
@@ -90,6 +106,8 @@ void bind_live(nb::module_ & m) {
         .def("stop", &Patch::stop)
         .def("resume", &Patch::resume)
         .def("record", &Patch::record, "recorder"_a.none(), nb::keep_alive<1, 2>(), released())
+        .def("force", &Patch::force, "forced"_a.none(), nb::keep_alive<1, 2>(), released())
+        .def("measure_link", &Patch::measure_link, "seconds"_a, "by_chunk"_a, released())
         .def("record_events", &Patch::record_events, "wanted"_a, released())
         .def("take_events", &Patch::take_events, released())
         .def_prop_ro("error", &Patch::error)

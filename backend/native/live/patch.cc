@@ -177,6 +177,9 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     if (n_token_ > options_.max_token || topk->ne[0] != graph_.shape.n_expert_used) {
         return abort_pass("llama.cpp computed more tokens at once than it was told to");
     }
+    if (forced_) {
+        forced_->write(topk, layer);
+    }
     read_ids(topk);
     read_weights(layer);
     collect_arrivals();

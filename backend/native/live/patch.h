@@ -2,7 +2,7 @@
 // decide, and lets llama.cpp compute on slots (remap) or computes in waves itself.
 //
 // patch_setup.cc: learning a model, making a cache, looking in; patch.cc: a pass; patch_router.cc:
-// what a pass reads of the routers.
+// what a pass reads of the routers; patch_link.cc: how fast experts come.
 #pragma once
 
 #include <atomic>
@@ -13,6 +13,7 @@
 
 #include "../core/core.h"
 #include "../core/event_log.h"
+#include "forced_routing.h"
 #include "link_limit.h"
 #include "moe_graph.h"
 #include "recorder.h"
@@ -85,11 +86,20 @@ class Patch {
     // From the next pass on, what is routed is told to `recorder`, which must outlive that; null:
     // no more.
     void record(Recorder * recorder);
+    // From the next pass on, its routing takes the place of the routers'; it must outlive that, and
+    // be told of every pass before the patch is. Null: no more.
+    void force(const ForcedRouting * forced);
     // Whether every event of the core is kept. To be said before configure() or the first pass
     // after it: a log is replayed by a core that is as new.
     void record_events(bool wanted);
     // What was kept; nothing of it remains here.
     EventLog take_events();
+
+    // How many bytes a second the copies bring while nothing is computed, in the sizes and as many at a
+    // time as a layer's misses would be: of experts drawn by chance, whole or matrix by matrix. Takes
+    // about `seconds`. REQUIRES: configured, and no pass since; throws std::runtime_error otherwise,
+    // and when a copy fails.
+    double measure_link(double seconds, bool by_chunk);
 
     // MoE layers in the model's own numbering, in order.
     const std::vector<int> & layers() const { return graph_.numbers; }
@@ -159,6 +169,7 @@ class Patch {
     ggml_context * ids_context_ = nullptr;
     ggml_tensor * slot_ids_ = nullptr;  // [n_expert_used, n_token] for the layer in progress
     Recorder * recorder_ = nullptr;
+    const ForcedRouting * forced_ = nullptr;
     bool keeps_events_ = false;
     EventLog events_;
 

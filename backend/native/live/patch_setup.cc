@@ -98,6 +98,11 @@ void Patch::record(Recorder * recorder) {
     recorder_ = recorder;
 }
 
+void Patch::force(const ForcedRouting * forced) {
+    std::lock_guard lock(mutex_);
+    forced_ = forced;
+}
+
 void Patch::record_events(bool wanted) {
     std::lock_guard lock(mutex_);
     keeps_events_ = wanted;
