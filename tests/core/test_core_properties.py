@@ -28,6 +28,7 @@ SCHEDULERS: dict[str, tuple[str, dict[str, float]]] = {
     "reactive": ("reactive", {}),
     "stream": ("stream", {"k_slots": 2.0}),
     "expert-major": ("expert_major", {}),
+    "ordered-few": ("ordered", {"n_stream": 1.0}),
     "after-first": ("ordered", {"prefetch_after_first": 1.0}),
 }
 

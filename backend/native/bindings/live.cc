@@ -64,6 +64,8 @@ void bind_live(nb::module_ & m) {
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)
         .def_ro("wave_us", &PatchTimes::wave_us)
+        .def_ro("graph_us", &PatchTimes::graph_us)
+        .def_ro("n_graph", &PatchTimes::n_graph)
         .def_ro("callback_us", &PatchTimes::callback_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us);
 

@@ -256,6 +256,8 @@ bool Patch::run_waves() {
         }
         const uint64_t waved_us = now_us() - began_us;
         times_.wave_us += waved_us;
+        times_.graph_us = waves_->graph_us();
+        times_.n_graph = waves_->n_graph();
         wave_us_[size_t(layer_)] += waved_us;
         for (const Compute & c : computing_) {
             core_->computed(c.layer, c.expert, c.part, commands_);

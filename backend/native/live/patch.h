@@ -34,6 +34,8 @@ struct PatchOptions {
 struct PatchTimes {
     uint64_t stall_us = 0;      // computation waited for copies
     uint64_t wave_us = 0;       // computing in waves
+    uint64_t graph_us = 0;      // of these, in the device's kernels; the rest is our own
+    uint64_t n_graph = 0;       // graphs that were computed in waves
     uint64_t callback_us = 0;   // all of the callback, the two above included
     uint64_t link_busy_us = 0;  // at least one copy was under way
 };

@@ -10,6 +10,10 @@ namespace outrider {
 namespace {
 
 constexpr size_t max_tensor = 128;
+constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
+constexpr size_t arena_step_bytes = size_t(1) << 20;
+
+uint64_t now_us() { return uint64_t(ggml_time_us()); }
 
 // A leaf with the memory of `t`: the graph of the wave must not reach into llama.cpp's.
 ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, int64_t ne1) {
@@ -20,15 +24,6 @@ ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, 
 }
 
 }  // namespace
-
-struct WaveRunner::Indices {
-    int64_t n_pair;
-    ggml_tensor * slots;     // [1, n_pair]
-    ggml_tensor * experts;   // [1, n_pair]
-    ggml_tensor * tokens;    // [n_pair]
-    ggml_tensor * rows;      // [n_pair]: of (token, choice)
-    ggml_tensor * out_rows;  // [n_pair]: the same, for set_rows
-};
 
 WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of)
     : backend_(ggml_backend_dev_init(device, nullptr)),
@@ -48,6 +43,7 @@ WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of
 
 WaveRunner::~WaveRunner() {
     ggml_gallocr_free(allocator_);
+    ggml_backend_buffer_free(arena_);
     if (kept_context_) {
         ggml_free(kept_context_);
     }
@@ -84,7 +80,7 @@ void WaveRunner::keep_inputs(const Segment & segment, const ggml_tensor * node) 
             }
             buffer = ggml_backend_buft_alloc_buffer(buft, size);
             if (!buffer) {
-                throw std::runtime_error("There is not enough memory to compute a layer's experts");
+                throw std::runtime_error(no_memory);
             }
         }
         ggml_backend_tensor_alloc(buffer, rows, ggml_backend_buffer_get_base(buffer));
@@ -94,6 +90,13 @@ void WaveRunner::keep_inputs(const Segment & segment, const ggml_tensor * node) 
 }
 
 void WaveRunner::run(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
+    if (pairs.empty()) {
+        return;
+    }
+    if (segment.ids->ne[1] == 1) {
+        run_token(segment, pairs, part, add);
+        return;
+    }
     for (size_t i = 0; i < pairs.size(); i += max_pair) {
         run_some(segment, pairs.subspan(i, std::min(max_pair, pairs.size() - i)), part, add);
     }
@@ -101,7 +104,7 @@ void WaveRunner::run(const Segment & segment, std::span<const Pair> pairs, Part 
 
 // The segment's nodes with n_pair rows; returns what stands for the last one.
 ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part) {
-    const int64_t n_pair = indices.n_pair;
+    const int64_t n_pair = indices.tokens->ne[0];
     std::map<const ggml_tensor *, ggml_tensor *> clone_of;
     const auto source_for = [&](const ggml_tensor * node, ggml_tensor * s) -> ggml_tensor * {
         if (!s) {
@@ -119,7 +122,8 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
         for (const Kept & kept : kept_) {
             if (kept.source == s) {
                 const bool per_token = s->ne[1] == 1 && segment.ids->ne[0] > 1;
-                ggml_tensor * gathered = ggml_get_rows(ctx, kept.rows, per_token ? indices.tokens : indices.rows);
+                ggml_tensor * rows = leaf_like(ctx, kept.rows, kept.rows->ne[0], kept.rows->ne[1]);
+                ggml_tensor * gathered = ggml_get_rows(ctx, rows, per_token ? indices.tokens : indices.rows);
                 return clone_of[s] = ggml_reshape_3d(ctx, gathered, s->ne[0], 1, n_pair);
             }
         }
@@ -150,54 +154,146 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
     return clone_of.at(segment.nodes.back());
 }
 
-void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
-    const auto n_pair = int64_t(pairs.size());
-    const int64_t n_choice = segment.ids->ne[0];
-    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
-    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
-    ggml_cgraph * graph = ggml_new_graph_custom(ctx, max_tensor, false);
-
+// A graph that computes n_pair rows and writes them to their places.
+WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, bool add) {
     const auto new_index = [&](ggml_type type, int64_t ne0, int64_t ne1) {
         ggml_tensor * t = ggml_new_tensor_2d(ctx, type, ne0, ne1);
         ggml_set_input(t);
         return t;
     };
-    const Indices indices{n_pair,
-                          new_index(GGML_TYPE_I32, 1, n_pair),
-                          new_index(GGML_TYPE_I32, 1, n_pair),
-                          new_index(GGML_TYPE_I32, n_pair, 1),
-                          new_index(GGML_TYPE_I32, n_pair, 1),
-                          new_index(GGML_TYPE_I64, n_pair, 1)};
-    ggml_tensor * computed = clone_chain(ctx, segment, indices, part);
+    Wave wave;
+    wave.graph = ggml_new_graph_custom(ctx, max_tensor, false);
+    wave.indices = {new_index(GGML_TYPE_I32, 1, n_pair), new_index(GGML_TYPE_I32, 1, n_pair),
+                    new_index(GGML_TYPE_I32, n_pair, 1), new_index(GGML_TYPE_I32, n_pair, 1),
+                    new_index(GGML_TYPE_I64, n_pair, 1)};
+    ggml_tensor * computed = clone_chain(ctx, segment, wave.indices, part);
     const ggml_tensor * result = segment.nodes.back();
-    ggml_tensor * out = leaf_like(ctx, result, result->ne[0], n_choice * segment.ids->ne[1]);
+    wave.out = leaf_like(ctx, result, result->ne[0], segment.ids->ne[0] * segment.ids->ne[1]);
     ggml_tensor * flat = ggml_reshape_2d(ctx, computed, result->ne[0], n_pair);
     if (add) {
-        flat = ggml_add(ctx, ggml_get_rows(ctx, out, indices.rows), flat);
+        flat = ggml_add(ctx, ggml_get_rows(ctx, wave.out, wave.indices.rows), flat);
     }
-    ggml_build_forward_expand(graph, ggml_set_rows(ctx, out, flat, indices.out_rows));
+    wave.written = ggml_set_rows(ctx, wave.out, flat, wave.indices.out_rows);
+    ggml_build_forward_expand(wave.graph, wave.written);
+    return wave;
+}
 
-    if (!ggml_gallocr_alloc_graph(allocator_, graph)) {
-        throw std::runtime_error("There is not enough memory to compute a layer's experts");
-    }
-    std::vector<int32_t> i32(pairs.size());
+void WaveRunner::set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice) {
+    i32_.resize(pairs.size());
     const auto set_i32 = [&](ggml_tensor * t, auto && value) {
         if (t->buffer) {  // an index that nothing uses gets no memory
-            std::transform(pairs.begin(), pairs.end(), i32.begin(), value);
-            ggml_backend_tensor_set(t, i32.data(), 0, i32.size() * sizeof(int32_t));
+            std::transform(pairs.begin(), pairs.end(), i32_.begin(), value);
+            ggml_backend_tensor_set(t, i32_.data(), 0, i32_.size() * sizeof(int32_t));
         }
     };
-    set_i32(indices.slots, [](const Pair & p) { return p.slot; });
-    set_i32(indices.experts, [](const Pair & p) { return p.expert; });
-    set_i32(indices.tokens, [](const Pair & p) { return p.token; });
-    set_i32(indices.rows, [&](const Pair & p) { return int32_t(p.token * n_choice + p.choice); });
-    std::vector<int64_t> i64(pairs.size());
-    std::transform(pairs.begin(), pairs.end(), i64.begin(),
+    set_i32(wave.indices.slots, [](const Pair & p) { return p.slot; });
+    set_i32(wave.indices.experts, [](const Pair & p) { return p.expert; });
+    set_i32(wave.indices.tokens, [](const Pair & p) { return p.token; });
+    set_i32(wave.indices.rows, [&](const Pair & p) { return int32_t(p.token * n_choice + p.choice); });
+    i64_.resize(pairs.size());
+    std::transform(pairs.begin(), pairs.end(), i64_.begin(),
                    [&](const Pair & p) { return int64_t(p.token) * n_choice + p.choice; });
-    ggml_backend_tensor_set(indices.out_rows, i64.data(), 0, i64.size() * sizeof(int64_t));
+    ggml_backend_tensor_set(wave.indices.out_rows, i64_.data(), 0, i64_.size() * sizeof(int64_t));
+}
 
-    if (ggml_backend_graph_compute(backend_, graph) != GGML_STATUS_SUCCESS) {
+void WaveRunner::compute(const Wave & wave) {
+    const uint64_t began_us = now_us();
+    if (ggml_backend_graph_compute(backend_, wave.graph) != GGML_STATUS_SUCCESS) {
         throw std::runtime_error("The device failed while computing a layer's experts");
+    }
+    n_graph_++;
+    graph_us_ += now_us() - began_us;
+}
+
+void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
+    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    const Wave wave = build(ctx, segment, int64_t(pairs.size()), part, add);
+    if (!ggml_gallocr_alloc_graph(allocator_, wave.graph)) {
+        throw std::runtime_error(no_memory);
+    }
+    set_indices(wave, pairs, segment.ids->ne[0]);
+    compute(wave);
+}
+
+// ---- waves of one token: the same graphs again and again ----------------------------------------
+
+void WaveRunner::run_token(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
+    note_sources(segment);
+    KeptWave & kept = kept_waves_[{segment.nodes.front()->src[0], pairs.size(), part, add}];
+    if (kept.made_of != made_of_) {
+        make_kept(kept, segment, pairs.size(), part, add);
+    }
+    const ggml_tensor * result = segment.nodes.back();
+    kept.wave.out->data = kept.wave.written->data = result->data;
+    set_indices(kept.wave, pairs, segment.ids->ne[0]);
+    compute(kept.wave);
+}
+
+// All that a wave's graph takes from llama.cpp's, but for the place of the result.
+void WaveRunner::note_sources(const Segment & segment) {
+    made_of_.clear();
+    const auto note = [&](const auto & value) {
+        const auto * bytes = reinterpret_cast<const uint8_t *>(&value);
+        made_of_.insert(made_of_.end(), bytes, bytes + sizeof value);
+    };
+    for (const ggml_tensor * node : segment.nodes) {
+        note(node);
+        note(node->op);
+        note(node->op_params);
+        note(node->ne);
+        note(node->src);
+        note(node->view_src);
+        note(node->view_offs);
+    }
+    note(segment.ids);
+    note(segment.nodes.back()->buffer);
+    for (const Kept & kept : kept_) {
+        note(kept.source);
+        note(kept.rows->ne);
+        note(kept.rows->data);
+    }
+}
+
+void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, bool add) {
+    kept.made_of.clear();
+    kept.meta.resize(meta_.size());
+    kept.context.reset(ggml_init({kept.meta.size(), kept.meta.data(), true}));
+    kept.wave = build(kept.context.get(), segment, int64_t(n_pair), part, add);
+    place(kept);
+    kept.made_of = made_of_;
+}
+
+// Gives every tensor of the wave its own place in the arena. When the arena must grow, the other waves
+// are made again as they come.
+void WaveRunner::place(KeptWave & kept) {
+    const auto buft = ggml_backend_get_default_buffer_type(backend_);
+    const size_t alignment = ggml_backend_buft_get_alignment(buft);
+    const auto needs_place = [](const ggml_tensor * t) { return !t->view_src && !t->data; };
+    size_t size = alignment;
+    for (ggml_tensor * t = ggml_get_first_tensor(kept.context.get()); t;
+         t = ggml_get_next_tensor(kept.context.get(), t)) {
+        size += needs_place(t) ? GGML_PAD(ggml_backend_buft_get_alloc_size(buft, t), alignment) : 0;
+    }
+    if (!arena_ || ggml_backend_buffer_get_size(arena_) < size) {
+        ggml_backend_buffer_free(arena_);
+        arena_ = ggml_backend_buft_alloc_buffer(buft, GGML_PAD(size, arena_step_bytes));
+        for (auto & [key, other] : kept_waves_) {
+            other.made_of.clear();
+        }
+        if (!arena_) {
+            throw std::runtime_error(no_memory);
+        }
+    }
+    ggml_tallocr places = ggml_tallocr_new(arena_);
+    for (ggml_tensor * t = ggml_get_first_tensor(kept.context.get()); t;
+         t = ggml_get_next_tensor(kept.context.get(), t)) {
+        const ggml_status status = needs_place(t) ? ggml_tallocr_alloc(&places, t)
+                                   : t->view_src  ? ggml_backend_view_init(t)
+                                                  : GGML_STATUS_SUCCESS;
+        if (status != GGML_STATUS_SUCCESS) {
+            throw std::runtime_error(no_memory);
+        }
     }
 }
 

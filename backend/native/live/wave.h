@@ -5,8 +5,10 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
+#include <tuple>
 #include <vector>
 
 #include "../core/types.h"
@@ -46,18 +48,59 @@ class WaveRunner {
     // the slots are ready.
     void run(const Segment & segment, std::span<const Pair> pairs, Part part, bool add);
 
+    // Graphs computed so far, and the time that the device took for them: what is left of a wave's
+    // time is our own.
+    uint64_t n_graph() const { return n_graph_; }
+    uint64_t graph_us() const { return graph_us_; }
+
   private:
     static constexpr size_t max_pair = 1024;  // in one graph: bounds the memory of a wave
 
-    struct Indices;  // of a wave's pairs
+    // Numbers of a wave's pairs, as the graph takes them.
+    struct Indices {
+        ggml_tensor * slots;     // [1, n_pair]
+        ggml_tensor * experts;   // [1, n_pair]
+        ggml_tensor * tokens;    // [n_pair]
+        ggml_tensor * rows;      // [n_pair]: of (token, choice)
+        ggml_tensor * out_rows;  // [n_pair]: the same, for set_rows
+    };
+    struct Wave {
+        ggml_cgraph * graph = nullptr;
+        Indices indices{};
+        ggml_tensor * out = nullptr;      // where the rows go: the segment's last node's memory
+        ggml_tensor * written = nullptr;  // the same, when they are there
+    };
+    // A wave of one token, kept for the next one: llama.cpp computes the same graph for every token.
+    struct KeptWave {
+        std::vector<uint8_t> meta;  // headers of its tensors
+        std::unique_ptr<ggml_context, void (*)(ggml_context *)> context{nullptr, ggml_free};
+        Wave wave;
+        std::vector<uint8_t> made_of;  // see note_sources()
+    };
+    // The first expert tensor stands for the layer.
+    using WaveKey = std::tuple<const ggml_tensor *, size_t, Part, bool>;
 
     void run_some(const Segment & segment, std::span<const Pair> pairs, Part part, bool add);
+    void run_token(const Segment & segment, std::span<const Pair> pairs, Part part, bool add);
+    void make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, bool add);
+    void place(KeptWave & kept);
+    void note_sources(const Segment & segment);
+    Wave build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, bool add);
     ggml_tensor * clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part);
+    void set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice);
+    void compute(const Wave & wave);
 
     ggml_backend_t backend_;
     ggml_gallocr_t allocator_;
     SlotsOf slots_of_;
     std::vector<uint8_t> meta_;  // headers of a wave's tensors
+    std::map<WaveKey, KeptWave> kept_waves_;
+    ggml_backend_buffer_t arena_ = nullptr;  // all kept waves compute in the same memory, one at a time
+    std::vector<uint8_t> made_of_;
+    std::vector<int32_t> i32_;
+    std::vector<int64_t> i64_;
+    uint64_t n_graph_ = 0;
+    uint64_t graph_us_ = 0;
 
     struct Kept {
         const ggml_tensor * source;

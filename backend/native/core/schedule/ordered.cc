@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <functional>
 #include <utility>
 
 namespace outrider {
@@ -20,8 +21,9 @@ OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, C
       prefetched_(residency.layout().layers.size()),
       wanted_(size_t(residency.n_expert()) * parts.size(), 0) {}
 
-void OrderedScheduler::pass_began(Phase) {
+void OrderedScheduler::pass_began(Phase phase) {
     assert(idle());
+    phase_ = phase;
     residency_.reclaim();
 }
 
@@ -85,6 +87,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
     layer_ = layer;
     needs_.clear();
     n_fetched_ = 0;
+    n_issued_ = n_issued_token_ = 0;
     any_issued_ = false;
     for (const Demand & d : demands) {
         for (Part part : parts) {
@@ -98,6 +101,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
         count(need);
     }
     disappoint(layer);
+    streams_ = phase_ == Phase::prefill && !strict() && options_.n_stream > 0 && layer_streams();
     sort_needs();
     Order order{layer, {}};
     for (const Need & need : needs_) {
@@ -146,11 +150,14 @@ void OrderedScheduler::sort_needs() {
             needs_[i].n_arrived = std::min(needs_[i].n_arrived, needs_[i - 1].n_arrived);
         }
     }
+    if (phase_ == Phase::prefill && options_.order == ComputeOrder::arrived) {
+        rank_needs();
+    }
     const auto before = [&](const Need & a, const Need & b) {
         if (options_.order == ComputeOrder::tokens && a.n_token != b.n_token) {
             return a.n_token > b.n_token;
         }
-        return a.n_arrived > b.n_arrived;
+        return a.n_arrived != b.n_arrived ? a.n_arrived > b.n_arrived : a.rank < b.rank;
     };
     if (needs_.size() > 32) {
         std::stable_sort(needs_.begin(), needs_.end(), before);
@@ -161,6 +168,66 @@ void OrderedScheduler::sort_needs() {
             std::swap(needs_[j], needs_[j - 1]);
         }
     }
+}
+
+// What is missing is read in the order of the file, as far as that is free. A layer that streams ends
+// with those most worth keeping, since the last ones read stay; and of the resident ones the least
+// worthy are computed first, since others take their slots.
+void OrderedScheduler::rank_needs() {
+    std::vector<double> worths;
+    for (const Need & need : needs_) {
+        worths.push_back(streams_ ? eviction_.keep(layer_, need.part, need.expert) : 0);
+    }
+    std::array<double, 2> worthy{};  // [part]: as much as this
+    for (Part part : parts) {
+        std::vector<double> of_part;
+        for (size_t i = 0; i < needs_.size(); i++) {
+            if (needs_[i].part == part) {
+                of_part.push_back(worths[i]);
+            }
+        }
+        const size_t n_slot = of_part.empty() ? 0 : size_t(residency_.n_slot(residency_.pool({layer_, part})));
+        if (n_slot < of_part.size()) {
+            std::nth_element(of_part.begin(), of_part.begin() + int64_t(n_slot), of_part.end(), std::greater<>());
+            worthy[size_t(part)] = of_part[n_slot];
+        }
+    }
+    for (size_t i = 0; i < needs_.size(); i++) {
+        Need & need = needs_[i];
+        const bool stays = streams_ && worths[i] > worthy[size_t(need.part)];
+        need.rank = need.n_arrived > 0 ? worths[i] : need.expert + (stays ? residency_.n_expert() : 0);
+        if (need.part == Part::bottom && i > 0 && needs_[i - 1].expert == need.expert &&
+            (needs_[i - 1].n_arrived > 0) == (need.n_arrived > 0)) {
+            need.rank = std::max(need.rank, needs_[i - 1].rank);
+        }
+    }
+}
+
+bool OrderedScheduler::layer_streams() const {
+    return std::any_of(parts.begin(), parts.end(), [&](Part part) {
+        const Pool pool = residency_.pool({layer_, part});
+        return pool != none && must_stream(pool);
+    });
+}
+
+// Whether more parts are missing than find room beside the needed ones that are here.
+bool OrderedScheduler::must_stream(Pool pool) const {
+    int32_t n_room = 0;
+    for (Slot s = 0; s < residency_.n_slot(pool); s++) {
+        const SlotInfo & info = residency_.at(pool, s);
+        n_room += info.state == SlotState::free || (info.state == SlotState::ready && !info.pinned);
+    }
+    for (const Need & need : needs_) {
+        n_room -= pool_of(need) == pool && slot_of(need) == none;
+    }
+    return n_room < 0;
+}
+
+// How many missing parts may have slots, not computed, at the same time.
+size_t OrderedScheduler::max_open() const {
+    const int32_t n = streams_ && (options_.max_open == 0 || options_.n_stream < options_.max_open) ? options_.n_stream
+                                                                                                    : options_.max_open;
+    return n > 0 ? size_t(n) : needs_.size();
 }
 
 // Gives slots to needed parts without one, in order, and says what can be computed.
@@ -174,26 +241,56 @@ void OrderedScheduler::serve(Commands & out) {
             all_computed = all_computed && need.computed;
             continue;
         }
-        const bool fetched = try_fetch(i, all_computed, slots_left, out);
-        const Slot slot = fetched ? slot_of(need) : none;
-        bool ready = slot != none && residency_.at(pool_of(need), slot).state == SlotState::ready;
-        if (ready && need.part == Part::bottom) {
-            const Need * top = find_need(layer_, need.expert, Part::top);
-            ready = top == nullptr || top->computed;
-        }
-        if (ready && (!strict() || all_issued)) {
-            residency_.set_pinned(pool_of(need), slot, true);
-            need.issued = true;
-            any_issued_ = true;
-            out.push_back(Compute{layer_, need.expert, need.part, slot});
+        const bool has_slot = try_fetch(i, all_computed, slots_left, out);
+        if (has_slot && !streams_ && can_compute(need) && (!strict() || all_issued)) {
+            issue(need, out);
         } else {
             all_issued = false;
         }
         all_computed = false;
     }
+    if (streams_) {
+        issue_some(out);
+    }
     if (any_issued_ && !held_.empty()) {
         for (const Forecast & forecast : std::exchange(held_, {})) {
             fetch_predicted(forecast, out);
+        }
+    }
+}
+
+bool OrderedScheduler::can_compute(const Need & need) {
+    const Slot slot = slot_of(need);
+    if (slot == none || residency_.at(pool_of(need), slot).state != SlotState::ready) {
+        return false;
+    }
+    const Need * top = need.part == Part::bottom ? find_need(layer_, need.expert, Part::top) : nullptr;
+    return top == nullptr || top->computed;
+}
+
+void OrderedScheduler::issue(Need & need, Commands & out) {
+    const Slot slot = slot_of(need);
+    residency_.set_pinned(pool_of(need), slot, true);
+    need.issued = true;
+    any_issued_ = true;
+    n_issued_++;
+    n_issued_token_ += need.n_token;
+    out.push_back(Compute{layer_, need.expert, need.part, slot});
+}
+
+// While a layer streams, little is computed at a time, so that slots come free for reads that go on
+// meanwhile; and first what holds a slot that others wait for.
+void OrderedScheduler::issue_some(Commands & out) {
+    const int32_t most = std::max(options_.n_stream / 4, 1);
+    for (const bool fetched : {true, false}) {
+        for (Need & need : needs_) {
+            if (need.issued || need.fetched != fetched || !can_compute(need)) {
+                continue;
+            }
+            if (n_issued_ > 0 && (n_issued_ >= most || n_issued_token_ + need.n_token > max_stream_token)) {
+                return;
+            }
+            issue(need, out);
         }
     }
 }
@@ -206,7 +303,8 @@ bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slot
     const bool may_fetch = options_.early_preemption || all_computed;
     Slot slot = slot_of(need);
     if (slot == none) {
-        const bool too_many = options_.max_open > 0 && n_fetched_ >= size_t(options_.max_open);
+        // The first one never waits for those behind it, which wait for it.
+        const bool too_many = n_fetched_ >= max_open() && !all_computed;
         if (!slots_left || !may_fetch || too_many || need.attempts >= max_attempts) {
             return false;
         }
@@ -340,6 +438,8 @@ void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands 
     assert(need && need->issued && !need->computed);
     need->computed = true;
     n_open_--;
+    n_issued_--;
+    n_issued_token_ -= need->n_token;
     forget_fetch(*need);
     const Pool pool = pool_of(*need);
     const Slot slot = slot_of(*need);

@@ -3,6 +3,10 @@
 // ordered by how much of them has arrived, the rest is queued high, and computation follows that
 // order. Without forecasts it is a reactive cache.
 //
+// A layer of a prompt may need more experts than it has slots. It then passes most of them through a few
+// slots, in the order of the file, and the others keep what is most worth keeping: what decoding will
+// want is here when the prompt ends, not what was read last (`n_stream`).
+//
 // Where experts are cut, each part is copied and computed on its own, the top first, so that the
 // top computes while the bottom is on its way (MoEpic, section 3.2). The other papers' pipelines are
 // this one with other options; schedule/registry.cc names them.
@@ -27,6 +31,9 @@ struct OrderedOptions {  // the first three off, and nothing predicted: ProMoE's
                                    // its expert's turn to be computed comes
     ComputeOrder order = ComputeOrder::arrived;
     int32_t max_open = 0;  // missing parts that were given slots and are not computed, at most; 0: any number
+    // A layer of a prompt that needs more than its slots hold passes experts through this many of them and
+    // leaves the others to what is most worth keeping; 0: through all, and the last ones read stay.
+    int32_t n_stream = 0;
     bool prefetch_after_first = false;  // the next layer's copies are ordered when the first expert of
                                         // this one can be computed (DuoServe-MoE, section 5.3)
 };
@@ -52,6 +59,7 @@ class OrderedScheduler final : public Scheduler {
         Part part;
         int32_t n_token;
         int32_t n_arrived = 0;  // chunks, at the gate
+        double rank = 0;  // of equally many: the lower, the earlier
         bool fetched = false;  // it got its slot by being needed, and is not computed
         bool issued = false;  // Compute was said
         bool computed = false;
@@ -60,12 +68,17 @@ class OrderedScheduler final : public Scheduler {
     };
 
     static constexpr int32_t max_attempts = 3;
+    static constexpr int32_t max_stream_token = 64;  // rows of several experts computed together while streaming
 
     bool strict() const { return options_.order == ComputeOrder::router; }
     Pool pool_of(const Need & need) const { return residency_.pool({layer_, need.part}); }
     Slot slot_of(const Need & need) const { return residency_.find({layer_, need.part}, need.expert); }
     void count(const Need & need);
     void sort_needs();
+    void rank_needs();
+    bool layer_streams() const;
+    bool must_stream(Pool pool) const;
+    size_t max_open() const;
     void fetch_predicted(const Forecast & forecast, Commands & out);
     void disappoint(Layer layer);
     Slot acquire_for_prefetch(Place place);
@@ -80,6 +93,9 @@ class OrderedScheduler final : public Scheduler {
     uint8_t & wanted(Expert expert, Part part) { return wanted_[size_t(expert) * parts.size() + size_t(part)]; }
     void settle(const Flight & flight, Commands & out);
     void serve(Commands & out);
+    bool can_compute(const Need & need);
+    void issue(Need & need, Commands & out);
+    void issue_some(Commands & out);
     bool try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out);
     void forget_fetch(Need & need);
     Need * find_need(Layer layer, Expert expert, Part part);
@@ -89,10 +105,14 @@ class OrderedScheduler final : public Scheduler {
     Eviction & eviction_;
     CopyDesk & desk_;
     OrderedOptions options_;
+    Phase phase_ = Phase::prefill;
     Layer layer_ = none;  // in progress
+    bool streams_ = false;  // it passes experts through a few of its slots
     std::vector<Need> needs_;  // in computing order
     size_t n_open_ = 0;  // of these, not yet computed
     size_t n_fetched_ = 0;  // of these, `fetched`
+    int32_t n_issued_ = 0;  // and not computed
+    int32_t n_issued_token_ = 0;  // of these together
     bool any_issued_ = false;  // of the layer in progress
     std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
     std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed

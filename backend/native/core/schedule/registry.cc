@@ -15,8 +15,8 @@ const std::vector<std::pair<std::string, OrderedOptions>> & schedulers() {
         {"reactive", {.chunks = false, .early_preemption = false, .order = ComputeOrder::router}},
         // ProMoE, section 5. Over cut experts it is MoEpic's pipeline: bottoms, or whole missing experts,
         // in the order of their scores, while resident tops compute (MoEpic, section 3.2).
-        {"ordered", {}},
-        {"split_pipeline", {}},
+        {"ordered", {.n_stream = 8}},
+        {"split_pipeline", {.n_stream = 8}},
         // Whole experts one after the other through k slots; the next is fetched while one computes
         // (DuoServe-MoE, section 5.2).
         {"stream", {.chunks = false, .order = ComputeOrder::router}},
@@ -33,6 +33,14 @@ bool as_switch(const Spec & spec, const std::string & key, bool otherwise) {
         throw std::invalid_argument("The scheduler's switch " + key + " is 0 or 1");
     }
     return value != 0;
+}
+
+int32_t as_count(const Spec & spec, const std::string & key, int32_t otherwise) {
+    const double value = spec.number(key, otherwise);
+    if (!(value >= 0 && value <= 1 << 20 && value == std::floor(value))) {
+        throw std::invalid_argument("The scheduler's number " + key + " is a whole number");
+    }
+    return int32_t(value);
 }
 
 }  // namespace
@@ -59,11 +67,8 @@ std::unique_ptr<Scheduler> make_scheduler(const Spec & spec, Residency & residen
             options.order = reorder ? ComputeOrder::arrived : ComputeOrder::router;
         }
         options.prefetch_after_first = as_switch(spec, "prefetch_after_first", options.prefetch_after_first);
-        const double k_slots = spec.number("k_slots", 0);
-        if (!(k_slots >= 0 && k_slots <= 1 << 20 && k_slots == std::floor(k_slots))) {
-            throw std::invalid_argument("The scheduler's number k_slots is a whole number");
-        }
-        options.max_open = int32_t(k_slots);
+        options.max_open = as_count(spec, "k_slots", options.max_open);
+        options.n_stream = as_count(spec, "n_stream", options.n_stream);
         return std::make_unique<OrderedScheduler>(residency, eviction, desk, options);
     }
     throw std::invalid_argument("There is no scheduler called " + spec.name);
