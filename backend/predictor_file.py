@@ -3,8 +3,9 @@
 A container (backend.container) of kind "predictor". Its header has the predictor's name and numbers
 as backend/native/core/predict knows them (each predictor's header file lists its arrays), the
 model's sizes, and `about`: whatever else is worth knowing, for people. Arrays are kept as f4 or f2,
-as whole numbers (counts, token ids), or as i1 with an array "<name>.scale" that has a factor for
-each row, a row being the last dimension. In memory all are float32.
+as whole numbers (counts, token ids), as i1 with an array "<name>.scale" that has a factor for each
+row, a row being the last dimension, or as q4: four bits for a value and a factor for each group of
+a row, see four_bits.py. In memory all are float32.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from backend import _native, container
+from backend import _native, container, four_bits
 from backend.container import ContainerError
 
 KIND = "predictor"
-VERSION = 1
+VERSION = 2
+"""1: without q4."""
 LEARNING = ("correlation", "eam", "expert_mlp", "learned", "popularity", "token_table")
 """The predictors that learn, and so may have a file."""
 
-Storage = Literal["f4", "f2", "i1", "u2", "i4"]
+Storage = Literal["f4", "f2", "i1", "q4", "u2", "i4"]
 Floats = NDArray[np.float32]
 
 _SCALE = ".scale"
@@ -79,16 +81,19 @@ def write(
     """Write a file as a whole or not at all, for the model of this ModelFile.fingerprint.
 
     `storage`: how an array is kept, by its name or by what follows the name's last dot; "f4" is the
-    default. "i1" keeps a value within half a 127th of its row's largest. Raises ContainerError when
-    the file cannot be written, and ValueError, a sentence, for weights that make no predictor or do
-    not fit their storage.
+    default. "i1" keeps a value within half a 127th of its row's largest, "q4" within an 8th of its
+    group's. Raises ContainerError when the file cannot be written, and ValueError, a sentence, for
+    weights that make no predictor or do not fit their storage.
     """
     if fault := weights.fault():
         raise ValueError(f"These weights cannot be used: {fault}.")
     arrays: dict[str, NDArray[Any]] = {}
+    row_lengths = {}
     for name, array in weights.arrays.items():
         kept = storage.get(name, storage.get(name.rsplit(".", 1)[-1], "f4"))
         arrays |= _packed(name, np.asarray(array, np.float32), kept)
+        if kept == "q4":
+            row_lengths[name] = array.shape[-1]
     header = {
         "kind": KIND,
         "version": VERSION,
@@ -97,6 +102,7 @@ def write(
         "sizes": asdict(weights.sizes),
         "numbers": dict(weights.numbers),
         "about": dict(weights.about),
+        "q4": row_lengths,
     }
     container.write(path, header, arrays)
 
@@ -125,7 +131,7 @@ def read(path: Path, model: str, sizes: PredictorSizes) -> PredictorWeights:
     weights = PredictorWeights(
         name,
         sizes,
-        _unpacked(path, packed),
+        _unpacked(path, packed, header.get("q4", {})),
         {key: float(value) for key, value in numbers.items()},
         about,
     )
@@ -136,6 +142,8 @@ def read(path: Path, model: str, sizes: PredictorSizes) -> PredictorWeights:
 
 def _packed(name: str, array: Floats, storage: Storage) -> dict[str, NDArray[Any]]:
     """An array as it is kept, with its scale if it has one."""
+    if storage == "q4":
+        return {name: four_bits.packed(name, array)}
     if storage == "i1" and array.ndim > 0:
         scale = np.abs(array).max(-1, initial=0) / np.float32(127)
         rounded = np.rint(array / np.where(scale > 0, scale, 1)[..., None])
@@ -149,12 +157,22 @@ def _packed(name: str, array: Floats, storage: Storage) -> dict[str, NDArray[Any
     return {name: kept}
 
 
-def _unpacked(path: Path, packed: Mapping[str, NDArray[Any]]) -> dict[str, Floats]:
-    """All arrays as float32."""
+def _unpacked(
+    path: Path, packed: Mapping[str, NDArray[Any]], row_lengths: Any
+) -> dict[str, Floats]:
+    """All arrays as float32. row_lengths: those of q4, as the header has them."""
+    if not isinstance(row_lengths, dict) or not row_lengths.keys() <= packed.keys():
+        raise ContainerError(path, "its header does not say what it holds")
     arrays = {}
     scales = {f"{name}{_SCALE}" for name, array in packed.items() if array.dtype == np.int8}
     for name, array in packed.items():
         if name in scales:
+            continue
+        if name in row_lengths:
+            try:
+                arrays[name] = four_bits.unpacked(name, array, row_lengths[name])
+            except ValueError as error:
+                raise ContainerError(path, str(error)) from None
             continue
         whole = array.astype(np.float32)
         if array.dtype == np.int8:

@@ -24,7 +24,6 @@ _COUNTED = {
     "popularity": tables.popularity,
 }
 _STORAGE: dict[str, dict[str, Storage]] = {
-    "learned": networks.STORAGE,
     "expert_mlp": expert_mlp.STORAGE,
     "token_table": tables.STORAGE,
 }
@@ -74,4 +73,6 @@ def fit(
 
 def write(path: Path, model: str, weights: PredictorWeights) -> None:
     """Write a weights file, as small as costs no accuracy. Raises ContainerError."""
-    predictor_file.write(path, model, weights, _STORAGE.get(weights.name, {}))
+    is_learned = weights.name == "learned"
+    storage = networks.storage(weights.arrays) if is_learned else _STORAGE.get(weights.name, {})
+    predictor_file.write(path, model, weights, storage)

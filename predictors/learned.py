@@ -28,6 +28,8 @@ WARM_UP_STEPS = 50
 PATIENCE = 2
 """Epochs without a better held-out accuracy after which it ends."""
 CHECKPOINT_S = 20.0
+UNROUNDED = 0.6
+"""Share of the training after which the weights are those that the file keeps."""
 
 Progress = Callable[[float, str], None]
 """Told what share is done, and in a few words what is going on."""
@@ -63,6 +65,12 @@ class Model(torch.nn.Module):
         if rows is not None and design.token_rank and bool((data.tokens >= 0).any()):
             self.of_tokens = TokenNetworks(data.sizes, design, rows)
 
+    def round(self, yes: bool) -> None:
+        """Compute with what a file keeps of the weights from now on, or with the weights."""
+        self.of_layers.is_rounded = yes
+        if self.of_tokens is not None:
+            self.of_tokens.is_rounded = yes
+
     def loss(self, data: Routings, rows: Tensor) -> Tensor:
         """Summed over the networks, the mean over the tokens."""
         keeps = (torch.rand(1, len(rows), 1) > WITHOUT_BEFORE).float()
@@ -76,7 +84,11 @@ class Model(torch.nn.Module):
 
     @torch.no_grad()
     def accuracy(self, data: Routings, rows: Tensor) -> tuple[list[float], list[float]]:
-        """Of each network, the share of its k best that were chosen: pairs, and first layers."""
+        """Of each network, the share of its k best that were chosen: pairs, and first layers.
+
+        As the file keeps them.
+        """
+        self.round(True)
         layers, firsts = _Shares(), _Shares()
         for part in torch.split(rows, 4 * BATCH):
             x, before, _, ids, counts = self.of_layers.batch(data, part)
@@ -174,6 +186,7 @@ def train(
             done = max(by_steps, run.spent_s / (60 * minutes))
             if done >= 1:
                 break
+            model.round(done > UNROUNDED)
             begin = run.step * batch
             warm = min(1.0, (run.epoch * n_step + run.step + 1) / WARM_UP_STEPS)
             for group in optimiser.param_groups:

@@ -5,22 +5,24 @@ Networks of the same shape are stacked: a layer's network is a slice of every pa
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from backend.four_bits import GROUP, group_of
 from backend.predictor_file import PredictorSizes, Storage
+from predictors.rounding import rounded
 from predictors.routings import Routings
 
-STORAGE: dict[str, Storage] = {
-    **dict.fromkeys(("w1", "w1_last", "w2", "skip", "rows", "before", "hidden_before"), "i1"),
-    **dict.fromkeys(("b1", "b2", "router"), "f2"),
-}
-"""How arrays are kept, by the end of their names."""
+ROUNDED = ("w1", "w1_last", "w2", "skip", "rows", "before", "hidden_before")
+"""What is kept in four bits where its rows can be cut into groups, and otherwise in bytes."""
+BYTES_OF_VALUE = 0.5 + 2 / GROUP
+_SMALL: dict[str, Storage] = dict.fromkeys(("b1", "b2", "router"), "f2")
 
-LEAST_BYTES = 1_300_000
+LEAST_BYTES = 690_000
 """A small model's predictor may be as large as this, whatever its dense weights are."""
 SHARE_OF_DENSE = 0.03
 MOST_PRODUCTS = 300_000
@@ -43,19 +45,28 @@ class Design:
         cls, sizes: PredictorSizes, strides: tuple[int, ...], dense_bytes: int, n_vocab: int
     ) -> Design:
         """As wide as 3 % of the dense weights' bytes and 60 us a layer allow."""
-        budget = max(LEAST_BYTES, int(SHARE_OF_DENSE * dense_bytes))
+        n_value = int(max(LEAST_BYTES, SHARE_OF_DENSE * dense_bytes) / BYTES_OF_VALUE)
         n_network = sizes.n_layer * len(strides)
-        skip_bytes = sizes.n_expert * sizes.n_embd
-        full_skip = skip_bytes * n_network <= budget // 4 and skip_bytes <= MOST_PRODUCTS // 2
-        rank = max((r for r in (16, 32, 64) if n_vocab * r <= budget // 3), default=0)
-        rest = budget - n_vocab * rank - (skip_bytes * n_network if full_skip else 0)
+        skip = sizes.n_expert * sizes.n_embd
+        full_skip = skip * n_network <= n_value // 4 and skip <= MOST_PRODUCTS // 2
+        rank = max((r for r in (16, 32, 64) if n_vocab * r <= n_value // 3), default=0)
+        rest = n_value - n_vocab * rank - (skip * n_network if full_skip else 0)
         rest -= n_network * sizes.n_expert**2
         a_unit = sizes.n_embd + 2 * sizes.n_expert
         n_all = n_network + (max(strides) if rank else 0)
         by_bytes = rest // (n_all * a_unit)
-        by_time = (MOST_PRODUCTS - skip_bytes) // (sizes.n_embd + sizes.n_expert)
+        by_time = (MOST_PRODUCTS - skip) // (sizes.n_embd + sizes.n_expert)
         n_hidden = max(16, min(int(by_bytes), int(by_time), 512) // 16 * 16)
         return cls(strides, n_hidden, full_skip, rank)
+
+
+def storage(arrays: Mapping[str, np.ndarray]) -> dict[str, Storage]:
+    """How each array is kept in the file."""
+    kept: dict[str, Storage] = dict(_SMALL)
+    for name, array in arrays.items():
+        if name.rsplit(".", 1)[-1] in ROUNDED:
+            kept[name] = "q4" if group_of(array.shape[-1]) else "i1"
+    return kept
 
 
 def _zeros(*shape: int) -> nn.Parameter:
@@ -66,7 +77,19 @@ def _random(*shape: int, scale: float) -> nn.Parameter:
     return nn.Parameter(torch.randn(*shape) * scale)
 
 
-class Networks(nn.Module):
+class Rounding(nn.Module):
+    """What both kinds of networks have: their weights, or what a file will keep of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_rounded = False
+
+    def kept(self, values: Tensor, dim: int = -1) -> Tensor:
+        """Values whose rows in the file are along `dim`."""
+        return rounded(values, dim) if self.is_rounded else values
+
+
+class Networks(Rounding):
     """For every layer and stride: from the layer's input to the later layer's scores."""
 
     def __init__(self, sizes: PredictorSizes, design: Design, routers: Tensor | None) -> None:
@@ -95,10 +118,12 @@ class Networks(nn.Module):
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
         """X [n, batch, n_embd], before [n, batch, E] -> scores [n, batch, E]."""
-        hidden = torch.relu(torch.baddbmm(self.b1, x, self.w1) + before @ self.hidden_before)
-        scores = torch.baddbmm(self.b2, hidden, self.w2) + before @ self.before
+        kept = self.kept
+        hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1)) + before @ kept(self.hidden_before)
+        hidden = torch.relu(hidden)
+        scores = torch.baddbmm(self.b2, hidden, kept(self.w2, 1)) + before @ kept(self.before)
         if self.skip is not None:
-            return scores + x @ self.skip
+            return scores + x @ kept(self.skip, 1)
         return scores if self.router is None else scores + (x @ self.routers) * self.router
 
     def batch(self, data: Routings, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -138,7 +163,7 @@ class Networks(nn.Module):
         return found
 
 
-class TokenNetworks(nn.Module):
+class TokenNetworks(Rounding):
     """For the first layers: from the token's id, and the last layer's input of the one before."""
 
     def __init__(self, sizes: PredictorSizes, design: Design, rows: Tensor) -> None:
@@ -158,10 +183,12 @@ class TokenNetworks(nn.Module):
 
     def forward(self, tokens: Tensor, last: Tensor, before: Tensor) -> Tensor:
         """Tokens [batch], last [batch, n_embd], before [n, batch, E] -> [n, batch, E]."""
-        x = self.rows[tokens].expand(len(self.w1), -1, -1)
-        hidden = torch.baddbmm(self.b1, x, self.w1) + last @ self.w1_last
-        hidden = torch.relu(hidden + before @ self.hidden_before)
-        return torch.baddbmm(self.b2, hidden, self.w2) + x @ self.skip + before @ self.before
+        kept = self.kept
+        x = kept(self.rows[tokens]).expand(len(self.w1), -1, -1)
+        hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1)) + last @ kept(self.w1_last, 1)
+        hidden = torch.relu(hidden + before @ kept(self.hidden_before))
+        scores = torch.baddbmm(self.b2, hidden, kept(self.w2, 1))
+        return scores + x @ kept(self.skip, 1) + before @ kept(self.before)
 
     def batch(
         self, data: Routings, rows: Tensor

@@ -52,6 +52,49 @@ def test_what_is_written_is_read(tmp_path: Path, weights: PredictorWeights) -> N
     assert isinstance(found.numbers.get("activation", 1.0), float)
 
 
+@pytest.mark.parametrize("n_column", [2, 32, 64, 128, 256])
+def test_four_bits(tmp_path: Path, n_column: int) -> None:
+    sizes = replace(SIZES, n_embd=n_column)
+    array = random(6, n_column) * np.float32(3)
+    array[1] = 0
+    arrays = {"l0.s2.w1": array, "l0.s2.w2": random(8, 6)}
+    weights = PredictorWeights("learned", sizes, arrays)
+    path = tmp_path / "a"
+    write(path, MODEL, weights, {"w1": "q4"})
+    _, kept = container.read(path, KIND, predictor_file.VERSION)
+    assert kept["l0.s2.w1"].nbytes == 6 * (n_column // 2 + 2 * -(-n_column // 64))
+    found = read(path, MODEL, sizes).arrays["l0.s2.w1"]
+    assert found.dtype == np.float32 and found.shape == array.shape
+    groups = (6, -1, min(n_column, 64))
+    off, largest = np.abs(found - array).reshape(groups), np.abs(array).reshape(groups).max(-1)
+    assert (off <= largest[..., None] / 7.9).all()
+    assert np.abs(off[0]).max() > 0 or n_column == 2
+    # It is itself what four bits can hold.
+    write(
+        tmp_path / "b", MODEL, replace(weights, arrays={**arrays, "l0.s2.w1": found}), {"w1": "q4"}
+    )
+    assert (read(tmp_path / "b", MODEL, sizes).arrays["l0.s2.w1"] == found).all()
+
+
+@pytest.mark.parametrize("array", [random(6, 3), random(6, 100), random(6, 4) * np.float32(1e9)])
+def test_what_four_bits_cannot_hold(tmp_path: Path, array: Any) -> None:
+    sizes = replace(SIZES, n_embd=array.shape[1])
+    weights = PredictorWeights("learned", sizes, {"l0.s2.w1": array, "l0.s2.w2": random(8, 6)})
+    with pytest.raises(ValueError, match="q4"):
+        write(tmp_path / "a", MODEL, weights, {"w1": "q4"})
+
+
+@pytest.mark.parametrize(
+    "q4", [{"none": 4}, {"l0.s2.w1": 6}, {"l0.s2.w1": "4"}, {"l0.s2.b1": 6}, 4]
+)
+def test_rows_that_do_not_fit_are_refused(tmp_path: Path, q4: Any) -> None:
+    write(tmp_path / "a", MODEL, learned(), {"w1": "q4"})
+    header, arrays = container.read(tmp_path / "a", KIND, predictor_file.VERSION)
+    container.write(tmp_path / "b", {**header, "q4": q4}, arrays)
+    with pytest.raises(ContainerError, match=r"b cannot be used: its .*\."):
+        read(tmp_path / "b", MODEL, SIZES)
+
+
 def test_the_engine_takes_what_was_read(tmp_path: Path) -> None:
     write(tmp_path / "a", MODEL, learned())
     found = read(tmp_path / "a", MODEL, SIZES)
@@ -70,7 +113,7 @@ def test_the_engine_takes_what_was_read(tmp_path: Path) -> None:
 def test_storage(tmp_path: Path, storage: Any, n_bytes: int, error: float) -> None:
     weights = learned()
     write(tmp_path / "a", MODEL, weights, {"w1": storage, "l0.s2.w2": storage})
-    _, kept = container.read(tmp_path / "a", KIND, 1)
+    _, kept = container.read(tmp_path / "a", KIND, predictor_file.VERSION)
     found = read(tmp_path / "a", MODEL, SIZES)
     assert found.arrays.keys() == weights.arrays.keys()
     for name in ("l0.s2.w1", "l0.s2.w2"):
@@ -89,7 +132,7 @@ def test_rows_of_zeros_stay_zero_in_bytes(tmp_path: Path) -> None:
 
 def test_whole_numbers_are_kept_as_such(tmp_path: Path) -> None:
     write(tmp_path / "a", MODEL, table(), {"tokens": "i4", "counts": "u2"})
-    _, kept = container.read(tmp_path / "a", KIND, 1)
+    _, kept = container.read(tmp_path / "a", KIND, predictor_file.VERSION)
     assert kept["tokens"].dtype == np.int32 and kept["counts"].dtype == np.uint16
     assert read(tmp_path / "a", MODEL, SIZES).arrays["tokens"].tolist() == [5, 70000]
 
@@ -137,7 +180,7 @@ def write_raw(path: Path, arrays: dict[str, Any] | None = None, **header: Any) -
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"model": "other"}, "it was made for another model"),
-    ({"version": 2}, "it is of version 2, and this Outrider knows only up to 1"),
+    ({"version": 3}, "it is of version 3, and this Outrider knows only up to 2"),
     ({"kind": "trace"}, "it is no predictor file"),
     ({"sizes": {**vars(SIZES), "n_expert": 9}}, "made for a model of other sizes"),
     ({"sizes": None}, "made for a model of other sizes"),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend import _native, evaluation, learned, learning, predictor_file
+from backend import _native, evaluation, four_bits, learned, learning, predictor_file
 from backend.compose import Learned, predictor_of, spec
 from backend.methods import METHODS
 from backend.parts import part
@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 from predictors import expert_mlp, fit, tables  # noqa: E402
 from predictors import learned as training  # noqa: E402
 from predictors.networks import Design, Networks, TokenNetworks  # noqa: E402
+from predictors.rounding import rounded  # noqa: E402
 from predictors.routings import Routings  # noqa: E402
 
 N_LAYER, N_EXPERT, N_USED, N_EMBD, N_VOCAB = 4, 8, 2, 12, 20
@@ -117,12 +118,23 @@ def test_begins_as_the_next_router_and_beats_it_trained(tmp_path: Path) -> None:
         assert found["learned", stride] > max(rivals) + 0.03
 
 
+def test_rounds_as_the_file_does() -> None:
+    values = torch.randn(3, 128, 5, requires_grad=True)
+    kept = rounded(values, 1)
+    rows = np.ascontiguousarray(values.detach().movedim(1, -1).numpy())
+    of_file = four_bits.unpacked("w", four_bits.packed("w", rows), 128)
+    assert np.array_equal(kept.detach().movedim(1, -1).numpy(), of_file)
+    kept.sum().backward()
+    assert values.grad is not None and bool((values.grad == 1).all())
+
+
 def test_the_engine_computes_what_torch_does() -> None:
     data = Routings.of([a_trace(n=60, n_request=3)])
     model = a_model(data)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     weights = model.weights(data, torch.arange(60), {})
+    model.round(False)
     layout = _native.Layout.per_layer([N_EXPERT] * N_LAYER)
     trace = a_trace(n=60, n_request=3)
     known = Learned({"learned": weights.arrays}, {"learned": weights.numbers})
