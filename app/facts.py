@@ -59,6 +59,8 @@ class CacheFacts:
     mode: str  # "cached" or "plain"
     reason: str
     method: str
+    predictor: str = ""
+    remark: str = ""
 
     @classmethod
     def from_json(cls, data: Json) -> CacheFacts:
@@ -72,6 +74,8 @@ class CacheFacts:
             mode=str(data.get("mode") or "plain"),
             reason=str(data.get("reason") or ""),
             method=str(data.get("method") or ""),
+            predictor=str(data.get("predictor") or ""),
+            remark=str(data.get("remark") or ""),
         )
 
 

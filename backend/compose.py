@@ -62,6 +62,15 @@ def predictor_of(
     return None
 
 
+def predictor_text(wanted: Part | None) -> str:
+    """A predictor in a few words, "" for none."""
+    if wanted is None:
+        return ""
+    words = wanted.name.replace("_", " ")
+    stride = int(wanted.numbers.get("stride", 0))
+    return f"{words}, stride {stride}" if stride else words
+
+
 def _can_be_made(wanted: Part, learned: Learned, has_routers: bool) -> bool:
     if wanted.name in NEEDS_INPUTS and not has_routers:
         return False

@@ -63,6 +63,10 @@ class CacheFacts:
     mode: str
     reason: str
     method: str
+    predictor: str = ""
+    """What forecasts the experts, in words; "" where nothing does."""
+    remark: str = ""
+    """Why weights of a predictor that were found are not used, in sentences; or ""."""
 
     def to_json(self) -> dict[str, Any]:
         """As a plain dict."""

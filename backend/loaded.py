@@ -320,8 +320,11 @@ class LoadedModel:
         return composition(self.method, patch.shape, self.learned, has_routers=has_routers)
 
     def _facts(self, rate: float, reason: str) -> CacheFacts:
+        from backend.compose import predictor_of, predictor_text
+
         patch = self.patch
         shape, layout = patch.shape, patch.layout
+        predictor = predictor_of(self.method, self.learned, has_routers=patch.n_embd > 0)
         total_bytes = sum(shape.expert_bytes(n) for n in range(shape.n_layer)) * shape.n_expert
         share = min(1.0, layout.bytes(shape) / total_bytes)
         n_slot = round(share * shape.n_expert)
@@ -335,4 +338,6 @@ class LoadedModel:
             mode="cached",
             reason=reason,
             method=self.method.name,
+            predictor=predictor_text(predictor),
+            remark=self.remark,
         )

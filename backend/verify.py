@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.compose import composition, layout
+from backend.compose import (
+    NOTHING_LEARNED,
+    Learned,
+    composition,
+    layout,
+    predictor_of,
+    predictor_text,
+)
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError, Model
 from backend.loaded import N_TRANSFER_THREAD
@@ -46,6 +53,8 @@ class Comparison:
     largest_difference: float
     relative_difference: float
     """Root mean square of the difference, relative to that of stock's logits."""
+    predictor: str
+    """What forecast the experts, in words."""
     is_cut: bool
     """Experts were computed in two parts, whose sum is rounded otherwise (MoEpic)."""
     hits: int
@@ -70,11 +79,13 @@ def compare(
     *,
     n_token: int,
     n_thread: int,
+    learned: Learned = NOTHING_LEARNED,
 ) -> Iterator[Comparison]:
     """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
 
-    Yields a Comparison per method and rate. Raises LlamaError when the model cannot be loaded
-    or computed, NotCacheable when there is no cached way to run it.
+    `learned`: what backend.learned.load found for the model, so that what is compared is what an
+    engine would run. Yields a Comparison per method and rate. Raises LlamaError when the model
+    cannot be loaded or computed, NotCacheable when there is no cached way to run it.
     """
     in_memory = file.file_size_bytes * 1.1 < available_bytes()
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory)
@@ -96,7 +107,8 @@ def compare(
                 options = _native.PatchOptions(
                     n_thread=n_thread, n_transfer_thread=N_TRANSFER_THREAD, max_token=_N_UBATCH
                 )
-                parts = composition(METHODS[method], shape, has_routers=cached.patch.n_embd > 0)
+                has_routers = cached.patch.n_embd > 0
+                parts = composition(METHODS[method], shape, learned, has_routers=has_routers)
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
                 logits = _logits(cached.model, tokens, n_thread, cached.patch)
@@ -114,6 +126,9 @@ def compare(
                     first_position=int(rows[0]) if rows.size else None,
                     largest_difference=_largest_difference(reference, logits),
                     relative_difference=_relative_difference(reference, logits),
+                    predictor=predictor_text(
+                        predictor_of(METHODS[method], learned, has_routers=has_routers)
+                    ),
                     is_cut=slots.any_cut(),
                     hits=sum(c.hits for c in counts),
                     late=sum(c.late for c in counts),

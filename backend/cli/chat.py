@@ -74,6 +74,8 @@ def run(args: argparse.Namespace) -> int:
     session = Session(_settings(args))
     try:
         session.start()
+        if (remark := session.cache.get("remark")) and not args.json:
+            notice(remark)
         if prompt is not None:
             return _answer_once(session, prompt, args.json)
         return _Terminal(session).run()
@@ -154,6 +156,8 @@ def _report(session: Session, answer: Answer) -> dict[str, Any]:
         "n_prompt": answer.stats.get("n_prompt"),
         "cache_rate": session.cache.get("rate"),
         "method": session.cache.get("method"),
+        "predictor": session.cache.get("predictor"),
+        "remark": session.cache.get("remark"),
     }
     report.update({name: answer.stats.get(name) for name in _FIGURES})
     report["layers"] = answer.stats.get("layers", [])

@@ -135,10 +135,11 @@ class Session:
         if cache["mode"] == "plain":
             why = f" ({cache['reason']})" if cache.get("reason") else ""
             return f"{name}: everything in memory{why}"
+        predictor = f", predictor {cache['predictor']}" if cache.get("predictor") else ""
         return (
             f"{name}: {len(model['moe_layers'])} layers of {model['n_expert']} experts, "
             f"{cache['n_slot']} of them in memory ({100 * cache['rate']:.0f} %, "
-            f"{bytes_text(cache['bytes'])}), method {cache['method']}"
+            f"{bytes_text(cache['bytes'])}), method {cache['method']}{predictor}"
         )
 
 

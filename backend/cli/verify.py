@@ -62,6 +62,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     from backend.gguf_file import read_model
+    from backend.learned import load as load_learned
     from backend.loading import NotCacheable
     from backend.system.memory import physical_cores
     from backend.verify import compare
@@ -71,9 +72,17 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
     n_thread = args.threads or physical_cores()
     results: list[Comparison] = []
+    learned, remark = load_learned(file)
+    if remark and not args.json:
+        print(remark)
     try:
         for result in compare(
-            file, args.rates, args.methods, n_token=args.tokens, n_thread=n_thread
+            file,
+            args.rates,
+            args.methods,
+            n_token=args.tokens,
+            n_thread=n_thread,
+            learned=learned,
         ):
             if not args.json:
                 if not results:
@@ -86,7 +95,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         plain = [{**asdict(r), "identical": r.identical, "lossless": r.lossless} for r in results]
         identical = all(result.identical for result in results)
-        said = {"model": str(args.model), "identical": identical, "lossless": lossless}
+        said = {
+            "model": str(args.model),
+            "identical": identical,
+            "lossless": lossless,
+            "remark": remark,
+        }
         print(json.dumps({**said, "results": plain}))
     return 0 if lossless else 1
 
