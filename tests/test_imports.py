@@ -40,6 +40,7 @@ MAY_IMPORT = {
         "uvicorn",
     },
     "predictors": {
+        "backend.four_bits",
         "backend.predictor_file",
         "backend.trace",
         "gguf",
