@@ -58,6 +58,7 @@ MAY_IMPORT = {
 ONLY_FROM = {
     "backend._native": {
         "backend.bench",
+        "backend.bench",
         "backend.compose",
         "backend.configurator",
         "backend.engine",

@@ -22,10 +22,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from memory_capped import drop_page_cache, random_tokens
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
+
+from backend.bench.turns import drop_page_cache  # noqa: E402  (the folder is known only now)
+from backend.bench.workload import random_tokens  # noqa: E402
 
 N_PROMPT, N_UBATCH = 96, 32
 METHODS = "lru,lru-overlapped,promoe,auto"
@@ -54,7 +55,7 @@ class Runner:
     def tokens(self, text: Path | None, n_token: int) -> list[int]:
         """What all methods decode."""
         if text is None:
-            return random_tokens(n_token)
+            return random_tokens(n_token, self.loaded.llama.n_vocab)
         tokens = self.loaded.llama.tokenize(text.read_text(encoding="utf-8"), add_bos=True)
         if len(tokens) < n_token:
             raise SystemExit(f"{text} has only {len(tokens)} tokens.")

@@ -1,0 +1,306 @@
+"""One way of running a model, in a process of its own: it opens the model, and waits for its turns.
+
+Commands come as lines of JSON on standard input, each is answered with one on standard output; at
+the end of the input the process leaves. See `turns.Child` for the other side.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
+from backend.config import EngineConfig
+from backend.statistics import Meter
+from backend.study import Study
+from backend.system.memory import peak_rss_bytes
+
+COMMANDS = ("turn", "measure_link", "read_dense")
+"""What a Runner is asked for once it has been opened."""
+LINK_S = 0.4
+"""For how long the copies' speed is measured, each way."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a child is told when it starts; all of it JSON."""
+
+    kind: str
+    """"outrider", "stock" (memory-mapped), "fastest" (resident, repacked), "resident" (in the
+    file's layout), "link" (only copies are measured)."""
+    model: str
+    method: str
+    rate: float
+    n_thread: int
+    n_ubatch: int
+    n_round: int
+    requests: list[list[int]]
+    """Of each round: tokens of the prompt and tokens decoded after it."""
+    tokens: str = ""
+    """A text to feed; random tokens where it is empty."""
+    n_expert_used: int = 0
+    """With forced routing."""
+    forced: str = ""
+    """A .npy file with the experts of the requests' tokens, [token, layer, k]; empty: none."""
+    accuracy: float | None = None
+    link_bytes_per_s: float = 0.0
+    limit_s: float = 60.0
+    """After this time a prompt or the tokens after it are left where they are: what is not ours
+    may take for ever."""
+    join: str = ""
+    """The file of a control group that has to be joined; empty: none."""
+
+
+class Runner:
+    """An open model that computes requests and says what every pass cost."""
+
+    def __init__(self, job: Job) -> None:
+        from backend import _native
+        from backend.gguf_file import read_model
+
+        self._job = job
+        self._requests = [Request(*pair) for pair in job.requests]
+        file = read_model(Path(job.model))
+        self._forced: Any = None
+        study = Study(link_bytes_per_s=job.link_bytes_per_s)
+        if job.forced:
+            ids = _load_ids(job.forced)
+            if job.n_expert_used != file.n_expert_used:
+                file = file.using(job.n_expert_used)
+            self._forced = _native.ForcedRouting(list(file.expert_tensors), file.n_expert, ids)
+            coming = None
+            if job.kind == "outrider":
+                coming = future(ids, self._requests, job.n_ubatch, job.n_round)
+            study = Study(self._forced, coming, job.accuracy, job.link_bytes_per_s)
+        self._file = file
+        began_s = time.perf_counter()
+        self._n_context = max(r.n_token for r in self._requests) + 8
+        self._loaded = self._open(study)
+        self._load_s = time.perf_counter() - began_s
+        self._tokens = self._all_tokens()
+        self._first_token_s: float | None = None
+
+    def _open(self, study: Study) -> Any:
+        """Something with `llama`, `context`, `patch` and `cache`."""
+        from backend.loaded import LoadedModel
+
+        job = self._job
+        config = EngineConfig(
+            cache_rate=job.rate if job.kind == "outrider" else 0.0,
+            method=job.method,
+            context_length=self._n_context,
+            n_thread=job.n_thread,
+            n_ubatch=job.n_ubatch,
+        )
+        if job.kind in ("outrider", "link"):
+            return LoadedModel(self._file, config, None, study)
+        return _Stock(self._file, job, self._n_context, self._forced)
+
+    def _all_tokens(self) -> list[int]:
+        n = max(r.n_token for r in self._requests)
+        model = self._loaded.llama
+        if not self._job.tokens:
+            return random_tokens(n, model.n_vocab)
+        tokens: list[int] = model.tokenize(self._job.tokens, special=False, add_bos=model.adds_bos)
+        while len(tokens) < n:
+            tokens += tokens
+        return tokens[:n]
+
+    def facts(self) -> dict[str, Any]:
+        """What was opened, and what the plan says that it takes."""
+        from backend.plan import plan
+
+        cache = self._loaded.cache
+        said: dict[str, Any] = {"load_s": self._load_s}
+        if cache is not None:
+            planned = plan(self._file, cache.rate, self._n_context, 0, self._job.n_ubatch)
+            said |= {
+                "rate": cache.rate,
+                "n_slot": cache.n_slot,
+                "mode": cache.mode,
+                "reason": cache.reason,
+                "slab_bytes": cache.bytes,
+                "plan_bytes": planned.total_bytes if cache.mode == "cached" else 0,
+            }
+        return said
+
+    def turn(self) -> dict[str, Any]:
+        """Compute every request of a round."""
+        first, done = 0, []
+        for request in self._requests:
+            done.append(self._compute(request, first))
+            first += request.n_token
+        return {
+            "requests": done,
+            "first_token_s": self._first_token_s,
+            "rss_bytes": _rss_bytes(),
+            "peak_rss_bytes": _peak_rss_bytes(),
+        }
+
+    def _compute(self, request: Request, first_row: int) -> dict[str, Any]:
+        loaded = self._loaded
+        loaded.context.forget_from(0)
+        if loaded.patch is not None:
+            loaded.patch.request_began()
+        meter = Meter(loaded.patch)
+        costs: list[dict[str, Any]] = []
+        last_s = phase_s = start_s = time.perf_counter()
+        was_decode, left_out = False, False
+        n_done = 0  # tokens; positions follow each other also where a prompt was left out
+        for step in passes(request, self._job.n_ubatch):
+            if step.is_decode != was_decode:
+                phase_s, was_decode, left_out = last_s, step.is_decode, False
+            is_late = last_s - phase_s > self._job.limit_s
+            if left_out or (is_late and loaded.patch is None and self._enough(costs, step)):
+                left_out = True
+                continue
+            began_s = time.perf_counter()
+            self._pass(step, first_row, n_done)
+            n_done += step.n_token
+            now_s = time.perf_counter()
+            meter.add_pass(now_s - began_s, now_s - last_s, is_token=True)
+            last_s = now_s
+            costs.append(self._cost(step, meter))
+            if step.position + step.n_token == request.n_prompt and self._first_token_s is None:
+                self._first_token_s = self._load_s + now_s - start_s
+        return {"n_prompt": request.n_prompt, "n_decode": request.n_decode, "passes": costs}
+
+    @staticmethod
+    def _enough(costs: list[dict[str, Any]], step: Pass) -> bool:
+        n_done = sum(cost["is_decode"] == step.is_decode for cost in costs)
+        return bool(n_done >= (2 if step.is_decode else 1))
+
+    def _cost(self, step: Pass, meter: Meter) -> dict[str, Any]:
+        if step.is_decode and hasattr(self._loaded, "observe"):
+            self._loaded.observe(meter.token, meter.token_wave_s)
+        return {
+            **asdict(step),
+            **{k: v for k, v in asdict(meter.token).items() if k not in ("n_token", "work")},
+            "wave_s": meter.token_wave_s,
+        }
+
+    def _pass(self, step: Pass, first_row: int, position: int) -> None:
+        from backend import _native
+
+        loaded, patch = self._loaded, self._loaded.patch
+        tokens = self._tokens[step.position : step.position + step.n_token]
+        if self._forced is not None:
+            self._forced.begin_pass(first_row + step.position, step.n_token)
+        if patch is not None:
+            phase = _native.Phase.decode if step.is_decode else _native.Phase.prefill
+            patch.begin_pass(phase, tokens)
+        status = loaded.context.decode(tokens, position)
+        ended = patch is None or patch.end_pass()
+        if status != 0 or not ended or (self._forced is not None and self._forced.error):
+            why = patch.error if patch is not None else getattr(self._forced, "error", "")
+            raise RuntimeError(f"A pass failed: {why or f'llama.cpp says {status}'}.")
+
+    def measure_link(self) -> dict[str, float]:
+        """Bytes per second of copies with nothing else going on, whole experts and matrices."""
+        patch = self._loaded.patch
+        speeds = [patch.measure_link(LINK_S, by_chunk) for by_chunk in (False, True)]
+        return {"whole_bytes_per_s": speeds[0], "chunk_bytes_per_s": speeds[1]}
+
+    def read_dense(self) -> dict[str, float]:
+        """How long the drive takes for everything that is not a routed expert."""
+        from backend.machines.measure import read_s
+
+        experts = {t.name for tensors in self._file.expert_tensors.values() for t in tensors}
+        by_part: dict[int, list[tuple[int, int]]] = {}
+        for t in self._file.tensors:
+            if t.name not in experts:
+                by_part.setdefault(t.part, []).append((t.offset, t.n_bytes))
+        seconds = sum(read_s(self._file.paths[part], rows) for part, rows in by_part.items())
+        return {"dense_read_s": seconds, "dense_bytes": float(self._file.dense_bytes)}
+
+    def close(self) -> None:
+        """Free the model."""
+        self._loaded.close()
+
+
+class _Stock:
+    """llama.cpp without a cache, with the attributes of a LoadedModel that are used here."""
+
+    patch = None
+    cache = None
+
+    def __init__(self, file: Any, job: Job, n_context: int, forced: Any) -> None:
+        from backend import llama, loading
+
+        if job.kind == "resident":
+            self.llama = loading.load_native(file)
+        else:
+            self.llama = loading.load_plain(file, repack=job.kind == "fastest")
+        self.context = llama.Context(
+            self.llama,
+            n_context=n_context,
+            n_ubatch=min(job.n_ubatch, n_context),
+            n_thread=job.n_thread,
+            callback=forced.callback if forced else None,
+            user_data=forced.user_data if forced else None,
+        )
+
+    def close(self) -> None:
+        self.context.close()
+        self.llama.close()
+
+
+def _load_ids(path: str) -> Ids:
+    import numpy as np
+
+    ids: Ids = np.ascontiguousarray(np.load(path), np.int32)
+    return ids
+
+
+def _peak_rss_bytes() -> int:
+    """As the system counts it for this program; getrusage also counts who started it."""
+    return _status_bytes("VmHWM:") or peak_rss_bytes()
+
+
+def _rss_bytes() -> int:
+    return _status_bytes("VmRSS:")
+
+
+def _status_bytes(name: str) -> int:
+    try:
+        with open("/proc/self/status", encoding="ascii") as file:
+            return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
+    except (OSError, StopIteration, ValueError):
+        return 0
+
+
+def main() -> None:
+    """Answer commands until the input ends."""
+    job = Job(**json.loads(sys.argv[1]))
+    if job.join:
+        Path(job.join).write_text("0")
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print must not come between
+
+    runner: Runner | None = None
+    for line in sys.stdin:
+        try:
+            answer: Any
+            command = line.strip()
+            if command == "open":
+                runner = Runner(job)
+                answer = runner.facts()
+            else:
+                assert runner is not None and command in COMMANDS
+                answer = getattr(runner, command)()
+        except Exception as error:  # whatever it is, the other side has to hear of it
+            if os.environ.get("OUTRIDER_DEBUG"):
+                raise
+            answer = {"error": str(error) or type(error).__name__}
+        print(json.dumps(answer), file=out, flush=True)
+    if runner is not None:
+        runner.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,224 @@
+"""What a bench measured, as figures: speeds with their spread, counters, and the bound of each.
+
+The bound of a pass is max(compute, bytes / bandwidth). compute: the same pass in the same round
+with everything resident, in the same layout. bandwidth: the copies', by the same reader in the same
+sizes, with nothing else going on, right before and after the turn (drives are not always equally
+fast), the faster of whole experts and matrices.
+bytes: those read during the pass, less what the whole run read in vain, and no more than those of
+the experts that the pass needed. Experts that are cut in two (MoEpic) count twice there.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Turn = dict[str, Any]
+Cost = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of the warm rounds with the smallest and largest, and the first, cold round."""
+
+    median: float
+    low: float
+    high: float
+    cold: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of one value for each round; of a single round cold is all there is."""
+        warm = values[1:] or values
+        return cls(statistics.median(warm), min(warm), max(warm), values[0])
+
+
+@dataclass(frozen=True)
+class PhaseFigures:
+    """Of the prompts of one length, or of decoding. Counts and times are of a token."""
+
+    n_token: int
+    """That were computed in a round."""
+    tokens_per_s: Spread
+    bound_share: float | None
+    """The bound's time over the time taken; None where there is no bound."""
+    bound_tokens_per_s: float | None
+    hits: float
+    late: float
+    misses: float
+    stall_s: float
+    bytes_read: float
+    read_to_needed: float
+    """Bytes read over those of the experts that each pass needed."""
+    wasted_share: float
+    """Of what was read."""
+
+
+@dataclass(frozen=True)
+class WayFigures:
+    """One row."""
+
+    name: str
+    kind: str
+    rate: float
+    n_slot: int
+    error: str
+    decode: PhaseFigures | None = None
+    prefill: dict[int, PhaseFigures] = field(default_factory=dict)
+    """By the tokens of the prompt."""
+    peak_rss_bytes: int = 0
+    plan_bytes: int = 0
+    page_cache_bytes: int = 0
+    load_s: float = 0.0
+    first_token_s: float = 0.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """All of a result."""
+
+    rows: tuple[WayFigures, ...]
+    bandwidth_bytes_per_s: Spread | None
+    dense_read_s: float | None
+    has_compute: bool
+    """Whether computing alone could be measured; otherwise what each way computed stands in."""
+
+    def row(self, kind: str) -> WayFigures | None:
+        """The first of a kind that was measured."""
+        return next((r for r in self.rows if r.kind == kind and not r.error), None)
+
+
+def figures(result: dict[str, Any]) -> Figures:
+    """Of one result of turns.run."""
+    by_kind = {way["kind"]: way for way in result["ways"] if not way["error"]}
+    dense = by_kind.get("link", {"turns": []})["turns"]
+    speeds = [_bandwidths(way["turns"]) for way in result["ways"] if way["kind"] == "outrider"]
+    by_round = [statistics.median(of) for of in zip(*filter(None, speeds), strict=False)]
+    resident = by_kind.get("resident", {"turns": []})["turns"]
+    expert_bytes = result["model"]["expert_bytes"]
+    rows = tuple(
+        _row(way, resident, expert_bytes) for way in result["ways"] if way["kind"] != "link"
+    )
+    return Figures(
+        rows,
+        Spread.of(by_round) if by_round else None,
+        statistics.median(t["dense_read_s"] for t in dense) if dense else None,
+        bool(resident),
+    )
+
+
+def _bandwidths(turns: Sequence[Turn]) -> list[float]:
+    """Bytes per second of copies alone, [round]: the mean of before and after the turn."""
+    return [
+        statistics.mean(
+            max(one["whole_bytes_per_s"], one["chunk_bytes_per_s"]) for one in t["link"]
+        )
+        for t in turns
+        if t.get("link")
+    ]
+
+
+def _row(way: dict[str, Any], resident: Sequence[Turn], expert_bytes: float) -> WayFigures:
+    facts, turns = way["facts"], way["turns"]
+    bandwidths = _bandwidths(turns)
+    start = {"name": way["name"], "kind": way["kind"], "error": way["error"]}
+    rate, n_slot = facts.get("rate", way["asked_rate"]), facts.get("n_slot", 0)
+    if not turns:
+        return WayFigures(rate=rate, n_slot=n_slot, **start)
+    bounded = way["kind"] == "outrider" and facts.get("mode") == "cached"
+    bound = _Bound(bandwidths, resident, expert_bytes) if bounded and bandwidths else None
+    numbers = range(len(turns[0]["requests"]))
+    prefill: dict[int, PhaseFigures] = {}
+    decode = None
+    for i in numbers:
+        prompt = _phase(turns, i, False, bound, expert_bytes)
+        if prompt is not None:
+            prefill[turns[0]["requests"][i]["n_prompt"]] = prompt
+        decode = decode or _phase(turns, i, True, bound, expert_bytes)
+    return WayFigures(
+        rate=rate,
+        n_slot=n_slot,
+        decode=decode,
+        prefill=prefill,
+        peak_rss_bytes=max(t["peak_rss_bytes"] for t in turns),
+        plan_bytes=facts.get("plan_bytes", 0),
+        page_cache_bytes=max(t["group"].get("page_cache_bytes", 0) for t in turns),
+        load_s=facts.get("load_s", 0.0),
+        first_token_s=turns[0]["first_token_s"] or 0.0,
+        reason=facts.get("reason", ""),
+        **start,
+    )
+
+
+@dataclass(frozen=True)
+class _Bound:
+    bandwidths: Sequence[float]  # [round]
+    resident: Sequence[Turn]  # [round], or empty
+    expert_bytes: float
+
+    def seconds(self, round_: int, request: int, costs: Sequence[Cost]) -> float:
+        """The least time for these passes, of one phase of a request."""
+        useful = sum(c["bytes_useful"] for c in costs)
+        wasted = sum(c["bytes_wasted"] for c in costs)
+        share = useful / (useful + wasted) if useful else 1.0
+        compute = self._compute(round_, request, costs[0]["is_decode"])
+        total_s = 0.0
+        for cost in costs:
+            n_byte = min(cost["bytes_read"] * share, _needed(cost) * self.expert_bytes)
+            total_s += max(compute(cost), n_byte / self.bandwidths[round_])
+        return total_s
+
+    def _compute(self, round_: int, request: int, is_decode: bool) -> Callable[[Cost], float]:
+        """How long a pass takes to compute."""
+        if round_ >= len(self.resident):
+            return lambda cost: float(cost["compute_s"])
+        costs = _costs(self.resident[round_], request, is_decode)
+        if is_decode:
+            median = statistics.median(float(c["wall_s"]) for c in costs)
+            return lambda _: median
+        by_position = {c["position"]: float(c["wall_s"]) for c in costs}
+        return lambda cost: by_position.get(cost["position"], float(cost["compute_s"]))
+
+
+def _phase(
+    turns: Sequence[Turn], request: int, is_decode: bool, bound: _Bound | None, expert_bytes: float
+) -> PhaseFigures | None:
+    rounds = [_costs(turn, request, is_decode) for turn in turns]
+    if not all(rounds):
+        return None
+    speeds = [_total(costs, "n_token") / _total(costs, "wall_s") for costs in rounds]
+    warm = list(range(1, len(rounds))) or [0]
+    costs = [cost for i in warm for cost in rounds[i]]
+    n_token = _total(costs, "n_token")
+    read = _total(costs, "bytes_read")
+    needed = sum(map(_needed, costs)) * expert_bytes
+    share = bound_speed = None
+    if bound is not None:
+        least_s = [bound.seconds(i, request, rounds[i]) for i in warm]
+        share = sum(least_s) / _total(costs, "wall_s")
+        bound_speed = n_token / sum(least_s)
+    return PhaseFigures(
+        n_token=int(_total(rounds[-1], "n_token")),
+        tokens_per_s=Spread.of(speeds),
+        bound_share=share,
+        bound_tokens_per_s=bound_speed,
+        **{name: _total(costs, name) / n_token for name in ("hits", "late", "misses", "stall_s")},
+        bytes_read=read / n_token,
+        read_to_needed=read / needed if needed else 0.0,
+        wasted_share=_total(costs, "bytes_wasted") / read if read else 0.0,
+    )
+
+
+def _costs(turn: Turn, request: int, is_decode: bool) -> list[Cost]:
+    return [c for c in turn["requests"][request]["passes"] if c["is_decode"] == is_decode]
+
+
+def _needed(cost: Cost) -> int:
+    return int(cost["hits"] + cost["late"] + cost["misses"])
+
+
+def _total(costs: Iterable[Cost], name: str) -> float:
+    return float(sum(cost[name] for cost in costs))

@@ -1,0 +1,207 @@
+"""Shows a bench's figures: as a table for the terminal, as Markdown, as charts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.bench.figures import Figures, PhaseFigures, Spread, WayFigures, figures
+from backend.charts import Line, Panel, line_charts
+
+BEGIN, END = "<!-- figures: made by outrider bench -->", "<!-- end of figures -->"
+
+
+def heading(result: dict[str, Any]) -> str:
+    """What was measured, in a sentence or two."""
+    model, machine = result["model"], result["machine"]
+    cap = f"memory capped at {result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else ""
+    link = result["link_bytes_per_s"]
+    parts = [
+        f"{model['name']} ({model['bytes'] / 1e9:.3g} GB, {model['n_moe_layer']} layers of "
+        f"{model['n_expert']} experts, {model['n_expert_used']} used)",
+        f"{machine['n_core']} cores",
+        cap or "memory not capped",
+        f"copies throttled to {link / 1e9:.3g} GB/s" if link else "",
+        "routing forced by a recorded trace" if result["is_forced"] else "",
+        f"forecasts right {result['accuracy']:.1%} of the time" if result["accuracy"] else "",
+        f"prompts in passes of {result['n_ubatch']} tokens",
+        f"{result['n_round']} rounds in turn",
+    ]
+    return f"{result['date']}: " + ", ".join(p for p in parts if p) + "."
+
+
+def notes(result: dict[str, Any], found: Figures) -> list[str]:
+    """What else has to be said, a sentence each."""
+    said = list(result["remarks"])
+    bandwidth = found.bandwidth_bytes_per_s
+    if bandwidth is not None:
+        said.append(
+            f"Copies alone bring {bandwidth.median / 1e9:.2f} GB/s ({bandwidth.low / 1e9:.2f} to "
+            f"{bandwidth.high / 1e9:.2f})."
+        )
+    if found.dense_read_s is not None:
+        said.append(
+            f"Reading the {result['model']['dense_bytes'] / 1e9:.2f} GB of dense weights takes "
+            f"{found.dense_read_s:.2f} s."
+        )
+    resident = found.row("resident")
+    if resident is not None and resident.decode is not None:
+        said.append(
+            "With everything resident, in the file's layout, decoding has "
+            f"{resident.decode.tokens_per_s.median:.1f} token/s."
+        )
+    elif bandwidth is not None:
+        said.append("Computing alone could not be measured; what each way computed stands in.")
+    for row in found.rows:
+        if row.error:
+            said.append(f"{_label(row)} was not measured: {row.error}")
+    return said
+
+
+def rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
+    """A header and a row for every way that was measured."""
+    lengths = list(dict.fromkeys(n for row in found.rows for n in row.prefill))
+    header = [
+        "way",
+        "decode",
+        "cold",
+        "of bound",
+        "x stock",
+        "hits",
+        "late",
+        "miss",
+        "stall",
+        "read",
+    ]
+    header += [f"prompt {n}" for n in lengths]
+    header += [f"of bound {n}" for n in lengths] + [f"read/needed {n}" for n in lengths]
+    table = [[*header, "memory", "of plan", "load", "first token"]]
+    for row in found.rows:
+        if row.error:
+            continue
+        d = row.decode
+        line = [_label(row), *_decode_cells(d, base.decode if base else None, row.plan_bytes > 0)]
+        prefills = [row.prefill.get(n) for n in lengths]
+        line += [_speed(p.tokens_per_s) if p else "" for p in prefills]
+        line += [_percent(p.bound_share) if p else "" for p in prefills]
+        line += [f"{p.read_to_needed:.2f}" if p and row.plan_bytes else "" for p in prefills]
+        line += [
+            f"{row.peak_rss_bytes / 1e9:.2f} GB",
+            f"{row.peak_rss_bytes / row.plan_bytes - 1:+.1%}" if row.plan_bytes else "",
+            f"{row.load_s:.2f} s",
+            f"{row.first_token_s:.2f} s",
+        ]
+        table.append(line)
+    return table
+
+
+def _decode_cells(d: PhaseFigures | None, base: PhaseFigures | None, cached: bool) -> list[str]:
+    if d is None:
+        return [""] * 9
+    ratio = _number(d.tokens_per_s.median / base.tokens_per_s.median) if base else ""
+    speeds = [_speed(d.tokens_per_s), _number(d.tokens_per_s.cold), _percent(d.bound_share), ratio]
+    if not cached:
+        return [*speeds, "", "", "", "", ""]
+    n = d.hits + d.late + d.misses
+    counts = [_percent(x / n) if n else "" for x in (d.hits, d.late, d.misses)]
+    return [*speeds, *counts, f"{d.stall_s * 1e3:.1f} ms", f"{d.bytes_read / 1e6:.0f} MB"]
+
+
+def _label(row: WayFigures) -> str:
+    return f"{row.name} {row.rate:.1%}" if row.kind == "outrider" else row.name
+
+
+def _speed(s: Spread) -> str:
+    spread = f" ({_number(s.low)}..{_number(s.high)})" if s.low != s.high else ""
+    return _number(s.median) + spread
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.0f} %"
+
+
+def terminal(result: dict[str, Any]) -> str:
+    """The whole as text."""
+    found = figures(result)
+    table = _without_empty(rows(found, found.row("stock")))
+    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+    lines = [
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in table
+    ]
+    return "\n".join([heading(result), *notes(result, found), "", *lines])
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The whole as Markdown."""
+    found = figures(result)
+    table = _without_empty(rows(found, found.row("stock")))
+    bars = ["---"] + ["---:"] * (len(table[0]) - 1)
+    lines = ["| " + " | ".join(line) + " |" for line in (table[0], bars, *table[1:])]
+    return "\n".join([heading(result), *notes(result, found), "", *lines, ""])
+
+
+def _without_empty(table: list[list[str]]) -> list[list[str]]:
+    """The table without columns in which no row says anything."""
+    kept = [i for i in range(len(table[0])) if i == 0 or any(line[i] for line in table[1:])]
+    return [[line[i] for i in kept] for line in table]
+
+
+def chart(results: Sequence[dict[str, Any]]) -> str | None:
+    """Speed and share of the bound over the cache rate, as SVG; None with fewer than two rates."""
+    panels = []
+    for result in results:
+        found = figures(result)
+        methods: dict[str, list[WayFigures]] = {}
+        for row in found.rows:
+            if row.kind == "outrider" and row.decode is not None:
+                methods.setdefault(row.name, []).append(row)
+        if not any(len(of) > 1 for of in methods.values()):
+            continue
+        panels.append(_panel(result, found, methods))
+    return line_charts(panels) if panels else None
+
+
+def _panel(result: dict[str, Any], found: Figures, methods: dict[str, list[WayFigures]]) -> Panel:
+    lines = []
+    for name, ways in methods.items():
+        points = [(w.rate, w.decode.tokens_per_s.median) for w in ways if w.decode]
+        lines.append(Line(name, points))
+        bounds = [(w.rate, w.decode.bound_tokens_per_s or 0.0) for w in ways if w.decode]
+        lines.append(Line(f"bound of {name}", bounds, bound=True))
+    last = max(w.rate for ways in methods.values() for w in ways)
+    for kind in ("stock", "fastest"):
+        row = found.row(kind)
+        if row is not None and row.decode is not None:
+            speed = row.decode.tokens_per_s.median
+            lines.append(Line(row.name, [(0.0, speed), (last, speed)]))
+    cap = f", {result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else ""
+    return Panel(f"{result['model']['name']}{cap}", "cache rate", "token/s", lines, x_percent=True)
+
+
+def rewrite(document: Path, results: Sequence[dict[str, Any]]) -> None:
+    """Replace what stands between the two marks of a Markdown file, and write its chart beside it.
+
+    The file is made where there is none. The chart goes to images/<name>.svg.
+    """
+    text = document.read_text(encoding="utf-8") if document.exists() else f"{BEGIN}\n{END}\n"
+    body = "\n".join(markdown(result) for result in results)
+    svg = chart(results)
+    if svg is not None:
+        image = document.parent / "images" / f"{document.stem}.svg"
+        image.parent.mkdir(parents=True, exist_ok=True)
+        image.write_text(svg, encoding="utf-8")
+        body = f"![Decoding over the cache rate](images/{image.name})\n\n{body}"
+    found = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.S)
+    if not found.search(text):
+        text = f"{text.rstrip()}\n\n{BEGIN}\n{END}\n"
+    document.write_text(found.sub(lambda _: f"{BEGIN}\n\n{body}\n{END}", text), encoding="utf-8")

@@ -1,0 +1,334 @@
+"""Gives every way its turns: a child process each, round by round, while the others wait."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from backend.bench.cap import CapRefused, MemoryCap
+from backend.bench.child import Job
+from backend.bench.workload import Request
+from backend.gguf_file import ModelFile
+from backend.plan import plan
+from backend.system.memory import available_bytes, physical_cores, total_bytes
+
+FORMAT, VERSION = "outrider-bench", 1
+REFERENCES = ("link", "resident")
+"""What the bounds need: never under the cap."""
+_SHARE_OF_MEMORY = 0.9
+_HEADROOM_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class Way:
+    """One row of the comparison; see child.Job.kind."""
+
+    kind: str
+    method: str = ""
+    rate: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """How it is called in tables."""
+        return self.method if self.kind == "outrider" else _NAMES[self.kind]
+
+
+_NAMES = {
+    "stock": "stock, mmap",
+    "fastest": "stock, fastest",
+    "resident": "resident",
+    "link": "link",
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is compared, and how."""
+
+    file: ModelFile
+    """With the number of experts for each token that forced routing asks for."""
+    ways: Sequence[Way]
+    requests: Sequence[Request]
+    n_round: int = 3
+    n_ubatch: int = 512
+    n_thread: int = 0
+    cap_bytes: int = 0
+    """0: none."""
+    tokens: str = ""
+    forced: Any = None
+    """Experts of all tokens of the requests, [token, layer, k] (workload.forced_rows), or None."""
+    accuracy: float | None = None
+    link_bytes_per_s: float = 0.0
+    limit_s: float = 60.0
+    remarks: Sequence[str] = ()
+    """What the reader of the result should know, a sentence each."""
+
+
+class ChildFailed(Exception):
+    """A way that cannot be run, or died; str() is one plain sentence."""
+
+
+@dataclass
+class Child:
+    """A way's process, which is started by its first command."""
+
+    job: Job
+    cap_bytes: int
+    name: str
+    _process: subprocess.Popen[str] | None = None
+    _cap: MemoryCap | None = None
+    memory: dict[str, int] = field(default_factory=dict)
+    """Of its control group, at the end of the last command."""
+
+    def ask(self, command: str) -> dict[str, Any]:
+        """Have it obey one command; raises ChildFailed, and CapRefused when it is to be started."""
+        if self._process is None:
+            self._start()
+        assert self._process is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
+        line = ""
+        with contextlib.suppress(BrokenPipeError):
+            print(command, file=self._process.stdin, flush=True)
+            line = self._process.stdout.readline()
+        if not line:
+            raise ChildFailed(self._describe_exit())
+        if self._cap is not None:
+            self.memory = self._cap.memory()
+        answer: dict[str, Any] = json.loads(line)
+        if "error" in answer:
+            raise ChildFailed(answer["error"])
+        return answer
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not been closed."""
+        return self._process is not None
+
+    def close(self) -> None:
+        """End it and give its memory back. Twice is fine."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            with contextlib.suppress(OSError):
+                self._process.stdin.close()
+            try:
+                self._process.wait(30)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            assert self._process.stdout is not None
+            self._process.stdout.close()
+            self._process = None
+        if self._cap is not None:
+            self._cap.close()
+            self._cap = None
+
+    def _start(self) -> None:
+        job = self.job
+        if self.cap_bytes:
+            self._cap = MemoryCap(self.cap_bytes, self.name)
+            job = replace(job, join=str(self._cap.join_path))
+        root = str(Path(__file__).resolve().parents[2])
+        code = (
+            f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
+            "from backend.bench.child import main; main()"
+        )
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", code, json.dumps(asdict(job))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def _describe_exit(self) -> str:
+        assert self._process is not None
+        status = self._process.wait()
+        if status == -signal.SIGKILL and self.cap_bytes:
+            return "It was killed: it needs more memory than the cap."
+        if status == -signal.SIGKILL:
+            return "It was killed: memory ran out."
+        return f"It ended by itself (status {status})."
+
+
+def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
+    """Measure every way; the result is JSON. `say` is told what is being done."""
+    remarks = list(setting.remarks)
+    cap_bytes = setting.cap_bytes
+    if cap_bytes:
+        try:
+            MemoryCap(cap_bytes, "try").close()
+        except CapRefused as refused:
+            cap_bytes = 0
+            remarks.append(f"{refused} So the comparison is uncapped.")
+    with _forced_file(setting.forced) as forced:
+        ways = [Way("link"), Way("resident"), *setting.ways]
+        children = [_child(setting, way, i, cap_bytes, forced) for i, way in enumerate(ways)]
+        try:
+            rows = _rounds(setting, ways, children, cap_bytes, say)
+        finally:
+            for child in children:
+                child.close()
+    file = setting.file
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "date": time.strftime("%Y-%m-%d"),
+        "model": {
+            "name": file.path.stem,
+            "architecture": file.architecture,
+            "bytes": file.file_size_bytes,
+            "dense_bytes": file.dense_bytes,
+            "expert_bytes": file.expert_bytes_total / max(file.n_moe_layer * file.n_expert, 1),
+            "n_moe_layer": file.n_moe_layer,
+            "n_expert": file.n_expert,
+            "n_expert_used": file.n_expert_used,
+        },
+        "machine": {
+            "processor": platform.processor() or platform.machine(),
+            "n_core": physical_cores(),
+            "memory_bytes": total_bytes(),
+        },
+        "cap_bytes": cap_bytes,
+        "n_ubatch": setting.n_ubatch,
+        "n_round": setting.n_round,
+        "accuracy": setting.accuracy,
+        "link_bytes_per_s": setting.link_bytes_per_s,
+        "is_forced": setting.forced is not None,
+        "remarks": remarks,
+        "ways": rows,
+    }
+
+
+def _rounds(
+    setting: Setting,
+    ways: Sequence[Way],
+    children: Sequence[Child],
+    cap_bytes: int,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = [
+        {
+            "name": w.name,
+            "kind": w.kind,
+            "asked_rate": w.rate,
+            "facts": {},
+            "turns": [],
+            "error": "",
+        }
+        for w in ways
+    ]
+    needs = [_needed_bytes(setting, way, cap_bytes) for way in ways]
+    room_bytes = available_bytes() * _SHARE_OF_MEMORY
+    stay = sum(needs) < room_bytes
+    for i, need in enumerate(needs):
+        limit = cap_bytes if cap_bytes and ways[i].kind not in REFERENCES else room_bytes
+        if need > limit:
+            rows[i]["error"] = (
+                f"It needs {need / 1e9:.1f} GB of memory; there are {limit / 1e9:.1f} GB."
+            )
+    for n in range(setting.n_round):
+        for row, way, child in zip(rows, ways, children, strict=True):
+            if row["error"]:
+                continue
+            say(f"round {n + 1} of {setting.n_round}: {way.name}" + _rate_text(way))
+            try:
+                _turn(setting, way, child, row, children[0] if not rows[0]["error"] else None)
+            except ChildFailed as failed:
+                row["error"] = str(failed)
+            if way.kind != "link" and (row["error"] or not stay):
+                child.close()
+    return rows
+
+
+def _turn(
+    setting: Setting, way: Way, child: Child, row: dict[str, Any], link: Child | None
+) -> None:
+    """One turn of a way, with the speed of copies alone before and after it."""
+    for path in setting.file.paths:
+        drop_page_cache(path)
+    if not child.is_running:
+        row["facts"] = child.ask("open")
+    if way.kind == "link":
+        row["turns"].append(child.ask("read_dense"))
+        return
+    speeds = []
+    if way.kind == "outrider" and link is not None:
+        if not link.is_running:
+            link.ask("open")
+        speeds.append(link.ask("measure_link"))
+    turn = child.ask("turn")
+    if speeds and link is not None:
+        speeds.append(link.ask("measure_link"))
+    row["turns"].append(turn | {"group": dict(child.memory), "link": speeds})
+
+
+def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str) -> Child:
+    job = Job(
+        kind=way.kind,
+        model=str(setting.file.path),
+        method=way.method or "lru",
+        rate=way.rate if way.kind == "outrider" else 0.0,
+        n_thread=setting.n_thread or physical_cores(),
+        n_ubatch=setting.n_ubatch,
+        n_round=setting.n_round,
+        requests=[[r.n_prompt, r.n_decode] for r in setting.requests],
+        tokens=setting.tokens,
+        n_expert_used=setting.file.n_expert_used,
+        forced=forced,
+        accuracy=setting.accuracy,
+        link_bytes_per_s=setting.link_bytes_per_s,
+        limit_s=setting.limit_s,
+    )
+    return Child(job, 0 if way.kind in REFERENCES else cap_bytes, str(number))
+
+
+def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:
+    """What the way cannot do without; an upper bound of it for those that are kept waiting."""
+    file = setting.file
+    if way.kind in ("resident", "fastest"):
+        return file.file_size_bytes + _HEADROOM_BYTES
+    if way.kind == "stock":
+        return min(cap_bytes, file.file_size_bytes) if cap_bytes else 0
+    n_context = max(r.n_token for r in setting.requests)
+    rate = way.rate if way.kind == "outrider" else 0.0
+    planned = plan(file, rate, n_context, 0, setting.n_ubatch)
+    return min(planned.total_bytes, cap_bytes) if cap_bytes else planned.total_bytes
+
+
+def _rate_text(way: Way) -> str:
+    return f" at {way.rate:.1%}" if way.kind == "outrider" else ""
+
+
+@contextlib.contextmanager
+def _forced_file(forced: Any) -> Iterator[str]:
+    """The forced experts in a file for the children, since reading a trace takes memory."""
+    if forced is None:
+        yield ""
+        return
+    import numpy as np
+
+    with tempfile.TemporaryDirectory(prefix="outrider-bench-") as folder:
+        path = os.path.join(folder, "forced.npy")
+        np.save(path, forced)
+        yield path
+
+
+def drop_page_cache(path: Path) -> None:
+    """Forget the file's pages: those that another group read are not charged to the cap."""
+    if not hasattr(os, "posix_fadvise"):
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

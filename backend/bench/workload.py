@@ -1,0 +1,153 @@
+"""What is computed in a round: prompts and the tokens after them, and how they are routed.
+
+Forced routing. A recorded trace's choices replace those of a model of the same geometry. Where the
+trace has more layers than the model they are taken evenly spread: with S = trace layers // model
+layers, layer i of the model is routed as layer S * i + r of the trace. r is 0 for what was
+recorded first; text that is longer than the trace goes through it again with r = 1, 2, ... and so
+with other choices. A layer of the trace that did not compute a token (llama.cpp leaves out the
+last layer but for a prompt's last token) is given the choice of the next token that it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend import _native
+from backend.gguf_file import ModelFile
+from backend.trace import DECODE, Trace
+
+Ids = NDArray[np.int32]
+
+
+class WorkloadError(ValueError):
+    """A workload that cannot be; str() is one plain sentence."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A prompt and how many tokens are decoded after it."""
+
+    n_prompt: int
+    n_decode: int
+
+    @property
+    def n_token(self) -> int:
+        """All of them."""
+        return self.n_prompt + self.n_decode
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One llama_decode: of `n_token` tokens of the request from `position` on."""
+
+    position: int
+    n_token: int
+    is_decode: bool
+
+
+def passes(request: Request, n_ubatch: int) -> Iterator[Pass]:
+    """The passes of a request, the prompt's in pieces of n_ubatch tokens."""
+    for position in range(0, request.n_prompt, n_ubatch):
+        yield Pass(position, min(n_ubatch, request.n_prompt - position), is_decode=False)
+    for position in range(request.n_prompt, request.n_token):
+        yield Pass(position, 1, is_decode=True)
+
+
+def random_tokens(n: int, n_vocab: int) -> list[int]:
+    """The same token ids every time; of a vocabulary's first part, where control tokens are not."""
+    random = Random(1)
+    return [random.randrange(min(5, n_vocab - 1), min(n_vocab, 250)) for _ in range(n)]
+
+
+def check_trace(trace: Trace, file: ModelFile) -> ModelFile:
+    """The model as the trace's routing can be forced on it: with as many experts for a token.
+
+    Raises WorkloadError where it cannot be.
+    """
+    name = trace.about.get("source") or "The trace"
+    if trace.n_expert != file.n_expert:
+        raise WorkloadError(
+            f"{name} is of a model with {trace.n_expert} experts, but {file.path.name} has "
+            f"{file.n_expert}: its routing cannot be forced on it."
+        )
+    if trace.n_layer < file.n_moe_layer:
+        raise WorkloadError(
+            f"{name} has {trace.n_layer} MoE layers, but {file.path.name} has {file.n_moe_layer}: "
+            "there is no routing for all of them."
+        )
+    if not 0 < n_recorded_prompt(trace) < len(trace.tokens):
+        raise WorkloadError(f"{name} holds no prompt with tokens after it.")
+    if trace.n_expert_used == file.n_expert_used:
+        return file
+    try:
+        return file.using(trace.n_expert_used)
+    except ValueError as error:
+        raise WorkloadError(
+            f"{name} has {trace.n_expert_used} experts for each token, {file.path.name} "
+            f"{file.n_expert_used}, and that cannot be changed: {error}"
+        ) from None
+
+
+def n_recorded_prompt(trace: Trace) -> int:
+    """Tokens before the first that was decoded."""
+    decoded = np.flatnonzero(trace.phases == DECODE)
+    return int(trace.begins[decoded[0]]) if len(decoded) else 0
+
+
+def forced_rows(trace: Trace, file: ModelFile, requests: Sequence[Request]) -> Ids:
+    """The experts of every token of the requests, one after another, [token, layer, k]."""
+    n_layer = file.n_moe_layer
+    stride = trace.n_layer // n_layer
+    whole = _filled(trace)
+    n_prompt = n_recorded_prompt(trace)
+    rows = []
+    for request in requests:
+        if request.n_decode:  # a conversation: a prompt as recorded, and what followed it
+            after = whole[n_prompt:]
+            parts = ((whole[:n_prompt], request.n_prompt), (after, request.n_decode))
+        else:
+            parts = ((whole, request.n_prompt), (whole, 0))
+        for source, n_token in parts:
+            at = np.arange(n_token)
+            repeat = at // len(source) % stride
+            layers = stride * np.arange(n_layer)[None, :] + repeat[:, None]
+            rows.append(source[(at % len(source))[:, None], layers])
+    return np.ascontiguousarray(np.concatenate(rows), np.int32)
+
+
+def _filled(trace: Trace) -> Ids:
+    """The trace's choices; where a layer computed no token, that of the next one it computed."""
+    ids = np.asarray(trace.ids, np.int32).copy()
+    for layer in range(trace.n_layer):
+        known = np.flatnonzero(trace.routed[:, layer])
+        if len(known) == 0:
+            raise WorkloadError(f"The trace's layer {trace.layers[layer]} routed nothing.")
+        after = np.searchsorted(known, np.arange(len(ids)))
+        ids[:, layer] = ids[known[np.minimum(after, len(known) - 1)], layer]
+    return ids
+
+
+def future(ids: Ids, requests: Sequence[Request], n_ubatch: int, n_round: int) -> _native.Future:
+    """All passes of `n_round` rounds, as predictors that know the future are given them."""
+    coming = _native.Future()
+    for _ in range(n_round):
+        first = 0
+        for request in requests:
+            for step in passes(request, n_ubatch):
+                begin = first + step.position
+                n_routed = [step.n_token] * ids.shape[1]
+                n_routed[-1] = 1  # the last layer is computed for the last token only
+                coming.append(
+                    phase=_native.Phase.decode if step.is_decode else _native.Phase.prefill,
+                    tokens=[],
+                    begins_request=step.position == 0,
+                    ids=np.ascontiguousarray(ids[begin : begin + step.n_token].transpose(1, 0, 2)),
+                    n_routed=n_routed,
+                )
+            first += request.n_token
+    return coming

@@ -1,0 +1,298 @@
+"""`outrider bench`: ways to run a model beside each other, and how near each is to its bound."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.cli.common import UserError, cache_rate, printable, whole_number
+from backend.methods import RUNNABLE
+
+if TYPE_CHECKING:
+    from backend.bench.turns import Setting
+    from backend.gguf_file import ModelFile
+    from backend.trace import Trace
+
+_BASELINES = ("stock", "fastest")
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_BINARY = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "bench",
+        help="measure methods and stock llama.cpp beside each other, against their bounds",
+        description="Measure methods at cache rates, and stock llama.cpp, in turn (A B C A B C), "
+        "each in a process of its own. The bound of each is max(compute, bytes / bandwidth), both "
+        "measured in the same run. The first round is cold; medians are of the others.",
+    )
+    add = parser.add_argument
+    add(
+        "model",
+        metavar="MODEL",
+        nargs="+",
+        type=Path,
+        help="a GGUF file; or results of --json, which are shown again",
+    )
+    _add_ways(add)
+    _add_workload(add)
+    add("--json", type=Path, metavar="OUT", help="write everything that was measured")
+    add("--charts", type=Path, metavar="FOLDER", help="draw speed over the cache rate, as SVG")
+    add(
+        "--docs",
+        type=Path,
+        metavar="FILE.md",
+        help="put the tables between the marks of a Markdown file, and a chart beside it",
+    )
+    return parser
+
+
+def _add_ways(add: Callable[..., Any]) -> None:
+    add(
+        "--rates",
+        type=lambda text: tuple(cache_rate(rate) for rate in text.split(",")),
+        default=(0.25,),
+        metavar="R,R,...",
+        help="cache rates (default 0.25)",
+    )
+    add(
+        "--methods",
+        type=_names(RUNNABLE, "method"),
+        default=("lru", "outrider"),
+        metavar="M,M,...",
+        help="of outrider methods (default lru,outrider)",
+    )
+    add(
+        "--baseline",
+        type=_names((*_BASELINES, "none"), "baseline"),
+        default=("stock",),
+        metavar="B,B",
+        help="stock: memory-mapped; fastest: resident, in the layout that computes fastest; "
+        "none (default stock)",
+    )
+    add("--threads", type=whole_number(0, 1024), default=0, metavar="N", help="threads; 0: cores")
+    add(
+        "--memory-cap",
+        type=_bytes,
+        default=0,
+        metavar="BYTES",
+        help="limit each process to this much memory, page cache included, as 2.5e9 or 1.5GB",
+    )
+    add(
+        "--link",
+        type=_positive("the link's speed"),
+        default=0.0,
+        metavar="GB/s",
+        help="throttle the copies of experts to this speed",
+    )
+
+
+def _add_workload(add: Callable[..., Any]) -> None:
+    add("--prompts", type=Path, metavar="FILE", help="text to feed, instead of random tokens")
+    add(
+        "--forced-routing",
+        type=Path,
+        metavar="TRACE",
+        help="let a recorded trace choose the experts, in stock llama.cpp too",
+    )
+    add(
+        "--accuracy",
+        type=_share,
+        metavar="A",
+        help="with forced routing: predictors are replaced by one that is right this often",
+    )
+    add("--prompt", type=whole_number(1, 1 << 20), metavar="N", help="tokens before decoding")
+    add("--tokens", type=whole_number(1, 1 << 20), default=64, metavar="N", help="decoded (64)")
+    add(
+        "--prefill",
+        type=lambda text: tuple(whole_number(1, 1 << 20)(n) for n in text.split(",")),
+        default=(),
+        metavar="N,N,...",
+        help="also measure prompts of so many tokens, with nothing after them",
+    )
+    add("--ubatch", type=whole_number(1, 1 << 16), default=512, metavar="N", help="of prompts")
+    add("--rounds", type=whole_number(1, 1000), default=3, metavar="N", help="(default 3)")
+    add(
+        "--limit",
+        type=_positive("the limit"),
+        default=30.0,
+        metavar="S",
+        help="seconds after which a prompt or the decoding of stock llama.cpp is cut short (30)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    from backend.bench.tables import chart, rewrite, terminal
+
+    if all(path.suffix == ".json" for path in args.model):
+        results = [_read(path) for path in args.model]
+    elif len(args.model) > 1:
+        raise UserError("One model is measured at a time; only results can be several.", status=2)
+    else:
+        results = [_measure(args)]
+    print("\n\n".join(printable(terminal(result)) for result in results))
+    if args.json is not None:
+        args.json.write_text(json.dumps(results[0]) + "\n", encoding="utf-8")
+    svg = chart(results) if args.charts is not None else None
+    if args.charts is not None:
+        if svg is None:
+            raise UserError("There is nothing to draw: a chart needs at least two cache rates.")
+        args.charts.mkdir(parents=True, exist_ok=True)
+        (args.charts / "bench.svg").write_text(svg, encoding="utf-8")
+    if args.docs is not None:
+        rewrite(args.docs, results)
+    ways = [way for result in results for way in result["ways"]]
+    return 0 if any(way["kind"] == "outrider" and not way["error"] for way in ways) else 1
+
+
+def _measure(args: argparse.Namespace) -> dict[str, Any]:
+    from backend.bench.turns import run as measure
+
+    def say(line: str) -> None:
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(printable(line), file=sys.stderr, flush=True)
+
+    return measure(_setting(args), say)
+
+
+def _setting(args: argparse.Namespace) -> Setting:
+    from backend.bench.turns import Setting, Way
+    from backend.bench.workload import (
+        Request,
+        WorkloadError,
+        check_trace,
+        forced_rows,
+        n_recorded_prompt,
+    )
+    from backend.gguf_file import read_model
+    from backend.trace import read_trace
+
+    if args.accuracy is not None and args.forced_routing is None:
+        raise UserError("--accuracy needs --forced-routing: it knows what will come.", status=2)
+    file = read_model(args.model[0])
+    if not file.is_moe:
+        raise UserError(f"{file.path.name} is a dense model: there are no experts to cache.")
+    remarks, n_prompt, forced = [], args.prompt or 192, None
+    if args.forced_routing is not None:
+        trace = read_trace(args.forced_routing)
+        try:
+            used = check_trace(trace, file)
+            remarks = _forced_remarks(trace, file)
+            n_prompt = args.prompt or n_recorded_prompt(trace)
+            file = used
+            requests = [Request(n_prompt, args.tokens), *(Request(n, 0) for n in args.prefill)]
+            forced = forced_rows(trace, file, requests)
+        except WorkloadError as error:
+            raise UserError(str(error)) from None
+    requests = [Request(n_prompt, args.tokens), *(Request(n, 0) for n in args.prefill)]
+    longest = max(r.n_token for r in requests)
+    if file.context_length and longest > file.context_length:
+        raise UserError(
+            f"{file.path.name} was made for {file.context_length} tokens, not for {longest}."
+        )
+    ways = [Way(kind) for kind in args.baseline if kind != "none"]
+    ways += [Way("outrider", name, rate) for rate in args.rates for name in args.methods]
+    return Setting(
+        file=file,
+        ways=ways,
+        requests=requests,
+        n_round=args.rounds,
+        n_ubatch=args.ubatch,
+        n_thread=args.threads,
+        cap_bytes=args.memory_cap,
+        tokens=_text(args.prompts),
+        forced=forced,
+        accuracy=args.accuracy,
+        link_bytes_per_s=args.link * 1e9,
+        limit_s=args.limit,
+        remarks=remarks,
+    )
+
+
+def _forced_remarks(trace: Trace, file: ModelFile) -> list[str]:
+    stride = trace.n_layer // file.n_moe_layer
+    said = []
+    if trace.n_expert_used != file.n_expert_used:
+        said.append(
+            f"The trace has {trace.n_expert_used} experts for each token, the model "
+            f"{file.n_expert_used}: {trace.n_expert_used} are used."
+        )
+    if stride > 1:
+        said.append(f"Layer i is routed as layer {stride} i of the trace's {trace.n_layer}.")
+    return said
+
+
+def _text(path: Path | None) -> str:
+    from backend.prompts import read_prompts
+
+    return "" if path is None else "\n".join(prompt.text for prompt in read_prompts(path))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    from backend.bench.turns import FORMAT, VERSION
+
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, UnicodeDecodeError):
+        raise UserError(f"{path.name} is not JSON.") from None
+    if not isinstance(result, dict) or result.get("format") != FORMAT:
+        raise UserError(f"{path.name} is not a result of outrider bench.")
+    if result.get("version") != VERSION:
+        raise UserError(f"{path.name} is of another version of outrider bench.")
+    return result
+
+
+def _names(known: tuple[str, ...], what: str) -> Callable[[str], tuple[str, ...]]:
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(
+                    f"there is no {what} '{name}'; there are {', '.join(known)}"
+                )
+        return names
+
+    return parse
+
+
+def _bytes(text: str) -> int:
+    found = re.fullmatch(r"([0-9.]+(?:e[0-9]+)?)\s*([kmgt]i?)?b?", text.strip().lower())
+    unit = (found[2] or "") if found else ""
+    try:
+        value = float(found[1]) * {**_UNITS, **_BINARY}[unit] if found else math.nan
+    except ValueError:
+        value = math.nan
+    if not 1 <= value < 1 << 50:
+        raise argparse.ArgumentTypeError(f"must be a size such as 2.5e9 or 1.5GB, not '{text}'")
+    return int(value)
+
+
+def _positive(what: str) -> Callable[[str], float]:
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"{what} must be a positive number, not '{text}'")
+        return value
+
+    return parse
+
+
+def _share(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(f"the accuracy must be from 0 to 1, not '{text}'")
+    return value
