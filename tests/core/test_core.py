@@ -507,14 +507,20 @@ def test_snapshot_says_what_is_where_and_how_it_was_found() -> None:
     d.start(2)
     d.start(4)
     d.routed(0, 1, 2, 3)
-    assert list(d.core.snapshot()) == [0, 1 + 4, 2 + 8, 2 + 12, 2, 0, 0, 0]
+    pinned = 16
+    assert list(d.core.snapshot()) == [
+        0, pinned + 1 + 4, pinned + 2 + 8, pinned + 2 + 12, 2, 0, 0, 0
+    ]  # fmt: skip
     d.settle()
-    assert list(d.core.snapshot()) == [0, 1 + 4, 1 + 8, 1 + 12, 1, 0, 0, 0]
+    assert list(d.core.snapshot()) == [
+        0, pinned + 1 + 4, pinned + 1 + 8, pinned + 1 + 12, 1, 0, 0, 0
+    ]  # fmt: skip
     for e in (1, 2, 3):
         d.computed(e)
+    assert list(d.core.snapshot()) == [0, 1 + 4, 1 + 8, 1 + 12, 1, 0, 0, 0]
     d.begin()
     d.routed(0, 4)
-    assert list(d.core.snapshot()) == [0, 1, 1, 1, 1 + 4, 0, 0, 0]
+    assert list(d.core.snapshot()) == [0, 1, 1, 1, pinned + 1 + 4, 0, 0, 0]
 
 
 def test_layers_may_differ_in_their_chunks() -> None:

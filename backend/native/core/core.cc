@@ -282,7 +282,8 @@ std::vector<uint8_t> Core::snapshot() const {
     for (Layer l = 0; l < shape_.n_layer; l++) {
         for (Expert e = 0; e < shape_.n_expert; e++) {
             if (const SlotInfo * info = first_part(l, e)) {
-                bytes[size_t(l) * size_t(shape_.n_expert) + size_t(e)] |= info->state == SlotState::ready ? 1 : 2;
+                bytes[size_t(l) * size_t(shape_.n_expert) + size_t(e)] |=
+                    (info->state == SlotState::ready ? 1 : 2) | (info->pinned ? 16 : 0);
             }
         }
     }

@@ -69,8 +69,8 @@ class Core {
     const Residency & residency() const { return residency_; }
     const Tuning & tuning() const { return tuning_; }
     // One byte per (layer, expert): 0 absent, 1 resident, 2 arriving; plus 4 for a hit, 8 for a
-    // late one, 12 for a miss if it was needed in the layer's last pass. Of a cut expert, what its
-    // top is.
+    // late one, 12 for a miss if it was needed in the layer's last pass; plus 16 while it is pinned,
+    // that is needed by the layer in progress. Of a cut expert, what its top is.
     std::vector<uint8_t> snapshot() const;
 
     // From now on every event and the commands that followed are appended to `log` (null: no more).
