@@ -9,26 +9,70 @@ from typing import TYPE_CHECKING, Any
 
 from backend.messages import Message, RequestError
 from backend.outbox import Outbox
+from backend.watch import Watch
 
 if TYPE_CHECKING:
     from backend.config import Sampling
     from backend.engine import Engine, Piece
 
 
+SCOPES = ("nothing", "map", "all")
+
+
+class Gaze:
+    """What the other side wants to see beside the text (the request "watch").
+
+    "map": the map some times a second, which is what a new client gets. "all": also every pass
+    (backend.watch), and advice after the answer.
+    """
+
+    def __init__(self) -> None:
+        self.watch = Watch()
+        self.scope = "map"
+
+    @property
+    def map(self) -> bool:
+        """Whether the map is wanted."""
+        return self.scope != "nothing"
+
+    @property
+    def all(self) -> bool:
+        """Whether every pass is wanted."""
+        return self.scope == "all"
+
+    def set(self, scope: str, engine: Engine | None) -> None:
+        """Look at more or less of it; from any thread. Raises RequestError."""
+        if scope not in SCOPES:
+            raise RequestError(f"There is nothing called {ascii(scope[:40])} to watch.")
+        self.scope = scope
+        if engine is not None:
+            self.attach(engine)
+
+    def attach(self, engine: Engine) -> None:
+        """Look at an engine."""
+        engine.watch(self.watch if self.all else None)
+
+
 class Answer:
     """Answers the request "generate"; used from the engine's thread.
 
     `is_cancelled` is asked between two steps of the engine: a stop that came before the engine
-    had begun is repeated then, so that none is lost.
+    had begun is repeated then, so that none is lost. `gaze`: how much of it somebody watches.
     """
 
     def __init__(
-        self, request: Message, engine: Engine, outbox: Outbox, is_cancelled: Callable[[], bool]
+        self,
+        request: Message,
+        engine: Engine,
+        outbox: Outbox,
+        is_cancelled: Callable[[], bool],
+        gaze: Gaze,
     ) -> None:
         self._request = request
         self._engine = engine
         self._outbox = outbox
         self._is_cancelled = is_cancelled
+        self._gaze = gaze
         self._started = False
 
     def run(self) -> Message:
@@ -40,6 +84,7 @@ class Answer:
 
         if self._is_cancelled():
             return self._done("cancelled", Statistics().to_json())
+        self._gaze.watch.clear()
         pieces = self._pieces()
         self._outbox.begin_answer(self._request["id"], self._snapshot)
         try:
@@ -51,6 +96,8 @@ class Answer:
                 self._stop_if_asked()
         finally:
             self._outbox.end_answer()
+            for message in self._moments():
+                self._outbox.send(message)
         return self._done(self._engine.finish_reason, self._engine.statistics().to_json())
 
     def _pieces(self) -> Iterator[Piece]:
@@ -88,9 +135,18 @@ class Answer:
 
     def _snapshot(self) -> list[Message]:
         """Return the map and the figures of this moment; called from the outbox's thread."""
-        messages = [residency(self._request["id"], self._engine)]
+        messages = []
+        if self._gaze.map:
+            messages.append(residency(self._request["id"], self._engine))
         if self._started:  # until then the figures are those of the answer before
             messages.append(self._message("stats", stats=self._engine.statistics().to_json()))
+        return messages + self._moments()
+
+    def _moments(self) -> list[Message]:
+        """Return every pass that has not been told of yet, if anybody wants to know."""
+        messages = []
+        while (batch := self._gaze.watch.take()) is not None:
+            messages.append(self._message("moments", **batch))
         return messages
 
     def _done(self, reason: str, stats: dict[str, Any]) -> Message:

@@ -14,7 +14,8 @@ from backend.config import EngineConfig, Sampling
 from backend.facts import CacheFacts, ModelFacts
 from backend.gguf_file import ModelFile, read_model
 from backend.loaded import EngineError, LoadedModel, Progress, engine_errors
-from backend.statistics import Meter, Statistics
+from backend.statistics import Decoded, Meter, Statistics
+from backend.watch import Watch
 
 __all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
@@ -37,6 +38,7 @@ class Engine:
         self._stop = threading.Event()
         self._tokens: list[int] = []  # whose keys and values the context holds
         self._meter = Meter(None)
+        self._watch: Watch | None = None
         self.finish_reason = ""
         self._loaded = LoadedModel(file, config, progress)
         self.model = ModelFacts.of(file, self.n_context)
@@ -245,6 +247,10 @@ class Engine:
             return False
         self._tokens += tokens
         meter.add_pass(decode_s, time.perf_counter() - last_s, is_token=is_token)
+        if self._watch is not None:
+            stalls_us = meter.layer_stall_us
+            number = meter.n_pass - 1
+            self._watch.add(number, meter.token, stalls_us, self.residency(), is_token=is_token)
         if is_token and (line := self._loaded.observe(meter.token, meter.token_wave_s)):
             meter.statistics.decisions.append(line)
         return True
@@ -290,9 +296,27 @@ class Engine:
             raise EngineError("Only a model that runs through the cache can be recorded.")
         self._patch.record(recorder)
 
+    def watch(self, watch: Watch | None) -> None:
+        """Tell a Watch of every pass from now on; None: no more. From any thread."""
+        self._watch = watch
+
     def statistics(self) -> Statistics:
         """Of the present or the last answer."""
         return self._meter.statistics
+
+    @property
+    def decoded(self) -> Decoded:
+        """What the tokens of the present or the last answer cost, without its prompt."""
+        return self._meter.decoded
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of predicted experts that were used, since the cache was last laid out."""
+        if self._patch is None:
+            return None
+        counts = self._patch.counts()
+        n_predicted = sum(c.predicted for c in counts)
+        return sum(c.predicted_used for c in counts) / n_predicted if n_predicted else None
 
     def residency(self) -> bytes:
         """One byte per MoE layer and expert, see Patch.snapshot; all resident without a cache."""
@@ -309,6 +333,11 @@ class Engine:
     def cache(self) -> CacheFacts:
         """What is in force, beside what was asked for."""
         return self._loaded.cache
+
+    @property
+    def file(self) -> ModelFile:
+        """The model's file."""
+        return self._file
 
     @property
     def remark(self) -> str:

@@ -177,6 +177,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
     "set_cache_rate": {"id": (_INT, True), "cache_rate": (_NUMBER, True)},
     "unload": {"id": (_INT, True)},
     "ping": {"id": (_INT, True)},
+    "watch": {"scope": (_TEXT, True)},
     "shutdown": {},
 }
 

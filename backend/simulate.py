@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from backend import _native
 from backend.compose import (
@@ -59,6 +60,7 @@ class Setting:
     accuracy: float | None = None
     seed: int = 0
     configure_tokens: int = INTERVAL_TOKENS
+    machine: _native.Machine | None = None
 
 
 def with_references(names: Sequence[str]) -> list[str]:
@@ -92,7 +94,7 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
     The same setting gives the same results. What cannot be simulated gives a result with a reason.
     """
     future = setting.trace.future()
-    machine = machine_for(setting.trace, setting.hardware)
+    machine = setting.machine or machine_for(setting.trace, setting.hardware)
     for method in methods:
         for rate in rates:
             try:
@@ -146,6 +148,7 @@ def _simulate(
     adapter = Adapter(method, shape, actual_rate, setting.configure_tokens, predicts=predicts)
     layers: list[tuple[Counts, ...]] = []
     phases: list[tuple[Phase, Phase]] = []
+    stalls_us: list[NDArray[np.float64]] = []
     core = None
     for piece in _pieces(setting, method):
         anew = None if core is None else adapter.new_layout(cache_bytes)
@@ -162,6 +165,7 @@ def _simulate(
             after_pass=adapter.hear if adapter.listens else None,
         )
         layers.append(_layers(simulation))
+        stalls_us.append(simulation.pass_stall_us)
         decoded = piece.phases == DECODE
         prefill = _phase(simulation, simulation.prefill, ~decoded)
         phases.append((prefill, _phase(simulation, simulation.decode, decoded)))
@@ -178,6 +182,7 @@ def _simulate(
         layers=by_layer,
         prefill=summed(prefills),
         decode=summed(decodes),
+        pass_stall_us=np.concatenate(stalls_us),
         lines=adapter.lines,
     )
 

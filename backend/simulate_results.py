@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -101,6 +104,8 @@ class Result:
     layers: tuple[Counts, ...] = ()
     prefill: Phase | None = None
     decode: Phase | None = None
+    pass_stall_us: NDArray[np.float64] | None = None
+    """[pass]: how long each pass of the trace waited."""
     lines: tuple[str, ...] = ()
     """What an adaptive method decided, a sentence each."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import collections
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from backend.auto_trial import Window
@@ -72,9 +72,30 @@ class Statistics:
     def to_json(self) -> dict[str, Any]:
         """As plain dicts and lists."""
         plain = {k: v for k, v in self.__dict__.items() if k not in ("layers", "tokens")}
-        plain["layers"] = [asdict(layer) for layer in list(self.layers)]
-        plain["tokens"] = [asdict(token) for token in list(self.tokens)]
+        plain["layers"] = [dict(vars(layer)) for layer in list(self.layers)]
+        plain["tokens"] = [dict(vars(token)) for token in list(self.tokens)]
         return plain
+
+
+@dataclass
+class Decoded:
+    """What an answer's tokens cost together, without the prompt."""
+
+    n_token: int = 0
+    compute_s: float = 0.0
+    stall_s: float = 0.0
+    other_s: float = 0.0
+    link_busy_s: float = 0.0
+    bytes_read: int = 0
+
+    def add(self, cost: Window) -> None:
+        """One token more."""
+        self.n_token += 1
+        self.compute_s += cost.compute_s
+        self.stall_s += cost.stall_s
+        self.other_s += max(0.0, cost.wall_s - cost.compute_s - cost.stall_s)
+        self.link_busy_s += cost.link_busy_s
+        self.bytes_read += cost.bytes_read
 
 
 @dataclass(frozen=True)
@@ -134,9 +155,13 @@ class Meter:
         self._start = Reading.of(patch) if patch is not None else None
         self._last = self._start
         self.token = Window()
-        """What the last decoded token cost."""
+        """What the last pass cost, as one token."""
         self.token_wave_s = 0.0
         """Of its time, what was spent on computing experts in waves."""
+        self.layer_stall_us: tuple[int, ...] = ()
+        """Of its time, what each MoE layer waited."""
+        self.n_pass = 0
+        self.decoded = Decoded()
 
     def add_pass(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
         """One pass took `decode_s` in llama_decode, and `wall_s` since the last pass ended."""
@@ -155,13 +180,19 @@ class Meter:
         stats.compute_s += compute_s
         stats.stall_s += stall_s
         stats.other_s += other_s
+        cost = Window(1, wall_s, compute_s, stall_s)
+        if now is not None and before is not None:
+            gone = {n: getattr(now, n) - getattr(before, n) for n in _COUNTERS}
+            busy_s = (now.link_busy_us - before.link_busy_us) / 1e6
+            cost = Window(1, wall_s, compute_s, stall_s, busy_s, **gone)
+            self.layer_stall_us = tuple(
+                round(1e6 * (n.stall_s - b.stall_s))
+                for n, b in zip(now.layers, before.layers, strict=True)
+            )
+        self.token, self.token_wave_s = cost, wave_s
+        self.n_pass += 1
         if is_token:
-            cost = Window(1, wall_s, compute_s, stall_s)
-            if now is not None and before is not None:
-                gone = {n: getattr(now, n) - getattr(before, n) for n in _COUNTERS}
-                busy_s = (now.link_busy_us - before.link_busy_us) / 1e6
-                cost = Window(1, wall_s, compute_s, stall_s, busy_s, **gone)
-            self.token, self.token_wave_s = cost, wave_s
+            self.decoded.add(cost)
             stats.tokens.append(
                 TokenCost(compute_s, stall_s, other_s, cost.hits, cost.late, cost.misses)
             )

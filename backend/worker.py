@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
-from backend.answer import Answer, residency
+from backend.advisor import Advisor
+from backend.answer import Answer, Gaze, residency
 from backend.messages import (
     EXIT_PROTOCOL,
     VERSION,
@@ -82,6 +83,8 @@ class Worker:
         self._in_fd = in_fd
         self._leave = leave
         self._engine: Engine | None = None
+        self._advisor: Advisor | None = None
+        self._gaze = Gaze()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the two below
         self._waiting: dict[int, _Job] = {}
@@ -154,6 +157,9 @@ class Worker:
                 )
             elif kind == "stop":
                 self._cancel(message["id"])
+            elif kind == "watch":
+                with self._lock:
+                    self._gaze.set(message["scope"], self._engine)
             else:
                 self._enqueue(_Job(message))
         except RequestError as error:
@@ -206,6 +212,8 @@ class Worker:
         """Do one request; it ends in exactly one final message."""
         with self._lock:
             self._active = job
+        if self._advisor is not None:
+            self._advisor.cancel()
         try:
             final, with_map = self._perform(job), job.kind != "unload"
         except Exception as error:
@@ -234,13 +242,27 @@ class Worker:
         if self._engine is None:
             raise RequestError("No model is loaded.")
         if job.kind == "generate":
-            return Answer(job.message, self._engine, self._outbox, lambda: job.cancelled).run()
+            return self._answer(job, self._engine)
         assert job.kind == "set_cache_rate", job.kind
         rate = job.message["cache_rate"]
         if not 0 <= rate <= 1:
             raise RequestError(f"The cache rate must be between 0 and 1, not {rate}.")
+        if self._advisor is not None:
+            self._advisor.forget()
         cache = self._engine.set_cache_rate(float(rate))
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
+
+    def _answer(self, job: _Job, engine: Engine) -> Message:
+        answer = Answer(job.message, engine, self._outbox, lambda: job.cancelled, self._gaze)
+        if not self._gaze.all or self._advisor is None:
+            return answer.run()
+        self._advisor.begin()
+        try:
+            return answer.run()
+        finally:
+            self._advisor.end(
+                lambda advice: self._outbox.send({"type": "advice", "id": job.id, **advice})
+            )
 
     def _load(self, job: _Job) -> Message:
         from backend.config import EngineConfig
@@ -268,6 +290,8 @@ class Worker:
         engine = self._engine_factory(Path(message["path"]), config, progress)
         with self._lock:
             self._engine = engine
+            self._gaze.attach(engine)
+        self._advisor = Advisor(engine)
         return {
             "type": "loaded",
             "id": job.id,
@@ -278,6 +302,9 @@ class Worker:
     def _close_engine(self) -> None:
         with self._lock:
             engine, self._engine = self._engine, None
+        if self._advisor is not None:
+            self._advisor.cancel()
+            self._advisor = None
         if engine is not None:
             engine.close()
 

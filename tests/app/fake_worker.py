@@ -41,6 +41,8 @@ class _Facts(SimpleNamespace):
 class FakeEngine:
     """Says the same words again and again, as fast as it is told to."""
 
+    shape = None
+
     def __init__(self, path: Path, options: dict[str, Any], rate: float, method: str) -> None:
         self.options = options
         self.is_moe = options.get("is_moe", True)
@@ -200,6 +202,9 @@ class FakeEngine:
             prefetches_useful=0, prefetches_wasted=0, peak_rss_bytes=1 << 30,
             layers=[dict(layer) for layer in self._layers], tokens=list(self._tokens), **parts,
         )  # fmt: skip
+
+    def watch(self, watch: Any) -> None:
+        pass
 
     def residency(self) -> bytes:
         data = bytearray(len(self._layers) * self.n_expert)

@@ -40,6 +40,8 @@ EngineError.__module__ = "backend.engine"
 
 
 class FakeEngine:
+    shape = None
+
     def __init__(self, config: Any) -> None:
         self.model = Facts(name="fake", moe_layers=[1, 2], n_expert=4)
         self.cache = self._cache(config.cache_rate)
@@ -136,6 +138,9 @@ class FakeEngine:
             peak_rss_bytes=1 << 30,
             layers=layers,
         )
+
+    def watch(self, watch: Any) -> None:
+        pass
 
     def residency(self) -> bytes:
         assert not self.closed

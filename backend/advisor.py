@@ -1,0 +1,150 @@
+"""The worker's side of the advice after an answer: keeps traces, and asks a process of its own.
+
+Nothing here may cost an answer anything: recording is part of what the patch reads anyway, the
+simulation runs when the answer is over, at the lowest priority, and ends as soon as the engine is
+wanted again.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.system.memory import available_bytes
+
+if TYPE_CHECKING:
+    from backend.engine import Engine
+    from backend.recording import Recording
+    from backend.trace import Trace
+
+KEPT_BYTES = 24 << 20
+"""Of traces: the last answer's and, as far as there is room, those before it."""
+SPARE_SHARE = 0.8
+"""Of the free memory, what a larger cache may be said to take."""
+LIMIT_S = 30.0
+
+Advised = Callable[[dict[str, Any]], None]
+
+
+class Advisor:
+    """One for each loaded model. Use from the engine's thread; `advised` comes from another."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._recording: Recording | None = None
+        self._traces: list[Trace] = []
+        self._lock = threading.Lock()  # guards the two below
+        self._process: subprocess.Popen[bytes] | None = None
+        self._n_asked = 0
+
+    def begin(self) -> None:
+        """An answer begins: the engine is wanted, and what it routes is kept."""
+        self.cancel()
+        if self._engine.shape is None:
+            self._traces.clear()  # llama.cpp runs unpatched, and what came before is too old
+            return
+        from backend.recording import Recording
+
+        file = self._engine.file
+        width = file.key("embedding_length", 0)
+        token_bytes = 2 * file.n_moe_layer * (width if isinstance(width, int) else 0)
+        self._recording = Recording(
+            self._engine,
+            file,
+            inputs=token_bytes * self._engine.n_context <= KEPT_BYTES,
+            max_bytes=KEPT_BYTES,
+        )
+
+    def end(self, advised: Advised) -> None:
+        """The answer is over: ask what would help, and hear it as a message's fields."""
+        recording, self._recording = self._recording, None
+        if recording is None:
+            return
+        recording.close()
+        if recording.n_token == 0:
+            return
+        self._keep(recording.trace({}))
+        question = self._question()
+        if question["n_token"] > 0:
+            arguments = (question, list(self._traces), advised, self._n_asked)
+            threading.Thread(target=self._ask, args=arguments, daemon=True).start()
+
+    def cancel(self) -> None:
+        """Stop thinking: the engine is wanted, or nobody listens any more."""
+        with self._lock:
+            self._n_asked += 1
+            process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+
+    def forget(self) -> None:
+        """The cache was emptied: what filled it before says nothing about the next answer."""
+        self.cancel()
+        self._traces.clear()
+
+    def _keep(self, trace: Trace) -> None:
+        self._traces = [t for t in self._traces if t.n_embd == trace.n_embd]
+        self._traces.append(trace)
+        while len(self._traces) > 1 and sum(t.n_bytes for t in self._traces) > KEPT_BYTES:
+            del self._traces[0]
+
+    def _question(self) -> dict[str, Any]:
+        engine, decoded = self._engine, self._engine.decoded
+        return {
+            "method": engine.cache.method,
+            "n_slot": engine.cache.n_slot,
+            "n_token": decoded.n_token,
+            "compute_s": decoded.compute_s + decoded.other_s,
+            "stall_s": decoded.stall_s,
+            "link_busy_s": decoded.link_busy_s,
+            "bytes_read": decoded.bytes_read,
+            "spare_bytes": int(SPARE_SHARE * available_bytes()),
+            "accuracy": engine.accuracy,
+        }
+
+    def _ask(
+        self, question: dict[str, Any], traces: list[Trace], advised: Advised, number: int
+    ) -> None:
+        """Have another process answer, and pass its answer on; nothing where it has none."""
+        from backend.trace import join
+
+        process = None
+        try:
+            with tempfile.TemporaryDirectory(prefix="outrider-") as folder:
+                path = Path(folder) / "answer.trace"
+                join(traces).write(path)
+                request = {
+                    "question": question,
+                    "trace": str(path),
+                    "model": str(self._engine.file.path),
+                }
+                with self._lock:
+                    if self._n_asked != number:
+                        return
+                    process = self._process = _start()
+                found, _ = process.communicate(json.dumps(request).encode("ascii"), LIMIT_S)
+            with self._lock:
+                if self._n_asked == number and process.returncode == 0:
+                    advised(json.loads(found))
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            print(f"advice: {error}", file=sys.stderr)
+            if process is not None:
+                process.kill()
+
+
+def _start() -> subprocess.Popen[bytes]:
+    root = str(Path(__file__).resolve().parent.parent)
+    start = (
+        f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
+        "from backend.advice import main; sys.exit(main())"
+    )
+    command = [sys.executable, "-P", "-c", start]
+    if getattr(sys, "frozen", False):
+        command = [sys.executable, "--outrider-advice"]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
