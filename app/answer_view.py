@@ -8,7 +8,7 @@ from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from app import reasoning, verdict
+from app import answer_footer, reasoning
 from app.blocks import Block, BlockSplitter
 from app.branch_switch import BranchSwitch
 from app.code_card import CodeCard
@@ -148,7 +148,7 @@ class AnswerView(QWidget):
         shown = not message.is_live and n_token > 0
         self._figures.setVisible(shown)
         if shown and statistics is not None:
-            figures = verdict.footer(statistics, message.n_token_before)
+            figures = answer_footer.footer(statistics, message.n_token_before)
             self._figures.setText(figures)
         self._copy.setVisible(not message.is_live and bool(message.content))
         self._again.setVisible(not message.is_live)

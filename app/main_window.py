@@ -33,8 +33,8 @@ from app.chat_exchange import ChatExchange
 from app.chat_view import ChatView
 from app.chats import Chats
 from app.drop_hint import DropHint
+from app.engine.panel import EnginePanel
 from app.engine_link import EngineLink
-from app.engine_panel import EnginePanel
 from app.facts import Residency, Statistics
 from app.library.page import LibraryPage
 from app.preset_dialog import PresetDialog, name_of

@@ -1,8 +1,7 @@
 """The worker's side of the advice after an answer: keeps traces, and asks a process of its own.
 
-Nothing here may cost an answer anything: recording is part of what the patch reads anyway, the
-simulation runs when the answer is over, at the lowest priority, and ends as soon as the engine is
-wanted again.
+Nothing here may cost an answer anything: the simulation runs when the answer is over, at the lowest
+priority, and ends as soon as the engine is wanted again.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ from backend.system.memory import available_bytes
 
 if TYPE_CHECKING:
     from backend.engine import Engine
-    from backend.recording import Recording
     from backend.trace import Trace
 
 KEPT_BYTES = 24 << 20
@@ -37,42 +36,36 @@ class Advisor:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._recording: Recording | None = None
         self._traces: list[Trace] = []
+        self._is_new = False  # the last of the traces is of the answer just given
         self._lock = threading.Lock()  # guards the two below
         self._process: subprocess.Popen[bytes] | None = None
         self._n_asked = 0
 
-    def begin(self) -> None:
-        """An answer begins: the engine is wanted, and what it routes is kept."""
-        self.cancel()
+    @property
+    def wants_inputs(self) -> bool:
+        """Whether what the layers are given is little enough to keep for a whole context."""
         if self._engine.shape is None:
-            self._traces.clear()  # llama.cpp runs unpatched, and what came before is too old
-            return
-        from backend.recording import Recording
-
+            return False
         file = self._engine.file
         width = file.key("embedding_length", 0)
         token_bytes = 2 * file.n_moe_layer * (width if isinstance(width, int) else 0)
-        self._recording = Recording(
-            self._engine,
-            file,
-            inputs=token_bytes * self._engine.n_context <= KEPT_BYTES,
-            max_bytes=KEPT_BYTES,
-        )
+        return token_bytes * self._engine.n_context <= KEPT_BYTES
 
-    def end(self, advised: Advised) -> None:
-        """The answer is over: ask what would help, and hear it as a message's fields."""
-        recording, self._recording = self._recording, None
-        if recording is None:
-            return
-        recording.close()
-        if recording.n_token == 0:
-            return
-        self._keep(recording.trace({}))
-        question = self._question()
-        if question["n_token"] > 0:
-            arguments = (question, list(self._traces), advised, self._n_asked)
+    def hear(self, trace: Trace) -> None:
+        """An answer was recorded. Earlier ones are kept, as far as there is room for them."""
+        trace = replace(trace, scores=None)
+        self._traces = [t for t in self._traces if t.n_embd == trace.n_embd]
+        self._traces.append(trace)
+        while len(self._traces) > 1 and sum(t.n_bytes for t in self._traces) > KEPT_BYTES:
+            del self._traces[0]
+        self._is_new = True
+
+    def advise(self, advised: Advised) -> None:
+        """Ask what would have helped the answer just given; it is heard as a message's fields."""
+        is_new, self._is_new = self._is_new, False
+        if is_new and self._engine.decoded.n_token > 0:
+            arguments = (self._question(), list(self._traces), advised, self._n_asked)
             threading.Thread(target=self._ask, args=arguments, daemon=True).start()
 
     def cancel(self) -> None:
@@ -87,12 +80,6 @@ class Advisor:
         """The cache was emptied: what filled it before says nothing about the next answer."""
         self.cancel()
         self._traces.clear()
-
-    def _keep(self, trace: Trace) -> None:
-        self._traces = [t for t in self._traces if t.n_embd == trace.n_embd]
-        self._traces.append(trace)
-        while len(self._traces) > 1 and sum(t.n_bytes for t in self._traces) > KEPT_BYTES:
-            del self._traces[0]
 
     def _question(self) -> dict[str, Any]:
         engine, decoded = self._engine, self._engine.decoded

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -104,7 +104,7 @@ class Result:
     layers: tuple[Counts, ...] = ()
     prefill: Phase | None = None
     decode: Phase | None = None
-    pass_stall_us: NDArray[np.float64] | None = None
+    pass_stall_us: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
     """[pass]: how long each pass of the trace waited."""
     lines: tuple[str, ...] = ()
     """What an adaptive method decided, a sentence each."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.advisor import Advisor
 from backend.answer import Answer, Gaze, residency
+from backend.answer_trace import AnswerTraces
 from backend.messages import (
     EXIT_PROTOCOL,
     VERSION,
@@ -84,6 +85,7 @@ class Worker:
         self._leave = leave
         self._engine: Engine | None = None
         self._advisor: Advisor | None = None
+        self._traces: AnswerTraces | None = None
         self._gaze = Gaze()
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # guards the two below
@@ -254,15 +256,23 @@ class Worker:
 
     def _answer(self, job: _Job, engine: Engine) -> Message:
         answer = Answer(job.message, engine, self._outbox, lambda: job.cancelled, self._gaze)
-        if not self._gaze.all or self._advisor is None:
-            return answer.run()
-        self._advisor.begin()
+        traces, advisor = self._traces, self._advisor
+        assert traces is not None and advisor is not None
+        if self._gaze.all:
+            traces.want(advisor.hear, inputs=advisor.wants_inputs)
+        else:
+            traces.unwant(advisor.hear)
+            advisor.forget()
+        traces.begin()
         try:
             return answer.run()
         finally:
-            self._advisor.end(
-                lambda advice: self._outbox.send({"type": "advice", "id": job.id, **advice})
-            )
+            traces.end()
+            if self._gaze.all:
+                advisor.advise(lambda said: self._tell_advice(job, said))
+
+    def _tell_advice(self, job: _Job, advice: Message) -> None:
+        self._outbox.send({"type": "advice", "id": job.id, **advice})
 
     def _load(self, job: _Job) -> Message:
         from backend.config import EngineConfig
@@ -291,7 +301,7 @@ class Worker:
         with self._lock:
             self._engine = engine
             self._gaze.attach(engine)
-        self._advisor = Advisor(engine)
+        self._advisor, self._traces = Advisor(engine), AnswerTraces(engine)
         return {
             "type": "loaded",
             "id": job.id,
@@ -304,7 +314,7 @@ class Worker:
             engine, self._engine = self._engine, None
         if self._advisor is not None:
             self._advisor.cancel()
-            self._advisor = None
+        self._advisor = self._traces = None
         if engine is not None:
             engine.close()
 

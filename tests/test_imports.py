@@ -57,6 +57,7 @@ MAY_IMPORT = {
 # What only some may import, also among those that the first table allows.
 ONLY_FROM = {
     "backend._native": {
+        "backend.advice",
         "backend.bench",
         "backend.bench",
         "backend.compose",

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
-from app import verdict
+from app.answer_footer import footer
+from app.engine import verdict
 from app.facts import CacheFacts, ModelFacts, SlotRange, Statistics
 
 
@@ -43,10 +44,10 @@ def test_models_without_a_cache() -> None:
 
 
 def test_the_line_under_an_answer() -> None:
-    text = verdict.footer(ANSWER).replace("\u00a0", " ")
+    text = footer(ANSWER).replace("\u00a0", " ")
     assert text == "19.4 token/s · first token 0.8 s · 212 tokens · stall 21 %"
-    assert "262 tokens" in verdict.footer(ANSWER, 50).replace("\u00a0", " ")
-    assert "token/s" not in verdict.footer(Statistics())
+    assert "262 tokens" in footer(ANSWER, 50).replace("\u00a0", " ")
+    assert "token/s" not in footer(Statistics())
 
 
 def test_slots_and_rates_agree_for_every_model() -> None:

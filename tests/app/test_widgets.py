@@ -13,14 +13,14 @@ from app import theme
 from app.answer_view import AnswerView
 from app.composer import Composer
 from app.conversation import Conversation, Ending, Message
-from app.expert_map import NUMBERS_WIDTH, ExpertMap, row_height
+from app.engine.expert_map import NUMBERS_WIDTH, ExpertMap, row_height
+from app.engine.figures import Figures
+from app.engine.memory_bar import Memory, MemoryBar
+from app.engine.token_strip import TokenStrip
 from app.facts import Residency, SlotRange, Statistics, TokenTime
-from app.figures import Figures
-from app.memory_bar import Memory, MemoryBar
 from app.rate_control import RateControl
 from app.text_block import TextBlock
 from app.theme import Choice
-from app.token_strip import TokenStrip
 from app.transcript import Transcript
 
 

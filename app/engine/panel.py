@@ -6,14 +6,15 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QVBoxLayout, QWidget
 
-from app import units, verdict
-from app.expert_map import ROW_HIGHEST, ExpertMap
+from app import units
+from app.engine import verdict
+from app.engine.expert_map import ROW_HIGHEST, ExpertMap
+from app.engine.figures import Figures
+from app.engine.legend import Legend
+from app.engine.memory_bar import Memory, MemoryBar
+from app.engine.stall_bars import StallBars
+from app.engine.token_strip import TokenStrip
 from app.facts import CacheFacts, ModelFacts, Residency, Statistics
-from app.figures import Figures
-from app.legend import Legend
-from app.memory_bar import Memory, MemoryBar
-from app.stall_bars import StallBars
-from app.token_strip import TokenStrip
 from backend.methods import METHODS
 
 MEMORY_MS = 2000

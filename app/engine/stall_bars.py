@@ -7,7 +7,7 @@ from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme, units
-from app.expert_map import row_height
+from app.engine.expert_map import row_height
 
 
 class StallBars(QWidget):

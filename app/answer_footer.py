@@ -1,0 +1,16 @@
+"""The small line under an answer."""
+
+from app import units
+from app.facts import Statistics
+
+
+def footer(stats: Statistics, n_token_before: int = 0) -> str:
+    """Return the small line under an answer."""
+    parts = []
+    if stats.n_token:
+        parts.append(f"{units.speed(stats.tokens_per_s)}{units.SPACE}token/s")
+        parts.append(f"first token {units.seconds(stats.ttft_s)}")
+    parts.append(units.count(stats.n_token + n_token_before, "token"))
+    if stats.total_s > 0:
+        parts.append(f"stall {units.percent(stats.stall_share)}")
+    return " · ".join(parts)

@@ -1,0 +1,1 @@
+"""The engine panel: what the engine does, live, and over the last answer again."""
