@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -177,13 +176,14 @@ class ModelFile:
         return total - self.expert_bytes_total - self.nextn_bytes
 
 
-def read_model(path: Path) -> ModelFile:
+def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> ModelFile:
     """Read and check a model's headers; path may be any part of a split model.
 
-    Raises ModelFileError for whatever is wrong with the file, also where it cannot be opened.
+    `read` reads one header, from elsewhere than a file where that is wanted. Raises ModelFileError
+    for whatever is wrong with the file, also where it cannot be opened.
     """
     path = Path(path)
-    headers = _all_parts(path)
+    headers = _all_parts(path, read)
     first = headers[0]
     architecture = _architecture(first)
     numbers = _Numbers(first, architecture)
@@ -297,9 +297,9 @@ def _check_expert_tensors(
             )
 
 
-def _all_parts(path: Path) -> list[Header]:
+def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
     """Read the headers of all parts, in order; one for a model that is not split."""
-    opened = read_header(path)
+    opened = read(path)
     n_part = _split_key(opened, "split.count", "uint16") or 0
     if n_part <= 1:
         return [opened]
@@ -317,7 +317,7 @@ def _all_parts(path: Path) -> list[Header]:
     headers = []
     for i in range(n_part):
         part_path = path.with_name(stem + _part_ending(i, n_part))
-        headers.append(opened if i == number else _part(part_path, i, n_part, opened))
+        headers.append(opened if i == number else _part(read, part_path, i, n_part, opened))
     n_tensor = _split_key(opened, "split.tensors.count", "int32")
     n_found = sum(len(header.tensors) for header in headers)
     if n_tensor is not None and n_tensor != n_found:
@@ -327,12 +327,17 @@ def _all_parts(path: Path) -> list[Header]:
     return headers
 
 
-def _part(path: Path, number: int, n_part: int, opened: Header) -> Header:
+def _part(
+    read: Callable[[Path], Header], path: Path, number: int, n_part: int, opened: Header
+) -> Header:
     """Another part of the model that opened belongs to; raises ModelFileError when it does not."""
     what = f"part {number + 1} of {n_part} of the model"
-    if not os.path.exists(path):
-        raise ModelFileError(path, f"{what} is missing")
-    header = read_header(path)
+    try:
+        header = read(path)
+    except ModelFileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise ModelFileError(path, f"{what} is missing") from error
+        raise
     if _split_key(header, "split.no", "uint16") != number:
         raise ModelFileError(path, f"split.no does not say that it is {what}")
     if _split_key(header, "split.count", "uint16") != n_part:

@@ -14,7 +14,7 @@ import stat
 import struct
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, NoReturn, Protocol
 
 from backend.gguf_tables import N_DIMENSION_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_TYPES, TensorType
 
@@ -100,13 +100,29 @@ class Header:
     digest: bytes
 
 
+class Readable(Protocol):
+    """Where a header comes from, first byte first."""
+
+    def read(self, n_bytes: int, /) -> bytes:
+        """Return the next bytes: some, not necessarily all of n_bytes; none at the end."""
+
+
 def read_header(path: Path) -> Header:
     """Read and check the header of one file; raises ModelFileError, and nothing else."""
     try:
         with _open(path) as file:
-            return _Parser(path, file).parse()
+            return parse_header(path, file, os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise ModelFileError(path, f"it cannot be read ({error.strerror or error})") from error
+
+
+def parse_header(path: Path, file: Readable, file_bytes: int) -> Header:
+    """Check a header that is read from anywhere; `path` is what errors call it.
+
+    Reads no further than the header, but for at most 1 MiB. Raises ModelFileError and what `file`
+    raises.
+    """
+    return _Parser(path, file, file_bytes).parse()
 
 
 def _open(path: Path) -> BinaryIO:
@@ -131,10 +147,10 @@ def _open(path: Path) -> BinaryIO:
 class _Parser:
     """Walks the header once. Buffers a window of the file and hashes what it leaves behind."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
+    def __init__(self, path: Path, file: Readable, file_bytes: int) -> None:
         self._path = path
         self._file = file
-        self._file_bytes = os.fstat(file.fileno()).st_size
+        self._file_bytes = file_bytes
         self._buffer = b""
         self._at = 0  # in the buffer
         self._buffer_start = 0  # in the file

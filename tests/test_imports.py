@@ -19,6 +19,7 @@ MAY_IMPORT = {
         "app",
         "backend.client",
         "backend.config",
+        "backend.downloads",
         "backend.library",
         "backend.machines",
         "backend.messages",
@@ -31,6 +32,9 @@ MAY_IMPORT = {
     },
     "backend": {
         "backend",
+        "filelock",
+        "httpx2",
+        "huggingface_hub",
         "llama_cpp",
         "numpy",
         "platformdirs",
@@ -76,6 +80,8 @@ ONLY_FROM = {
         "backend.trace",
         "backend.verify",
     },
+    "httpx2": {"backend.cli.download", "backend.downloads"},
+    "huggingface_hub": {"backend.downloads"},
     "llama_cpp": {"backend.chat_template", "backend.llama", "backend.loading", "predictors"},
     "predictors": {"backend.cli.train", "predictors"},
     "PySide6": {"app"},
@@ -229,11 +235,13 @@ def test_what_the_native_table_forbids_is_found(tmp_path: Path, file: str, line:
     assert native_faults(tmp_path)
 
 
-def test_the_window_and_the_command_line_load_no_engine() -> None:
+def test_the_window_and_the_command_line_load_no_engine_and_no_network() -> None:
     """What they import may import others in turn; a fresh process shows all of it."""
     code = (
         "import sys, app.main_window, backend.cli.chat, backend.cli.inspect\n"
-        "print(sorted({'llama_cpp', 'torch', 'backend._native', 'predictors'} & set(sys.modules)))"
+        "engine = {'llama_cpp', 'torch', 'backend._native', 'predictors'}\n"
+        "network = {'httpx2', 'huggingface_hub', 'starlette', 'uvicorn'}\n"
+        "print(sorted((engine | network) & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -20,6 +20,7 @@ from backend.cli.common import Parser, UserError, plain_sentence, write_error
 COMMANDS = {
     "bench": "measure methods and stock llama.cpp beside each other, against their bounds",
     "chat": "chat with a model in the terminal, or answer one prompt",
+    "download": "list and download the models of a Hugging Face repository",
     "methods": "list the methods, their parts and papers",
     "serve": "serve a model to programs on this machine, as OpenAI's API",
     "evaluate": "compare predictors of a model's routing",

@@ -15,7 +15,8 @@ N_FOLDER_MAX = 5000  # looked through below one place
 DEPTH_MAX = 12
 N_PART_MAX = 1024
 
-_PART = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
+PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
+"""Name of a part of a split model: stem, number, how many there are."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Entry:
     @property
     def name(self) -> str:
         """The file's name without its ending and part number, fit to be shown."""
-        found = _PART.fullmatch(self.path.name)
+        found = PART_NAME.fullmatch(self.path.name)
         stem = found[1] if found else self.path.stem
         return stem.encode("utf-8", "replace").decode("utf-8")
 
@@ -145,7 +146,7 @@ def _groups(folder: Path, names: Sequence[str]) -> list[tuple[list[Path], int]]:
     """Join the parts of split models. Each group comes with how many parts it should have."""
     groups: dict[tuple[str, int], list[Path]] = {}
     for name in names:
-        found = _PART.fullmatch(name)
+        found = PART_NAME.fullmatch(name)
         n_part = int(found[3]) if found else 1
         if found and 1 <= int(found[2]) <= n_part <= N_PART_MAX:
             groups.setdefault((found[1], n_part), []).append(folder / name)
@@ -156,7 +157,7 @@ def _groups(folder: Path, names: Sequence[str]) -> list[tuple[list[Path], int]]:
 
 def _add_file(result: Scan, path: Path, cache: FactsCache, seen: set[tuple[int, int]]) -> None:
     """Add one file that the user named; with it the other parts, where it is one of several."""
-    found = _PART.fullmatch(path.name)
+    found = PART_NAME.fullmatch(path.name)
     names = [path.name]
     if found:
         numbers = range(1, min(int(found[3]), N_PART_MAX) + 1)
@@ -206,7 +207,7 @@ def _add(
 
 
 def _missing(paths: Sequence[Path], n_part: int) -> str:
-    have = {int(found[2]) for path in paths if (found := _PART.fullmatch(path.name))}
+    have = {int(found[2]) for path in paths if (found := PART_NAME.fullmatch(path.name))}
     gone = [str(i) for i in range(1, n_part + 1) if i not in have]
     if len(gone) == 1:
         return f"part {gone[0]} of {n_part} is missing"

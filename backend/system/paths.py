@@ -17,6 +17,11 @@ def data_folder() -> Path:
     return Path(platformdirs.user_data_dir(_NAME, appauthor=False))
 
 
+def models_folder() -> Path:
+    """Folder that downloads go to, until the user names another. Not made here."""
+    return data_folder() / "models"
+
+
 def cache_folder() -> Path:
     """Folder for what can be made again. Not made here."""
     return Path(platformdirs.user_cache_dir(_NAME, appauthor=False))

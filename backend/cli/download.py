@@ -1,0 +1,162 @@
+"""`outrider download`: models from Hugging Face, with what they would do here before they come."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.cli.common import UserError, bytes_text, printable, whole_number
+from backend.config import EngineConfig
+from backend.downloads.job import Job
+from backend.downloads.offers import Listing, Offer
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+
+    from backend.library.estimate import Verdict
+
+_SHOW_S = 0.5  # between two lines of progress
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "download",
+        help="list and download the models of a Hugging Face repository",
+        description="List the models of a repository with what they would do here, or download "
+        "one. What was interrupted goes on where it ended. HF_TOKEN, HF_ENDPOINT and the proxies "
+        "of the environment are honoured.",
+    )
+    add = parser.add_argument
+    add("source", metavar="REPO_OR_URL", help="owner/name, a page of the hub, or a file's address")
+    add("file", nargs="?", metavar="FILE", help="which model: its name, or its type, as Q4_K_M")
+    add("--folder", type=Path, metavar="DIR", help="folder of models to put it into")
+    add(
+        "--context",
+        type=whole_number(1, 1 << 24),
+        default=EngineConfig.context_length,
+        metavar="N",
+        help=f"context in tokens that is planned for (default {EngineConfig.context_length})",
+    )
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    from backend.downloads.address import parse
+    from backend.downloads.hub import look_up
+    from backend.downloads.web import new_client
+    from backend.system.paths import models_folder
+
+    with new_client() as client:
+        listing = look_up(parse(args.source), client)
+        chosen = _chosen(listing, args.file)
+        if chosen is None:
+            print(printable("\n".join(_lines(listing, client, args.context))))
+            return 0
+        if chosen.trouble:
+            raise UserError(f"{chosen.name} cannot be used: {chosen.trouble}.")
+        folder = (args.folder or models_folder()).expanduser().absolute()
+        return _fetch(Job.of(chosen, listing.source, folder), client)
+
+
+def _chosen(listing: Listing, wanted: str | None) -> Offer | None:
+    """Return the model that was named; the only one need not be. Raises UserError."""
+    if wanted is None:
+        return listing.offers[0] if len(listing.offers) == 1 else None
+    found = [offer for offer in listing.offers if _is_called(offer, wanted.casefold())]
+    if len(found) == 1:
+        return found[0]
+    names = ", ".join(offer.name for offer in found or listing.offers)
+    problem = "fits several models" if found else "fits no model"
+    raise UserError(f"'{wanted}' {problem}: {names}.")
+
+
+def _is_called(offer: Offer, wanted: str) -> bool:
+    names = {offer.name, offer.quantisation, *(file.name for file in offer.files)}
+    return wanted in {name.casefold() for name in names}
+
+
+def _lines(listing: Listing, client: httpx.Client, n_context: int) -> list[str]:
+    """One line for each model. The header of the smallest says what all of them are."""
+    from backend.downloads.headers import read_facts, scaled
+    from backend.library.facts import Facts
+
+    known = next((offer for offer in listing.offers if not offer.trouble), listing.offers[0])
+    facts = read_facts(known, client, n_context)
+    width = max(len(offer.name) for offer in listing.offers)
+    lines = [f"The models of {listing.source}:"]
+    for offer in listing.offers:
+        own = facts if offer is known else None
+        if own is None and isinstance(facts, Facts):
+            own = scaled(facts, known, offer)
+        said = offer.trouble or (own if isinstance(own, str) else "")
+        said = f"cannot be used: {said}" if said else ""
+        if isinstance(own, Facts):
+            said = _verdict(own)
+        lines.append(f"  {offer.name:{width}}  {bytes_text(offer.size_bytes):>10}  {said}".rstrip())
+    if isinstance(facts, Facts) and len(listing.offers) > 1:
+        lines.append("All but the first are judged by their size. Name one to download it.")
+    return lines
+
+
+def _verdict(facts: Any) -> str:
+    from backend.library.estimate import judge
+    from backend.library.machine import kept_machine
+    from backend.system.memory import available_bytes
+    from backend.system.paths import cache_folder
+
+    machine = kept_machine(cache_folder() / "machine.json")
+    verdict: Verdict = judge(facts, EngineConfig.cache_rate, available_bytes(), machine, None)
+    words = {"FITS": "fits in memory", "CACHE": "runs through the cache"}.get(verdict.kind.name)
+    if words is None:
+        return f"too large by {bytes_text(verdict.short_bytes)}"
+    if verdict.best_speed is not None:
+        words += f", about {verdict.best_speed.tokens_per_s:.1f} token/s"
+    return words
+
+
+def _fetch(job: Job, client: httpx.Client) -> int:
+    if job.is_there:
+        print(printable(f"It is there already: {job.target}"))
+        return 0
+    job.check_room()
+    progress = _Progress(job)
+    try:
+        job.run(client, threading.Event(), progress.heard)
+    finally:
+        progress.end()
+    print(printable(str(job.target)))
+    return 0
+
+
+class _Progress:
+    """One line on standard error, written over and over; nothing where that is no terminal."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._shown = sys.stderr is not None and sys.stderr.isatty()
+        self._start: tuple[float, int] | None = None
+        self._last_s = 0.0
+
+    def heard(self, n_byte: int) -> None:
+        now_s = time.monotonic()
+        if self._start is None or n_byte < self._start[1]:
+            self._start = (now_s, n_byte)
+        if not self._shown or now_s - self._last_s < _SHOW_S:
+            return
+        self._last_s = now_s
+        whole = self._job.size_bytes
+        speed = (n_byte - self._start[1]) / max(now_s - self._start[0], 1e-3)
+        line = f"{n_byte / whole:4.0%} of {bytes_text(whole)}, {bytes_text(int(speed))}/s"
+        if speed > 0:
+            line += f", {(whole - n_byte) / speed / 60:.0f} min left"
+        print(f"\r{line:60}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._shown and self._last_s:
+            print(file=sys.stderr)

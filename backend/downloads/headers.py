@@ -1,0 +1,87 @@
+"""What a model is, before it is fetched: its headers are read from the server, and no more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2 as httpx
+
+from backend.downloads.errors import DownloadError
+from backend.downloads.offers import Offer
+from backend.downloads.web import opened
+from backend.library.facts import Facts
+
+
+class _Stream:
+    """The body of an answer as a file that is read from its beginning."""
+
+    def __init__(self, pieces: Iterator[bytes], go_on: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self._go_on = go_on
+
+    def read(self, n_bytes: int, /) -> bytes:
+        self._go_on()
+        return next(self._pieces, b"")
+
+
+def read_facts(
+    offer: Offer, client: httpx.Client, n_context: int, go_on: Callable[[], None] = lambda: None
+) -> Facts | str:
+    """Read the headers of all parts: some MB each, mostly the vocabulary of the first.
+
+    Returns what the library would say of the model, or half a sentence why it is refused. go_on is
+    called between pieces and may raise. Raises DownloadError.
+    """
+    from backend.gguf_file import ModelFileError, read_model  # needs numpy: not at start
+    from backend.gguf_header import Header, parse_header
+
+    files = {file.name: file for file in offer.files}
+
+    def read(path: Path) -> Header:
+        file = files.get(path.name)
+        if file is None:
+            raise ModelFileError(path, "a part of it is missing") from FileNotFoundError()
+        with opened(client, file.url, 0, file.size_bytes) as answer:
+            stream = _Stream(answer.iter_raw(), go_on)
+            return parse_header(path, stream, file.size_bytes)
+
+    if offer.trouble:
+        return offer.trouble
+    try:
+        return Facts.of(read_model(Path(offer.files[0].name), read), n_context)
+    except ModelFileError as error:
+        return error.reason
+    except DownloadError:
+        raise
+    except (ValueError, IndexError, ArithmeticError, MemoryError, RecursionError):
+        return "its numbers make no sense"
+
+
+def scaled(facts: Facts, known: Offer, other: Offer) -> Facts | None:
+    """Guess the facts of another type of the same model from those of a known one.
+
+    All weights are taken to shrink alike, which they nearly do. None where it is another model.
+    """
+    if other.trouble or other.family.casefold() != known.family.casefold():
+        return None
+    ratio = other.size_bytes / known.size_bytes
+
+    def times(n_byte: int) -> int:
+        return round(n_byte * ratio)
+
+    return replace(
+        facts,
+        fingerprint="",
+        quantisation=other.quantisation,
+        file_bytes=other.size_bytes,
+        expert_bytes_total=times(facts.expert_bytes_total),
+        token_dense_bytes=times(facts.token_dense_bytes),
+        token_expert_bytes=times(facts.token_expert_bytes),
+        needs=replace(
+            facts.needs,
+            slot_bytes=times(facts.needs.slot_bytes),
+            dense_bytes=times(facts.needs.dense_bytes),
+        ),
+    )

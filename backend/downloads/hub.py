@@ -1,0 +1,140 @@
+"""What there is to download: the models of a repository, or the one file of an address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from urllib.parse import unquote, urlsplit
+
+import httpx2 as httpx
+
+from backend import __version__
+from backend.downloads.address import Address, endpoint, safe_name
+from backend.downloads.errors import DownloadError, of_answer
+from backend.downloads.offers import Listing, Offer, RemoteFile
+from backend.downloads.web import CONNECT_S, host_of, opened, token
+from backend.library.scan import PART_NAME
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)  # vision parts and calibration data
+
+
+def look_up(address: Address, client: httpx.Client) -> Listing:
+    """Ask the server what there is. Raises DownloadError."""
+    return _direct(address.url, client) if address.url else _repository(address)
+
+
+def _repository(address: Address) -> Listing:
+    from huggingface_hub import HfApi, errors
+
+    base = endpoint()
+    api = HfApi(
+        endpoint=base, token=token() or False, library_name="outrider",
+        library_version=__version__,
+    )  # fmt: skip
+    try:
+        about = api.model_info(
+            address.repository, revision=address.revision, timeout=CONNECT_S, files_metadata=True
+        )
+        files = list(_files(address, base, about.sha or address.revision, about.siblings or ()))
+    except errors.HfHubHTTPError as error:
+        answer = error.response
+        code = answer.headers.get("x-error-code", "")
+        if answer.status_code in (401, 404) and not code:
+            code = "RepoNotFound"
+        retry_after = answer.headers.get("retry-after", "")
+        raise of_answer(host_of(base), answer.status_code, code, retry_after) from error
+    except errors.OfflineModeIsEnabled as error:
+        raise DownloadError("HF_HUB_OFFLINE is set, so nothing is downloaded.") from error
+    except errors.HFValidationError as error:
+        raise DownloadError(f"'{address.repository}' is no name of a repository.") from error
+    except httpx.HTTPError as error:
+        raise DownloadError(f"{host_of(base)} cannot be reached.", is_passing=True) from error
+    except (ValueError, KeyError, TypeError, AttributeError, httpx.InvalidURL) as error:
+        raise DownloadError(f"{host_of(base)} sent an answer that makes no sense.") from error
+    offers, n_left_out = _offers(files)
+    if not offers:
+        where = f"{address.repository}/{address.path}".rstrip("/")
+        raise DownloadError(f"There is no GGUF model in {where}.")
+    return Listing(address.repository, offers, n_left_out, bool(about.gated))
+
+
+def _files(
+    address: Address, base: str, commit: str, siblings: Iterable[object]
+) -> Iterable[tuple[str, RemoteFile | None]]:
+    """Yield the wanted GGUF files with their paths; None where one cannot be stored.
+
+    A file of a commit never changes, so that its parts belong together whenever they are fetched.
+    """
+    from huggingface_hub import hf_hub_url
+
+    for item in siblings:
+        path, size, lfs = item.rfilename, item.size, item.lfs  # type: ignore[attr-defined]
+        inside = not address.path or path == address.path or path.startswith(f"{address.path}/")
+        if not inside and address.path.lower().endswith(".gguf"):  # the other parts of that one
+            inside = _stem(path) == _stem(address.path)
+        if not path.lower().endswith(".gguf") or not inside:
+            continue
+        name = safe_name(path)
+        if name is None or _NO_MODEL.search(name) or not isinstance(size, int) or size <= 0:
+            yield path, None
+            continue
+        url = hf_hub_url(address.repository, path, revision=commit, endpoint=base)
+        sha256 = lfs.sha256 if lfs is not None else ""
+        yield path, RemoteFile(url, name, size, sha256 if _SHA256.fullmatch(sha256) else "")
+
+
+def _stem(path: str) -> str:
+    found = PART_NAME.fullmatch(path)
+    return f"{found[1]}\0{found[3]}" if found else path
+
+
+def _offers(files: list[tuple[str, RemoteFile | None]]) -> tuple[list[Offer], int]:
+    """Join the parts of split models."""
+    groups: dict[str, list[RemoteFile]] = {}
+    for path, file in files:
+        if file is not None:
+            groups.setdefault(_stem(path), []).append(file)
+    offers = []
+    for parts in groups.values():
+        parts.sort(key=lambda file: file.name)
+        found = PART_NAME.fullmatch(parts[0].name)
+        name = found[1] if found else parts[0].name[: -len(".gguf")]
+        offer = Offer(name, tuple(parts))
+        if found and len(parts) != int(found[3]):
+            trouble = f"only {len(parts)} of its {int(found[3])} parts are there"
+            offer = replace(offer, trouble=trouble)
+        offers.append(offer)
+    offers.sort(key=lambda offer: (offer.size_bytes, offer.name))
+    return offers, sum(file is None for _, file in files)
+
+
+def _direct(url: str, client: httpx.Client) -> Listing:
+    """Ask what is at the address of a file."""
+    path = unquote(urlsplit(url).path)
+    with opened(client, url, 0, 4) as answer:
+        about = answer.headers
+        total = about.get("content-range", "").rpartition("/")[2]
+        if answer.status_code == 200:
+            total = about.get("content-length", "")
+        magic = b""
+        for piece in answer.iter_raw():
+            magic += piece
+            if len(magic) >= 4:
+                break
+    name = safe_name(path.lstrip("/"))
+    if magic[:4] != b"GGUF":
+        raise DownloadError(f"What {host_of(url)} sends from this address is not a GGUF file.")
+    if name is None:
+        raise DownloadError("The address does not end in the name of a GGUF file.")
+    if not total.isdecimal() or int(total) <= 0:
+        raise DownloadError(f"{host_of(url)} does not say how large the file is.")
+    tag = about.get("etag", "")
+    linked = about.get("x-linked-etag", "").strip('"')
+    file = RemoteFile(
+        url, name, int(total), linked if _SHA256.fullmatch(linked) else "",
+        "" if tag.startswith("W/") else tag,
+    )  # fmt: skip
+    offers, _ = _offers([(name, file)])
+    return Listing(url, offers)

@@ -1,0 +1,173 @@
+"""A model on its way: where its files go, and what is checked before and after."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.downloads.address import safe_name
+from backend.downloads.errors import DownloadError, of_writing
+from backend.downloads.offers import Offer, RemoteFile
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
+
+INCOMPLETE = ".incomplete"
+"""Folder for what is not complete. The library does not look into folders with a dot."""
+MARGIN_BYTES = 512 << 20  # that a download leaves free on the drive
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model to fetch into `folder`. source: the repository, or the address."""
+
+    source: str
+    name: str
+    folder: Path
+    files: tuple[RemoteFile, ...]
+
+    @classmethod
+    def of(cls, offer: Offer, source: str, models: Path) -> Job:
+        """Plan to fetch an offer into a folder of models: there by owner and repository."""
+        folder = models if "://" in source else models.joinpath(*source.split("/"))
+        return cls(source, offer.name, folder, offer.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files together."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def target(self) -> Path:
+        """The model's file, or its first, once all are there."""
+        return self.folder / self.files[0].name
+
+    @property
+    def is_there(self) -> bool:
+        """Whether all files are in their places, with the right sizes."""
+        return all(_size(self.folder / file.name) == file.size_bytes for file in self.files)
+
+    @property
+    def kept_bytes(self) -> int:
+        """What has arrived so far."""
+        return sum(self._kept(file) for file in self.files)
+
+    def check_room(self, promised_bytes: int = 0) -> None:
+        """Raise DownloadError where the drive has no room, with what others were promised."""
+        self._check_names()
+        place = next(path for path in (self.folder, *self.folder.parents) if path.exists())
+        try:
+            free_bytes = shutil.disk_usage(place).free
+        except OSError as error:
+            raise of_writing(error, self.folder) from error
+        needed_bytes = self.size_bytes - self.kept_bytes + promised_bytes
+        if free_bytes < needed_bytes + MARGIN_BYTES:
+            raise DownloadError(
+                f"There is too little room on the drive of {self.folder}: {_gib(needed_bytes)} are "
+                f"needed and {_gib(MARGIN_BYTES)} to spare, and {_gib(free_bytes)} are free."
+            )
+
+    def run(
+        self, client: httpx.Client, stop: threading.Event, heard: Callable[[int], None]
+    ) -> None:
+        """Fetch all that is missing, and put the files in their places when all are complete.
+
+        heard: told how many bytes of all files are there. Raises Stopped and DownloadError.
+        """
+        from backend.downloads.transfer import Transfer  # loads what talks to a network
+
+        self._check_names()
+        n_before = 0
+        for file in self.files:
+            part, done = self._part(file), self._done(file)
+            if not done.exists() and _size(self.folder / file.name) != file.size_bytes:
+
+                def heard_of_one(n_byte: int, before: int = n_before) -> None:
+                    heard(before + n_byte)
+
+                Transfer(client, file, part, stop, heard_of_one).fetch()
+                self._move(part, done)
+            n_before += file.size_bytes
+            heard(n_before)
+        for file in self.files:
+            if self._done(file).exists():
+                self._move(self._done(file), self.folder / file.name)
+        self.forget()
+
+    def forget(self) -> None:
+        """Delete what is incomplete."""
+        for file in self.files:
+            for path in (self._part(file), self._done(file)):
+                path.unlink(missing_ok=True)
+                path.with_name(path.name + ".lock").unlink(missing_ok=True)
+        try:
+            (self.folder / INCOMPLETE).rmdir()
+        except OSError:
+            pass  # others are in it, or it never was
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what from_json reads."""
+        return {
+            "source": self.source,
+            "name": self.name,
+            "folder": str(self.folder),
+            "files": [asdict(file) for file in self.files],
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Job:
+        """Undo to_json; raises ValueError, KeyError or TypeError where something is wrong."""
+        files = tuple(RemoteFile(**item) for item in data["files"])
+        for file in files:
+            if safe_name(file.name) != file.name or not file.url.startswith(("http:", "https:")):
+                raise ValueError("a file has no proper name or address")
+            if type(file.size_bytes) is not int or file.size_bytes <= 0:
+                raise ValueError("a size is not positive")
+            if type(file.sha256) is not str or type(file.tag) is not str:
+                raise ValueError("a checksum is not a text")
+        if not files or type(data["name"]) is not str or type(data["source"]) is not str:
+            raise ValueError("a download is incomplete")
+        return cls(data["source"], data["name"], Path(data["folder"]), files)
+
+    def _check_names(self) -> None:
+        for file in self.files:
+            there = _size(self.folder / file.name)
+            if there not in (None, file.size_bytes):
+                raise DownloadError(f"There is another file named {file.name} in {self.folder}.")
+
+    def _part(self, file: RemoteFile) -> Path:
+        """Its name holds what the contents are known by, so that no two files are mixed."""
+        known = file.sha256 or f"{file.url} {file.size_bytes} {file.tag}"
+        key = hashlib.sha256(known.encode("utf-8", "replace")).hexdigest()[:12]
+        return self.folder / INCOMPLETE / f"{file.name}.{key}.part"
+
+    def _done(self, file: RemoteFile) -> Path:
+        return self._part(file).with_suffix(".done")
+
+    def _kept(self, file: RemoteFile) -> int:
+        complete = _size(self._done(file)) or _size(self.folder / file.name)
+        return min(complete or _size(self._part(file)) or 0, file.size_bytes)
+
+    def _move(self, source: Path, target: Path) -> None:
+        try:
+            os.replace(source, target)
+        except OSError as error:
+            raise of_writing(error, self.folder) from error
+
+
+def _size(path: Path) -> int | None:
+    """Bytes of a file; None where there is none."""
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return None
+
+
+def _gib(n_byte: int) -> str:
+    return f"{n_byte / 2**30:.1f} GiB"

@@ -1,0 +1,284 @@
+"""All downloads that the user asked for: which run, which wait, and what is known of each.
+
+They are kept in one JSON file, so that those that a closed window interrupted can go on later. They
+do not go on by themselves: nobody is contacted before the user says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from backend.downloads.errors import DownloadError, Stopped
+from backend.downloads.job import Job
+
+N_RUNNING_MAX = 2
+_FORMAT = 1
+_FILE_BYTES_MAX = 16 << 20
+_SPEED_S = 5.0  # over which the speed is taken
+_JOIN_S = 2.0
+
+
+class State(Enum):
+    """Where a download stands."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    PAUSED = "paused"
+    FAILED = "failed"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Download:
+    """One download as it is now. trouble: one sentence where it failed.
+
+    left_s: seconds until it is there, None where nothing can be said.
+    """
+
+    number: int
+    job: Job
+    state: State
+    n_byte: int = 0
+    bytes_per_s: float = 0.0
+    trouble: str = ""
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds until it is there, at the present speed."""
+        if self.state is not State.RUNNING or self.bytes_per_s <= 0:
+            return None
+        return (self.job.size_bytes - self.n_byte) / self.bytes_per_s
+
+
+class Downloads:
+    """Runs downloads in threads. All methods may be called from one thread, which they never block.
+
+    changed is called, from any thread, when a download enters another state.
+    """
+
+    def __init__(
+        self, path: Path, folder: Path, changed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._path = path
+        self._changed = changed
+        self._lock = threading.RLock()
+        self._all: dict[int, Download] = {}
+        self._stops: dict[int, threading.Event] = {}  # of those whose thread lives
+        self._threads: dict[int, threading.Thread] = {}
+        self._samples: dict[int, deque[tuple[float, int]]] = {}
+        self._is_open = True
+        self.folder = folder
+        """Where models go."""
+        self.trouble = self._load()
+        """One sentence where the file could not be read or written."""
+
+    def all(self) -> list[Download]:
+        """Return the downloads in the order in which they were asked for."""
+        with self._lock:
+            return [self._with_speed(item) for item in self._all.values()]
+
+    def set_folder(self, folder: Path) -> None:
+        """Put models that are asked for from now on into another folder."""
+        with self._lock:
+            self.folder = folder
+            self._save()
+
+    def add(self, job: Job) -> int:
+        """Fetch a model as soon as others leave room for it. Returns its number.
+
+        Asked for again, a download goes on.
+        """
+        with self._lock:
+            for item in list(self._all.values()):
+                if item.job.target == job.target and item.state is State.DONE:
+                    del self._all[item.number]
+                elif item.job.target == job.target:
+                    self._all[item.number] = replace(item, job=job)
+                    self.resume(item.number)
+                    return item.number
+            number = max(self._all, default=0) + 1
+            self._all[number] = Download(number, job, State.WAITING, job.kept_bytes)
+            self._step()
+            return number
+
+    def pause(self, number: int) -> None:
+        """Stop a download for now."""
+        with self._lock:
+            if (item := self._all.get(number)) is None:
+                return
+            if item.state in (State.WAITING, State.RUNNING):
+                self._all[number] = replace(item, state=State.PAUSED)
+                self._stop(number)
+                self._step()
+
+    def resume(self, number: int) -> None:
+        """Go on with a download that was paused or has failed."""
+        with self._lock:
+            if (item := self._all.get(number)) is None:
+                return
+            if item.state in (State.PAUSED, State.FAILED):
+                self._all[number] = replace(item, state=State.WAITING, trouble="")
+                self._step()
+
+    def remove(self, number: int) -> None:
+        """Forget a download. What is incomplete of it is deleted; what is complete stays."""
+        with self._lock:
+            item = self._all.pop(number, None)
+            if item is None:
+                return
+            self._stop(number)
+            if number not in self._threads:  # otherwise the thread does it at its end
+                _forget(item.job)
+            self._step()
+
+    def shut_down(self) -> None:
+        """End the threads; what runs can go on the next time."""
+        with self._lock:
+            self._is_open = False
+            threads = list(self._threads.values())
+            for number in self._stops:
+                self._stop(number)
+        for thread in threads:
+            thread.join(_JOIN_S)
+
+    # With the lock held
+
+    def _stop(self, number: int) -> None:
+        if number in self._stops:
+            self._stops[number].set()
+
+    def _step(self) -> None:
+        """Start what may start, and tell of the new states."""
+        for item in list(self._all.values()):
+            if not self._is_open or len(self._threads) >= N_RUNNING_MAX:
+                break
+            if item.state is State.WAITING and item.number not in self._threads:
+                self._start(item)
+        self._save()
+        self._changed()
+
+    def _start(self, item: Download) -> None:
+        number = item.number
+        self._all[number] = replace(item, state=State.RUNNING)
+        self._stops[number] = threading.Event()
+        self._samples[number] = deque()
+        promised = [
+            other.job.size_bytes - other.n_byte
+            for other in self._all.values()
+            if other.state is State.RUNNING and other.number != number
+        ]
+        self._threads[number] = threading.Thread(
+            target=self._run, name=f"download-{number}", daemon=True,
+            args=(number, item.job, self._stops[number], sum(promised)),
+        )  # fmt: skip
+        self._threads[number].start()
+
+    def _with_speed(self, item: Download) -> Download:
+        samples = self._samples.get(item.number)
+        if item.state is not State.RUNNING or not samples:
+            return item
+        now_s = time.monotonic()
+        while len(samples) > 2 and now_s - samples[0][0] > _SPEED_S:
+            samples.popleft()
+        span_s = now_s - samples[0][0]
+        n_byte = samples[-1][1] - samples[0][1]
+        return replace(item, bytes_per_s=max(n_byte, 0) / span_s if span_s > 0.2 else 0.0)
+
+    # In a download's own thread
+
+    def _run(self, number: int, job: Job, stop: threading.Event, promised_bytes: int) -> None:
+        from backend.downloads.web import new_client  # loads what talks to a network
+
+        state, trouble = State.DONE, ""
+        try:
+            job.check_room(promised_bytes)
+            with new_client() as client:
+                job.run(client, stop, lambda n_byte: self._heard(number, n_byte))
+        except Stopped:
+            state = State.PAUSED
+        except DownloadError as error:
+            state, trouble = State.FAILED, str(error)
+        except OSError as error:
+            state, trouble = State.FAILED, f"The download failed: {error.strerror or error}."
+        with self._lock:
+            del self._threads[number], self._stops[number], self._samples[number]
+            item = self._all.get(number)
+            if item is None:
+                _forget(job)
+            elif item.state is State.RUNNING or state is State.DONE:
+                self._all[number] = replace(
+                    item, state=state, trouble=trouble,
+                    n_byte=job.size_bytes if state is State.DONE else job.kept_bytes,
+                )  # fmt: skip
+            self._step()
+
+    def _heard(self, number: int, n_byte: int) -> None:
+        with self._lock:
+            item, samples = self._all.get(number), self._samples[number]
+            if item is None:
+                return
+            if n_byte < item.n_byte:
+                samples.clear()
+            self._all[number] = replace(item, n_byte=n_byte)
+            now_s = time.monotonic()
+            if not samples or now_s - samples[-1][0] > 0.1:
+                samples.append((now_s, n_byte))
+
+    # The file
+
+    def _save(self) -> None:
+        kept = [item.job.to_json() for item in self._all.values() if item.state is not State.DONE]
+        data = {"format": _FORMAT, "folder": str(self.folder), "downloads": kept}
+        temporary = self._path.with_name(self._path.name + ".new")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+            os.replace(temporary, self._path)
+            self.trouble = ""
+        except OSError as error:
+            self.trouble = f"The list of downloads could not be saved: {error.strerror or error}."
+
+    def _load(self) -> str:
+        try:
+            if self._path.stat().st_size > _FILE_BYTES_MAX:
+                raise ValueError("too large")
+            self._parse(json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"The list of downloads could not be read: {error.strerror or error}."
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            self._all = {}
+            kept = self._path.with_name(self._path.name + ".broken")
+            try:
+                os.replace(self._path, kept)
+            except OSError:
+                return "The list of downloads was damaged; an empty one is used."
+            return f"The list of downloads was damaged; the old file is {kept.name}."
+        return ""
+
+    def _parse(self, data: Any) -> None:
+        if data["format"] != _FORMAT:
+            raise ValueError("another format")
+        jobs = [Job.from_json(item) for item in data["downloads"]]
+        self.folder = Path(data["folder"])
+        self._all = {
+            number: Download(number, job, State.PAUSED, job.kept_bytes)
+            for number, job in enumerate(jobs, 1)
+        }
+
+
+def _forget(job: Job) -> None:
+    try:
+        job.forget()
+    except OSError:
+        pass  # the drive is gone or cannot be written; it is incomplete, and stays unseen

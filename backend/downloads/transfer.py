@@ -1,0 +1,143 @@
+"""Fetches one file: goes on where it ended, tries again, and checks what arrived."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO
+
+import httpx2 as httpx
+from filelock import FileLock, Timeout
+
+from backend.downloads.errors import DownloadError, Stopped, changed, of_writing
+from backend.downloads.offers import RemoteFile
+from backend.downloads.web import host_of, opened
+
+N_TRY_MAX = 6  # one after the other without a byte
+WAIT_S = 1.0  # before the second try; doubled for each further one
+WAIT_MAX_S = 60.0
+
+
+class Transfer:
+    """A file on its way into a partial one, which only `fetch` touches.
+
+    stop: set to end it. heard: told how many bytes are there, at least once a second or so.
+    """
+
+    def __init__(
+        self,
+        client: httpx.Client,
+        file: RemoteFile,
+        part: Path,
+        stop: threading.Event,
+        heard: Callable[[int], None],
+    ) -> None:
+        self._client = client
+        self._file = file
+        self._part = part
+        self._stop = stop
+        self._heard = heard
+        self._digest = hashlib.sha256()
+        self._n_byte = 0
+
+    def fetch(self) -> None:
+        """Fetch what is missing and check all of it.
+
+        Raises Stopped and DownloadError; in both cases what is good is kept for the next time.
+        """
+        lock = FileLock(self._part.with_name(self._part.name + ".lock"))
+        try:
+            self._part.parent.mkdir(parents=True, exist_ok=True)
+            with lock.acquire(timeout=0), open(self._part, "a+b", buffering=0) as out:
+                self._recall(out)
+                self._fetch_rest(out)
+                self._check(out)
+                os.fsync(out.fileno())
+        except Timeout:
+            raise DownloadError("Another window or program is downloading this file.") from None
+        except OSError as error:
+            raise of_writing(error, self._part.parent.parent) from error
+
+    def _recall(self, out: BinaryIO) -> None:
+        """Read what is there from an earlier time, which the checksum covers too.
+
+        Without a checksum or a mark, nobody could say whether the rest is of the same file.
+        """
+        is_known = bool(self._file.sha256 or self._file.tag)
+        if out.seek(0, os.SEEK_END) > self._file.size_bytes or not is_known:
+            self._restart(out)
+        out.seek(0)
+        while piece := out.read(1 << 20):
+            self._took(piece)
+        self._heard(self._n_byte)
+
+    def _fetch_rest(self, out: BinaryIO) -> None:
+        n_try, before = 1, self._n_byte
+        while self._n_byte < self._file.size_bytes:
+            try:
+                self._stream(out)
+            except DownloadError as error:
+                n_try = 1 if self._n_byte > before else n_try + 1
+                before = self._n_byte
+                if not error.is_passing or n_try > N_TRY_MAX or error.wait_s > WAIT_MAX_S:
+                    raise
+                wait_s = max(min(WAIT_S * 2 ** (n_try - 1), WAIT_MAX_S), error.wait_s)
+                if self._stop.wait(wait_s):
+                    raise Stopped from None
+
+    def _stream(self, out: BinaryIO) -> None:
+        """Append what one answer brings. Raises DownloadError where that is not everything."""
+        file, host = self._file, host_of(self._file.url)
+        with opened(self._client, file.url, self._n_byte, None, file.tag) as answer:
+            if answer.status_code == 206:
+                expected = f"bytes {self._n_byte}-{file.size_bytes - 1}/{file.size_bytes}"
+                if answer.headers.get("content-range", "").strip() != expected:
+                    raise changed(host)
+            else:  # all of it: this server cannot send parts, or nothing was asked to be left out
+                length = answer.headers.get("content-length", "")
+                if length.isdecimal() and int(length) != file.size_bytes:
+                    raise changed(host)
+                if self._n_byte:
+                    self._restart(out)
+            tag = answer.headers.get("etag", file.tag)
+            if file.tag and tag != file.tag:
+                raise changed(host)
+            for piece in answer.iter_raw():
+                if self._stop.is_set():
+                    raise Stopped
+                if self._n_byte + len(piece) > file.size_bytes:
+                    raise changed(host)
+                _write_all(out, piece)
+                self._took(piece)
+                self._heard(self._n_byte)
+        if self._n_byte < file.size_bytes:
+            raise DownloadError(f"The connection to {host} broke.", is_passing=True)
+
+    def _check(self, out: BinaryIO) -> None:
+        if self._file.sha256 and self._digest.hexdigest() != self._file.sha256:
+            self._restart(out)
+            raise DownloadError(
+                f"{self._file.name} arrived damaged: its checksum is not the one that "
+                f"{host_of(self._file.url)} states. It has to be fetched again."
+            )
+
+    def _took(self, piece: bytes) -> None:
+        if self._stop.is_set():
+            raise Stopped
+        self._digest.update(piece)
+        self._n_byte += len(piece)
+
+    def _restart(self, out: BinaryIO) -> None:
+        out.truncate(0)
+        self._digest = hashlib.sha256()
+        self._n_byte = 0
+        self._heard(0)
+
+
+def _write_all(out: BinaryIO, piece: bytes) -> None:
+    left = memoryview(piece)
+    while left:
+        left = left[out.write(left) :]

@@ -1,0 +1,86 @@
+"""Requests for bytes. Proxies are those of the environment; a token goes to the hub alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import httpx2 as httpx
+
+from backend import __version__
+from backend.downloads.address import endpoint
+from backend.downloads.errors import DownloadError, of_answer
+
+STALL_S = 30.0  # without a byte, after which a connection counts as broken
+CONNECT_S = 15.0
+
+
+def new_client(stall_s: float = STALL_S) -> httpx.Client:
+    """Return a client; close it after use. Raises DownloadError."""
+    try:
+        return httpx.Client(
+            follow_redirects=True,
+            timeout=httpx.Timeout(stall_s, connect=CONNECT_S),
+            # Compressed bytes could be neither resumed nor checked.
+            headers={"user-agent": f"outrider/{__version__}", "accept-encoding": "identity"},
+        )
+    except (ValueError, ImportError, httpx.HTTPError) as error:
+        raise DownloadError(f"The proxy of the environment cannot be used: {error}.") from error
+
+
+def token() -> str | None:
+    """Return the user's token for the hub: HF_TOKEN, or that of `hf auth login`."""
+    from huggingface_hub import get_token
+
+    return get_token()
+
+
+def host_of(url: str) -> str:
+    """Return how a server is called in sentences."""
+    return urlsplit(url).hostname or url
+
+
+@contextlib.contextmanager
+def opened(
+    client: httpx.Client, url: str, start: int = 0, end: int | None = None, tag: str = ""
+) -> Iterator[httpx.Response]:
+    """Ask for the bytes from start (to before end), and yield the answer with its body unread.
+
+    tag: the whole file is sent where it is no longer this one. Raises DownloadError for every
+    status but 200 and 206, and for what happens while the body is read.
+    """
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        raise DownloadError("HF_HUB_OFFLINE is set, so nothing is downloaded.")
+    headers = {}
+    if start or end is not None:
+        headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
+        if tag:
+            headers["if-range"] = tag
+    if url.startswith(f"{endpoint()}/") and (secret := token()):
+        headers["authorization"] = f"Bearer {secret}"
+    host = host_of(url)
+    try:
+        request = client.build_request("GET", url, headers=headers)
+    except (httpx.InvalidURL, ValueError, TypeError) as error:
+        raise DownloadError(f"{url[:200]} is not an address to download from.") from error
+    try:
+        with contextlib.closing(client.send(request, stream=True)) as answer:
+            if answer.status_code not in (200, 206):
+                about = answer.headers
+                raise of_answer(
+                    host_of(str(answer.url)), answer.status_code,
+                    about.get("x-error-code", ""), about.get("retry-after", ""),
+                )  # fmt: skip
+            yield answer
+    except httpx.ProxyError as error:
+        raise DownloadError(f"The proxy refused the connection to {host}.") from error
+    except httpx.TimeoutException as error:
+        raise DownloadError(f"{host} does not answer.", is_passing=True) from error
+    except httpx.ConnectError as error:
+        raise DownloadError(f"{host} cannot be reached.", is_passing=True) from error
+    except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
+        raise DownloadError(f"The connection to {host} broke.", is_passing=True) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise DownloadError(f"{url[:200]} is not an address to download from.") from error

@@ -1,0 +1,556 @@
+"""Downloads from a local server that speaks the hub's protocol, with its faults."""
+
+import errno
+import hashlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from factory import make_split, make_tiny
+from fake_hub import FakeHub, Fault
+
+from backend.cli import main
+from backend.downloads import job as job_module
+from backend.downloads import transfer as transfer_module
+from backend.downloads.address import Address, parse, safe_name
+from backend.downloads.errors import DownloadError, Stopped
+from backend.downloads.headers import read_facts, scaled
+from backend.downloads.hub import look_up
+from backend.downloads.job import INCOMPLETE, Job
+from backend.downloads.manager import Download, Downloads, State
+from backend.downloads.offers import Listing, Offer, RemoteFile
+from backend.downloads.transfer import Transfer
+from backend.downloads.web import new_client
+from backend.gguf_file import read_model
+from backend.library.facts import Facts, FactsCache
+from backend.library.scan import scan
+
+REPOSITORY = "somebody/Tiny-GGUF"
+WAIT_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three types of one model, and one of them in three parts."""
+    folder = tmp_path_factory.mktemp("models")
+    for kind in ("Q4_0", "Q8_0", "F16"):
+        make_tiny("qwen3moe", kind, folder / f"Tiny-{kind}.gguf", n_expert=16, n_expert_used=4)
+    make_split(folder / "Tiny-F16.gguf", 3)
+    return folder
+
+
+@pytest.fixture
+def hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
+    for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_TOKEN_PATH", "/nonexistent/token")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setattr(transfer_module, "WAIT_S", 0.01)
+    monkeypatch.setattr(job_module, "MARGIN_BYTES", 0)
+    with FakeHub() as made:
+        monkeypatch.setenv("HF_ENDPOINT", made.url)
+        made.repositories[REPOSITORY] = {
+            "README.md": b"# Tiny",
+            "Tiny-Q4_0.gguf": (models / "Tiny-Q4_0.gguf").read_bytes(),
+            "Tiny-Q8_0.gguf": (models / "Tiny-Q8_0.gguf").read_bytes(),
+            "mmproj-F16.gguf": b"GGUF",
+        } | {
+            f"F16/{path.name}": path.read_bytes()
+            for path in sorted(models.glob("Tiny-F16-0*.gguf"))
+        }  # fmt: skip
+        yield made
+
+
+def listing(text: str = REPOSITORY) -> Listing:
+    with new_client() as client:
+        return look_up(parse(text), client)
+
+
+def offer(name: str, text: str = REPOSITORY) -> Offer:
+    return next(item for item in listing(text).offers if item.name == name)
+
+
+def sentence(act: Callable[[], object]) -> str:
+    with pytest.raises(DownloadError) as caught:
+        act()
+    return str(caught.value)
+
+
+def fetch(job: Job, stop: threading.Event | None = None) -> list[int]:
+    heard: list[int] = []
+    with new_client(stall_s=1.0) as client:
+        job.run(client, stop or threading.Event(), heard.append)
+    return heard
+
+
+# What is typed
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("unsloth/Qwen3-30B-A3B-GGUF", Address("unsloth/Qwen3-30B-A3B-GGUF")),
+        (" a/b/Q4/x.gguf ", Address("a/b", path="Q4/x.gguf")),
+        ("https://huggingface.co/a/b", Address("a/b")),
+        ("huggingface.co/a/b/", Address("a/b")),
+        ("https://hf.co/a/b/tree/v2/Q4", Address("a/b", "v2", "Q4")),
+        ("https://huggingface.co/a/b/blob/main/x%20y.gguf?a=1", Address("a/b", path="x y.gguf")),
+        ("https://huggingface.co/a/b/resolve/main/x.gguf", Address("a/b", path="x.gguf")),
+        ("https://huggingface.co/a/b/discussions/3", Address("a/b")),
+        ("https://example.org/x.gguf", Address(url="https://example.org/x.gguf")),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse(text) == address
+
+
+@pytest.mark.parametrize(
+    "text", ["", "qwen", "a/../b", "a b/c", "ftp://x/y.gguf", "https://", "http://[::1/x.gguf",
+             "https://huggingface.co/", "/etc/passwd", "../../a/b", "file:///etc/passwd"],
+)  # fmt: skip
+def test_what_is_no_address(text: str) -> None:
+    assert "neither a repository" in sentence(lambda: parse(text))
+
+
+@pytest.mark.parametrize(
+    "path", ["../x.gguf", "a/../../x.gguf", "/x.gguf", "a//x.gguf", "a\\..\\x.gguf", "C:x.gguf",
+             ".x.gguf", "x.txt", "x\0.gguf", "x\n.gguf", "con.gguf", "LPT1.gguf",
+             "é" * 120 + ".gguf", "", "x..gguf", "a/./x.gguf"],
+)  # fmt: skip
+def test_names_that_no_file_may_have(path: str) -> None:
+    assert safe_name(path) is None
+
+
+def test_a_name_without_its_folder() -> None:
+    assert safe_name("BF16/Модель-v1.gguf") == "Модель-v1.gguf"
+
+
+# What is there
+
+
+def test_a_repository_is_listed(hub: FakeHub, models: Path) -> None:
+    found = listing()
+    assert [item.name for item in found.offers] == ["Tiny-Q4_0", "Tiny-Q8_0", "Tiny-F16"]
+    assert [len(item.files) for item in found.offers] == [1, 1, 3]
+    assert [item.quantisation for item in found.offers] == ["Q4_0", "Q8_0", "F16"]
+    assert found.offers[0].size_bytes == (models / "Tiny-Q4_0.gguf").stat().st_size
+    assert found.n_left_out == 1 and not found.is_gated
+    assert hub.ranges() == []  # nothing was fetched for it
+
+
+def test_a_part_stands_for_the_whole_model(hub: FakeHub) -> None:
+    (one,) = listing(f"{hub.url}/{REPOSITORY}/blob/main/F16/Tiny-F16-00002-of-00003.gguf").offers
+    assert len(one.files) == 3
+    assert [item.name for item in listing(f"{REPOSITORY}/Tiny-Q8_0.gguf").offers] == ["Tiny-Q8_0"]
+    del hub.repositories[REPOSITORY]["F16/Tiny-F16-00002-of-00003.gguf"]
+    assert offer("Tiny-F16").trouble == "only 2 of its 3 parts are there"
+
+
+def test_names_from_a_hostile_server(hub: FakeHub) -> None:
+    hub.repositories["a/b"] = {
+        "../../evil.gguf": b"GGUF", "C:\\evil.gguf": b"GGUF", ".hidden.gguf": b"GGUF",
+        "good.gguf": b"GGUF",
+    }  # fmt: skip
+    found = listing("a/b")
+    assert [item.name for item in found.offers] == ["good"] and found.n_left_out == 3
+
+
+def test_repositories_that_cannot_be_listed(hub: FakeHub) -> None:
+    assert sentence(lambda: listing("no/body")) == (
+        "There is no such repository on 127.0.0.1, or it is private and HF_TOKEN is needed."
+    )
+    hub.repositories["a/b"] = {"README.md": b"x"}
+    assert sentence(lambda: listing("a/b")) == "There is no GGUF model in a/b."
+    for status, part in ((403, "does not let you"), (500, "out of order"), (429, "asks to wait")):
+        hub.api_status = status
+        assert part in sentence(listing)
+    hub.api_status = 0
+    for text in ("<html>", "[]", '{"id": 3}', '{"id": "a/b", "siblings": [{}]}'):
+        hub.api_text = text
+        assert "makes no sense" in sentence(listing) or "no GGUF model" in sentence(listing)
+
+
+def test_nobody_is_there_or_may_be_asked(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    assert sentence(listing) == "127.0.0.1 cannot be reached."
+    assert sentence(lambda: listing("http://127.0.0.2:9/x.gguf")) == "127.0.0.2 cannot be reached."
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    assert "HF_HUB_OFFLINE" in sentence(lambda: listing(f"{hub.files_url}/x.gguf"))
+
+
+def test_a_proxy_is_used(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_PROXY")
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    assert "cannot be reached" in sentence(lambda: listing(f"{hub.files_url}/x.gguf"))
+    assert hub.requests == []
+
+
+def test_the_address_of_a_file(hub: FakeHub, tmp_path: Path) -> None:
+    url = f"{hub.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
+    (one,) = listing(url).offers
+    assert one.files[0].tag and not one.files[0].sha256
+    job = Job.of(one, url, tmp_path)
+    fetch(job)
+    assert job.target == tmp_path / "Tiny-Q4_0.gguf" and read_model(job.target)
+    readme = f"{hub.files_url}/{REPOSITORY}/README.md"
+    assert "is not a GGUF file" in sentence(lambda: listing(readme))
+    assert "no such file" in sentence(lambda: listing(f"{hub.files_url}/a/b/c.gguf"))
+
+
+def test_the_token_goes_to_the_hub_alone(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.gated.add(REPOSITORY)
+    assert listing().is_gated
+    gated = sentence(lambda: fetch(Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)))
+    assert gated.startswith("This repository is gated: accept its conditions")
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    hub.requests.clear()
+    fetch(Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path))
+    tokens = {(request.where, request.token) for request in hub.requests}
+    assert tokens == {("hub", "Bearer hf_secret"), ("files", "")}
+
+
+# What it is, before it is fetched
+
+
+def test_facts_before_anything_is_fetched(hub: FakeHub, models: Path) -> None:
+    with new_client() as client:
+        for name, path in (("Tiny-Q8_0", "Tiny-Q8_0.gguf"), ("Tiny-F16", "Tiny-F16.gguf")):
+            found = read_facts(offer(name), client, 4096)
+            assert isinstance(found, Facts)
+            there = scan([], [models / path], FactsCache(None, 4096)).entries[0].facts
+            assert there is not None
+            if name == "Tiny-Q8_0":
+                assert found == there
+            assert found.n_expert == 16 and found.needs == there.needs
+
+
+def test_facts_of_another_type_are_scaled(hub: FakeHub, models: Path) -> None:
+    q4, q8 = offer("Tiny-Q4_0"), offer("Tiny-Q8_0")
+    with new_client() as client:
+        facts, true = read_facts(q4, client, 4096), read_facts(q8, client, 4096)
+    assert isinstance(facts, Facts) and isinstance(true, Facts)
+    guess = scaled(facts, q4, q8)
+    assert guess is not None and guess.quantisation == "Q8_0"
+    assert guess.expert_bytes_total == pytest.approx(true.expert_bytes_total, rel=0.25)
+    assert scaled(facts, q4, replace(q8, name="Other-Q8_0")) is None
+
+
+def test_what_is_no_model_is_refused(hub: FakeHub) -> None:
+    hub.repositories["a/b"] = {"x.gguf": b"GGUF" + b"\xff" * 100, "y.gguf": b"MZ" + b"\0" * 100}
+    with new_client() as client:
+        for one in listing("a/b").offers:
+            assert isinstance(read_facts(one, client, 4096), str)
+        hub.faults = [Fault("cut", 20)]
+        whole = offer("Tiny-Q4_0")
+        assert "broke" in sentence(lambda: read_facts(whole, client, 4096))
+
+
+# Fetching
+
+
+def test_a_split_model_is_one_download(hub: FakeHub, tmp_path: Path) -> None:
+    job = Job.of(offer("Tiny-F16"), REPOSITORY, tmp_path)
+    heard = fetch(job)
+    assert heard == sorted(heard) and heard[-1] == job.size_bytes
+    assert job.target == tmp_path / "somebody" / "Tiny-GGUF" / "Tiny-F16-00001-of-00003.gguf"
+    assert read_model(job.target).n_expert == 16 and job.is_there
+    assert not (job.folder / INCOMPLETE).exists()
+    n_request = len(hub.requests)
+    fetch(job)
+    assert len(hub.requests) == n_request  # it is there already
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [Fault("cut", 1000)],
+        [Fault("cut", 1000), Fault("cut", 1000), Fault("whole")],
+        [Fault("cut", 0), Fault("status", status=503), Fault("status", status=429)],
+        [Fault("status", status=429, headers={"Retry-After": "0"}), Fault("cut", 5000)],
+        [Fault("hold", 3000)],  # a stall
+    ],
+    ids=["cut", "ranges ignored", "overloaded", "asked to wait", "stalled"],
+)  # fmt: skip
+def test_faults_that_pass(hub: FakeHub, tmp_path: Path, faults: list[Fault]) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    hub.faults = list(faults)
+    fetch(job)
+    data = hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
+    assert job.target.read_bytes() == data and not hub.faults
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault("status", status=401), "asks for a token"),
+        (Fault("status", status=403), "does not let you"),
+        (Fault("status", status=404), "There is no such file"),
+        (Fault("status", status=416), "no longer the one"),
+        (Fault("status", status=418), "was not expected (HTTP 418)"),
+        (Fault("status", status=429, headers={"Retry-After": "3600"}), "asks to wait"),
+        (Fault("wrong"), "arrived damaged"),
+        (Fault("longer"), "no longer the one"),
+    ],
+)
+def test_faults_that_stay(hub: FakeHub, tmp_path: Path, fault: Fault, said: str) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    hub.faults = [fault]
+    assert said in sentence(lambda: fetch(job))
+    assert scan([tmp_path], [], FactsCache(None, 4096)).entries == []
+    fetch(job)  # asked again, it works
+    assert read_model(job.target)
+
+
+def test_a_server_that_never_recovers(hub: FakeHub, tmp_path: Path) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    hub.faults = [Fault("status", status=500)] * 100
+    assert "out of order" in sentence(lambda: fetch(job))
+    assert len(hub.faults) == 100 - transfer_module.N_TRY_MAX
+
+
+def test_what_is_missing_is_fetched_and_no_more(hub: FakeHub, tmp_path: Path) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    sentence(lambda: fetch(job))
+    assert job.kept_bytes == 40_000
+    assert scan([tmp_path], [], FactsCache(None, 4096)).entries == []
+    hub.requests.clear()
+    fetch(Job.from_json(json.loads(json.dumps(job.to_json()))))
+    assert hub.ranges() == ["bytes=40000-"] and read_model(job.target)
+
+
+def test_a_file_that_changes_between_parts(hub: FakeHub, tmp_path: Path) -> None:
+    url = f"{hub.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
+    job = Job.of(listing(url).offers[0], url, tmp_path)
+    data = hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    sentence(lambda: fetch(job))
+    hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"] = data[:-1] + b"?"
+    assert "no longer the one" in sentence(lambda: fetch(job))
+    again = Job.of(listing(url).offers[0], url, tmp_path)
+    fetch(again)
+    assert again.target.read_bytes() == data[:-1] + b"?"
+
+
+def test_nothing_tells_two_files_apart(hub: FakeHub, tmp_path: Path) -> None:
+    hub.tag = 'W/"weak"'
+    url = f"{hub.files_url}/{REPOSITORY}/Tiny-Q4_0.gguf"
+    job = Job.of(listing(url).offers[0], url, tmp_path)
+    assert job.files[0].tag == "" and job.files[0].sha256 == ""
+    hub.faults = [Fault("cut", 40_000), Fault("status", status=404)]
+    sentence(lambda: fetch(job))
+    hub.requests.clear()
+    fetch(job)
+    assert hub.ranges() == [""]  # from the beginning
+
+
+def test_a_stated_checksum_that_is_wrong(hub: FakeHub, tmp_path: Path) -> None:
+    hub.sha256["Tiny-Q4_0.gguf"] = hashlib.sha256(b"another").hexdigest()
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    assert "arrived damaged" in sentence(lambda: fetch(job))
+    assert job.kept_bytes == 0 and not job.target.exists()
+
+
+def test_drives_without_room(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path / "not" / "made")
+    monkeypatch.setattr(job_module, "MARGIN_BYTES", 1 << 62)
+    assert sentence(job.check_room).startswith("There is too little room on the drive of ")
+    assert not (tmp_path / "not").exists()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(transfer_module, "_write_all", full)
+        assert "is full. What has arrived is kept." in sentence(lambda: fetch(job))
+    fetch(job)
+    assert read_model(job.target)
+
+
+def test_a_folder_that_cannot_be_written(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "somebody").write_text("a file in the way")
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    assert "Writing to" in sentence(lambda: fetch(job))
+
+    def read_only(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    assert "Nothing can be written to" in sentence(lambda: fetch(job))
+
+
+def test_another_file_of_the_same_name(hub: FakeHub, tmp_path: Path) -> None:
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    job.folder.mkdir(parents=True)
+    job.target.write_bytes(b"mine")
+    assert "There is another file named Tiny-Q4_0.gguf" in sentence(job.check_room)
+    assert "There is another file" in sentence(lambda: fetch(job))
+    assert job.target.read_bytes() == b"mine"
+
+
+def test_two_at_once(hub: FakeHub, tmp_path: Path) -> None:
+    hub.faults = [Fault("hold", 1000)]
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, tmp_path)
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def first() -> None:
+        try:
+            fetch(job, stop)
+        except Stopped as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    wait(lambda: job.kept_bytes >= 1000)
+    assert "Another window or program" in sentence(lambda: fetch(job))
+    stop.set()
+    hub.release.set()
+    thread.join(WAIT_S)
+    assert len(errors) == 1
+
+
+# All downloads
+
+
+def wait(until: Callable[[], bool]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not until():
+        assert time.monotonic() < end_s, "it did not come to pass"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def downloads(tmp_path: Path) -> Iterator[Downloads]:
+    made = Downloads(tmp_path / "downloads.json", tmp_path / "models")
+    yield made
+    made.shut_down()
+
+
+def state(downloads: Downloads, number: int) -> State:
+    return next(item.state for item in downloads.all() if item.number == number)
+
+
+def only(downloads: Downloads) -> Download:
+    (item,) = downloads.all()
+    return item
+
+
+def test_two_run_and_one_waits(hub: FakeHub, downloads: Downloads) -> None:
+    hub.faults = [Fault("hold", 1000)] * 2
+    jobs = [Job.of(item, REPOSITORY, downloads.folder) for item in listing().offers]
+    numbers = [downloads.add(job) for job in jobs]
+    wait(lambda: len(hub.ranges()) == 2)
+    assert [state(downloads, n) for n in numbers] == [State.RUNNING, State.RUNNING, State.WAITING]
+    hub.release.set()
+    wait(lambda: all(item.state is State.DONE for item in downloads.all()))
+    assert all(job.is_there for job in jobs)
+    assert json.loads((downloads.folder.parent / "downloads.json").read_text())["downloads"] == []
+
+
+def test_pause_and_resume(hub: FakeHub, downloads: Downloads) -> None:
+    hub.faults = [Fault("hold", 50_000)]
+    number = downloads.add(Job.of(offer("Tiny-F16"), REPOSITORY, downloads.folder))
+    wait(lambda: only(downloads).n_byte >= 50_000)
+    downloads.pause(number)
+    assert state(downloads, number) is State.PAUSED
+    downloads.resume(number)  # before the thread has ended
+    hub.release.set()
+    wait(lambda: state(downloads, number) is State.DONE)
+    assert "bytes=50000-" in hub.ranges() and read_model(only(downloads).job.target)
+
+
+def test_cancel_leaves_nothing(hub: FakeHub, downloads: Downloads) -> None:
+    hub.faults = [Fault("hold", 50_000)]
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder)
+    number = downloads.add(job)
+    wait(lambda: only(downloads).n_byte >= 50_000)
+    downloads.remove(number)
+    assert downloads.all() == []
+    hub.release.set()
+    wait(lambda: not (job.folder / INCOMPLETE).exists())
+    assert not job.target.exists()
+
+
+def test_what_was_interrupted_comes_back(
+    hub: FakeHub, downloads: Downloads, tmp_path: Path
+) -> None:
+    hub.faults = [Fault("hold", 50_000)]
+    downloads.add(Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder))
+    wait(lambda: only(downloads).n_byte >= 50_000)
+    hub.release.set()
+    downloads.shut_down()
+    hub.requests.clear()
+    again = Downloads(tmp_path / "downloads.json", tmp_path / "elsewhere")
+    item = only(again)
+    assert item.state is State.PAUSED and item.n_byte >= 50_000
+    assert again.folder == tmp_path / "models" and hub.requests == []
+    again.resume(item.number)
+    wait(lambda: state(again, item.number) is State.DONE)
+    assert read_model(item.job.target)
+    again.shut_down()
+
+
+def test_a_failure_says_why_and_can_be_tried_again(hub: FakeHub, downloads: Downloads) -> None:
+    hub.faults = [Fault("status", status=403)]
+    job = Job.of(offer("Tiny-Q4_0"), REPOSITORY, downloads.folder)
+    number = downloads.add(job)
+    wait(lambda: state(downloads, number) is State.FAILED)
+    assert only(downloads).trouble == "127.0.0.1 does not let you have this."
+    assert downloads.add(job) == number
+    wait(lambda: state(downloads, number) is State.DONE)
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"format": 1}', '{"format": 9}', '{"format": 1, '
+    '"folder": "/x", "downloads": [{"source": "a/b", "name": "x", "folder": "/x", "files": '
+    '[{"url": "http://x", "name": "../x.gguf", "size_bytes": 1}]}]}'])  # fmt: skip
+def test_a_damaged_list(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "downloads.json"
+    path.write_text(text)
+    made = Downloads(path, tmp_path)
+    assert made.all() == [] and "downloads.json.broken" in made.trouble
+
+
+def test_a_transfer_stops_between_pieces(hub: FakeHub, tmp_path: Path) -> None:
+    file: RemoteFile = offer("Tiny-Q4_0").files[0]
+    stop = threading.Event()
+    stop.set()
+    with new_client() as client, pytest.raises(Stopped):
+        Transfer(client, file, tmp_path / "p" / "x.part", stop, lambda _: None).fetch()
+
+
+# The command
+
+
+def outrider(*words: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    status = main(list(words))
+    said = capsys.readouterr()
+    return status, said.out, said.err
+
+
+def test_the_command_lists_and_fetches(
+    hub: FakeHub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, _ = outrider("download", REPOSITORY, capsys=capsys)
+    assert status == 0
+    assert [line.split()[0] for line in out.splitlines()[1:4]] == [
+        "Tiny-Q4_0", "Tiny-Q8_0", "Tiny-F16",
+    ]  # fmt: skip
+    assert out.count("fits in memory") == 3
+    words = ("download", REPOSITORY, "f16", "--folder", str(tmp_path))
+    status, out, _ = outrider(*words, capsys=capsys)
+    assert status == 0 and read_model(Path(out.strip())).n_expert == 16
+    assert outrider(*words, capsys=capsys)[1].startswith("It is there already: ")
+    for wrong, part in (("Q5_K_M", "fits no model"), ("README.md", "fits no model")):
+        status, _, err = outrider("download", REPOSITORY, wrong, capsys=capsys)
+        assert status == 1 and part in err
+    status, _, err = outrider("download", "nonsense", capsys=capsys)
+    assert status == 1 and err.startswith("outrider: 'nonsense' is neither a repository")
