@@ -6,6 +6,7 @@ does, so that tests see which of the two is given the token.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
@@ -39,6 +40,7 @@ class Request:
     path: str
     range: str
     token: str
+    agent: str
 
 
 class FakeHub:
@@ -89,13 +91,16 @@ class FakeHub:
             def do_GET(self) -> None:  # noqa: N802
                 path = unquote(urlsplit(self.path).path).lstrip("/")
                 about = self.headers
-                hub.requests.append(
-                    Request(where, path, about.get("range", ""), about.get("authorization", ""))
-                )
+                told = [about.get(name, "") for name in ("range", "authorization", "user-agent")]
+                hub.requests.append(Request(where, path, *told))
                 try:
                     (hub._answer if where == "hub" else hub._send)(self, path)
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True
+
+            def handle_one_request(self) -> None:
+                with contextlib.suppress(ConnectionResetError):  # whoever asked is gone
+                    super().handle_one_request()
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -118,7 +123,7 @@ class FakeHub:
             else:
                 reply(to, 200, {}, json.dumps(self._about(repository)).encode())
             return
-        owner, name, _, commit, inside = path.split("/", 4)
+        owner, name, _, commit, inside = [*path.split("/", 4), "", "", "", ""][:5]
         repository = f"{owner}/{name}"
         if repository in self.gated and not to.headers.get("authorization"):
             reply(to, 401, {"X-Error-Code": "GatedRepo"}, b"")

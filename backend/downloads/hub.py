@@ -26,8 +26,10 @@ def look_up(address: Address, client: httpx.Client) -> Listing:
 
 
 def _repository(address: Address) -> Listing:
-    from huggingface_hub import HfApi, errors
+    from huggingface_hub import HfApi, constants, errors
 
+    # Otherwise it asks the hub what to look for in the environment, and tells what it found there.
+    constants.HF_HUB_DISABLE_TELEMETRY = True
     base = endpoint()
     api = HfApi(
         endpoint=base, token=token() or False, library_name="outrider",

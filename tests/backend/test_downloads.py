@@ -3,6 +3,7 @@
 import errno
 import hashlib
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -139,7 +140,9 @@ def test_a_repository_is_listed(hub: FakeHub, models: Path) -> None:
     assert [item.quantisation for item in found.offers] == ["Q4_0", "Q8_0", "F16"]
     assert found.offers[0].size_bytes == (models / "Tiny-Q4_0.gguf").stat().st_size
     assert found.n_left_out == 1 and not found.is_gated
-    assert hub.ranges() == []  # nothing was fetched for it
+    (request,) = hub.requests  # nothing was fetched, and nothing else asked or told
+    assert request.path == f"api/models/{REPOSITORY}/revision/main"
+    assert not {"torch", "agent"} & set(re.split("[/; ]+", request.agent))
 
 
 def test_a_part_stands_for_the_whole_model(hub: FakeHub) -> None:
