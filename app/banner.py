@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.icon_button import IconButton
-from app.session import Notice
+from app.state import Notice
 
 
 class Banner(QFrame):

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app import units
 from app.chats import Chats
-from app.session import Notice
+from app.state import Notice
 from app.store import exchange
 from app.store.schema import StoreError
 

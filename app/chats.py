@@ -9,7 +9,8 @@ from pathlib import Path
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.conversation import Conversation, Message
-from app.session import Notice, Session
+from app.session import Session
+from app.state import Notice
 from app.store.chats import ChatRow, ChatStore, title_of
 from app.store.presets import Preset
 from app.store.schema import StoreError
@@ -44,7 +45,7 @@ class Chats(QObject):
         self._timer.setInterval(SAVE_MS)
         self._timer.timeout.connect(self._save_growth)
         session.message_added.connect(self._on_added)
-        session.message_changed.connect(self._on_changed)
+        session.changed.connect(self._on_changed)
         session.withdrawn.connect(self._on_withdrawn)
         session.model_changed.connect(self._on_model)
 
@@ -80,7 +81,7 @@ class Chats(QObject):
         """Show a chat; False where it is not there any more."""
         if chat_id == self.open_id:
             return True
-        conversation = self._load(chat_id)
+        conversation = self._session.under_way(chat_id) or self._load(chat_id)
         if conversation is not None:
             self._session.show(conversation)
             self.list_changed.emit()
@@ -118,9 +119,8 @@ class Chats(QObject):
         """Delete a chat, with a notice that can undo it."""
         row = next((row for row in self.rows() if row.id == chat_id), None)
         was_open = chat_id == self.open_id
-        if was_open:
-            self._session.stop()
-            self._save_growth()
+        self._session.stop_chat(chat_id)
+        self._save_growth()
         if row is None or not self._try(lambda: self.store.delete(chat_id)):
             return
         if was_open:
@@ -180,8 +180,7 @@ class Chats(QObject):
             self._fail(error)
         self._touch()
 
-    def _on_changed(self, index: int) -> None:
-        message = self._session.conversation.messages[index]
+    def _on_changed(self, conversation: Conversation, message: Message) -> None:
         if message.is_live:
             if len(message.content) < self._n_saved.get(message.id, 0):
                 self._save(message)  # going on cut its end
@@ -189,17 +188,18 @@ class Chats(QObject):
                 self._timer.start()
             return
         self._save(message)
-        if self._session.conversation.slides:
-            self._try(lambda: self.store.set_slides(self.open_id, True))
+        if conversation.slides:
+            self._try(lambda: self.store.set_slides(conversation.chat_id, True))
 
     def _save_growth(self) -> None:
-        message = self._session.conversation.last
-        if message is None or not message.id or not message.is_live:
-            return
-        n_saved = self._n_saved.get(message.id, 0)
-        grown = message.content[n_saved:]
-        if grown and self._try(lambda: self.store.append(message.id, grown)):
-            self._n_saved[message.id] = n_saved + len(grown)
+        for message in self._session.growing:
+            n_saved = self._n_saved.get(message.id, 0)
+            grown = message.content[n_saved:]
+            if message.id and grown and self._append(message.id, grown):
+                self._n_saved[message.id] = n_saved + len(grown)
+
+    def _append(self, message_id: int, grown: str) -> bool:
+        return self._try(lambda: self.store.append(message_id, grown))
 
     def _save(self, message: Message) -> None:
         if message.id and self._try(lambda: self.store.save(message)):
@@ -233,9 +233,10 @@ class Chats(QObject):
         except StoreError as error:
             self._fail(error)
             return None
-        self._n_saved = {}
+        growing = {message.id for message in self._session.growing}
+        self._n_saved = {key: n for key, n in self._n_saved.items() if key in growing}
         if conversation is not None:
-            self._n_saved = {item.id: len(item.content) for item in conversation.messages}
+            self._n_saved |= {item.id: len(item.content) for item in conversation.messages}
         return conversation
 
     def _try(self, action: object) -> bool:

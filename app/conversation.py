@@ -66,6 +66,8 @@ class Conversation:
     title: str = ""
     preset: Preset | None = None  # None: as the model has it
     slides: bool = False  # when the context is full, the middle is left out
+    n_char_max: int = 0  # of a prompt that must be shortened; 0: whole
+    was_shortened: bool = False  # for the question that is asked now
 
     @property
     def last(self) -> Message | None:

@@ -11,10 +11,10 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
+from app.engine_choice import EngineChoice
 from app.facts import CacheFacts, Json, ModelFacts, Residency, Statistics
 from backend import messages
 from backend.client import describe_exit
-from backend.config import EngineConfig
 
 PING_MS = 5_000
 PONG_LIMIT_S = 30.0  # without an answer to a ping for so long, the worker hangs
@@ -30,7 +30,9 @@ class EngineLink(QObject):
         hello: the worker is there.
         loading: (fraction, stage) while a model loads.
         loaded: (ModelFacts, CacheFacts).
-        cache: CacheFacts after a change of the rate.
+        configured: (ModelFacts, CacheFacts) after a change of the settings.
+        cache_changed: CacheFacts that the engine changed by itself.
+        waits: (n) answers of the local server come before this one.
         prefill: (done, total) tokens of the prompt.
         text: a piece of the answer.
         statistics: Statistics, about five times a second while answering.
@@ -45,7 +47,9 @@ class EngineLink(QObject):
     hello = Signal()
     loading = Signal(float, str)
     loaded = Signal(object, object)
-    cache = Signal(object)
+    configured = Signal(object, object)
+    cache_changed = Signal(object)
+    waits = Signal(int)
     prefill = Signal(int, int)
     text = Signal(str)
     statistics = Signal(object)
@@ -99,15 +103,9 @@ class EngineLink(QObject):
         process.start(self._command[0], self._command[1:])
         self._send({"type": "hello", "version": messages.VERSION})
 
-    def load(self, path: Path, cache_rate: float, config: EngineConfig) -> None:
-        """Load a model in place of the present one; the rest of it as `config` has it."""
-        self._request(
-            {
-                "type": "load", "path": str(path), "cache_rate": cache_rate,
-                "method": config.method, "context_length": config.context_length,
-                "n_thread": config.n_thread,
-            }
-        )  # fmt: skip
+    def load(self, path: Path, choice: EngineChoice) -> None:
+        """Load a model in place of the present one."""
+        self._request({"type": "load", "path": str(path), **choice.to_json()})
 
     def generate(
         self, conversation: list[dict[str, str]], sampling: Json, max_tokens: int = -1
@@ -121,9 +119,9 @@ class EngineLink(QObject):
             }
         )  # fmt: skip
 
-    def set_cache_rate(self, rate: float) -> None:
-        """Change the share of experts in memory; only between answers."""
-        self._request({"type": "set_cache_rate", "cache_rate": rate})
+    def configure(self, choice: EngineChoice) -> None:
+        """Change the settings of the loaded model; only between answers."""
+        self._request({"type": "configure", **choice.to_json()})
 
     def stop(self) -> None:
         """Cancel the load or the answer that is under way."""
@@ -183,7 +181,7 @@ class EngineLink(QObject):
     def _take(self, message: Json) -> None:
         kind = message["type"]
         request_id = message.get("id")
-        if kind in ("loading", "prefill", "text", "loaded", "cache", "done"):
+        if kind in ("loading", "prefill", "text", "loaded", "configured", "waits", "done"):
             self._note_progress()
         if kind == "text":
             self.text.emit(str(message["text"]))
@@ -206,9 +204,14 @@ class EngineLink(QObject):
             self._finish(request_id)
             model = ModelFacts.from_json(message["model"])
             self.loaded.emit(model, CacheFacts.from_json(message["cache"]))
-        elif kind == "cache":
+        elif kind == "configured":
             self._finish(request_id)
-            self.cache.emit(CacheFacts.from_json(message["cache"]))
+            model = ModelFacts.from_json(message["model"])
+            self.configured.emit(model, CacheFacts.from_json(message["cache"]))
+        elif kind == "cache_changed":
+            self.cache_changed.emit(CacheFacts.from_json(message["cache"]))
+        elif kind == "waits":
+            self.waits.emit(int(message["n_before"]))
         elif kind == "done":
             self._finish(request_id)
             self.done.emit(str(message["reason"]), Statistics.from_json(message["stats"]))

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
+from app.engine_choice import EngineChoice
 from backend.config import EngineConfig
 
+DEFAULTS = EngineChoice()
 N_RECENT = 8
 
 
@@ -27,7 +28,11 @@ class Settings:
 
     recent: list[str] = field(default_factory=list)  # newest first
     last_model: str = ""
-    cache_rate: float = EngineConfig().cache_rate
+    automatic: bool = True  # the engine's settings; see EngineChoice
+    cache_rate: float = DEFAULTS.cache_rate
+    method: str = DEFAULTS.method
+    context_length: int = DEFAULTS.context_length
+    n_thread: int = DEFAULTS.n_thread
     theme: str = "system"
     language: str = "system"
     show_panel: bool = True
@@ -35,6 +40,17 @@ class Settings:
     open_chat: int = 0  # to show at the next start; 0: a new one
     width: int = 1320
     height: int = 840
+
+    @property
+    def choice(self) -> EngineChoice:
+        """What is asked of the engine."""
+        names = (item.name for item in fields(EngineChoice))
+        return EngineChoice(**{name: getattr(self, name) for name in names})
+
+    def take_choice(self, choice: EngineChoice) -> None:
+        """Remember what is asked of the engine."""
+        for item in fields(EngineChoice):
+            setattr(self, item.name, getattr(choice, item.name))
 
     def remember(self, path: Path) -> None:
         """Put a model at the head of the recent ones."""
@@ -88,8 +104,8 @@ def _checked(data: Any) -> Settings:
         setattr(settings, name, value)
     if not all(isinstance(item, str) for item in settings.recent):
         raise ValueError("a recent model is not a path")
-    if not (math.isfinite(settings.cache_rate) and 0 <= settings.cache_rate <= 1):
-        raise ValueError("the cache rate is not between 0 and 1")
+    choice = settings.choice
+    EngineConfig(choice.cache_rate, choice.method, choice.context_length, choice.n_thread)
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")
     if settings.language not in ("system", "en", "de"):

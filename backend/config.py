@@ -20,6 +20,8 @@ class EngineConfig:
     """Threads that compute; 0: one per physical core."""
     n_ubatch: int = 512
     """Tokens of a prompt that are computed at once."""
+    automatic: bool = False
+    """Whether memory decides about the cache rate and the context (backend.automatic)."""
 
     def __post_init__(self) -> None:
         from backend.methods import RUNNABLE

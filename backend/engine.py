@@ -6,7 +6,7 @@ import codecs
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -270,12 +270,18 @@ class Engine:
         Between two cached rates nothing is loaded again and the conversation's context is kept.
         Crossing 1.0, where llama.cpp runs unpatched, loads the model anew.
         """
+        return self.change(replace(self._loaded.config, cache_rate=rate))
+
+    def change(self, config: EngineConfig) -> CacheFacts:
+        """Take other settings between answers; see LoadedModel.change. Raises EngineError."""
         context = self._loaded.context
         try:
-            self._loaded.set_cache_rate(rate)
+            self._loaded.change(config)
         finally:
             if self._loaded.context is not context:
                 self._tokens.clear()
+            if self._loaded.context is not None:
+                self.model = ModelFacts.of(self._file, self.n_context)
         return self.cache
 
     def idle(self) -> None:

@@ -53,7 +53,10 @@ class ModelFacts:
 
 @dataclass(frozen=True)
 class CacheFacts:
-    """What is in force, beside what was asked for. n_slot: resident experts of each layer."""
+    """What is in force, beside what was asked for. n_slot: resident experts of each layer.
+
+    asked_method: the method that was asked for; `method` is "stock" where llama.cpp runs unpatched.
+    """
 
     asked_rate: float
     rate: float
@@ -67,6 +70,8 @@ class CacheFacts:
     """What forecasts the experts, in words; "" where nothing does."""
     remark: str = ""
     """Why weights of a predictor that were found are not used, in sentences; or ""."""
+    asked_method: str = ""
+    n_thread: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """As a plain dict."""

@@ -11,6 +11,7 @@ from typing import Any
 from backend.auto import Auto, Decision, prefers_stock
 from backend.auto_trial import Window
 from backend.auto_work import WorkMeter
+from backend.automatic import automatic
 from backend.config import EngineConfig
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
@@ -55,32 +56,25 @@ class LoadedModel:
         study: Study = NO_STUDY,
     ) -> None:
         from backend import _native
-        from backend.compose import with_accuracy
         from backend.learned import load as load_learned
 
         self.llama: Any = None
         self.context: Any = None
         self.template: Any = None
         self.cache: CacheFacts
-        self.method = METHODS[config.method]
-        if study.accuracy is not None:
-            self.method = with_accuracy(self.method, study.accuracy)
         self._study = study
         self.stop_flag = _native.StopFlag()
         self.file = file
         self.learned, self.remark = load_learned(file)  # a remark on weights that are not used
-        self._config = config
         self._cached: Any = None
         self._auto: Auto | None = None
         self._work: WorkMeter | None = None
         self._configurator: Any = None
-        # More than the model was trained for is beyond what it can make sense of.
-        self._n_context = min(config.context_length, file.context_length or config.context_length)
-        self._n_thread = config.n_thread or physical_cores()
+        self._take(self._resolve(config, available_bytes()))
         self._refused = ""  # why this model cannot be cached at all
         self._stock_is_faster = ""  # why an adaptive method leaves llama.cpp unpatched
         try:
-            self._load(config.cache_rate, progress)
+            self._load(self.config.cache_rate, progress)
         except BaseException:
             self.close()
             raise
@@ -108,40 +102,79 @@ class LoadedModel:
             self.llama.close()
         self.llama = None
 
-    def set_cache_rate(self, rate: float) -> None:
-        """Change the rate between answers; `context` is another one if it was loaded anew."""
-        config = replace(self._config, cache_rate=rate)
+    def change(self, config: EngineConfig) -> None:
+        """Take other settings between answers; where that fails, keep those before and raise.
+
+        Another cache rate or method is another, empty cache; another context or number of threads
+        is another `context`. The weights are read again only where llama.cpp is to run patched
+        after it ran unpatched, or the other way round.
+        """
+        before, context = self.config, self.context
         with engine_errors():
-            granted, reason = self._grant(rate)
-            self._note_stock(granted)
-            if self._cached is not None and not self._is_plain(granted):
-                before = self.cache
-                try:
-                    self._configure(rate, granted, reason)
-                except EngineError:
-                    self._configure(before.asked_rate, before.rate, before.reason)
-                    raise
-            elif self._cached is None and (self._refused or self._is_plain(granted)):
-                self.cache = replace(self.cache, asked_rate=rate)
-            else:
-                self._reload(rate)
-        self._config = config
+            free_bytes = self._free_bytes()
+            self._take(self._resolve(config, free_bytes))
+            try:
+                self._change(before, free_bytes)
+            except Exception:
+                self._take(before)
+                if self.context is not context:
+                    self.close()
+                    self._load(before.cache_rate, None)
+                elif self._cached is not None:
+                    self._configure(self.cache.asked_rate, self.cache.rate, self.cache.reason)
+                raise
 
-    def _reload(self, rate: float) -> None:
-        """Load the model anew; where that fails, as it was before, and raise."""
-        before = self.cache.asked_rate
-        self.close()
-        try:
-            self._load(rate, None)
-        except Exception:
+    def _change(self, before: EngineConfig, free_bytes: int) -> None:
+        """Bring what was taken into force."""
+        config, rate = self.config, self.config.cache_rate
+        if config.method != before.method:
+            self._auto = self._configurator = None
+            self._stock_is_faster = ""
+        granted, reason = self._grant(rate, free_bytes)
+        self._note_stock(granted, free_bytes)
+        is_plain = bool(self._refused) or self._is_plain(granted)
+        if is_plain != (self._cached is None):
             self.close()
-            self._load(before, None)
-            raise
+            self._load(rate, None)
+            return
+        if is_plain:
+            self.cache = self._plain_facts(rate)
+        else:
+            self._configure(rate, granted, reason)
+        if self._n_context != self.n_context or config.n_thread != before.n_thread:
+            self.context.close()
+            self.context = None
+            self._make_context()
 
-    def _note_stock(self, granted: float) -> None:
+    def _resolve(self, config: EngineConfig, free_bytes: int) -> EngineConfig:
+        """Where memory is to decide, return what it decides."""
+        if not config.automatic:
+            return config
+        resolved = automatic(self.file, config, free_bytes)
+        if self.context is not None and self.config.automatic:  # a conversation is in it
+            resolved = replace(resolved, context_length=self.config.context_length)
+        return resolved
+
+    def _take(self, config: EngineConfig) -> None:
+        """Note what is asked for."""
+        self.config = config
+        self.method = METHODS[config.method]
+        if self._study.accuracy is not None:
+            from backend.compose import with_accuracy
+
+            self.method = with_accuracy(self.method, self._study.accuracy)
+        # More than the model was trained for is beyond what it can make sense of.
+        trained = self.file.context_length or config.context_length
+        self._n_context = min(config.context_length, trained)
+        self._n_thread = config.n_thread or physical_cores()
+
+    def _free_bytes(self) -> int:
+        """What may be taken: what this model holds already is given back before."""
+        return available_bytes() + self._held_bytes()
+
+    def _note_stock(self, granted: float, free_bytes: int) -> None:
         """Let an adaptive method say whether llama.cpp had better run unpatched."""
         if self.method.adaptive:
-            free_bytes = available_bytes() + self._held_bytes()
             sizes = self.file.file_size_bytes, self.file.expert_bytes_total
             self._stock_is_faster = prefers_stock(*sizes, free_bytes, granted)
 
@@ -158,8 +191,9 @@ class LoadedModel:
 
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         self._refused = "" if self.file.is_moe else "A dense model has no experts to cache."
-        granted, reason = self._grant(rate)
-        self._note_stock(granted)
+        free_bytes = self._free_bytes()
+        granted, reason = self._grant(rate, free_bytes)
+        self._note_stock(granted, free_bytes)
         if not self._is_plain(granted):
             try:
                 self._cached = loading.CachedModel(
@@ -175,11 +209,16 @@ class LoadedModel:
         else:
             self._configure(rate, granted, reason)
         self.template = ChatTemplate(self.llama, self.file.chat_template)
+        self._make_context()
+
+    def _make_context(self) -> None:
+        from backend import llama
+
         hook = self.patch or self._study.forced  # what hears of llama.cpp's nodes
         self.context = llama.Context(
             self.llama,
             n_context=self._n_context,
-            n_ubatch=min(self._config.n_ubatch, self._n_context),
+            n_ubatch=min(self.config.n_ubatch, self._n_context),
             n_thread=self._n_thread,
             callback=hook.callback if hook else None,
             user_data=hook.user_data if hook else None,
@@ -192,9 +231,12 @@ class LoadedModel:
         # Repacked weights are memory; pages of the file can be dropped and read again.
         fits = self.file.file_size_bytes < available_bytes()
         self.llama = loading.load_plain(self.file, progress, repack=fits)
+        self.cache = self._plain_facts(rate)
+
+    def _plain_facts(self, rate: float) -> CacheFacts:
         is_stock = self.method.kind == "stock"
         why = self.method.sentence if is_stock else self._stock_is_faster
-        self.cache = CacheFacts(
+        return CacheFacts(
             asked_rate=rate,
             rate=1.0,
             min_rate=1.0 if self._refused or is_stock else self._min_rate(),
@@ -203,20 +245,18 @@ class LoadedModel:
             mode="plain",
             reason=self._refused or why,
             method="stock",
+            asked_method=self.method.name,
+            n_thread=self._n_thread,
         )
 
     def _min_rate(self) -> float:
         return self.file.n_expert_used / self.file.n_expert if self.file.n_expert else 1.0
 
-    def _grant(self, rate: float) -> tuple[float, str]:
-        """The rate that memory permits, and why it is not the one asked for.
-
-        What this engine holds already is taken as free: it is given back before it is taken.
-        """
+    def _grant(self, rate: float, free_bytes: int) -> tuple[float, str]:
+        """The rate that memory permits, and why it is not the one asked for."""
         if self.method.kind == "stock":
             return rate, ""
-        free_bytes = available_bytes() + self._held_bytes()
-        wanted = plan(self.file, rate, self._n_context, free_bytes, self._config.n_ubatch)
+        wanted = plan(self.file, rate, self._n_context, free_bytes, self.config.n_ubatch)
         if not self.file.is_moe or wanted.fits:
             return rate, ""
         granted = 0.0 if wanted.best_rate is None else wanted.best_rate
@@ -304,7 +344,7 @@ class LoadedModel:
         options = _native.PatchOptions(
             n_thread=self._n_thread,
             n_transfer_thread=N_TRANSFER_THREAD,
-            max_token=self._config.n_ubatch,
+            max_token=self.config.n_ubatch,
             link_bytes_per_s=self._study.link_bytes_per_s,
         )
         try:
@@ -340,4 +380,6 @@ class LoadedModel:
             method=self.method.name,
             predictor=predictor_text(predictor),
             remark=self.remark,
+            asked_method=self.method.name,
+            n_thread=self._n_thread,
         )

@@ -148,6 +148,7 @@ def _is_object(value: object) -> bool:
 
 
 _Test = tuple[Callable[[object], bool], str]
+_BOOL: _Test = (lambda value: isinstance(value, bool), "true or false")
 _INT: _Test = (_is_int, "an integer")
 _NUMBER: _Test = (_is_number, "a number")
 _TEXT: _Test = (_is_text, "text")
@@ -165,6 +166,15 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
         "method": (_TEXT, True),
         "context_length": (_INT, True),
         "n_thread": (_INT, True),
+        "automatic": (_BOOL, False),
+    },
+    "configure": {
+        "id": (_INT, True),
+        "cache_rate": (_NUMBER, True),
+        "method": (_TEXT, True),
+        "context_length": (_INT, True),
+        "n_thread": (_INT, True),
+        "automatic": (_BOOL, False),
     },
     "generate": {
         "id": (_INT, True),
@@ -181,7 +191,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
     "shutdown": {},
 }
 
-FINAL = frozenset({"loaded", "done", "cache", "unloaded", "pong", "error"})
+FINAL = frozenset({"loaded", "configured", "done", "cache", "unloaded", "pong", "error"})
 """The types of message that end a request."""
 
 

@@ -181,10 +181,10 @@ class Worker:
                 raise RequestError(f"The id {job.id} is already in use by another request.")
             if len(self._waiting) >= _MAX_WAITING:
                 raise RequestError(f"More than {_MAX_WAITING} requests are waiting for the engine.")
-            if job.kind == "set_cache_rate" and any(
+            if job.kind in ("set_cache_rate", "configure") and any(
                 other.kind == "generate" for other in self._waiting.values()
             ):
-                raise RequestError("The cache rate cannot change while an answer is being written.")
+                raise RequestError("The cache cannot change while an answer is being written.")
             self._waiting[job.id] = job
         self._jobs.put(job)
 
@@ -245,6 +245,10 @@ class Worker:
             raise RequestError("No model is loaded.")
         if job.kind == "generate":
             return self._answer(job, self._engine)
+        if job.kind == "configure":
+            cache = self._engine.change(_config(job.message))
+            model = self._engine.model.to_json()
+            return {"type": "configured", "id": job.id, "model": model, "cache": cache.to_json()}
         assert job.kind == "set_cache_rate", job.kind
         rate = job.message["cache_rate"]
         if not 0 <= rate <= 1:
@@ -275,18 +279,8 @@ class Worker:
         self._outbox.send({"type": "advice", "id": job.id, **advice})
 
     def _load(self, job: _Job) -> Message:
-        from backend.config import EngineConfig
-
         message = job.message
-        try:
-            config = EngineConfig(
-                cache_rate=float(message["cache_rate"]),
-                method=message["method"],
-                context_length=message["context_length"],
-                n_thread=message["n_thread"],
-            )
-        except ValueError as error:
-            raise RequestError(str(error)) from None
+        config = _config(message)
 
         def progress(fraction: float, stage: str) -> bool:
             self._outbox.offer(
@@ -328,6 +322,22 @@ class Worker:
 
     def _error(self, job_id: int | None, sentence: str) -> None:
         self._outbox.send({"type": "error", "id": job_id, "message": sentence})
+
+
+def _config(message: Message) -> EngineConfig:
+    """Return the settings that a request asks for; raises RequestError."""
+    from backend.config import EngineConfig
+
+    try:
+        return EngineConfig(
+            cache_rate=float(message["cache_rate"]),
+            method=message["method"],
+            context_length=message["context_length"],
+            n_thread=message["n_thread"],
+            automatic=message.get("automatic", False),
+        )
+    except ValueError as error:
+        raise RequestError(str(error)) from None
 
 
 def explain(error: Exception) -> str:

@@ -10,7 +10,8 @@ from app import models
 from app.facts import Statistics
 from app.library.library import Library
 from app.library.view import LibraryView
-from app.session import Notice, Session, State
+from app.session import Session
+from app.state import Notice, State
 
 _BUSY = (State.LOADING, State.CHANGING, State.ANSWERING, State.STOPPING)
 

@@ -24,7 +24,7 @@ from PySide6.QtGui import QImage  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
 from app.main_window import MainWindow  # noqa: E402
-from app.session import State  # noqa: E402
+from app.state import State  # noqa: E402
 from app.theme import Choice  # noqa: E402
 from backend.client import worker_command  # noqa: E402
 from backend.system.paths import embedded_model  # noqa: E402

@@ -15,7 +15,7 @@ from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener  # noqa: E402
 
 from app import language  # noqa: E402
 from app.main_window import MainWindow  # noqa: E402
-from app.session import State  # noqa: E402
+from app.state import State  # noqa: E402
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +39,9 @@ def model(tmp_path: Path) -> Model:
 def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
     """Open windows with the make-believe engine, or with another worker."""
     windows: list[MainWindow] = []
+    if not (tmp_path / "settings.json").exists():
+        manual = {"automatic": False, "method": "promoe"}
+        (tmp_path / "settings.json").write_text(json.dumps(manual), encoding="utf-8")
 
     def make(path: Path | None = None, command: list[str] | None = None) -> MainWindow:
         window = MainWindow(command or FAKE_WORKER, tmp_path / "settings.json")

@@ -109,6 +109,10 @@ class FakeEngine:
         ]
         return self.cache
 
+    def change(self, config: Any) -> _Facts:
+        self.method = config.method
+        return self.set_cache_rate(config.cache_rate)
+
     def generate(
         self,
         messages: list[dict[str, str]],

@@ -8,13 +8,14 @@ import pytest
 from factory import make_split, make_tiny
 from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
 from PySide6.QtGui import QDropEvent
+from PySide6.QtWidgets import QApplication
 from window_samples import WAIT_MS, Model, Opener
 
 from app.library import words
 from app.library.library import Library
 from app.library.plan_bar import parts
 from app.main_window import MainWindow
-from app.session import State
+from app.state import State
 from backend.library.estimate import Kind
 
 
@@ -47,7 +48,7 @@ def drop(window: MainWindow, *paths: Path) -> None:
         QPointF(10, 10), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton,
         Qt.KeyboardModifier.NoModifier,
     )  # fmt: skip
-    window.dropEvent(event)
+    QApplication.sendEvent(window, event)
 
 
 def names(window: MainWindow) -> list[str]:

@@ -14,7 +14,7 @@ from window_samples import WAIT_MS, Model, Opener
 
 from app.conversation import Ending, Message
 from app.main_window import MainWindow
-from app.session import State
+from app.state import State
 
 
 def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
@@ -123,15 +123,94 @@ def test_a_new_chat_forgets_and_the_old_one_is_kept(
     assert json.loads(answer(window).content) == [{"role": "user", "content": "Second"}]
 
 
-def test_a_new_chat_during_an_answer_stops_it(
+def test_an_answer_goes_on_behind_another_chat_and_is_kept(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
+    window = open_window(model(token_s=0.01))
+    ask(window)
+    wait_text(qtbot, window)
+    written = window.session.conversation
+    window.top_bar.new_chat.click()
+    assert window.session.conversation.messages == []
+    assert window.session.state is State.ANSWERING
+    assert window.session.busy_chats == {written.chat_id}
+    assert window.chat.composer.button.accessibleName().startswith("Send")
+    wait_state(qtbot, window, State.IDLE)
+    assert window.session.conversation.messages == []
+    assert window.session.busy_chats == set()
+    window.sidebar.list.opened.emit(written.chat_id)
+    assert answer(window).ending is Ending.FINISHED
+    assert answer(window).content.count("Once there was a tin soldier") == 4
+
+
+def test_a_chat_is_opened_again_while_its_answer_is_written(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.03))
+    ask(window)
+    wait_text(qtbot, window)
+    chat_id = window.chats.open_id
+    window.top_bar.new_chat.click()
+    window.sidebar.list.opened.emit(chat_id)
+    assert window.session.is_answering
+    early = len(answer(window).content)
+    qtbot.waitUntil(lambda: len(answer(window).content) > early, timeout=WAIT_MS)
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    assert answer(window).ending is Ending.STOPPED
+    wait_state(qtbot, window, State.IDLE)
+
+
+def test_a_question_in_another_chat_waits_for_its_turn(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.02))
+    ask(window, "First")
+    wait_text(qtbot, window)
+    first = window.session.conversation
+    window.top_bar.new_chat.click()
+    ask(window, "Second")
+    assert answer(window).progress == "Waits for the answer in another chat"
+    assert window.session.busy_chats == {first.chat_id, window.chats.open_id}
+    wait_text(qtbot, window)
+    assert first.last is not None and first.last.ending is Ending.FINISHED
+    window.top_bar.new_chat.click()
+    ask(window, "Third")
+    qtbot.keyClick(window, Qt.Key.Key_Escape)  # this one waits; the second goes on
+    assert answer(window).ending is Ending.STOPPED and answer(window).content == ""
+    assert window.session.state is State.ANSWERING
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content == ""
+
+
+def test_the_worker_dies_behind_another_chat(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(token_s=0.05))
+    ask(window)
+    wait_text(qtbot, window, 40)
+    first = window.session.conversation
+    window.top_bar.new_chat.click()
+    os.kill(window.link.pid, signal.SIGKILL)
+    wait_state(qtbot, window, State.DEAD)
+    assert first.last is not None and first.last.ending is Ending.CUT_OFF
+    window.chat.banner.buttons[0].click()
+    assert window.session.conversation is first
+    wait_state(qtbot, window, State.ANSWERING)
+    wait_state(qtbot, window, State.IDLE)
+    assert answer(window).content.endswith(" And he went on.")
+
+
+def test_deleting_a_chat_stops_its_answer(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model(token_s=0.05))
     ask(window)
     wait_text(qtbot, window)
+    chat_id = window.chats.open_id
     window.top_bar.new_chat.click()
+    window.sidebar.list.deleted.emit(chat_id)
+    assert window.session.state is State.STOPPING
     wait_state(qtbot, window, State.IDLE)
-    assert window.session.conversation.messages == []
+    assert window.chats.rows() == []
+    window.chat.banner.buttons[0].click()
+    window.sidebar.list.opened.emit(chat_id)
+    assert answer(window).ending is Ending.STOPPED and answer(window).content
 
 
 def test_a_prompt_that_does_not_fit_goes_back_to_the_composer(

@@ -10,10 +10,10 @@ from PySide6.QtCore import Qt, QTimer
 from window_samples import Opener
 
 from app.conversation import Ending, Message
+from app.engine_choice import EngineChoice
 from app.main_window import MainWindow
-from app.session import State
+from app.state import State
 from backend.client import worker_command
-from backend.config import EngineConfig
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000
@@ -21,11 +21,13 @@ QUESTION = "Tell me a long story about a soldier and the sea."
 
 
 @pytest.fixture
-def window(open_window: Opener, monkeypatch: pytest.MonkeyPatch) -> MainWindow:
+def window(open_window: Opener) -> MainWindow:
+    window = open_window(command=worker_command())
     # A short context, because the embedded model fills what there is; one thread, because threads
     # that wait for each other take very long on a machine that is busy with something else.
-    monkeypatch.setattr("app.session.DEFAULTS", EngineConfig(context_length=256, n_thread=1))
-    window = open_window(command=worker_command())
+    window.session.choose(
+        EngineChoice(automatic=False, method="promoe", context_length=256, n_thread=1)
+    )
     window.resize(1300, 820)
     return window
 

@@ -40,7 +40,7 @@ def window_main(folder: Path, seed: int) -> None:
 
     import app.models
     from app.main_window import MainWindow
-    from app.session import State
+    from app.state import State
 
     fake_worker = [sys.executable, str(TESTS / "app" / "fake_worker.py")]
     app.models.embedded_model = lambda: None

@@ -32,7 +32,7 @@ from PySide6.QtWidgets import QApplication  # noqa: E402
 
 import app.models  # noqa: E402
 from app.main_window import MainWindow  # noqa: E402
-from app.session import State  # noqa: E402
+from app.state import State  # noqa: E402
 
 FAKE_WORKER = [sys.executable, str(ROOT / "tests" / "app" / "fake_worker.py")]
 

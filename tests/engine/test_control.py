@@ -14,6 +14,7 @@ from backend.config import EngineConfig, Sampling
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFileError, read_model
 from backend.methods import CACHED, METHODS
+from backend.plan import plan
 
 OpenEngine = Callable[..., Engine]
 
@@ -393,3 +394,80 @@ def test_a_repeat_penalty_makes_tokens_rarer(open_engine: OpenEngine, tiny: Path
     pieces = engine.generate_text("the", Sampling(temperature=0, repeat_penalty=10.0), 60)
     penalised = [p.token_id for p in pieces][:60]
     assert len(set(penalised)) > len(set(plain)) and penalised[0] == plain[0]
+
+
+# Other settings between answers.
+
+
+def test_a_method_changes_without_reading_the_weights_again(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    expected = tokens(open_engine(tiny, cache_rate=0.25, method="lru"))
+    engine = open_engine(tiny, cache_rate=0.25, method="promoe")
+    llama = engine._llama
+    tokens(engine)
+    for method in ("lru", "moepic", "auto", "duoserve", "outrider", "lru"):
+        cache = engine.change(EngineConfig(cache_rate=0.25, method=method, n_thread=1))
+        assert (cache.method, cache.asked_method) == (method, method)
+        assert tokens(engine) == expected, method
+    assert engine._llama is llama
+
+
+def test_the_context_and_the_threads_change_without_reading_the_weights_again(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny, cache_rate=0.25, context_length=512, n_thread=1)
+    llama = engine._llama
+    before = tokens(engine)
+    cache = engine.change(EngineConfig(cache_rate=0.25, context_length=256, n_thread=2))
+    assert engine._llama is llama and cache.n_thread == 2
+    assert engine.n_context == engine.model.context_length == 256
+    assert tokens(engine) == before
+    with pytest.raises(EngineError, match="the context holds only 256"):
+        engine.generate_text(PROMPT * 8, GREEDY)
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_stock_and_back_again(rate: float, open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny, cache_rate=rate, n_thread=1)
+    before = tokens(engine)
+    stock = engine.change(EngineConfig(cache_rate=rate, method="unified", n_thread=1))
+    assert (stock.mode, stock.method, stock.asked_method) == ("plain", "stock", "unified")
+    assert len(tokens(engine)) == len(before)
+    again = engine.change(EngineConfig(cache_rate=rate, n_thread=1))
+    assert again.mode == ("plain" if rate == 1.0 else "cached")
+    assert tokens(engine) == before
+
+
+def test_settings_that_cannot_be_had_leave_those_before(
+    open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = open_engine(tiny, cache_rate=0.25, n_thread=1)
+    before, cache = tokens(engine), engine.cache
+
+    def fail() -> None:
+        monkeypatch.undo()
+        raise EngineError("There is no room.")
+
+    monkeypatch.setattr(engine._loaded, "_make_context", fail)
+    with pytest.raises(EngineError, match="no room"):
+        engine.change(EngineConfig(cache_rate=0.5, context_length=256, n_thread=1))
+    assert engine.cache == cache
+    assert tokens(engine) == before
+
+
+def test_the_automatic_settings_take_what_memory_permits(
+    open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = read_model(tiny)
+    needs = plan(file, 0.0, 4096, 0)
+    n_slot = needs.n_slot + 2
+    room = plan(file, n_slot / file.n_expert, min(4096, file.context_length or 4096), 0)
+    free = room.total_bytes + (256 << 20) + file.expert_bytes_total // file.n_expert // 2
+    monkeypatch.setattr("backend.loaded.available_bytes", lambda: free)
+    engine = open_engine(tiny, automatic=True, n_thread=1)
+    assert engine.cache.asked_method == "auto"
+    assert engine.cache.n_slot == n_slot, engine.cache
+    monkeypatch.setattr("backend.loaded.available_bytes", lambda: 64 << 30)
+    roomy = engine.change(EngineConfig(automatic=True, n_thread=1))
+    assert roomy.mode == "plain" and roomy.rate == 1.0

@@ -1,0 +1,75 @@
+"""What can be done by a key or from the menu: one table, which the list of shortcuts shows too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QCoreApplication
+from PySide6.QtGui import QAction, QKeySequence
+from PySide6.QtWidgets import QMenu, QWidget
+
+
+@dataclass(frozen=True)
+class Command:
+    """One thing to do: its name in the code, its words, its keys (the first is shown)."""
+
+    name: str
+    label: object  # English; `words` translates it
+    keys: tuple[str, ...]
+    in_menu: bool = True
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("new_chat", QT_TRANSLATE_NOOP("commands", "New chat"), ("Ctrl+N",)),
+    Command("search", QT_TRANSLATE_NOOP("commands", "Search chats"), ("Ctrl+F",)),
+    Command("sidebar", QT_TRANSLATE_NOOP("commands", "Chats"), ("Ctrl+B",)),
+    Command("open", QT_TRANSLATE_NOOP("commands", "Open a GGUF file\u2026"), ("Ctrl+O",)),
+    Command("models", QT_TRANSLATE_NOOP("commands", "Models"), ("Ctrl+M",)),
+    Command(
+        "preset", QT_TRANSLATE_NOOP("commands", "System prompt and sampling\u2026"), ("Ctrl+P",)
+    ),
+    Command("panel", QT_TRANSLATE_NOOP("commands", "Engine panel"), ("Ctrl+E",)),
+    Command("stop", QT_TRANSLATE_NOOP("commands", "Stop, or back to the chat"), ("Esc",), False),
+    Command("write", QT_TRANSLATE_NOOP("commands", "Write"), ("Ctrl+L",), False),
+    Command("quit", QT_TRANSLATE_NOOP("commands", "Quit"), ("Ctrl+Q",)),
+)
+
+# Keys of single parts of the window, for the list of shortcuts.
+LOCAL: tuple[tuple[str, object], ...] = (
+    ("Enter", QT_TRANSLATE_NOOP("commands", "In the message: send")),
+    ("Shift+Enter", QT_TRANSLATE_NOOP("commands", "In the message: a new line")),
+    ("F2", QT_TRANSLATE_NOOP("commands", "In the list of chats: rename")),
+    ("Del", QT_TRANSLATE_NOOP("commands", "In the list of chats: delete")),
+    ("Ctrl+Shift+P", QT_TRANSLATE_NOOP("commands", "In the list of chats: pin or unpin")),
+    ("Shift+F10", QT_TRANSLATE_NOOP("commands", "In the list of chats: all that can be done")),
+    ("Tab", QT_TRANSLATE_NOOP("commands", "To the next control")),
+)
+
+
+def words(text: object) -> str:
+    """Return a label in the language of the window."""
+    return QCoreApplication.translate("commands", str(text))
+
+
+def add_actions(window: QWidget, run: Mapping[str, Callable[[], object]]) -> QMenu:
+    """Give a window the actions of all commands, and return the menu of them.
+
+    REQUIRES: `run` has what each command does, by its name.
+    """
+    menu = QMenu(window)
+    for command in COMMANDS:
+        action = QAction(words(command.label), window)
+        action.setShortcuts([QKeySequence(key) for key in command.keys])
+        action.triggered.connect(_without_argument(run[command.name]))
+        window.addAction(action)
+        if command.in_menu:
+            menu.addAction(action)
+    return menu
+
+
+def _without_argument(run: Callable[[], object]) -> Callable[[bool], None]:
+    def call(_: bool = False) -> None:
+        run()
+
+    return call

@@ -1,0 +1,34 @@
+"""What the user wants of the engine, beside the model: one switch, and what it decides."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backend.config import EngineConfig
+
+DEFAULTS = EngineConfig()
+
+
+@dataclass(frozen=True)
+class EngineChoice:
+    """The user's settings of the engine.
+
+    automatic: the method `auto`, with the cache rate and the context that memory permits; the
+    other fields, but the threads and the device, then rest.
+    """
+
+    automatic: bool = True
+    cache_rate: float = DEFAULTS.cache_rate
+    method: str = DEFAULTS.method
+    context_length: int = DEFAULTS.context_length
+    n_thread: int = DEFAULTS.n_thread
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields of the messages `load` and `configure`."""
+        return {
+            "automatic": self.automatic,
+            "cache_rate": 1.0 if self.automatic else self.cache_rate,
+            "method": "auto" if self.automatic else self.method,
+            "context_length": self.context_length,
+            "n_thread": self.n_thread,
+        }

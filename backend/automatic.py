@@ -1,0 +1,45 @@
+"""The automatic settings: what memory decides, so that nobody has to.
+
+The cache gets all the memory that the plan leaves to it, which the engine grants when everything is
+asked for. The context is as long as it can be without taking much of that memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backend.config import EngineConfig
+from backend.plan import kv_bytes
+
+if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+
+CONTEXTS = (32768, 16384, 8192)
+"""Tokens; the longest that costs little is taken, or else EngineConfig's own."""
+KV_SHARE = 0.08
+"""Of the memory that is available, what a longer context may take for its keys and values."""
+
+
+def automatic(file: ModelFile, config: EngineConfig, available_bytes: int) -> EngineConfig:
+    """Return the settings for a model where `available_bytes` may be taken.
+
+    The threads and the device stay those of `config`.
+    """
+    return replace(
+        config,
+        cache_rate=1.0,
+        method="auto",
+        context_length=context_length(file, available_bytes),
+    )
+
+
+def context_length(file: ModelFile, available_bytes: int) -> int:
+    """Return the tokens of context for a model: at most those that it was trained for."""
+    shortest = EngineConfig().context_length
+    trained = file.context_length or shortest
+    for n_token in CONTEXTS:
+        fits = kv_bytes(file, min(n_token, trained)) <= KV_SHARE * available_bytes
+        if fits and trained > shortest:
+            return min(n_token, trained)
+    return min(shortest, trained)
