@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from factory import make_split, make_tiny
-from PySide6.QtCore import QMimeData, QPointF, Qt, QUrl
-from PySide6.QtGui import QDropEvent
+from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QUrl
+from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication
 from window_samples import WAIT_MS, Model, Opener
 
@@ -44,11 +44,10 @@ def folder(tmp_path: Path, tiny: bytes) -> Path:
 def drop(window: MainWindow, *paths: Path) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
-    event = QDropEvent(
-        QPointF(10, 10), Qt.DropAction.CopyAction, data, Qt.MouseButton.LeftButton,
-        Qt.KeyboardModifier.NoModifier,
-    )  # fmt: skip
-    QApplication.sendEvent(window, event)
+    copy, left = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton
+    none = Qt.KeyboardModifier.NoModifier
+    QApplication.sendEvent(window, QDragEnterEvent(QPoint(10, 10), copy, data, left, none))
+    QApplication.sendEvent(window, QDropEvent(QPointF(10, 10), copy, data, left, none))
 
 
 def names(window: MainWindow) -> list[str]:
