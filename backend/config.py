@@ -22,6 +22,8 @@ class EngineConfig:
     """Tokens of a prompt that are computed at once."""
     automatic: bool = False
     """Whether memory decides about the cache rate and the context (backend.automatic)."""
+    pack: bool = True
+    """Read experts from the model's pack (backend.pack), where there is one."""
 
     def __post_init__(self) -> None:
         from backend.methods import RUNNABLE

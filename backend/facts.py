@@ -69,9 +69,13 @@ class CacheFacts:
     predictor: str = ""
     """What forecasts the experts, in words; "" where nothing does."""
     remark: str = ""
-    """Why weights of a predictor that were found are not used, in sentences; or ""."""
+    """Why weights of a predictor, or a pack, that were found are not used, in sentences; or ""."""
     asked_method: str = ""
     n_thread: int = 0
+    pack: str = ""
+    """The path of the pack that experts are read from; empty: they are read from the model."""
+    layout: str = "file"
+    """Of the experts in memory: "file", as in the model, or "repacked", as stock llama.cpp's."""
 
     def to_json(self) -> dict[str, Any]:
         """As a plain dict."""

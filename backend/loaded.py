@@ -16,6 +16,7 @@ from backend.config import EngineConfig
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
 from backend.methods import METHODS
+from backend.pack_file import Pack, find
 from backend.plan import plan, slots
 from backend.study import NO_STUDY, Study
 from backend.system.memory import available_bytes, physical_cores
@@ -65,7 +66,9 @@ class LoadedModel:
         self._study = study
         self.stop_flag = _native.StopFlag()
         self.file = file
-        self.learned, self.remark = load_learned(file)  # a remark on weights that are not used
+        self.learned, self._remark = load_learned(file)  # a remark on weights that are not used
+        self.remark = self._remark  # on whatever is not used
+        self._pack: Pack | None = None
         self._cached: Any = None
         self._auto: Auto | None = None
         self._work: WorkMeter | None = None
@@ -133,7 +136,8 @@ class LoadedModel:
         granted, reason = self._grant(rate, free_bytes)
         self._note_stock(granted, free_bytes)
         is_plain = bool(self._refused) or self._is_plain(granted)
-        if is_plain != (self._cached is None):
+        other_pack = not is_plain and config.pack != before.pack
+        if is_plain != (self._cached is None) or other_pack:
             self.close()
             self._load(rate, None)
             return
@@ -195,9 +199,11 @@ class LoadedModel:
         granted, reason = self._grant(rate, free_bytes)
         self._note_stock(granted, free_bytes)
         if not self._is_plain(granted):
+            self._pack, remark = find(self.file) if self.config.pack else (None, "")
+            self.remark = " ".join(filter(None, [self._remark, remark]))
             try:
                 self._cached = loading.CachedModel(
-                    self.file, n_thread=self._n_thread, progress=on_progress
+                    self.file, n_thread=self._n_thread, progress=on_progress, pack=self._pack
                 )
                 self.llama = self._cached.model
                 self.patch.set_future(self._study.future)
@@ -346,6 +352,7 @@ class LoadedModel:
             n_transfer_thread=N_TRANSFER_THREAD,
             max_token=self.config.n_ubatch,
             link_bytes_per_s=self._study.link_bytes_per_s,
+            repack=self._cached.repacked,
         )
         try:
             patch.configure(layout, self._composition(), options)
@@ -382,4 +389,6 @@ class LoadedModel:
             remark=self.remark,
             asked_method=self.method.name,
             n_thread=self._n_thread,
+            pack=str(self._pack.path) if self._pack else "",
+            layout="repacked" if self._cached.repacked and not layout.any_cut() else "file",
         )

@@ -1,11 +1,12 @@
 """Loading a checked model: plainly, or with its experts left in the file.
 
-Three layouts:
+Three ways:
 
 - plain: as stock llama.cpp does it, memory-mapped, with its fastest weight layout;
-- cached: the dense weights in anonymous memory, the experts in the slow tier (Patch);
-- native: everything in memory, the experts in the file's layout: the reference that the cached
-  layout must equal bit by bit.
+- cached: the dense weights in anonymous memory, the experts in the slow tier (Patch), which is the
+  model's file or its pack;
+- native: everything in memory, the experts in the file's layout: the reference that a cache of
+  experts in that layout must equal bit by bit. Of a cache in the repacked layout plain is the one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import llama_cpp
 from backend import _native
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError, Model, ProgressCallback, log
+from backend.pack_file import Pack
 
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.[0-9]+\.ffn_(gate|up|down|gate_up)_exps\.weight"
@@ -55,8 +57,9 @@ class NotCacheable(LlamaError):
 class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
-    `repack` is about the dense weights, as in load_plain. Raises NotCacheable when the graph of
-    this architecture is not understood, LlamaError when the file cannot be loaded.
+    `repack` is about the dense weights, as in load_plain. `pack`: read experts from there. Raises
+    NotCacheable when the graph of this architecture is not understood, LlamaError when a file
+    cannot be loaded.
     """
 
     def __init__(
@@ -66,14 +69,11 @@ class CachedModel:
         n_thread: int,
         progress: ProgressCallback | None = None,
         repack: bool = True,
+        pack: Pack | None = None,
     ) -> None:
-        places = {
-            t.name: _native.TensorPlace(t.part, t.offset)
-            for tensors in file.expert_tensors.values()
-            for t in tensors
-        }
+        self.pack = pack
         try:
-            files = _native.ExpertFiles([str(p) for p in file.paths], places)
+            files = _expert_files(file, pack)
         except RuntimeError as error:
             raise LlamaError(f"{error}.") from None
         buffers = _native.ExpertBuffers(unread=True)
@@ -93,6 +93,11 @@ class CachedModel:
             raise NotCacheable(
                 f"The experts of the architecture {file.architecture} cannot be cached: {reason}."
             )
+
+    @property
+    def repacked(self) -> bool:
+        """Whether the pack's experts are laid out as the processor computes fastest."""
+        return self.pack is not None and self.pack.plan.layout == "repacked"
 
     def close(self) -> None:
         """Give the model its tensors back and free it."""
@@ -124,6 +129,22 @@ class CachedModel:
             return str(patch.end_probe())
         finally:
             context.close()
+
+
+def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
+    """The slow tier as a backend._native.ExpertFiles. Raises RuntimeError."""
+    paths = [*file.paths]
+    places = {
+        t.name: _native.TensorPlace(t.part, t.offset)
+        for tensors in file.expert_tensors.values()
+        for t in tensors
+    }
+    packed = {}
+    if pack is not None:
+        for name, place in pack.plan.places(len(paths)).items():
+            packed[name] = _native.TensorPlace(*place)
+        paths.append(pack.path)
+    return _native.ExpertFiles([str(p) for p in paths], places, packed)
 
 
 def _first_path(file: ModelFile) -> bytes:

@@ -167,6 +167,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
         "context_length": (_INT, True),
         "n_thread": (_INT, True),
         "automatic": (_BOOL, False),
+        "pack": (_BOOL, False),
     },
     "configure": {
         "id": (_INT, True),
@@ -175,6 +176,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
         "context_length": (_INT, True),
         "n_thread": (_INT, True),
         "automatic": (_BOOL, False),
+        "pack": (_BOOL, False),
     },
     "generate": {
         "id": (_INT, True),

@@ -1,8 +1,9 @@
 """Is the answer llama.cpp's, bit for bit? Compares logits with stock llama.cpp.
 
-Stock is the same library without a callback and without a cache, on the same tensor layout: the
-experts as they are in the file, since other layouts add up in another order. The reference is
-computed first and freed, so that only one copy of the model is in memory at a time.
+Stock is the same library without a callback and without a cache, on the same tensor layout, since
+other layouts add up in another order: the experts as they are in the file, or as the processor
+computes them fastest, which is what stock llama.cpp does by itself. The reference is computed first
+and freed, so that only one copy of the model is in memory at a time.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from backend.llama import Context, LlamaError, Model
 from backend.loaded import N_TRANSFER_THREAD
 from backend.loading import CachedModel, load_native, load_plain
 from backend.methods import METHODS
+from backend.pack_file import Layout, Pack
 from backend.system.memory import available_bytes
 
 CUT_TOLERANCE = 0.02
@@ -42,6 +44,7 @@ class Comparison:
     """One way of running a model against stock. n_different counts values of logits, of n_value."""
 
     method: str
+    layout: Layout
     asked_rate: float
     rate: float
     n_slot: int
@@ -80,24 +83,33 @@ def compare(
     n_token: int,
     n_thread: int,
     learned: Learned = NOTHING_LEARNED,
+    in_layout: Layout = "file",
+    pack: Pack | None = None,
 ) -> Iterator[Comparison]:
     """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
 
     `learned`: what backend.learned.load found for the model, so that what is compared is what an
-    engine would run. Yields a Comparison per method and rate. Raises LlamaError when the model
-    cannot be loaded or computed, NotCacheable when there is no cached way to run it.
+    engine would run. in_layout: of the experts, here and in stock. pack: read them from there, in
+    whatever layout they lie. Yields a Comparison per method and rate; methods that cut experts
+    compute them as they are in the file. Raises LlamaError when the model cannot be loaded or
+    computed, NotCacheable when there is no cached way to run it.
     """
     in_memory = file.file_size_bytes * 1.1 < available_bytes()
-    cached = CachedModel(file, n_thread=n_thread, repack=in_memory)
+    if in_layout == "repacked" and not in_memory:
+        raise LlamaError("To compare this layout the whole model must find room in memory.")
+    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack)
     cached.close()  # says whether there is anything to compare, before the slow part
-    stock = load_native(file) if in_memory else load_plain(file, repack=False)
+    if in_layout == "repacked":
+        stock = load_plain(file, repack=True)
+    else:
+        stock = load_native(file) if in_memory else load_plain(file, repack=False)
     tokens = _tokens(stock, n_token)
     try:
         reference = _logits(stock, tokens, n_thread, None)
     finally:
         stock.close()
 
-    cached = CachedModel(file, n_thread=n_thread, repack=in_memory)
+    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack)
     try:
         shape = cached.patch.shape
         total_bytes = sum(map(shape.expert_bytes, range(shape.n_layer))) * shape.n_expert
@@ -105,7 +117,10 @@ def compare(
             for rate in rates:
                 slots = layout(METHODS[method], shape, rate)
                 options = _native.PatchOptions(
-                    n_thread=n_thread, n_transfer_thread=N_TRANSFER_THREAD, max_token=_N_UBATCH
+                    n_thread=n_thread,
+                    n_transfer_thread=N_TRANSFER_THREAD,
+                    max_token=_N_UBATCH,
+                    repack=in_layout == "repacked",
                 )
                 has_routers = cached.patch.n_embd > 0
                 parts = composition(METHODS[method], shape, learned, has_routers=has_routers)
@@ -117,6 +132,7 @@ def compare(
                 rows = np.flatnonzero(different.any(axis=1))
                 yield Comparison(
                     method=method,
+                    layout=in_layout,
                     asked_rate=rate,
                     rate=slots.bytes(shape) / total_bytes,
                     n_slot=round(slots.bytes(shape) / total_bytes * shape.n_expert),

@@ -335,6 +335,7 @@ def _config(message: Message) -> EngineConfig:
             context_length=message["context_length"],
             n_thread=message["n_thread"],
             automatic=message.get("automatic", False),
+            pack=message.get("pack", True),
         )
     except ValueError as error:
         raise RequestError(str(error)) from None

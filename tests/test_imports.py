@@ -72,6 +72,8 @@ ONLY_FROM = {
         "backend.loaded",
         "backend.loading",
         "backend.machines",
+        "backend.pack",
+        "backend.pack_file",
         "backend.predictor_file",
         "backend.recording",
         "backend.simulate",

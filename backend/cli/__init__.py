@@ -25,6 +25,7 @@ COMMANDS = {
     "serve": "serve a model to programs on this machine, as OpenAI's API",
     "evaluate": "compare predictors of a model's routing",
     "inspect": "show what is in a model file and whether it will run here",
+    "pack": "write a second file from which a model's experts are read faster",
     "simulate": "replay a trace in virtual time, with any method on any machine",
     "trace": "record which experts a model chooses while it answers prompts",
     "train": "train predictors of a model's routing on this machine",

@@ -101,6 +101,7 @@ def _settings(args: argparse.Namespace) -> Settings:
                     method=args.method,
                     context_length=args.context,
                     n_thread=args.threads,
+                    pack=args.pack,
                 )
             ),
             sampling=Sampling(**given(temperature=args.temperature, seed=args.seed)),

@@ -72,6 +72,13 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add("--method", type=method, metavar="M", help="how experts are kept and fetched")
     add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
     add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
+    add(
+        "--no-pack",
+        dest="pack",
+        action="store_false",
+        default=None,
+        help="read experts from the model even where it has a pack",
+    )
 
 
 def cache_rate(text: str) -> float:

@@ -14,6 +14,7 @@ from backend.system.memory import MemoryFacts, memory_facts
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
+    from backend.pack_file import Pack
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -46,16 +47,20 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     from backend.gguf_file import read_model  # needs numpy, which --help must not wait for
+    from backend.pack_file import find
 
     model = read_model(args.model)
+    pack, remark = find(model)
     memory = memory_facts()
     # As the engine does: no more than the model was trained for.
     context = min(args.context, model.context_length or args.context)
     memory_plan = plan(model, args.cache_rate, context, memory.available_bytes)
     if args.json:
-        print(json.dumps(_report(model, memory, memory_plan, context)))
+        report = _report(model, memory, memory_plan, context)
+        print(json.dumps({**report, "pack": _pack_report(pack, remark)}))
     else:
-        print(printable("\n".join(_lines(model, memory, memory_plan, context))))
+        lines = _lines(model, memory, memory_plan, context, _pack_text(pack, remark))
+        print(printable("\n".join(lines)))
     return 0
 
 
@@ -89,7 +94,11 @@ def _report(
 
 
 def _lines(
-    model: ModelFile, memory: MemoryFacts, memory_plan: MemoryPlan, context_length: int
+    model: ModelFile,
+    memory: MemoryFacts,
+    memory_plan: MemoryPlan,
+    context_length: int,
+    pack: str,
 ) -> list[str]:
     parts = f" in {len(model.paths)} parts" if len(model.paths) > 1 else ""
     rows = [
@@ -110,11 +119,25 @@ def _lines(
         ("Dense part", bytes_text(model.dense_bytes)),
         ("Context", f"{model.context_length} tokens"),
         ("Cache", f"not used: {why}" if why else "possible: any share of the experts"),
+        *([] if why else [("Pack", pack)]),
         ("", ""),
         *_plan_rows(memory_plan, memory, context_length),
         ("", ""),
     ]
     return [f"{name:<14}{value}".rstrip() for name, value in rows] + [_verdict(memory_plan)]
+
+
+def _pack_text(pack: Pack | None, remark: str) -> str:
+    if pack is None:
+        return remark or "none; outrider pack makes one, from which experts are read faster"
+    return f"{pack.path}, {bytes_text(pack.plan.n_bytes)}, layout '{pack.plan.layout}'"
+
+
+def _pack_report(pack: Pack | None, remark: str) -> dict[str, Any]:
+    if pack is None:
+        return {"path": None, "remark": remark}
+    plan = pack.plan
+    return {"path": str(pack.path), "layout": plan.layout, "bytes": plan.n_bytes, "remark": ""}
 
 
 def _plan_rows(

@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         "method": args.method,
         "context_length": args.context,
         "n_thread": args.threads,
+        "pack": args.pack,
     }
     config = EngineConfig(**{name: value for name, value in given.items() if value is not None})
     key = os.environ.get(_KEY_VARIABLE, "")

@@ -70,6 +70,7 @@ class Session:
             method=config.method,
             context_length=config.context_length,
             n_thread=config.n_thread,
+            pack=config.pack,
         )
         shown = False
         for message in reply:
@@ -140,6 +141,7 @@ class Session:
             f"{name}: {len(model['moe_layers'])} layers of {model['n_expert']} experts, "
             f"{cache['n_slot']} of them in memory ({100 * cache['rate']:.0f} %, "
             f"{bytes_text(cache['bytes'])}), method {cache['method']}{predictor}"
+            + (", read from the pack" if cache.get("pack") else "")
         )
 
 

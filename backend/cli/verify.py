@@ -55,6 +55,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="N",
         help="threads that compute (default: the physical cores)",
     )
+    add(
+        "--layout",
+        choices=("file", "repacked"),
+        help="compare in this layout of the experts: as in the model, or as the processor computes "
+        "fastest, which stock llama.cpp chooses (default: the pack's, if there is one, or file)",
+    )
+    add("--no-pack", dest="pack", action="store_false", help="read experts from the model only")
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -64,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
     from backend.gguf_file import read_model
     from backend.learned import load as load_learned
     from backend.loading import NotCacheable
+    from backend.pack_file import find
     from backend.system.memory import physical_cores
     from backend.verify import compare
 
@@ -71,10 +79,15 @@ def run(args: argparse.Namespace) -> int:
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
     n_thread = args.threads or physical_cores()
+    pack, why_no_pack = find(file) if args.pack else (None, "")
+    in_layout = args.layout or (pack.plan.layout if pack else "file")
     results: list[Comparison] = []
     learned, remark = load_learned(file)
-    if remark and not args.json:
-        print(remark)
+    if not args.json:
+        for line in filter(None, [remark, why_no_pack]):
+            print(line)
+        where = pack.path if pack and pack.plan.layout == in_layout else file.path
+        print(f"Experts are read from {where}, layout {in_layout}.")
     try:
         for result in compare(
             file,
@@ -83,6 +96,8 @@ def run(args: argparse.Namespace) -> int:
             n_token=args.tokens,
             n_thread=n_thread,
             learned=learned,
+            in_layout=in_layout,
+            pack=pack,
         ):
             if not args.json:
                 if not results:

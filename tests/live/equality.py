@@ -30,6 +30,7 @@ from backend import _native, llama, loading
 from backend.compose import composition, layout
 from backend.gguf_file import ModelFile, read_model
 from backend.methods import CACHED, METHODS
+from backend.pack_file import Pack
 
 Logits = NDArray[np.float32]
 
@@ -116,9 +117,9 @@ class Outcome:
 class Cached:
     """A model with its experts in the file, whose logits can be compared with stock's."""
 
-    def __init__(self, file: ModelFile, n_thread: int) -> None:
+    def __init__(self, file: ModelFile, n_thread: int, pack: Pack | None = None) -> None:
         self._n_thread = n_thread
-        self.cached = loading.CachedModel(file, n_thread=n_thread)
+        self.cached = loading.CachedModel(file, n_thread=n_thread, pack=pack)
         self.patch = self.cached.patch
         self.shape = self.patch.shape
         self.n_expert = self.shape.n_expert

@@ -13,6 +13,7 @@ void bind_evict(nanobind::module_ & m);
 void bind_live(nanobind::module_ & m);
 void bind_predict(nanobind::module_ & m);
 void bind_recorder(nanobind::module_ & m);
+void bind_repack(nanobind::module_ & m);
 void bind_sim(nanobind::module_ & m);
 void bind_speed(nanobind::module_ & m);
 

@@ -35,10 +35,14 @@ nb::list routers_of(const Patch & patch) {
 void bind_live(nb::module_ & m) {
     nb::class_<TensorPlace>(m, "TensorPlace")
         .def(
-            "__init__", [](TensorPlace * self, size_t part, uint64_t offset) { new (self) TensorPlace{part, offset}; },
-            "part"_a, "offset"_a);
+            "__init__",
+            [](TensorPlace * self, size_t part, uint64_t offset, uint64_t stride, bool repacked) {
+                new (self) TensorPlace{part, offset, stride, repacked};
+            },
+            "part"_a, "offset"_a, "stride"_a = 0, "repacked"_a = false);
     nb::class_<ExpertFiles>(m, "ExpertFiles")
-        .def(nb::init<const std::vector<std::string> &, std::map<std::string, TensorPlace>>(), "paths"_a, "places"_a)
+        .def(nb::init<const std::vector<std::string> &, ExpertFiles::Places, ExpertFiles::Places>(), "paths"_a,
+             "places"_a, "packed"_a = ExpertFiles::Places{})
         .def("drop_cached", &ExpertFiles::drop_cached);
 
     nb::class_<ExpertBuffers>(m, "ExpertBuffers")
@@ -56,10 +60,12 @@ void bind_live(nb::module_ & m) {
     nb::class_<PatchOptions>(m, "PatchOptions")
         .def(
             "__init__",
-            [](PatchOptions * self, int n_thread, int n_transfer_thread, int max_token, double link_bytes_per_s) {
-                new (self) PatchOptions{n_thread, n_transfer_thread, max_token, link_bytes_per_s};
+            [](PatchOptions * self, int n_thread, int n_transfer_thread, int max_token, double link_bytes_per_s,
+               bool repack) {
+                new (self) PatchOptions{n_thread, n_transfer_thread, max_token, link_bytes_per_s, repack};
             },
-            "n_thread"_a = 1, "n_transfer_thread"_a = 2, "max_token"_a = 512, "link_bytes_per_s"_a = 0.0);
+            "n_thread"_a = 1, "n_transfer_thread"_a = 2, "max_token"_a = 512, "link_bytes_per_s"_a = 0.0,
+            "repack"_a = false);
 
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)

@@ -49,12 +49,12 @@ DirectFile::DirectFile(const std::string & path) : path_(path) {
 
 DirectFile::~DirectFile() { ::close(int(handle_)); }
 
-int64_t DirectFile::read_pieces(uint64_t offset, const Piece * pieces, int n_piece) const {
-    iovec iov[3];
-    for (int i = 0; i < n_piece; i++) {
+int64_t DirectFile::read_some(uint64_t offset, std::span<const Piece> pieces) const {
+    iovec iov[max_piece];
+    for (size_t i = 0; i < pieces.size(); i++) {
         iov[i] = {pieces[i].address, pieces[i].size};
     }
-    const ssize_t n = ::preadv(int(handle_), iov, n_piece, off_t(offset));
+    const ssize_t n = ::preadv(int(handle_), iov, int(pieces.size()), off_t(offset));
     return n < 0 ? -int64_t(errno) : int64_t(n);
 }
 

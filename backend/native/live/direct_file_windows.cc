@@ -31,18 +31,18 @@ DirectFile::DirectFile(const std::string & path) : path_(path) {
 
 DirectFile::~DirectFile() { ::CloseHandle(reinterpret_cast<HANDLE>(handle_)); }
 
-int64_t DirectFile::read_pieces(uint64_t offset, const Piece * pieces, int n_piece) const {
+int64_t DirectFile::read_some(uint64_t offset, std::span<const Piece> pieces) const {
     int64_t total = 0;
-    for (int i = 0; i < n_piece; i++) {
+    for (const Piece & piece : pieces) {
         OVERLAPPED at{};
         at.Offset = DWORD(offset + total);
         at.OffsetHigh = DWORD((offset + total) >> 32);
         DWORD n = 0;
-        if (!::ReadFile(reinterpret_cast<HANDLE>(handle_), pieces[i].address, DWORD(pieces[i].size), &n, &at)) {
+        if (!::ReadFile(reinterpret_cast<HANDLE>(handle_), piece.address, DWORD(piece.size), &n, &at)) {
             return total > 0 || ::GetLastError() == ERROR_HANDLE_EOF ? total : -EIO;
         }
         total += n;
-        if (n < pieces[i].size) {
+        if (n < piece.size) {
             break;
         }
     }

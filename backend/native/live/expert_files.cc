@@ -2,11 +2,16 @@
 
 namespace outrider {
 
-ExpertFiles::ExpertFiles(const std::vector<std::string> & paths, std::map<std::string, TensorPlace> places)
-    : places_(std::move(places)) {
+ExpertFiles::ExpertFiles(const std::vector<std::string> & paths, Places places, Places packed)
+    : places_(std::move(places)), packed_(std::move(packed)) {
     for (const auto & path : paths) {
         files_.push_back(std::make_unique<DirectFile>(path));
     }
+}
+
+std::optional<TensorPlace> ExpertFiles::packed(const std::string & tensor_name) const {
+    const auto it = packed_.find(tensor_name);
+    return it == packed_.end() ? std::nullopt : std::optional(it->second);
 }
 
 void ExpertFiles::drop_cached() const {

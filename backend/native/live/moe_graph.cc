@@ -165,12 +165,16 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         if (it != layer_of.end()) {
             graph.shape.n_expert = int32_t(t->ne[2]);
             const bool is_down = findings.at(it->first).cut.down() == t;
-            graph.tensors.push_back({t, it->second, 0, files_.place(t->name), uint64_t(t->nb[2]), is_down});
+            graph.tensors.push_back(
+                {t, it->second, 0, files_.place(t->name), files_.packed(t->name), uint64_t(t->nb[2]), is_down});
         }
     }
-    std::stable_sort(graph.tensors.begin(), graph.tensors.end(), [](const ExpertTensor & a, const ExpertTensor & b) {
-        return std::tuple(a.layer, a.place.part, a.place.offset) < std::tuple(b.layer, b.place.part, b.place.offset);
-    });
+    const auto order = [](const ExpertTensor & t) {
+        const TensorPlace & place = t.packed ? *t.packed : t.place;
+        return std::tuple(t.layer, place.part, place.offset);
+    };
+    std::stable_sort(graph.tensors.begin(), graph.tensors.end(),
+                     [&](const ExpertTensor & a, const ExpertTensor & b) { return order(a) < order(b); });
     graph.shape.n_layer = int32_t(graph.numbers.size());
     graph.shape.chunk_bytes.resize(graph.numbers.size());
     for (ExpertTensor & t : graph.tensors) {

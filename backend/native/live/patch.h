@@ -28,6 +28,8 @@ struct PatchOptions {
     int max_token = 512;        // of one pass
     // For experiments: what all transfer threads together bring at most; 0: as much as they can.
     double link_bytes_per_s = 0;
+    // Slots hold experts as the CPU backend computes fastest, where it can (repack.h).
+    bool repack = false;
 };
 
 // Times since the cache was made, in microseconds.

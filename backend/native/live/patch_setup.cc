@@ -56,11 +56,11 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     drop_cache();
     options_ = options;
     layout_ = layout;
-    slab_ = std::make_unique<Slab>(graph_.tensors, files_, shape, layout_, buft);
+    slab_ = std::make_unique<Slab>(graph_.tensors, files_, shape, layout_, buft, options.repack);
     limit_ = std::make_unique<LinkLimit>(options.link_bytes_per_s);
     const auto copy = [slab = slab_.get(), limit = limit_.get()](const Copy & c) {
         const auto end = limit->reserve(slab->bytes_of(c));
-        slab->fill(c);
+        slab->fill({&c, 1});
         LinkLimit::wait_until(end);
     };
     pool_ = std::make_unique<TransferPool>(options.n_transfer_thread, copy);

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "repack.h"
+
 namespace outrider {
 namespace {
 
@@ -28,8 +30,11 @@ uint8_t * scratch_for(uint64_t offset, size_t size) {
 }  // namespace
 
 Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-           const Layout & layout, ggml_backend_buffer_type_t buft)
-    : files_(files), homes_(size_t(shape.n_layer)), host_(ggml_backend_buft_is_host(buft)) {
+           const Layout & layout, ggml_backend_buffer_type_t buft, bool repack)
+    : files_(files),
+      homes_(size_t(shape.n_layer)),
+      host_(ggml_backend_buft_is_host(buft)),
+      repack_(repack && host_ && !layout.any_cut()) {
     std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
     for (Layer l = 0; l < shape.n_layer; l++) {
         for (Part part : parts) {
@@ -85,8 +90,12 @@ void Slab::release() {
 
 Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part) {
     Home home{};
-    home.file = files_.files()[t.place.part].get();
-    home.offset = t.place.offset;
+    home.repacked = repack_ && can_repack(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1]);
+    const TensorPlace & place = t.packed && t.packed->repacked == home.repacked ? *t.packed : t.place;
+    home.file = files_.files()[place.part].get();
+    home.offset = place.offset;
+    home.stride = place.stride > 0 ? place.stride : t.expert_bytes;
+    home.repacked_in_file = place.repacked;
     home.matrix_bytes = t.expert_bytes;
     home.row_bytes = t.tensor->nb[1];
     home.n_piece = 1;
@@ -114,18 +123,25 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
 
 // Room for `n_slot` of the largest of `homes`, which all of them use. On the host a slot's address
 // is congruent with its place in the file modulo the block where that can be, so that direct reads
-// need no second copy: layers with experts at different places in a block need a block of padding
-// for each slot.
+// need no second copy: then slots are whole blocks, and where layers have their experts at different
+// places in a block, each needs one more.
 void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_buffer_type_t buft) {
     const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
     const Home & largest = **std::max_element(homes.begin(), homes.end(), larger);
     const auto is_range = [](const Home * h) { return h->n_piece == 1; };
     const auto range = std::find_if(homes.begin(), homes.end(), is_range);
     const uint64_t place = range == homes.end() ? 0 : (*range)->first() % block;
-    const bool congruent = std::all_of(homes.begin(), homes.end(),
-                                       [&](const Home * h) { return !is_range(h) || h->first() % block == place; });
-    const bool pad = host_ && !congruent && largest.matrix_bytes % block == 0 && largest.bytes() >= min_bytes_to_pad;
-    const uint64_t stride = largest.bytes() + (pad ? to_next_block(largest.bytes()) + block : 0);
+    const auto all_ranges = [&](auto && has) {
+        return std::all_of(homes.begin(), homes.end(), [&](const Home * h) { return !is_range(h) || has(h); });
+    };
+    const bool congruent = all_ranges([&](const Home * h) { return h->first() % block == place; });
+    const bool steady = all_ranges([](const Home * h) { return h->stride % block == 0; });
+    const bool pad = host_ && steady && largest.bytes() >= min_bytes_to_pad;
+    const uint64_t padding = pad ? to_next_block(largest.bytes()) + (congruent ? 0 : block) : 0;
+    const uint64_t stride = largest.bytes() + padding;
+    if (largest.repacked) {
+        buft = repack_buffer_type();
+    }
 
     ggml_tensor all = *largest.slots;
     all.ne[2] = n_slot;
@@ -147,11 +163,15 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_bu
         ggml_backend_buffer_clear(buffer, 0);
     }
     for (Home * home : homes) {
-        home->slots->ne[2] = n_slot;
+        // ggml takes one matrix for no stack of them; the second is not there and never used.
+        home->slots->ne[2] = std::max(n_slot, home->repacked ? 2 : 1);
         home->slots->nb[2] = all.nb[2];
         home->slots->nb[3] = all.nb[3];
         home->slots->buffer = buffer;
         home->slots->data = base + (!host_ ? 0 : pad ? home->first() % block : place);
+        if (home->repacked) {
+            ggml_backend_buffer_init_tensor(buffer, home->slots);
+        }
     }
 }
 
@@ -172,8 +192,57 @@ void Slab::for_chunks(const Copy & copy, Use && use) const {
     }
 }
 
-void Slab::fill(const Copy & copy) const {
-    for_chunks(copy, [&](const Home & home) { fill_chunk(home, copy.expert, copy.slot); });
+// Ranges of files that are read into slots without a change. Those that lie together, but for the
+// padding between them, are read at once.
+class Slab::Ranges {
+  public:
+    void add(const Home & home, Expert expert, Slot slot) {
+        const uint64_t begin = home.first() + uint64_t(expert) * home.stride;
+        auto * in_slot = static_cast<uint8_t *>(home.slots->data) + size_t(slot) * home.slots->nb[2];
+        const bool goes_on = home.file == file_ && begin >= end_ && begin - end_ <= room_;
+        if (!goes_on) {
+            read();
+            file_ = home.file;
+            begin_ = begin;
+        } else if (!pieces_.empty()) {
+            pieces_.back().size += begin - end_;  // the padding, into that of the slot
+        }
+        pieces_.push_back({in_slot, home.bytes()});
+        end_ = begin + home.bytes();
+        room_ = home.slots->nb[2] - home.bytes();
+    }
+    void read() {
+        if (!pieces_.empty()) {
+            file_->read(begin_, pieces_);
+        }
+        pieces_.clear();
+        file_ = nullptr;
+    }
+
+  private:
+    const DirectFile * file_ = nullptr;
+    uint64_t begin_ = 0;
+    uint64_t end_ = 0;
+    uint64_t room_ = 0;  // behind the last piece, in its slot
+    std::vector<DirectFile::Piece> pieces_;
+};
+
+void Slab::fill(std::span<const Copy> copies) const {
+    Ranges ranges;
+    for (const Copy & copy : copies) {
+        for_chunks(copy, [&](const Home & home) {
+            if (goes_straight(home)) {
+                ranges.add(home, copy.expert, copy.slot);
+            } else {
+                fill_chunk(home, copy.expert, copy.slot);
+            }
+        });
+    }
+    ranges.read();
+}
+
+bool Slab::goes_straight(const Home & home) const {
+    return host_ && home.n_piece == 1 && home.repacked == home.repacked_in_file;
 }
 
 uint64_t Slab::bytes_of(const Copy & copy) const {
@@ -183,15 +252,11 @@ uint64_t Slab::bytes_of(const Copy & copy) const {
 }
 
 void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
-    const uint64_t matrix = home.offset + uint64_t(expert) * home.matrix_bytes;
+    const uint64_t matrix = home.offset + uint64_t(expert) * home.stride;
     const size_t at = size_t(slot) * home.slots->nb[2];
     auto * in_slot = static_cast<uint8_t *>(home.slots->data) + at;
-    if (home.n_piece == 1 && host_) {
-        home.file->read(matrix + home.skip_bytes, home.piece_bytes, in_slot);
-        return;
-    }
     // Columns of a matrix are a few bytes of each row: reading the whole costs less than asking for
-    // every piece. Files in which the parts of an expert lie together will make this unnecessary.
+    // every piece.
     const bool in_pieces = home.n_piece > 1;
     const uint64_t offset = in_pieces ? matrix : matrix + home.skip_bytes;
     const size_t size = in_pieces ? home.matrix_bytes : home.piece_bytes;
@@ -204,7 +269,9 @@ void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
                          home.piece_bytes);
         }
     }
-    if (!host_) {
+    if (home.repacked) {
+        repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, in_slot);
+    } else if (!host_) {
         ggml_backend_tensor_set(home.slots, bytes, at, home.bytes());
     }
 }

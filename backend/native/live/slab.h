@@ -4,6 +4,8 @@
 
 #include <array>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,8 +20,9 @@ namespace outrider {
 struct ExpertTensor {
     ggml_tensor * tensor;   // the model's own; ne[2] experts of nb[2] bytes
     Layer layer;            // among the MoE layers
-    Chunk chunk;            // among the tensors of its layer, by file offset
-    TensorPlace place;      // in the slow tier
+    Chunk chunk;            // among the tensors of its layer, in the order of the pack or the file
+    TensorPlace place;      // in the model's file
+    std::optional<TensorPlace> packed;  // in its pack
     uint64_t expert_bytes;  // of one expert in this tensor
     bool is_down = false;   // the hidden width runs along its rows, so that it is cut by columns
 };
@@ -27,11 +30,12 @@ struct ExpertTensor {
 class Slab {
   public:
     // Allocates the layout's slots on `buft` and points the tensors of every layer that is not cut
-    // at them. `files` are read by fill() and must outlive the slab. Throws std::runtime_error when
-    // the memory is not there. REQUIRES: the tensors are as llama.cpp made them; the layout fits
-    // the shape.
+    // at them. `files` are read by fill() and must outlive the slab. With `repack`, slots on the
+    // host hold what the CPU backend can lay out for its fastest kernels in that way, unless any
+    // expert is cut. Throws std::runtime_error when the memory is not there. REQUIRES: the tensors
+    // are as llama.cpp made them; the layout fits the shape.
     Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-         const Layout & layout, ggml_backend_buffer_type_t buft);
+         const Layout & layout, ggml_backend_buffer_type_t buft, bool repack);
     // Gives the tensors back what they had.
     ~Slab();
     Slab(const Slab &) = delete;
@@ -41,9 +45,10 @@ class Slab {
     // the model's: itself where its layer is not cut. Null: not an expert tensor.
     ggml_tensor * slots_of(const ggml_tensor * own, Part part) const;
 
-    // Copies one chunk of a part of an expert, or all of them, from its file into its slot. Any
-    // thread, as long as nobody else uses the slot. Throws std::runtime_error.
-    void fill(const Copy & copy) const;
+    // Copies one chunk of a part of an expert, or all of them, from its file into its slot; what
+    // lies together is read at once. Any thread, as long as nobody else uses the slots. Throws
+    // std::runtime_error.
+    void fill(std::span<const Copy> copies) const;
     // What such a copy brings; more may be read for it.
     uint64_t bytes_of(const Copy & copy) const;
 
@@ -54,8 +59,11 @@ class Slab {
     // expert it is n_piece ranges of piece_bytes, the first at skip_bytes, one every row_bytes.
     struct Home {
         const DirectFile * file;
-        uint64_t offset;        // in the file, of the tensor
-        uint64_t matrix_bytes;  // of a whole expert, in the file
+        uint64_t offset;        // in the file, of the first expert
+        uint64_t stride;        // in the file, from one expert to the next
+        uint64_t matrix_bytes;  // of a whole expert
+        bool repacked;          // in its slots
+        bool repacked_in_file;
         uint64_t skip_bytes;
         uint64_t piece_bytes;
         uint64_t row_bytes;
@@ -66,6 +74,9 @@ class Slab {
         uint64_t first() const { return offset + skip_bytes; }
     };
     using Homes = std::vector<Home>;  // [chunk]
+    class Ranges;                     // to be read
+
+    bool goes_straight(const Home & home) const;
 
     Home home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part);
     void allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_buffer_type_t buft);
@@ -82,6 +93,7 @@ class Slab {
     std::vector<ggml_backend_buffer_t> buffers_;
     uint64_t bytes_ = 0;
     bool host_;
+    bool repack_;
 };
 
 }  // namespace outrider

@@ -1,0 +1,108 @@
+"""`outrider pack`: write a second file from which a model's experts are read faster."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backend.cli.common import UserError, bytes_text, printable
+
+if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+
+
+def add_parser(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "pack",
+        help="write a second file from which a model's experts are read faster",
+        description="Write a pack: a second file, about as large as the model's experts, in which "
+        "each expert lies in one piece and as the processor computes it fastest. It is put beside "
+        "the model, or in the application's data folder if it cannot be, and used by itself. A "
+        "pack that was stopped halfway goes on where it stopped.",
+    )
+    add = parser.add_argument
+    add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
+    add(
+        "--out", type=Path, metavar="FILE", help="write it there; it is used only where it is found"
+    )
+    add(
+        "--layout",
+        choices=("file", "repacked"),
+        help="how an expert's weights lie: as in the model, or as this processor computes fastest "
+        "(default: repacked where the processor has such a layout)",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--check", action="store_true", help="compare a pack with its checksums")
+    what.add_argument("--delete", action="store_true", help="delete the pack")
+    return parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    from backend import pack
+    from backend.gguf_file import read_model
+
+    file = read_model(args.model)
+    try:
+        if args.delete:
+            return _delete(file, args.out)
+        if args.check:
+            return _check(file, args.out)
+        layout = args.layout or pack.best_layout(file)
+        path = args.out or pack.place_for(file)
+        plan = pack.plan_of(file, layout)
+        print(f"{path} will take {bytes_text(plan.n_bytes)}, in the layout '{layout}'.", flush=True)
+        pack.write(file, layout, path, _progress())
+    except pack.PackError as error:
+        raise UserError(printable(str(error))) from None
+    found, _ = pack.find(file)
+    used = found is not None and found.path.samefile(path)
+    print("It is complete, and will be used." if used else "It is complete.")
+    return 0
+
+
+def _check(file: ModelFile, path: Path | None) -> int:
+    from backend import pack
+
+    if path is None:
+        found, remark = pack.find(file)
+        if found is None:
+            raise UserError(remark or f"{file.path.name} has no pack.")
+    else:
+        found = pack.read(path, file)
+    pack.check(file, found, _progress())
+    print(f"{found.path} is what was written.")
+    return 0
+
+
+def _delete(file: ModelFile, path: Path | None) -> int:
+    from backend import pack
+
+    places = [path] if path is not None else [pack.beside(file), pack.in_data_folder(file)]
+    freed = sum(pack.delete(place) for place in places)
+    if freed == 0:
+        raise UserError(f"{file.path.name} has no pack.")
+    print(f"Deleted; {bytes_text(freed)} are free again.")
+    return 0
+
+
+def _progress() -> Any:
+    """Return what shows a percentage where somebody looks, twice a second."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return None
+    last_s = 0.0
+
+    def show(done: int, total: int) -> bool:
+        nonlocal last_s
+        now_s = time.monotonic()
+        if now_s - last_s > 0.5 or done == total:
+            last_s = now_s
+            sys.stderr.write(f"\r\x1b[K{100 * done // total} %")
+            sys.stderr.flush()
+        return True
+
+    return show

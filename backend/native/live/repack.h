@@ -1,0 +1,24 @@
+// The layout in which the CPU backend computes fastest: it interleaves rows of quantised matrices for
+// its vector instructions, and only on processors that have these.
+#pragma once
+
+#include <cstdint>
+
+#include "ggml-backend.h"
+
+namespace outrider {
+
+// The buffer type whose tensors are laid out so; null where the backend has none. It is memory like
+// any other of the host, though ggml says that it is not.
+ggml_backend_buffer_type_t repack_buffer_type();
+
+// Whether the backend has such a layout for a matrix of `n_row` rows of `n_column` values.
+bool can_repack(ggml_type type, int64_t n_column, int64_t n_row);
+
+// Bytes of such a matrix, in either layout.
+uint64_t matrix_bytes(ggml_type type, int64_t n_column, int64_t n_row);
+
+// Lays a matrix out so: `to` has room for as many bytes as `from`. REQUIRES: can_repack().
+void repack(ggml_type type, int64_t n_column, int64_t n_row, const void * from, void * to);
+
+}  // namespace outrider

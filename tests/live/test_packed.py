@@ -1,0 +1,111 @@
+"""Computed from a pack, the answer is that of stock llama.cpp in the same layout, bit for bit."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from equality import Cached, Logits, Runner, stock_logits
+from factory import make_tiny
+
+from backend import _native, loading, pack
+from backend.gguf_file import ModelFile, read_model
+from backend.llama import LlamaError
+
+PROMPTS = (33, 2)
+
+
+def repacked_logits(file: ModelFile) -> dict[int, Logits]:
+    """What stock llama.cpp computes by itself, with its fastest layout."""
+    model = loading.load_plain(file, repack=True)
+    runner = Runner(model, n_thread=1)
+    found = {n: runner.logits(n) for n in PROMPTS}
+    runner.close()
+    model.close()
+    return found
+
+
+def expected(file: ModelFile, layout: pack.Layout) -> dict[int, Logits]:
+    return repacked_logits(file) if layout == "repacked" else stock_logits(file, PROMPTS, 1)
+
+
+def packed(file: ModelFile, layout: pack.Layout) -> pack.Pack:
+    try:
+        return pack.write(file, layout)
+    except pack.PackError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("layout", pack.LAYOUTS)
+@pytest.mark.parametrize(
+    ("arch", "quant", "sizes"),
+    [
+        ("qwen3moe", "Q4_0", {}),
+        ("qwen3moe", "Q4_0", {"n_embd": 512, "n_ff_exp": 1024, "n_layer": 2, "n_expert": 8}),
+        ("qwen3moe", "Q4_K", {"n_embd": 256, "n_ff_exp": 256}),
+        ("gpt-oss", "MXFP4", {}),
+        ("llama4", "Q4_0", {}),
+    ],
+    ids=["small", "aligned", "k-quants", "biases", "one expert used"],
+)
+def test_a_pack_gives_the_answer_of_the_model(
+    arch: str, quant: str, sizes: dict[str, int], layout: pack.Layout, tmp_path: Path
+) -> None:
+    """Slots that are whole blocks, and others; one slot, some, and all."""
+    file = read_model(make_tiny(arch, quant, tmp_path / "m.gguf", **sizes))
+    found = packed(file, layout)
+    stock = expected(file, layout)
+    repack = {"repack": layout == "repacked"}
+    with_pack, without = Cached(file, 1, pack=found), Cached(file, 1)
+    for rate, method in ((0.0, "promoe"), (0.25, "lru"), (1.0, "promoe-chunks")):
+        for cached in (with_pack, without):
+            for outcome in cached.compare(rate, method, stock, **repack):
+                assert outcome.n_different == 0, outcome
+    assert with_pack.counts()[2] > 0
+    with_pack.close()
+    without.close()
+
+
+def test_experts_that_are_cut_are_read_from_the_model(tmp_path: Path) -> None:
+    """Their parts cannot be had from a repacked layout; what they compute is the same."""
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_ff_exp=128))
+    stock = stock_logits(file, PROMPTS, 1)
+    for layout in pack.LAYOUTS:
+        cached = Cached(file, 1, pack=packed(file, layout))
+        outcomes = cached.compare(0.25, "moepic", stock, repack=layout == "repacked")
+        assert any(o.is_cut for o in outcomes)
+        assert [o.n_different for o in outcomes] == [0, 0]
+        cached.close()
+
+
+def test_a_model_in_parts(tmp_path: Path) -> None:
+    from factory import make_split
+
+    whole = make_tiny("qwen3moe", "Q4_0", tmp_path / "whole.gguf")
+    file = read_model(make_split(whole, 3)[1])
+    found = packed(file, "file")
+    assert found.path == tmp_path / "whole.pack"
+    cached = Cached(file, 1, pack=found)
+    assert [o.n_different for o in cached.compare(0.25, "lru", stock_logits(file, (33,), 1))] == [0]
+    cached.close()
+
+
+def test_a_pack_that_vanishes_or_shrinks_ends_with_a_sentence(tmp_path: Path) -> None:
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf"))
+    found = packed(file, "file")
+    stock = stock_logits(file, (33,), 1)
+    cached = Cached(file, 1, pack=found)
+    kept = shutil.copy(found.path, tmp_path / "kept")
+    with found.path.open("r+b") as handle:
+        handle.truncate(found.plan.layers[0].offset + 100)
+    with pytest.raises(AssertionError, match=r"m\.pack could not be read: Input/output error"):
+        cached.compare(0.25, "lru", stock)
+    found.path.write_bytes(kept.read_bytes())
+    cached.patch.begin_pass(_native.Phase.decode)
+    cached.patch.end_pass()
+    assert cached.compare(0.25, "lru", stock)[0].n_different == 0
+    cached.close()
+    found.path.unlink()
+    with pytest.raises(LlamaError, match=r"m\.pack could not be opened"):
+        loading.CachedModel(file, n_thread=1, pack=found)
