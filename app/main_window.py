@@ -130,7 +130,7 @@ class MainWindow(QMainWindow):
         layout.setSpacing(0)
         layout.addWidget(self.top_bar)
         self._pages.addWidget(chat_page)
-        self._pages.addWidget(self.library.view)
+        self._pages.addWidget(self.library.pages)
         layout.addWidget(self._pages, 1)
         self.setCentralWidget(central)
         parts = (
@@ -148,7 +148,8 @@ class MainWindow(QMainWindow):
             {
                 "new_chat": self._new_chat, "search": self._search_chats,
                 "sidebar": self._toggle_sidebar, "open": self.browse,
-                "models": self._toggle_library, "preset": self.chat_page.edit_preset,
+                "models": self._toggle_library, "get": self._get_models,
+                "preset": self.chat_page.edit_preset,
                 "panel": self._toggle_panel, "stop": self._escape, "write": self.show_chat,
                 "quit": self.close,
             },
@@ -176,8 +177,8 @@ class MainWindow(QMainWindow):
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
         bar.model.library.connect(self._show_library)
-        self.library.view.picked.connect(self.open_model)
-        self.library.view.closed.connect(self.show_chat)
+        self.library.picked.connect(self.open_model)
+        self.library.closed.connect(self.show_chat)
         self.library.notice.connect(session.notice)
         bar.new_chat.clicked.connect(self._new_chat)
         bar.rate.chosen.connect(session.set_rate)
@@ -209,7 +210,12 @@ class MainWindow(QMainWindow):
         self._chat_opened()
 
     def _show_library(self) -> None:
-        self._pages.setCurrentWidget(self.library.view)
+        self.library.show_models()
+        self._pages.setCurrentWidget(self.library.pages)
+
+    def _get_models(self) -> None:
+        self.library.show_get()
+        self._pages.setCurrentWidget(self.library.pages)
 
     def _toggle_library(self) -> None:
         if self.library.view.isVisible():

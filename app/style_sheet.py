@@ -96,6 +96,7 @@ QListView#chatList { background: transparent; border: none; outline: none; }
 QListView#chatList QLineEdit { padding: 2px 8px; background: $field; }
 
 QFrame#libraryDetails { background: $surface; border: 1px solid $border; border-radius: 12px; }
+QFrame#downloadRow { background: $surface; border: 1px solid $border; border-radius: 10px; }
 QTableView {
     background: transparent; border: none; outline: none; selection-background-color: $hover;
     selection-color: $text;

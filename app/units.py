@@ -36,12 +36,14 @@ def percent(share: float) -> str:
 
 
 def seconds(value_s: float) -> str:
-    """Return a duration in ms, s or minutes."""
+    """Return a duration in ms, s, minutes or hours."""
     if value_s < 0.0995:
         return f"{decimal(1000 * value_s, 0)}{SPACE}ms"
     if value_s < 99.95:
         return f"{decimal(value_s, 1)}{SPACE}s"
-    return f"{decimal(value_s / 60, 1)}{SPACE}min"
+    if value_s < 5970:
+        return f"{decimal(value_s / 60, 1)}{SPACE}min"
+    return f"{decimal(value_s / 3600, 1)}{SPACE}h"
 
 
 def short_time(value_s: float) -> str:

@@ -13,7 +13,7 @@ from PySide6.QtCore import QFileSystemWatcher, QObject, QProcess, QTimer, Signal
 
 from backend.config import EngineConfig
 from backend.library.estimate import Verdict, judge
-from backend.library.facts import FactsCache
+from backend.library.facts import Facts, FactsCache
 from backend.library.history import History
 from backend.library.machine import is_large, kept_machine, measure_command
 from backend.library.places import known_folders
@@ -114,6 +114,10 @@ class Library(QObject):
         self.busy.emit(True)
         self._later(lambda: self._look(number, folders, files))
 
+    def verdict(self, facts: Facts) -> Verdict:
+        """Judge a model with the memory that is free now, also one that is not in the list."""
+        return self._verdict(facts, available_bytes() + self.returned_bytes)
+
     def judge(self) -> None:
         """Judge all models again: the memory that is free, or the cache rate, may have changed."""
         free_bytes = available_bytes() + self.returned_bytes
@@ -204,11 +208,12 @@ class Library(QObject):
         self.measure()
 
     def _row(self, entry: Entry, free_bytes: int) -> Row:
-        verdict = None
-        if entry.facts is not None:
-            measured = self.history.measured(entry.facts.fingerprint)
-            verdict = judge(entry.facts, self.asked_rate, free_bytes, self.machine, measured)
+        verdict = self._verdict(entry.facts, free_bytes) if entry.facts is not None else None
         return Row(entry, verdict, self.history.used_s(entry.path))
+
+    def _verdict(self, facts: Facts, free_bytes: int) -> Verdict:
+        measured = self.history.measured(facts.fingerprint)
+        return judge(facts, self.asked_rate, free_bytes, self.machine, measured)
 
     def _something_changed(self, _: str) -> None:
         if not self._settle.isActive():

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QFileSystemWatcher, QObject, Signal
+from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
+from PySide6.QtWidgets import QStackedWidget
 
 from app import models
 from app.facts import Statistics
+from app.language import said
+from app.library.get_page import GetPage
 from app.library.library import Library
+from app.library.search import Search
 from app.library.view import LibraryView
 from app.session import Session
 from app.state import Notice, State
+from backend.downloads.manager import Downloads
+from backend.downloads.manager import State as DownloadState
+from backend.system.paths import models_folder
 
 _BUSY = (State.LOADING, State.CHANGING, State.ANSWERING, State.STOPPING)
 
@@ -21,9 +28,14 @@ class LibraryPage(QObject):
 
     Signals:
         notice: (Notice) something to say in the window.
+        picked: (Path) the user wants this model.
+        closed: back to the chat.
     """
 
     notice = Signal(object)
+    picked = Signal(object)
+    closed = Signal()
+    _moved = Signal()
 
     def __init__(
         self, session: Session, history: Path, cache: Path, parent: QObject | None = None
@@ -33,10 +45,27 @@ class LibraryPage(QObject):
         self.library = Library(history, cache, self)
         self.library.may_measure = lambda: session.state not in _BUSY
         self.view = LibraryView(self.library)
+        # By default, downloads go beside what else must not be lost; nothing is made before.
+        self.downloads = Downloads(
+            history.with_name("downloads.json"), models_folder(), self._moved.emit
+        )
+        self.search = Search(self.library, self)
+        self.get = GetPage(self.search, self.downloads)
+        self.pages = QStackedWidget()
+        self.pages.addWidget(self.view)
+        self.pages.addWidget(self.get)
+        self._states = {item.number: item.state for item in self.downloads.all()}
         self._watcher = QFileSystemWatcher(self)
         self._watcher.fileChanged.connect(self._file_changed)
         self._recent: list[str] = []
         self._used: Path | None = None
+        for page in (self.view, self.get):
+            page.picked.connect(self.picked)
+            page.closed.connect(self.closed)
+        self.view.get.clicked.connect(self.show_get)
+        self.get.left.connect(self.show_models)
+        self._moved.connect(self._download_moved, Qt.ConnectionType.QueuedConnection)
+        self._download_moved()
         session.model_changed.connect(self._model_changed)
         session.state_changed.connect(self._state_changed)
         session.link.done.connect(self._answered)
@@ -46,9 +75,53 @@ class LibraryPage(QObject):
         self._recent = recent
         self._gather()
 
+    def show_models(self) -> None:
+        """Show the models that are here."""
+        self.pages.setCurrentWidget(self.view)
+
+    def show_get(self) -> None:
+        """Show where models come from."""
+        self.pages.setCurrentWidget(self.get)
+
     def shut_down(self) -> None:
         """End what runs in the background."""
+        self.downloads.shut_down()
+        self.search.shut_down()
         self.library.shut_down()
+
+    def _download_moved(self) -> None:
+        """A download entered another state."""
+        items = self.downloads.all()
+        for item in items:
+            if self._states.get(item.number) is item.state:
+                continue
+            name = item.job.name
+            if item.state is DownloadState.DONE:
+                self._arrived(item.job.folder)
+                self._say(self.tr("{model} has arrived.").format(model=name))
+            elif item.state is DownloadState.FAILED:
+                self._say(f"{name}: {said(item.trouble)}")
+        self._states = {item.number: item.state for item in items}
+        open_states = (DownloadState.WAITING, DownloadState.RUNNING)
+        self.view.show_downloads(
+            sum(item.state in open_states for item in items),
+            sum(item.state in (DownloadState.PAUSED, DownloadState.FAILED) for item in items),
+        )
+        self.get.show_downloads()
+
+    def _arrived(self, folder: Path) -> None:
+        """Count the folder of downloads as one of models from now on."""
+        into = self.downloads.folder
+        folder = into if folder.is_relative_to(into) else folder
+        watched = [place for _, place in self.library.folders]
+        if any(folder.is_relative_to(place) for place in watched):
+            self.library.rescan()
+        else:
+            self.library.add_folder(folder)
+
+    def _say(self, sentence: str) -> None:
+        if not self.get.isVisible():  # there it is shown anyway
+            self.notice.emit(Notice(sentence, is_trouble=False))
 
     def _gather(self) -> None:
         files = [models.embedded_model(), self._session.path, *map(Path, self._recent)]
@@ -96,8 +169,10 @@ class LibraryPage(QObject):
             self.library.rescan()
             self.notice.emit(
                 Notice(
-                    f"{path.name} was deleted or moved. You can go on with it now, but it cannot "
-                    "be loaded again.",
+                    self.tr(
+                        "{file} was deleted or moved. You can go on with it now, but it cannot be "
+                        "loaded again."
+                    ).format(file=path.name),
                     is_trouble=False,
                 )
             )

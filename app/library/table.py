@@ -136,7 +136,7 @@ class Table(QAbstractTableModel):
             path = str(row.entry.path).encode("utf-8", "replace").decode("utf-8")
             return f"{words.sentence(row.entry, row.verdict)}\n{path}"
         if role == Qt.ItemDataRole.DecorationRole and index.column() == HERE:
-            return _dot(theme.colour(_COLOURS.get(kind(row), "faint")))
+            return verdict_dot(row)
         if role == Qt.ItemDataRole.ForegroundRole:
             if row.entry.facts is None:
                 return QBrush(theme.colour("faint"))
@@ -179,6 +179,11 @@ class SortedTable(QSortFilterProxyModel):
 def _alignment(column: Column) -> Qt.AlignmentFlag:
     side = Qt.AlignmentFlag.AlignRight if column.is_number else Qt.AlignmentFlag.AlignLeft
     return side | Qt.AlignmentFlag.AlignVCenter
+
+
+def verdict_dot(row: Row) -> QPixmap:
+    """Draw a dot in the colour of a verdict."""
+    return _dot(theme.colour(_COLOURS.get(kind(row), "faint")))
 
 
 def _dot(colour: QColor) -> QPixmap:

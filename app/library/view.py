@@ -61,6 +61,8 @@ class LibraryView(QWidget):
         self.folders.clicked.connect(
             lambda: self._menu.popup(self.folders.mapToGlobal(self.folders.rect().bottomLeft()))
         )
+        self.get = QPushButton()
+        self.show_downloads(0, 0)
         self.close_button = IconButton("close", "Back to the chat (Esc)")
         self.close_button.clicked.connect(self.closed)
         self.table = QTableView()
@@ -101,6 +103,16 @@ class LibraryView(QWidget):
         if path != self._loaded:
             self._loaded = path
             self._show_rows()
+
+    def show_downloads(self, n_running: int, n_stopped: int) -> None:
+        """Say on the button how many downloads run or wait, or could go on."""
+        text = self.tr("Get models\u2026")
+        if n_running:
+            text = self.tr("Getting %n model(s)\u2026", "", n_running)
+        elif n_stopped:
+            text = self.tr("%n download(s) stopped\u2026", "", n_stopped)
+        self.get.setText(text)
+        self.get.setAccessibleName(text)
 
     def pick(self, path: Path) -> None:
         """Show the details of a model."""
@@ -144,6 +156,7 @@ class LibraryView(QWidget):
         head.addSpacing(14)
         head.addWidget(self.search, 1)
         head.addWidget(self.folders)
+        head.addWidget(self.get)
         head.addStretch(1)
         head.addWidget(self.close_button)
         foot = QHBoxLayout()
@@ -157,8 +170,8 @@ class LibraryView(QWidget):
         layout.addWidget(self._empty, 1)
         layout.addWidget(self.details)
         layout.addLayout(foot)
-        order = (self.search, self.folders, self.close_button, self.table, self.details.folder,
-                 self.details.load, self._machine)  # fmt: skip
+        order = (self.search, self.folders, self.get, self.close_button, self.table,
+                 self.details.folder, self.details.load, self._machine)  # fmt: skip
         for before, after in zip(order, order[1:], strict=False):
             QWidget.setTabOrder(before, after)
 

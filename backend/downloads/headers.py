@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-
-import httpx2 as httpx
+from typing import TYPE_CHECKING
 
 from backend.downloads.errors import DownloadError
 from backend.downloads.offers import Offer
-from backend.downloads.web import opened
 from backend.library.facts import Facts
+
+if TYPE_CHECKING:
+    import httpx2 as httpx
 
 
 class _Stream:
@@ -34,6 +35,7 @@ def read_facts(
     Returns what the library would say of the model, or half a sentence why it is refused. go_on is
     called between pieces and may raise. Raises DownloadError.
     """
+    from backend.downloads.web import opened  # loads what talks to a network
     from backend.gguf_file import ModelFileError, read_model  # needs numpy: not at start
     from backend.gguf_header import Header, parse_header
 

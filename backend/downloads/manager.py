@@ -24,7 +24,7 @@ N_RUNNING_MAX = 2
 _FORMAT = 1
 _FILE_BYTES_MAX = 16 << 20
 _SPEED_S = 5.0  # over which the speed is taken
-_JOIN_S = 2.0
+_JOIN_S = 1.0  # for all; one that waits for a server's byte may be left behind
 
 
 class State(Enum):
@@ -147,8 +147,9 @@ class Downloads:
             threads = list(self._threads.values())
             for number in self._stops:
                 self._stop(number)
+        end_s = time.monotonic() + _JOIN_S
         for thread in threads:
-            thread.join(_JOIN_S)
+            thread.join(max(end_s - time.monotonic(), 0.0))
 
     # With the lock held
 

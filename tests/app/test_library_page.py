@@ -143,7 +143,7 @@ def test_a_model_that_is_deleted_while_open(qtbot: Any, open_window: Opener, mod
         lambda: window.library.view.shown[0].entry.trouble == "the file is gone", timeout=WAIT_MS
     )
     assert len(rows) == 1 and window.session.state is State.IDLE
-    window._show_chat()
+    window.show_chat()
     assert window.session.send("Are you there?")
     qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
 

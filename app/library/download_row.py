@@ -1,0 +1,127 @@
+"""One download: what it is, how far it is, and its buttons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout
+from PySide6.QtWidgets import QWidget as Widget
+
+from app import units
+from app.language import said
+from backend.downloads.manager import Download, State
+
+
+class DownloadRow(QFrame):
+    """Shows a download.
+
+    Signals:
+        paused, resumed, removed: (int) its number.
+        picked: (Path) the user wants to load the model.
+    """
+
+    paused = Signal(int)
+    resumed = Signal(int)
+    removed = Signal(int)
+    picked = Signal(object)
+
+    def __init__(self, download: Download, parent: Widget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("downloadRow")
+        self.download = download
+        self._name = QLabel()
+        self._name.setProperty("role", "strong")
+        self._state = QLabel()
+        self._state.setProperty("role", "small")
+        self._state.setWordWrap(True)
+        for label in (self._name, self._state):
+            label.setTextFormat(Qt.TextFormat.PlainText)
+            label.setMinimumWidth(10)
+        self._bar = QProgressBar()
+        self._bar.setTextVisible(False)
+        self._bar.setRange(0, 1000)
+        self.main = QPushButton()  # pause, resume, try again or load
+        self.main.clicked.connect(self._act)
+        self.remove = QPushButton()
+        self.remove.clicked.connect(lambda: self.removed.emit(self.download.number))
+        words = QVBoxLayout()
+        words.setSpacing(4)
+        words.addWidget(self._name)
+        words.addWidget(self._bar)
+        words.addWidget(self._state)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(14, 10, 14, 10)
+        layout.setSpacing(10)
+        layout.addLayout(words, 1)
+        layout.addWidget(self.main)
+        layout.addWidget(self.remove)
+        self.show_download(download)
+
+    @property
+    def sentence(self) -> str:
+        """What is said about it."""
+        return self._state.text()
+
+    def show_download(self, download: Download) -> None:
+        """Show it as it is now."""
+        self.download = download
+        name, state = download.job.name, download.state
+        self._name.setText(name)
+        share = download.n_byte / download.job.size_bytes
+        self._bar.setValue(round(1000 * share))
+        self._bar.setAccessibleName(self.tr("Download of {model}").format(model=name))
+        self._bar.setVisible(state is not State.DONE)
+        self._state.setText(self._words())
+        main, remove = {
+            State.WAITING: (self.tr("Pause"), self.tr("Cancel")),
+            State.RUNNING: (self.tr("Pause"), self.tr("Cancel")),
+            State.PAUSED: (self.tr("Resume"), self.tr("Cancel")),
+            State.FAILED: (self.tr("Try again"), self.tr("Cancel")),
+            State.DONE: (self.tr("Load"), self.tr("Dismiss")),
+        }[state]
+        for button, text in ((self.main, main), (self.remove, remove)):
+            button.setText(text)
+            button.setAccessibleName(
+                #: What a button does with a model, as in "Pause: Qwen3-30B".
+                self.tr("{action}: {model}").format(action=text, model=name)
+            )
+
+    def _words(self) -> str:
+        download = self.download
+        got = self.tr("{got} of {all}").format(
+            got=units.size(download.n_byte), all=units.size(download.job.size_bytes)
+        )
+        if download.state is State.FAILED:
+            return f"{got}. {said(download.trouble)}"
+        if download.state is State.DONE:
+            folder = str(download.job.folder)
+            return (
+                self.tr("{size} in {folder}, complete and checked.").format(
+                    size=units.size(download.job.size_bytes), folder=folder
+                )
+                if all(file.sha256 for file in download.job.files)
+                else self.tr("{size} in {folder}, complete. The server states no checksum.").format(
+                    size=units.size(download.job.size_bytes), folder=folder
+                )
+            )
+        if download.state is State.PAUSED:
+            return self.tr("{progress}, paused.").format(progress=got)
+        if download.state is State.WAITING:
+            return self.tr("{progress}, waits for the others.").format(progress=got)
+        if download.left_s is None:
+            return self.tr("{progress}, waits for the server.").format(progress=got)
+        return self.tr("{progress}, {speed}/s, {time} left.").format(
+            progress=got,
+            speed=units.size(download.bytes_per_s),
+            time=units.seconds(download.left_s),
+        )
+
+    def _act(self) -> None:
+        state, number = self.download.state, self.download.number
+        if state in (State.WAITING, State.RUNNING):
+            self.paused.emit(number)
+        elif state is State.DONE:
+            self.picked.emit(Path(self.download.job.target))
+        else:
+            self.resumed.emit(number)

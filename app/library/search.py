@@ -1,0 +1,182 @@
+"""Looks repositories up, in a thread of its own, and says what each model in them would do here."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+
+from app.library.library import Library, Row
+from backend.config import EngineConfig
+from backend.downloads.errors import DownloadError
+from backend.downloads.headers import read_facts, scaled
+from backend.downloads.offers import Listing, Offer
+from backend.library.facts import Facts
+from backend.library.scan import Entry
+
+_JOIN_S = 2.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A model that can be downloaded. row: what the library would say of it.
+
+    is_exact: its own header was read; otherwise another's was, or none yet.
+    """
+
+    offer: Offer
+    row: Row
+    is_exact: bool
+
+
+class _Superseded(Exception):
+    """Something else was asked for meanwhile."""
+
+
+class Search(QObject):
+    """One listing at a time. Nobody is contacted before `look_up`.
+
+    Signals:
+        changed: the listing, or what is known of a model in it, is another.
+        refused: (str) one sentence: why nothing was found, or could be read.
+        busy: (bool) a server is being asked.
+    """
+
+    changed = Signal()
+    refused = Signal(str)
+    busy = Signal(bool)
+    _listed = Signal(int, object)
+    _read = Signal(int, int, object)
+    _failed = Signal(int, str)
+
+    def __init__(self, library: Library, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.listing: Listing | None = None
+        self._library = library
+        self._known: dict[int, Facts | str] = {}  # by place in the listing
+        self._basis: int | None = None  # the model by which the others are judged
+        self._number = 0  # of the newest request; older ones end early
+        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._listed.connect(self._take_listing)
+        self._read.connect(self._take_facts)
+        self._failed.connect(self._take_failure)
+
+    @property
+    def found(self) -> list[Found]:
+        """The models of the listing, judged with the memory that is free now."""
+        offers = self.listing.offers if self.listing is not None else []
+        return [self._judged(i, offer) for i, offer in enumerate(offers)]
+
+    def look_up(self, text: str) -> None:
+        """List what is at an address; then read the smallest model's header."""
+        self._number += 1
+        number = self._number
+        self.listing, self._known, self._basis = None, {}, None
+        self.changed.emit()
+        self.busy.emit(True)
+        self._later(lambda: self._list(number, text))
+
+    def read(self, i: int) -> None:
+        """Read the header of a model of the listing, unless that was done."""
+        if self.listing is None or i in self._known or self.listing.offers[i].trouble:
+            return
+        self._number += 1
+        number, offer = self._number, self.listing.offers[i]
+        self.busy.emit(True)
+        self._later(lambda: self._read_header(number, i, offer))
+
+    def shut_down(self) -> None:
+        """End the thread."""
+        self._number += 1
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join(_JOIN_S)
+            self._thread = None
+
+    def _judged(self, i: int, offer: Offer) -> Found:
+        own = self._known.get(i)
+        facts = own if isinstance(own, Facts) else None
+        if own is None and self._basis is not None and self.listing is not None:
+            basis = self._known[self._basis]
+            if isinstance(basis, Facts):
+                facts = scaled(basis, self.listing.offers[self._basis], offer)
+        trouble = offer.trouble or (own if isinstance(own, str) else "")
+        entry = Entry(Path(offer.files[0].name), len(offer.files), offer.size_bytes, facts, trouble)
+        verdict = self._library.verdict(facts) if facts is not None else None
+        return Found(offer, Row(entry, verdict, 0.0), own is not None or bool(offer.trouble))
+
+    # In the thread
+
+    def _later(self, job: Callable[[], None]) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="search", daemon=True)
+            self._thread.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            with contextlib.suppress(RuntimeError):  # the window is gone
+                job()
+
+    def _list(self, number: int, text: str) -> None:
+        from backend.downloads.address import parse
+        from backend.downloads.hub import look_up  # loads what talks to a network
+        from backend.downloads.web import new_client
+
+        if number != self._number:
+            return
+        try:
+            with new_client() as client:
+                self._listed.emit(number, look_up(parse(text), client))
+        except DownloadError as error:
+            self._failed.emit(number, str(error))
+
+    def _read_header(self, number: int, i: int, offer: Offer) -> None:
+        from backend.downloads.web import new_client
+
+        def go_on() -> None:
+            if number != self._number:
+                raise _Superseded
+
+        try:
+            go_on()
+            with new_client() as client:
+                n_context = EngineConfig().context_length
+                self._read.emit(number, i, read_facts(offer, client, n_context, go_on))
+        except _Superseded:
+            pass
+        except DownloadError as error:
+            self._failed.emit(number, str(error))
+
+    # In the window's thread again
+
+    def _take_listing(self, number: int, listing: Listing) -> None:
+        if number != self._number:
+            return
+        self.listing = listing
+        self.busy.emit(False)
+        self.changed.emit()
+        usable = [i for i, offer in enumerate(listing.offers) if not offer.trouble]
+        if usable:
+            self.read(usable[0])
+
+    def _take_facts(self, number: int, i: int, facts: Facts | str) -> None:
+        if number != self._number:
+            return
+        self._known[i] = facts
+        if self._basis is None and isinstance(facts, Facts):
+            self._basis = i
+        self.busy.emit(False)
+        self.changed.emit()
+
+    def _take_failure(self, number: int, sentence: str) -> None:
+        if number != self._number:
+            return
+        self.busy.emit(False)
+        self.refused.emit(sentence)
