@@ -27,6 +27,9 @@ QPushButton[role="primary"] {
 }
 QPushButton[role="primary"]:hover { background: $focus; }
 QPushButton[role="primary"]:focus { border: 2px solid $text; padding: 5px 13px; }
+QPushButton[role="primary"]:disabled {
+    background: $raised; color: $faint; border: 1px solid $border;
+}
 QPushButton[role="quiet"] {
     background: transparent; border: 1px solid transparent; color: $muted; padding: 2px 6px;
     border-radius: 6px; font-size: $small;

@@ -73,6 +73,7 @@ class DownloadRow(QFrame):
         self._bar.setAccessibleName(self.tr("Download of {model}").format(model=name))
         self._bar.setVisible(state is not State.DONE)
         self._state.setText(self._words())
+        self._show_role("warning" if state is State.FAILED else "small")
         main, remove = {
             State.WAITING: (self.tr("Pause"), self.tr("Cancel")),
             State.RUNNING: (self.tr("Pause"), self.tr("Cancel")),
@@ -86,6 +87,12 @@ class DownloadRow(QFrame):
                 #: What a button does with a model, as in "Pause: Qwen3-30B".
                 self.tr("{action}: {model}").format(action=text, model=name)
             )
+
+    def _show_role(self, role: str) -> None:
+        if self._state.property("role") != role:
+            self._state.setProperty("role", role)
+            self._state.style().unpolish(self._state)
+            self._state.style().polish(self._state)
 
     def _words(self) -> str:
         download = self.download

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
-from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
+from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFileDialog,
@@ -26,7 +26,7 @@ from app.icon_button import IconButton
 from app.language import said
 from app.library import words
 from app.library.download_row import DownloadRow
-from app.library.get_table import WIDTHS, GetTable
+from app.library.get_table import FILES, TYPE, WIDTHS, GetTable
 from app.library.search import Found, Search
 from backend.downloads.address import endpoint
 from backend.downloads.job import Job
@@ -34,6 +34,7 @@ from backend.downloads.manager import Download, Downloads
 
 _REFRESH_MS = 400
 _ROWS_HEIGHT_MAX = 260
+_NARROW = 780  # below this width the less important columns go
 
 
 class GetPage(QWidget):
@@ -64,8 +65,10 @@ class GetPage(QWidget):
         self.close_button = IconButton("close", self.tr("Back to the chat (Esc)"))
         self.table = QTableView()
         self._model = GetTable(self)
-        self._said = QLabel()
-        self._said.setWordWrap(True)
+        self._said = QLabel()  # about the model that is picked
+        self._hint = QLabel()  # in place of the table where there is none
+        self._hint.setProperty("role", "muted")
+        self._hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._progress = QProgressBar()
         self._progress.setTextVisible(False)
         self._progress.setRange(0, 0)
@@ -77,12 +80,15 @@ class GetPage(QWidget):
         self.download.setProperty("role", "primary")
         self._privacy = QLabel(
             self.tr(
-                "{host} is asked when you look something up or download it, and never otherwise."
+                "{host}, or the server of an address, is asked only when you look something up "
+                "or download it."
             ).format(host=urlsplit(endpoint()).hostname or endpoint())
         )
-        for label in (self._said, self._folder, self._privacy):
+        for label in (self._said, self._hint, self._folder, self._privacy):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
+        for label in (self._said, self._hint, self._privacy):
+            label.setWordWrap(True)
         for label in (self._folder, self._privacy):
             label.setProperty("role", "small")
         self._rows: dict[int, DownloadRow] = {}
@@ -102,8 +108,8 @@ class GetPage(QWidget):
 
     @property
     def sentence(self) -> str:
-        """What is said below the table."""
-        return self._said.text()
+        """What is said below the table, or in its place."""
+        return self._said.text() or self._hint.text()
 
     @property
     def chosen(self) -> Found | None:
@@ -125,8 +131,9 @@ class GetPage(QWidget):
             else:
                 self._add_row(item)
         self._scroll.setVisible(bool(items))
-        height = sum(row.sizeHint().height() + 6 for row in self._rows.values())
-        self._scroll.setFixedHeight(min(height + 4, _ROWS_HEIGHT_MAX))
+        room = max(self._scroll.viewport().width() - 6, 200)
+        height = sum(row.heightForWidth(room) + 6 for row in self._rows.values())
+        self._scroll.setFixedHeight(min(height, _ROWS_HEIGHT_MAX))
         self._show_folder()
 
     # Building
@@ -183,6 +190,7 @@ class GetPage(QWidget):
         layout.addLayout(asked)
         layout.addWidget(self._progress)
         layout.addWidget(self.table, 1)
+        layout.addWidget(self._hint, 1)
         layout.addWidget(self._said)
         layout.addLayout(into)
         layout.addWidget(self._scroll)
@@ -238,8 +246,13 @@ class GetPage(QWidget):
 
     def _show_words(self) -> None:
         self._progress.setVisible(self._busy)
-        self._said.setText(self._words())
         chosen = self.chosen
+        sentence = self._words()
+        self._said.setText(sentence if chosen is not None else "")
+        self._said.setVisible(chosen is not None)
+        self._hint.setText("" if chosen is not None else sentence)
+        self._hint.setVisible(chosen is None)
+        self.table.setVisible(chosen is not None)
         self.download.setEnabled(chosen is not None and not chosen.row.entry.trouble)
         self._show_folder()
 
@@ -324,6 +337,12 @@ class GetPage(QWidget):
         self._refresh.start()
         self.show_downloads()
         self.address.setFocus()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        for column in (TYPE, FILES):
+            self.table.setColumnHidden(column, self.width() < _NARROW)
+        self._show_folder()
 
     def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
         super().hideEvent(event)

@@ -21,7 +21,7 @@ HEADINGS = (
     QT_TRANSLATE_NOOP("library", "Size"),
 )
 WIDTHS = (300, 230, 100, 70, 100)
-HERE, FILES, SIZE = 1, 3, 4
+HERE, TYPE, FILES, SIZE = 1, 2, 3, 4
 
 
 class GetTable(QAbstractTableModel):
