@@ -52,6 +52,8 @@ class Job:
     limit_s: float = 60.0
     """After this time a prompt or the tokens after it are left where they are: what is not ours
     may take for ever."""
+    pack: bool = False
+    """Read experts from the model's pack."""
     join: str = ""
     """The file of a control group that has to be joined; empty: none."""
 
@@ -96,6 +98,7 @@ class Runner:
             context_length=self._n_context,
             n_thread=job.n_thread,
             n_ubatch=job.n_ubatch,
+            pack=job.pack,
         )
         if job.kind in ("outrider", "link"):
             return LoadedModel(self._file, config, None, study)
@@ -123,6 +126,7 @@ class Runner:
                 "rate": cache.rate,
                 "n_slot": cache.n_slot,
                 "mode": cache.mode,
+                "layout": cache.layout,
                 "reason": cache.reason,
                 "slab_bytes": cache.bytes,
                 "plan_bytes": planned.total_bytes if cache.mode == "cached" else 0,

@@ -74,6 +74,8 @@ class WayFigures:
     load_s: float = 0.0
     first_token_s: float = 0.0
     reason: str = ""
+    compute_alone: bool = False
+    """Whether computing alone could be measured; otherwise what this way computed stands in."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ class Figures:
     bandwidth_bytes_per_s: Spread | None
     dense_read_s: float | None
     has_compute: bool
-    """Whether computing alone could be measured; otherwise what each way computed stands in."""
+    """Whether computing alone could be measured for all rows."""
 
     def row(self, kind: str) -> WayFigures | None:
         """The first of a kind that was measured."""
@@ -93,20 +95,18 @@ class Figures:
 
 def figures(result: dict[str, Any]) -> Figures:
     """Of one result of turns.run."""
-    by_kind = {way["kind"]: way for way in result["ways"] if not way["error"]}
-    dense = by_kind.get("link", {"turns": []})["turns"]
+    turns = {way["kind"]: way["turns"] for way in result["ways"] if not way["error"]}
+    alone = {"file": turns.get("resident", []), "repacked": turns.get("fastest", [])}
+    dense = turns.get("link", [])
     speeds = [_bandwidths(way["turns"]) for way in result["ways"] if way["kind"] == "outrider"]
     by_round = [statistics.median(of) for of in zip(*filter(None, speeds), strict=False)]
-    resident = by_kind.get("resident", {"turns": []})["turns"]
     expert_bytes = result["model"]["expert_bytes"]
-    rows = tuple(
-        _row(way, resident, expert_bytes) for way in result["ways"] if way["kind"] != "link"
-    )
+    rows = tuple(_row(way, alone, expert_bytes) for way in result["ways"] if way["kind"] != "link")
     return Figures(
         rows,
         Spread.of(by_round) if by_round else None,
         statistics.median(t["dense_read_s"] for t in dense) if dense else None,
-        bool(resident),
+        all(row.compute_alone for row in rows if row.decode and row.decode.bound_share),
     )
 
 
@@ -121,8 +121,11 @@ def _bandwidths(turns: Sequence[Turn]) -> list[float]:
     ]
 
 
-def _row(way: dict[str, Any], resident: Sequence[Turn], expert_bytes: float) -> WayFigures:
+def _row(
+    way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: float
+) -> WayFigures:
     facts, turns = way["facts"], way["turns"]
+    resident = alone[facts.get("layout", "file")]
     bandwidths = _bandwidths(turns)
     start = {"name": way["name"], "kind": way["kind"], "error": way["error"]}
     rate, n_slot = facts.get("rate", way["asked_rate"]), facts.get("n_slot", 0)
@@ -130,10 +133,9 @@ def _row(way: dict[str, Any], resident: Sequence[Turn], expert_bytes: float) -> 
         return WayFigures(rate=rate, n_slot=n_slot, **start)
     bounded = way["kind"] == "outrider" and facts.get("mode") == "cached"
     bound = _Bound(bandwidths, resident, expert_bytes) if bounded and bandwidths else None
-    numbers = range(len(turns[0]["requests"]))
     prefill: dict[int, PhaseFigures] = {}
     decode = None
-    for i in numbers:
+    for i in range(len(turns[0]["requests"])):
         prompt = _phase(turns, i, False, bound, expert_bytes)
         if prompt is not None:
             prefill[turns[0]["requests"][i]["n_prompt"]] = prompt
@@ -149,6 +151,7 @@ def _row(way: dict[str, Any], resident: Sequence[Turn], expert_bytes: float) -> 
         load_s=facts.get("load_s", 0.0),
         first_token_s=turns[0]["first_token_s"] or 0.0,
         reason=facts.get("reason", ""),
+        compute_alone=len(resident) >= len(turns),
         **start,
     )
 

@@ -46,14 +46,10 @@ def notes(result: dict[str, Any], found: Figures) -> list[str]:
             f"Reading the {result['model']['dense_bytes'] / 1e9:.2f} GB of dense weights takes "
             f"{found.dense_read_s:.2f} s."
         )
-    resident = found.row("resident")
-    if resident is not None and resident.decode is not None:
+    if bandwidth is not None and not found.has_compute:
         said.append(
-            "With everything resident, in the file's layout, decoding has "
-            f"{resident.decode.tokens_per_s.median:.1f} token/s."
+            "Where computing alone could not be measured, what the way itself computed stands in."
         )
-    elif bandwidth is not None:
-        said.append("Computing alone could not be measured; what each way computed stands in.")
     for row in found.rows:
         if row.error:
             said.append(f"{_label(row)} was not measured: {row.error}")

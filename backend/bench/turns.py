@@ -24,8 +24,6 @@ from backend.plan import plan
 from backend.system.memory import available_bytes, physical_cores, total_bytes
 
 FORMAT, VERSION = "outrider-bench", 1
-REFERENCES = ("link", "resident")
-"""What the bounds need: never under the cap."""
 _SHARE_OF_MEMORY = 0.9
 _HEADROOM_BYTES = 256 << 20
 
@@ -37,18 +35,24 @@ class Way:
     kind: str
     method: str = ""
     rate: float = 1.0
+    pack: bool = False
+    """Whether experts are read from the model's pack, if there is one."""
+    is_reference: bool = False
+    """Only there for the bounds of the others, and so never under the cap."""
 
     @property
     def name(self) -> str:
         """How it is called in tables."""
-        return self.method if self.kind == "outrider" else _NAMES[self.kind]
+        if self.kind == "outrider":
+            return self.method + (", packed" if self.pack else "")
+        return _NAMES[self.kind] + (", uncapped" if self.is_reference else "")
 
 
 _NAMES = {
     "stock": "stock, mmap",
     "fastest": "stock, fastest",
-    "resident": "resident",
-    "link": "link",
+    "resident": "stock, resident",
+    "link": "copies",
 }
 
 
@@ -171,7 +175,7 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
             cap_bytes = 0
             remarks.append(f"{refused} So the comparison is uncapped.")
     with _forced_file(setting.forced) as forced:
-        ways = [Way("link"), Way("resident"), *setting.ways]
+        ways = [*references(setting.ways, cap_bytes), *setting.ways]
         children = [_child(setting, way, i, cap_bytes, forced) for i, way in enumerate(ways)]
         try:
             rows = _rounds(setting, ways, children, cap_bytes, say)
@@ -209,6 +213,17 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
+def references(ways: Sequence[Way], cap_bytes: int) -> list[Way]:
+    """What has to be measured besides for the bounds of these ways: copies and computing alone."""
+    packs = sorted({way.pack for way in ways if way.kind == "outrider"})
+    found = [Way("link", pack=pack, is_reference=True) for pack in packs]
+    if False in packs:
+        found.append(Way("resident", is_reference=True))
+    if True in packs and (cap_bytes or not any(way.kind == "fastest" for way in ways)):
+        found.append(Way("fastest", is_reference=True))
+    return found
+
+
 def _rounds(
     setting: Setting,
     ways: Sequence[Way],
@@ -231,21 +246,22 @@ def _rounds(
     room_bytes = available_bytes() * _SHARE_OF_MEMORY
     stay = sum(needs) < room_bytes
     for i, need in enumerate(needs):
-        limit = cap_bytes if cap_bytes and ways[i].kind not in REFERENCES else room_bytes
+        limit = cap_bytes if cap_bytes and not ways[i].is_reference else room_bytes
         if need > limit:
             rows[i]["error"] = (
                 f"It needs {need / 1e9:.1f} GB of memory; there are {limit / 1e9:.1f} GB."
             )
+    links = {w.pack: child for w, child in zip(ways, children, strict=True) if w.kind == "link"}
     for n in range(setting.n_round):
         for row, way, child in zip(rows, ways, children, strict=True):
             if row["error"]:
                 continue
             say(f"round {n + 1} of {setting.n_round}: {way.name}" + _rate_text(way))
             try:
-                _turn(setting, way, child, row, children[0] if not rows[0]["error"] else None)
+                _turn(setting, way, child, row, links.get(way.pack))
             except ChildFailed as failed:
                 row["error"] = str(failed)
-            if way.kind != "link" and (row["error"] or not stay):
+            if row["error"] or (not stay and way.kind != "link"):
                 child.close()
     return rows
 
@@ -288,8 +304,9 @@ def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str)
         accuracy=setting.accuracy,
         link_bytes_per_s=setting.link_bytes_per_s,
         limit_s=setting.limit_s,
+        pack=way.pack,
     )
-    return Child(job, 0 if way.kind in REFERENCES else cap_bytes, str(number))
+    return Child(job, 0 if way.is_reference else cap_bytes, str(number))
 
 
 def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:

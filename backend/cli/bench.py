@@ -77,6 +77,13 @@ def _add_ways(add: Callable[..., Any]) -> None:
         help="stock: memory-mapped; fastest: resident, in the layout that computes fastest; "
         "none (default stock)",
     )
+    add(
+        "--packs",
+        choices=("auto", "without", "both"),
+        default="auto",
+        help="read experts from the model's pack: where there is one, never, or both beside each "
+        "other (default auto)",
+    )
     add("--threads", type=whole_number(0, 1024), default=0, metavar="N", help="threads; 0: cores")
     add(
         "--memory-cap",
@@ -199,7 +206,12 @@ def _setting(args: argparse.Namespace) -> Setting:
             f"{file.path.name} was made for {file.context_length} tokens, not for {longest}."
         )
     ways = [Way(kind) for kind in args.baseline if kind != "none"]
-    ways += [Way("outrider", name, rate) for rate in args.rates for name in args.methods]
+    ways += [
+        Way("outrider", name, rate, pack)
+        for rate in args.rates
+        for name in args.methods
+        for pack in _packs(args.packs, file)
+    ]
     return Setting(
         file=file,
         ways=ways,
@@ -215,6 +227,17 @@ def _setting(args: argparse.Namespace) -> Setting:
         limit_s=args.limit,
         remarks=remarks,
     )
+
+
+def _packs(wanted: str, file: ModelFile) -> tuple[bool, ...]:
+    from backend.pack_file import find
+
+    pack, remark = find(file)
+    if wanted == "both" and pack is None:
+        raise UserError(remark or f"{file.path.name} has no pack; outrider pack makes one.")
+    if wanted == "both":
+        return (False, True)
+    return (wanted == "auto" and pack is not None,)
 
 
 def _forced_remarks(trace: Trace, file: ModelFile) -> list[str]:
