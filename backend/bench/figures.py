@@ -121,9 +121,7 @@ def _bandwidths(turns: Sequence[Turn]) -> list[float]:
     ]
 
 
-def _row(
-    way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: float
-) -> WayFigures:
+def _row(way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: float) -> WayFigures:
     facts, turns = way["facts"], way["turns"]
     resident = alone[facts.get("layout", "file")]
     bandwidths = _bandwidths(turns)

@@ -45,7 +45,7 @@ class Way:
         """How it is called in tables."""
         if self.kind == "outrider":
             return self.method + (", packed" if self.pack else "")
-        return _NAMES[self.kind] + (", uncapped" if self.is_reference else "")
+        return _NAMES[self.kind] + (" (no cap)" if self.is_reference else "")
 
 
 _NAMES = {

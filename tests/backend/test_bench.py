@@ -201,7 +201,7 @@ def test_a_small_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     text = capsys.readouterr().out
     assert [way["error"] for way in result["ways"]] == [""] * 5
     assert "3 experts for each token, the model 4: 3 are used" in text
-    assert ("uncapped" in text) == (result["cap_bytes"] == 0)
+    assert ("So the comparison is uncapped" in text) == (result["cap_bytes"] == 0)
     row = figures(result).row("outrider")
     assert row is not None and row.decode is not None and row.decode.bound_share is not None
     assert row.decode.hits + row.decode.late + row.decode.misses == pytest.approx(8 * 3)
