@@ -224,6 +224,7 @@ class Engine:
         """One llama_decode; False when it was stopped. Raises EngineError."""
         from backend import _native
 
+        self.mind_memory()
         patch = self._patch
         position = len(self._tokens)
         if patch is not None:
@@ -283,6 +284,16 @@ class Engine:
             if self._loaded.context is not None:
                 self.model = ModelFacts.of(self._file, self.n_context)
         return self.cache
+
+    def mind_memory(self) -> None:
+        """Between two passes: let the cache shrink where memory is short, or grow back.
+
+        Costs a clock's reading but once a second. Raises EngineError.
+        """
+        with engine_errors():
+            if self._loaded.mind_memory():
+                self._meter.cache_made_anew()
+                self._loaded.patch.request_began()
 
     def idle(self) -> None:
         """Use the time between answers: some methods then lay their cache out anew."""

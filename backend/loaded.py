@@ -15,6 +15,7 @@ from backend.automatic import automatic
 from backend.config import EngineConfig
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
+from backend.memory_watch import Cache, MemoryWatch
 from backend.methods import METHODS
 from backend.pack_file import Pack, find
 from backend.plan import plan, slots
@@ -74,6 +75,8 @@ class LoadedModel:
         self._work: WorkMeter | None = None
         self._configurator: Any = None
         self._take(self._resolve(config, available_bytes()))
+        self._memory: MemoryWatch | None = None
+        self._most_slots = 0  # that memory has permitted
         self._refused = ""  # why this model cannot be cached at all
         self._stock_is_faster = ""  # why an adaptive method leaves llama.cpp unpatched
         try:
@@ -145,6 +148,7 @@ class LoadedModel:
             self.cache = self._plain_facts(rate)
         else:
             self._configure(rate, granted, reason)
+            self._most_slots = self.cache.n_slot
         if self._n_context != self.n_context or config.n_thread != before.n_thread:
             self.context.close()
             self.context = None
@@ -175,6 +179,29 @@ class LoadedModel:
     def _free_bytes(self) -> int:
         """What may be taken: what this model holds already is given back before."""
         return available_bytes() + self._held_bytes()
+
+    def mind_memory(self) -> bool:
+        """Give memory back where it is short, or take it again; True: the cache is another one."""
+        if self._cached is None or self._memory is None:
+            return False
+        file, facts = self.file, self.cache
+        asked = self._most_slots if self.config.automatic else slots(file, facts.asked_rate)
+        slot_bytes = sum(file.expert_bytes_per_layer().values())
+        n_slot = self._memory.look(
+            Cache(facts.n_slot, slots(file, 0.0), max(asked, facts.n_slot), slot_bytes)
+        )
+        if n_slot is None:
+            return False
+        reason = ""
+        if n_slot < asked:
+            reason = (
+                f"Other programs need memory: {n_slot} of {file.n_expert} experts of each layer "
+                f"are kept instead of {asked}."
+            )
+        self._configure(facts.asked_rate, n_slot / file.n_expert, reason)
+        if self.cache.n_slot == facts.n_slot:  # a method whose cache has one size
+            self._memory = None
+        return True
 
     def _note_stock(self, granted: float, free_bytes: int) -> None:
         """Let an adaptive method say whether llama.cpp had better run unpatched."""
@@ -214,6 +241,7 @@ class LoadedModel:
             self._load_plain(rate, on_progress)
         else:
             self._configure(rate, granted, reason)
+            self._most_slots = self.cache.n_slot
         self.template = ChatTemplate(self.llama, self.file.chat_template)
         self._make_context()
 
@@ -263,6 +291,7 @@ class LoadedModel:
         if self.method.kind == "stock":
             return rate, ""
         wanted = plan(self.file, rate, self._n_context, free_bytes, self.config.n_ubatch)
+        self._memory = MemoryWatch(wanted.headroom_bytes)
         if not self.file.is_moe or wanted.fits:
             return rate, ""
         granted = 0.0 if wanted.best_rate is None else wanted.best_rate
@@ -289,7 +318,6 @@ class LoadedModel:
             self.patch.set_statistics(self._configurator.statistics)
         self.lay_out(layout(self.method, self.patch.shape, granted))
         self.cache = self._facts(rate, reason)
-
         if self.method.adaptive:
             self._start_adapting(f"The cache rate is {100 * self.cache.rate:.0f} %")
 

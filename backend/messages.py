@@ -187,13 +187,19 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
     },
     "stop": {"id": (_INT, True)},
     "set_cache_rate": {"id": (_INT, True), "cache_rate": (_NUMBER, True)},
+    "serve": {
+        "id": (_INT, True),
+        "on": (_BOOL, True),
+        "port": (_INT, True),
+        "key": (_TEXT, True),
+    },
     "unload": {"id": (_INT, True)},
     "ping": {"id": (_INT, True)},
     "watch": {"scope": (_TEXT, True)},
     "shutdown": {},
 }
 
-FINAL = frozenset({"loaded", "configured", "done", "cache", "unloaded", "pong", "error"})
+FINAL = frozenset({"loaded", "configured", "done", "cache", "server", "unloaded", "pong", "error"})
 """The types of message that end a request."""
 
 

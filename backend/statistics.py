@@ -133,6 +133,26 @@ class Reading:
             ),
         )
 
+    def less(self, other: Reading) -> Reading:
+        """Return what this counts beyond another of the same model."""
+        values = {
+            name: getattr(self, name) - getattr(other, name)
+            for name in vars(self)
+            if name != "layers"
+        }
+        layers = tuple(
+            LayerCost(
+                mine.layer,
+                mine.hits - its.hits,
+                mine.late - its.late,
+                mine.misses - its.misses,
+                mine.bytes_read - its.bytes_read,
+                mine.stall_s - its.stall_s,
+            )
+            for mine, its in zip(self.layers, other.layers, strict=True)
+        )
+        return Reading(**values, layers=layers)
+
 
 _COUNTERS = (
     "hits",
@@ -162,6 +182,13 @@ class Meter:
         """Of its time, what each MoE layer waited."""
         self.n_pass = 0
         self.decoded = Decoded()
+
+    def cache_made_anew(self) -> None:
+        """The patch counts from nothing again; what it has counted so far stays."""
+        if self._patch is None or self._start is None or self._last is None:
+            return
+        fresh = Reading.of(self._patch)
+        self._start, self._last = fresh.less(self._last.less(self._start)), fresh
 
     def add_pass(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
         """One pass took `decode_s` in llama_decode, and `wall_s` since the last pass ended."""
@@ -202,18 +229,8 @@ class Meter:
         stats.peak_rss_bytes = peak_rss_bytes()
 
     def _add_reading(self, now: Reading) -> None:
-        start = self._start
-        assert start is not None
+        assert self._start is not None
+        answer = now.less(self._start)
         for name in _COUNTERS:
-            setattr(self.statistics, name, getattr(now, name) - getattr(start, name))
-        self.statistics.layers = [
-            LayerCost(
-                n.layer,
-                n.hits - s.hits,
-                n.late - s.late,
-                n.misses - s.misses,
-                n.bytes_read - s.bytes_read,
-                n.stall_s - s.stall_s,
-            )
-            for n, s in zip(now.layers, start.layers, strict=True)
-        ]
+            setattr(self.statistics, name, getattr(answer, name))
+        self.statistics.layers = list(answer.layers)

@@ -37,6 +37,7 @@ from backend.messages import (
     request_id,
 )
 from backend.outbox import Outbox
+from backend.server_desk import ServerDesk, Work
 
 if TYPE_CHECKING:
     from backend.config import EngineConfig
@@ -48,6 +49,8 @@ EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
 _MAX_WAITING = 64
 _READ_BYTES = 1 << 16
 _LEAVE_S = 1.0
+MIND_MEMORY_S = 2.0
+"""How often an engine at rest is asked to mind the memory."""
 
 
 class _Job:
@@ -87,13 +90,15 @@ class Worker:
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
         self._gaze = Gaze()
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | Work | None] = queue.SimpleQueue()
+        self._told_cache: object = None  # the CacheFacts that the client knows
         self._lock = threading.Lock()  # guards the two below
         self._waiting: dict[int, _Job] = {}
         self._active: _Job | None = None
         self._greeted = False
         self._finished = threading.Event()
         self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
+        self._server = ServerDesk(self._jobs.put, self._outbox.offer, self._model_name)
 
     def run(self) -> int:
         """Serve until shutdown and return the exit status. Call it from the main thread."""
@@ -107,15 +112,45 @@ class Worker:
             }
         )
         threading.Thread(target=self._read_all, name="reader", daemon=True).start()
-        while (job := self._jobs.get()) is not None:
-            self._do(job)
+        while (job := self._next()) is not None:
+            if isinstance(job, _Job):
+                self._do(job)
+            else:
+                job(self._engine)  # an answer for the local server
             if self._jobs.empty() and self._engine is not None:
                 self._idle(self._engine)
+        self._server.close()
         if self._engine is not None:
             self._engine.close()
         self._outbox.close(_LEAVE_S)
         self._finished.set()
         return 0
+
+    def _next(self) -> _Job | Work | None:
+        """Wait for something to do; the memory is minded meanwhile."""
+        while True:
+            try:
+                return self._jobs.get(timeout=MIND_MEMORY_S)
+            except queue.Empty:
+                if self._engine is not None:
+                    self._mind_memory(self._engine)
+
+    def _mind_memory(self, engine: Engine) -> None:
+        try:
+            engine.mind_memory()
+        except Exception:
+            traceback.print_exc()  # the next request will say what is wrong
+        self._tell_cache(engine)
+
+    def _tell_cache(self, engine: Engine) -> None:
+        """Say so where the engine has another cache than it was told to have."""
+        if engine.cache is not self._told_cache:
+            self._told_cache = engine.cache
+            self._outbox.send({"type": "cache_changed", "cache": engine.cache.to_json()})
+
+    def _model_name(self) -> str | None:
+        engine = self._engine
+        return engine.model.name if engine is not None else None
 
     # The reader thread.
 
@@ -162,6 +197,8 @@ class Worker:
             elif kind == "watch":
                 with self._lock:
                     self._gaze.set(message["scope"], self._engine)
+            elif kind == "serve":
+                self._server.serve(message, self._outbox.send)
             else:
                 self._enqueue(_Job(message))
         except RequestError as error:
@@ -186,6 +223,10 @@ class Worker:
             ):
                 raise RequestError("The cache cannot change while an answer is being written.")
             self._waiting[job.id] = job
+        if job.kind in ("load", "unload"):
+            self._server.stop_answers()
+        elif job.kind == "generate" and (n_before := self._server.n_open):
+            self._outbox.send({"type": "waits", "id": job.id, "n_before": n_before})
         self._jobs.put(job)
 
     def _cancel(self, job_id: int) -> None:
@@ -204,6 +245,7 @@ class Worker:
             ids = list(self._waiting)
         for job_id in ids:
             self._cancel(job_id)
+        self._server.stop_answers()
         self._jobs.put(None)
         self._finished.wait(_LEAVE_S)
         self._leave(0)
@@ -223,6 +265,8 @@ class Worker:
         with self._lock:
             self._active = None
             del self._waiting[job.id]
+        if "cache" in final and self._engine is not None:
+            self._told_cache = self._engine.cache
         self._outbox.settle()
         self._outbox.send(final)
         if with_map and self._engine is not None:
@@ -246,6 +290,8 @@ class Worker:
         if job.kind == "generate":
             return self._answer(job, self._engine)
         if job.kind == "configure":
+            if self._advisor is not None:
+                self._advisor.forget()
             cache = self._engine.change(_config(job.message))
             model = self._engine.model.to_json()
             return {"type": "configured", "id": job.id, "model": model, "cache": cache.to_json()}
@@ -259,7 +305,11 @@ class Worker:
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
 
     def _answer(self, job: _Job, engine: Engine) -> Message:
-        answer = Answer(job.message, engine, self._outbox, lambda: job.cancelled, self._gaze)
+        def is_cancelled() -> bool:
+            self._tell_cache(engine)
+            return job.cancelled
+
+        answer = Answer(job.message, engine, self._outbox, is_cancelled, self._gaze)
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
         if self._gaze.all:

@@ -62,12 +62,29 @@ class EngineThread:
 
 
 class Turns:
-    """Has a host answer requests, and tells each asker what is written for it."""
+    """Has a host answer requests, and tells each asker what is written for it.
 
-    def __init__(self, host: Host) -> None:
+    `changed` is called, from any thread, when a request has come or has been answered.
+    """
+
+    def __init__(self, host: Host, changed: Callable[[], None] = lambda: None) -> None:
         self._host = host
+        self._changed = changed
         self._lock = threading.Lock()
         self._n_waiting = 0
+        self.n_request = 0
+        """Requests so far."""
+        self._turns: set[_Turn] = set()
+
+    @property
+    def n_open(self) -> int:
+        """Requests that are being answered or wait."""
+        return len(self._turns)
+
+    def stop(self) -> None:
+        """End every answer that is under way or waits."""
+        for turn in list(self._turns):
+            turn.cancel()
 
     @property
     def model_name(self) -> str | None:
@@ -83,7 +100,10 @@ class Turns:
             if self._n_waiting >= MAX_WAITING:
                 raise RequestRefused("Too many requests wait already.", status=503)
             self._n_waiting += 1
+            self.n_request += 1
         turn = _Turn(ask, asyncio.get_running_loop(), self._begun)
+        self._turns.add(turn)
+        self._changed()
         self._host.submit(turn.run)
         try:
             while True:
@@ -95,6 +115,8 @@ class Turns:
                     return
         finally:
             turn.cancel()
+            self._turns.discard(turn)
+            self._changed()
 
     def _begun(self) -> None:
         with self._lock:

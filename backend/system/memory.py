@@ -62,6 +62,17 @@ def available_bytes() -> int:
     return memory_facts().available_bytes
 
 
+def stalled_share(proc: Path = _PROC) -> float:
+    """Return the share of the last ten seconds in which some task waited for memory.
+
+    From Linux's pressure stall information, of this process's control groups of version 2 and of
+    the machine; 0 where there is none.
+    """
+    files = [proc / "pressure" / "memory"]
+    files += [folder / "memory.pressure" for folder in _folders(proc, "memory")]
+    return max(_read_some_avg10(path) for path in files) / 100
+
+
 def peak_rss_bytes() -> int:
     """Return the largest resident set of this process so far, in bytes; 0 where unknown."""
     try:
@@ -206,6 +217,19 @@ def _read_text(path: Path) -> str:
 def _read_int(path: Path) -> int | None:
     text = _read_text(path)
     return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _read_some_avg10(path: Path) -> float:
+    """Return "some avg10=" of a file of pressure stall information, in percent."""
+    for line in _read_text(path).splitlines():
+        kind, _, rest = line.partition(" ")
+        name, _, value = rest.partition(" ")[0].partition("=")
+        if kind == "some" and name == "avg10":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 0.0
 
 
 def _read_stat(path: Path, names: tuple[str, ...]) -> int:

@@ -109,6 +109,15 @@ class FakeEngine:
         ]
         return self.cache
 
+    def mind_memory(self) -> None:
+        """Give memory back where the "model file" says so by now."""
+        n_slot = _options(Path(self.model.path)).get("n_slot_left")
+        if n_slot is not None and n_slot != self.cache.n_slot:
+            asked_rate = self.cache.asked_rate
+            self.cache = self._cache(n_slot / self.n_expert)
+            self.cache.asked_rate = asked_rate
+            self.cache.reason = f"Other programs need memory: {n_slot} experts are kept."
+
     def change(self, config: Any) -> _Facts:
         self.method = config.method
         return self.set_cache_rate(config.cache_rate)
@@ -232,6 +241,13 @@ def _cut(text: str) -> Iterator[str]:
             yield text[start:index]
             start = index
     yield text[start:]
+
+
+def _options(path: Path) -> dict[str, Any]:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -> FakeEngine:

@@ -120,6 +120,15 @@ class FakeEngine:
         self.cache = self._cache(rate)
         return self.cache
 
+    def change(self, config: Any) -> Facts:
+        return self.set_cache_rate(config.cache_rate)
+
+    def mind_memory(self) -> None:
+        pass
+
+    def idle(self) -> None:
+        pass
+
     def statistics(self) -> Facts:
         layers = [{"layer": i, "hits": 3, "late": 1, "misses": 0, "stall_s": 0.1} for i in (1, 2)]
         return Facts(

@@ -6,6 +6,7 @@ test_cli.py run the real one.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,13 +14,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from backend.messages import VERSION, Decoder, encode
 
 FAKE = Path(__file__).with_name("fake_worker.py")
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
-FINAL = {"loaded", "done", "cache", "unloaded", "pong", "error"}
+FINAL = {"loaded", "configured", "done", "cache", "unloaded", "pong", "server", "error"}
 
 
 class Pipe:
@@ -390,3 +392,71 @@ def _alive(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+# Other settings, and the local server.
+
+
+def test_settings_change_between_answers(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.send("configure", id=1, **{**LOAD, "cache_rate": 0.75})
+    done = pipe.reply(1)[-1]
+    assert (done["type"], done["cache"]["asked_rate"]) == ("configured", 0.75)
+    pipe.send("configure", id=2, **{**LOAD, "method": "nonsense"})
+    assert "nonsense" in pipe.reply(2)[-1]["message"]
+
+
+def test_the_server_answers_in_turns_with_the_client(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.send("serve", id=1, on=True, port=0, key="secret")
+    served = pipe.reply(1)[-1]
+    assert served["on"] and served["trouble"] == "" and served["address"].endswith("/v1")
+    headers = {"Authorization": "Bearer secret"}
+    url = served["address"]
+    assert httpx.get(f"{url}/models").status_code == 401
+    assert httpx.get(f"{url}/models", headers=headers).json()["data"][0]["id"] == "fake"
+    body = {"prompt": "count 5", "max_tokens": 100}
+    asked = httpx.post(f"{url}/completions", json=body, headers=headers, timeout=30).json()
+    assert asked["choices"][0]["text"] == "w1 w2 w3 w4 w5 "
+    # An answer for the client waits for one that a program has begun, and says so.
+    stream = {"prompt": "endless", "max_tokens": 300, "stream": True}
+    with httpx.stream("POST", f"{url}/completions", json=stream, headers=headers) as reply:
+        next(reply.iter_bytes())
+        pipe.send("generate", id=2, prompt="count 3", sampling={}, max_tokens=-1)
+        first = pipe.until(lambda m: m.get("id") == 2)[-1]
+        assert (first["type"], first["n_before"]) == ("waits", 1)
+    assert pipe.reply(2)[-1]["reason"] == "stop"
+    pipe.send("serve", id=3, on=False, port=0, key="")
+    off = pipe.reply(3)[-1]
+    assert not off["on"]
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{url}/models", headers=headers)
+
+
+def test_a_port_that_is_taken_and_a_missing_key_are_said(pipe: Pipe) -> None:
+    pipe.ready()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        pipe.send("serve", id=1, on=True, port=taken.getsockname()[1], key="k")
+        said = pipe.reply(1)[-1]
+    assert not said["on"] and said["trouble"].startswith("Port ")
+    pipe.send("serve", id=2, on=True, port=0, key=" ")
+    assert pipe.reply(2)[-1]["message"] == "The server needs a key."
+    pipe.send("serve", id=3, on=True, port=70000, key="k")
+    assert "65535" in pipe.reply(3)[-1]["message"]
+
+
+def test_another_model_ends_what_a_program_waits_for(pipe: Pipe) -> None:
+    pipe.ready()
+    pipe.send("serve", id=1, on=True, port=0, key="k")
+    url = pipe.reply(1)[-1]["address"]
+    body = {"prompt": "endless", "max_tokens": 100_000, "stream": True}
+    with httpx.stream(
+        "POST", f"{url}/completions", json=body, headers={"Authorization": "Bearer k"}, timeout=30
+    ) as reply:
+        lines = reply.iter_lines()
+        next(lines)
+        pipe.send("load", id=2, path="other", **LOAD)
+        assert pipe.reply(2)[-1]["type"] == "loaded"
+        assert [line for line in lines if line][-1] == "data: [DONE]"

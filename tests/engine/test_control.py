@@ -13,6 +13,7 @@ from factory import make_tiny
 from backend.config import EngineConfig, Sampling
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFileError, read_model
+from backend.memory_watch import MemoryWatch, Reading
 from backend.methods import CACHED, METHODS
 from backend.plan import plan
 
@@ -471,3 +472,65 @@ def test_the_automatic_settings_take_what_memory_permits(
     monkeypatch.setattr("backend.loaded.available_bytes", lambda: 64 << 30)
     roomy = engine.change(EngineConfig(automatic=True, n_thread=1))
     assert roomy.mode == "plain" and roomy.rate == 1.0
+
+
+# Memory.
+
+
+class Memory:
+    """What the system says about its memory, and a clock: a second passes with every look."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.free_bytes = 1 << 40
+        self.now_s = 0.0
+        self.n_token = 0
+        monkeypatch.setattr(MemoryWatch.__init__, "__defaults__", (self.read, self.clock))
+
+    def read(self) -> Reading:
+        return Reading(self.free_bytes)
+
+    def clock(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+@pytest.mark.parametrize("method", ["lru", "promoe", "auto", "moepic"])
+def test_an_answer_is_the_same_when_memory_is_short_and_when_it_is_back(
+    method: str, open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = tokens(open_engine(tiny, cache_rate=0.75, method=method), n=100)
+    memory = Memory(monkeypatch)
+    engine = open_engine(tiny, cache_rate=0.75, method=method)
+    assert engine.cache.n_slot == 12
+    sizes = []
+    engine._forget_from(0)
+    given: list[int] = []
+    for piece in engine.generate_text(PROMPT, GREEDY, 100):
+        given.append(piece.token_id)
+        sizes.append(engine.cache.n_slot)
+        memory.free_bytes = 0 if 5 <= len(given) < 20 else 1 << 40
+    assert given[: len(expected)] == expected
+    assert sizes[0] == 12 and min(sizes) == 4 and sizes[-1] == 12, sizes
+    short = [n for n in sizes if n < 12]
+    first = sizes.index(short[0])
+    assert 4 < first < 20 and sizes[first : first + len(short)] == short  # once
+    assert engine.cache.reason == ""
+    stats = engine.statistics()
+    n_pass = stats.n_token - 1
+    n_prefill = stats.n_prompt * 3 * 4  # three layers, four experts of each token
+    assert stats.hits + stats.late + stats.misses >= n_pass * 3 * 4
+    assert stats.hits + stats.late + stats.misses <= n_pass * 3 * 4 + n_prefill
+    assert min(stats.hits, stats.late, stats.misses, stats.bytes_read) >= 0
+
+
+def test_a_shortage_is_said(
+    open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Memory(monkeypatch)
+    engine = open_engine(tiny, cache_rate=0.75)
+    memory.free_bytes = 0
+    engine.mind_memory()
+    assert engine.cache.reason == (
+        "Other programs need memory: 4 of 16 experts of each layer are kept instead of 12."
+    )
+    assert engine.cache.asked_rate == 0.75

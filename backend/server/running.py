@@ -1,0 +1,56 @@
+"""A server that runs beside whatever owns the engine, in a thread of its own."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+
+from backend.server.application import ADDRESS, make_server
+from backend.server.turns import Host, Turns
+
+_JOIN_S = 3.0
+
+
+class ServerError(OSError):
+    """The server cannot listen; str() is one plain sentence."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class RunningServer:
+    """Serves `host` on 127.0.0.1 until stop(). Raises ServerError.
+
+    port 0: any free one; `port` is the one in use. `changed` is called, from any thread, whenever
+    another request has come or has been answered.
+    """
+
+    def __init__(self, host: Host, port: int, key: str, changed: Callable[[], None]) -> None:
+        self.turns = Turns(host, changed)
+        self._listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            self._listener.bind((ADDRESS, port))
+        except OSError as error:
+            self._listener.close()
+            raise ServerError(f"Port {port} cannot be used: {error.strerror}.") from None
+        self.port: int = self._listener.getsockname()[1]
+        self._server = make_server(self.turns, key, self.port)
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        """What a program is told as the base URL."""
+        return f"http://{ADDRESS}:{self.port}/v1"
+
+    def stop(self) -> None:
+        """Take no more requests, end those under way, and close the port."""
+        self.turns.stop()
+        self._server.should_exit = True
+        self._thread.join(_JOIN_S)
+        self._listener.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._listener])
