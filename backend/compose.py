@@ -41,11 +41,14 @@ def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
 SUBSTITUTE = "accuracy"
 
 
-def with_accuracy(method: Method, accuracy: float, seed: int = 0) -> Method:
-    """The method with a predictor that knows the future and is right with this probability."""
+def with_accuracy(method: Method, accuracy: float, seed: int = 0, lookahead: int = 1) -> Method:
+    """The method with a predictor that is right with this probability.
+
+    It knows the future, and tells of a layer when it is `lookahead` layers away.
+    """
     if method.predictor is None:
         return method
-    substitute = part(SUBSTITUTE, accuracy=accuracy, seed=seed)
+    substitute = part(SUBSTITUTE, accuracy=accuracy, seed=seed, lookahead=lookahead)
     return replace(method, predictor=substitute, fallback=None)
 
 

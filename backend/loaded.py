@@ -167,10 +167,11 @@ class LoadedModel:
         """Note what is asked for."""
         self.config = config
         self.method = METHODS[config.method]
-        if self._study.accuracy is not None:
+        study = self._study
+        if study.accuracy is not None:
             from backend.compose import with_accuracy
 
-            self.method = with_accuracy(self.method, self._study.accuracy)
+            self.method = with_accuracy(self.method, study.accuracy, lookahead=study.lookahead)
         # More than the model was trained for is beyond what it can make sense of.
         trained = self.file.context_length or config.context_length
         self._n_context = min(config.context_length, trained)

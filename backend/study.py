@@ -19,6 +19,8 @@ class Study:
     """All passes that will come, from the making of the cache on."""
     accuracy: float | None = None
     """In place of a method's predictor one that knows the future and is right this often."""
+    lookahead: int = 1
+    """How many layers ahead that one tells of."""
     link_bytes_per_s: float = 0.0
     """What copies bring at most; 0: as much as the drive gives."""
 

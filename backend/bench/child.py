@@ -48,6 +48,7 @@ class Job:
     forced: str = ""
     """A .npy file with the experts of the requests' tokens, [token, layer, k]; empty: none."""
     accuracy: float | None = None
+    lookahead: int = 1
     link_bytes_per_s: float = 0.0
     limit_s: float = 60.0
     """After this time a prompt or the tokens after it are left where they are: what is not ours
@@ -78,7 +79,7 @@ class Runner:
             coming = None
             if job.kind == "outrider":
                 coming = future(ids, self._requests, job.n_ubatch, job.n_round)
-            study = Study(self._forced, coming, job.accuracy, job.link_bytes_per_s)
+            study = Study(self._forced, coming, job.accuracy, job.lookahead, job.link_bytes_per_s)
         self._file = file
         began_s = time.perf_counter()
         self._n_context = max(r.n_token for r in self._requests) + 8

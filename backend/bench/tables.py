@@ -25,11 +25,19 @@ def heading(result: dict[str, Any]) -> str:
         cap or "memory not capped",
         f"copies throttled to {link / 1e9:.3g} GB/s" if link else "",
         "routing forced by a recorded trace" if result["is_forced"] else "",
-        f"forecasts right {result['accuracy']:.1%} of the time" if result["accuracy"] else "",
+        _forecasts(result),
         f"prompts in passes of {result['n_ubatch']} tokens",
         f"{result['n_round']} rounds in turn",
     ]
     return f"{result['date']}: " + ", ".join(p for p in parts if p) + "."
+
+
+def _forecasts(result: dict[str, Any]) -> str:
+    if result["accuracy"] is None:
+        return ""
+    ahead = result.get("lookahead", 1)
+    where = "one layer" if ahead == 1 else f"{ahead} layers"
+    return f"forecasts {where} ahead right {result['accuracy']:.1%} of the time"
 
 
 def notes(result: dict[str, Any], found: Figures) -> list[str]:

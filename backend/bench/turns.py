@@ -45,7 +45,7 @@ class Way:
         """How it is called in tables."""
         if self.kind == "outrider":
             return self.method + (", packed" if self.pack else "")
-        return _NAMES[self.kind] + (" (no cap)" if self.is_reference else "")
+        return _NAMES[self.kind]
 
 
 _NAMES = {
@@ -73,6 +73,7 @@ class Setting:
     forced: Any = None
     """Experts of all tokens of the requests, [token, layer, k] (workload.forced_rows), or None."""
     accuracy: float | None = None
+    lookahead: int = 1
     link_bytes_per_s: float = 0.0
     limit_s: float = 60.0
     remarks: Sequence[str] = ()
@@ -206,6 +207,7 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
         "n_ubatch": setting.n_ubatch,
         "n_round": setting.n_round,
         "accuracy": setting.accuracy,
+        "lookahead": setting.lookahead,
         "link_bytes_per_s": setting.link_bytes_per_s,
         "is_forced": setting.forced is not None,
         "remarks": remarks,
@@ -242,6 +244,9 @@ def _rounds(
         }
         for w in ways
     ]
+    for row in rows:
+        if row["is_reference"] and cap_bytes:
+            row["name"] += " (no cap)"
     needs = [_needed_bytes(setting, way, cap_bytes) for way in ways]
     room_bytes = available_bytes() * _SHARE_OF_MEMORY
     stay = sum(needs) < room_bytes
@@ -302,6 +307,7 @@ def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str)
         n_expert_used=setting.file.n_expert_used,
         forced=forced,
         accuracy=setting.accuracy,
+        lookahead=setting.lookahead,
         link_bytes_per_s=setting.link_bytes_per_s,
         limit_s=setting.limit_s,
         pack=way.pack,

@@ -115,6 +115,13 @@ def _add_workload(add: Callable[..., Any]) -> None:
         metavar="A",
         help="with forced routing: predictors are replaced by one that is right this often",
     )
+    add(
+        "--lookahead",
+        type=whole_number(1, 64),
+        default=1,
+        metavar="N",
+        help="how many layers ahead that predictor tells of (default 1)",
+    )
     add("--prompt", type=whole_number(1, 1 << 20), metavar="N", help="tokens before decoding")
     add("--tokens", type=whole_number(1, 1 << 20), default=64, metavar="N", help="decoded (64)")
     add(
@@ -223,6 +230,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         tokens=_text(args.prompts),
         forced=forced,
         accuracy=args.accuracy,
+        lookahead=min(args.lookahead, file.n_moe_layer),
         link_bytes_per_s=args.link * 1e9,
         limit_s=args.limit,
         remarks=remarks,
