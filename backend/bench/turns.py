@@ -235,7 +235,7 @@ def _rounds(
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = [
         {
-            "name": w.name,
+            "name": w.name + (" (no cap)" if w.is_reference and cap_bytes else ""),
             "kind": w.kind,
             "asked_rate": w.rate,
             "facts": {},
@@ -244,9 +244,6 @@ def _rounds(
         }
         for w in ways
     ]
-    for row in rows:
-        if row["is_reference"] and cap_bytes:
-            row["name"] += " (no cap)"
     needs = [_needed_bytes(setting, way, cap_bytes) for way in ways]
     room_bytes = available_bytes() * _SHARE_OF_MEMORY
     stay = sum(needs) < room_bytes
