@@ -159,6 +159,7 @@ class Context:
         params.n_threads = n_thread
         params.n_threads_batch = n_thread
         params.no_perf = True
+        params.op_offload = False  # the layers of the CPU have their slots in its memory
         if callback is not None:
             params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(callback)
             params.cb_eval_user_data = ctypes.c_void_p(user_data)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import llama_cpp
@@ -23,29 +25,68 @@ from backend.llama import Context, LlamaError, Model, ProgressCallback, log
 from backend.pack_file import Pack
 
 _USED_KEY = "expert_used_count"
-_EXPERT_PATTERN = rb"blk\.[0-9]+\.ffn_(gate|up|down|gate_up)_exps\.weight"
+_EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
+_EVERY_LAYER = b"[0-9]+"
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which devices compute which layers; the CPU computes the first ones and what is left over.
+
+    pointers: of ggml's devices. n_gpu_layers: counted from the output, which is the first, towards
+    the first layer; all of them where it is larger than there are. shares: how the layers are
+    divided among the devices; by their free memory where empty.
+    """
+
+    pointers: tuple[int, ...] = ()
+    n_gpu_layers: int = 0
+    shares: tuple[float, ...] = ()
+
+    @property
+    def on_device(self) -> bool:
+        """Whether anything is computed by a device."""
+        return bool(self.pointers) and self.n_gpu_layers > 0
+
+    def cpu_layers(self, n_layer: int) -> range:
+        """The layers that the CPU computes, of n_layer."""
+        return range(max(n_layer + 1 - self.n_gpu_layers, 0) if self.on_device else n_layer)
+
+
+ON_CPU = Placement()
 
 
 def load_plain(
-    file: ModelFile, progress: ProgressCallback | None = None, *, repack: bool = True
+    file: ModelFile,
+    progress: ProgressCallback | None = None,
+    *,
+    repack: bool = True,
+    placement: Placement = ON_CPU,
 ) -> Model:
     """Load as stock llama.cpp does.
 
     With `repack`, its default, weights are copied into the layout that computes fastest where
     there is one; without, all of them are pages of the file, which the system may drop.
     """
-    params, kept = _model_params(file, progress)
+    params, kept = _model_params(file, progress, placement)
     params.use_extra_bufts = repack
     pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
     return _checked(pointer, file, kept)
 
 
-def load_native(file: ModelFile) -> Model:
-    """Load everything into memory, with the experts not repacked; no cache, no callback."""
+def load_native(file: ModelFile, placement: Placement = ON_CPU) -> Model:
+    """Load everything into memory, with the experts not repacked; no cache, no callback.
+
+    A device's experts are loaded into its memory.
+    """
     buffers = _native.ExpertBuffers(unread=False)
-    params, kept = _model_params(file, None)
+    params, kept = _model_params(file, None, placement)
     params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
-    kept += [buffers, _place_experts(params, buffers)]
+    on_cpu = placement.cpu_layers(file.n_layer)
+    if len(on_cpu) == file.n_layer:
+        kept += [buffers, _place_experts(params, buffers)]
+    elif on_cpu:
+        layers = b"(%s)" % b"|".join(b"%d" % layer for layer in on_cpu)
+        kept += [buffers, _place_experts(params, buffers, layers)]
     pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
     return _checked(pointer, file, kept)
 
@@ -70,6 +111,7 @@ class CachedModel:
         progress: ProgressCallback | None = None,
         repack: bool = True,
         pack: Pack | None = None,
+        placement: Placement = ON_CPU,
     ) -> None:
         self.pack = pack
         try:
@@ -78,7 +120,7 @@ class CachedModel:
             raise LlamaError(f"{error}.") from None
         buffers = _native.ExpertBuffers(unread=True)
         dense_share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
-        params, kept = _model_params(file, progress, dense_share)
+        params, kept = _model_params(file, progress, placement, dense_share)
         kept += [buffers, files, _place_experts(params, buffers)]
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
         params.use_extra_bufts = repack
@@ -87,7 +129,7 @@ class CachedModel:
         buffers.loaded()
         files.drop_cached()  # what loading has read ahead behind the dense weights
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
-        reason = self._probe(n_thread)
+        reason = self._probe(n_thread, on_device=placement.on_device)
         if reason:
             self.close()
             raise NotCacheable(
@@ -106,10 +148,17 @@ class CachedModel:
             self.patch = None
         self.model.close()
 
-    def _probe(self, n_thread: int) -> str:
-        """Show the patch two passes in which nothing is computed; returns its objection."""
+    def _probe(self, n_thread: int, *, on_device: bool) -> str:
+        """Show the patch passes in which nothing is computed; returns its objection."""
+        self.patch.begin_probe()
+        if on_device:
+            self.patch.find_devices()
+            self._show((1,), n_thread)
+        return self._show((1, 2), n_thread) or str(self.patch.end_probe())
+
+    def _show(self, passes: Sequence[int], n_thread: int) -> str:
+        """Passes of so many tokens in a context that is thrown away."""
         patch = self.patch
-        patch.begin_probe()
         context = Context(
             self.model,
             n_context=64,
@@ -120,13 +169,13 @@ class CachedModel:
         )
         try:
             position = 0
-            for n_token in (1, 2):
+            for n_token in passes:
                 patch.begin_pass(_native.Phase.prefill)
                 context.decode([0] * n_token, position, all_logits=True)
                 position += n_token
                 if not patch.end_pass():
                     return str(patch.error)
-            return str(patch.end_probe())
+            return ""
         finally:
             context.close()
 
@@ -152,11 +201,18 @@ def _first_path(file: ModelFile) -> bytes:
 
 
 def _model_params(
-    file: ModelFile, progress: ProgressCallback | None, share: float = 1.0
+    file: ModelFile, progress: ProgressCallback | None, placement: Placement, share: float = 1.0
 ) -> tuple[Any, list[object]]:
     """Parameters, and what must outlive the loading; `share` of the bytes will be read."""
     params = llama_cpp.llama_model_default_params()
-    kept: list[object] = []
+    devices = (ctypes.c_void_p * (len(placement.pointers) + 1))(*placement.pointers, None)
+    params.devices = ctypes.addressof(devices)  # without any, llama.cpp would take all there are
+    params.n_gpu_layers = placement.n_gpu_layers if placement.pointers else 0
+    kept: list[object] = [devices]
+    if placement.shares:
+        shares = (ctypes.c_float * llama_cpp.llama_max_devices())(*placement.shares)
+        params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
+        kept.append(shares)
     if file.is_moe and file.n_expert_used != file.key(_USED_KEY, file.n_expert_used):
         kept.append(_override_used(params, file))
     if progress is not None:
@@ -186,10 +242,13 @@ class _BufferOverride(ctypes.Structure):
     _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
 
 
-def _place_experts(params: Any, buffers: Any) -> object:
-    """Have llama.cpp put routed experts into `buffers`; the result must outlive the loading."""
+def _place_experts(params: Any, buffers: Any, layers: bytes = _EVERY_LAYER) -> object:
+    """Have llama.cpp put routed experts into `buffers`; the result must outlive the loading.
+
+    `layers`: a regular expression of their numbers.
+    """
     overrides = (_BufferOverride * 2)(
-        _BufferOverride(_EXPERT_PATTERN, buffers.type), _BufferOverride(None, None)
+        _BufferOverride(_EXPERT_PATTERN % layers, buffers.type), _BufferOverride(None, None)
     )
     field = type(params).tensor_buft_overrides
     ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset).value = ctypes.addressof(

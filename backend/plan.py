@@ -167,14 +167,28 @@ def slots(model: ModelFile, cache_rate: float) -> int:
 
 def kv_bytes(model: ModelFile, context_length: int) -> int:
     """Return the bytes of llama.cpp's attention cache and recurrent states for one sequence."""
+    return sum(kv_bytes_by_layer(model, context_length))
+
+
+def kv_bytes_by_layer(model: ModelFile, context_length: int) -> list[int]:
+    """Return the same layer by layer."""
     n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
-    n_kv_value = n_state = 0
-    for layer in range(model.n_layer):
-        if _is_recurrent(model, layer):
-            n_state += _state_values(model)
-        else:
-            n_kv_value += _kv_values(model, layer)
-    return n_cell * n_kv_value * _KV_VALUE_BYTES + n_state * 4
+    return [
+        _state_values(model) * 4
+        if _is_recurrent(model, layer)
+        else n_cell * _kv_values(model, layer) * _KV_VALUE_BYTES
+        for layer in range(model.n_layer)
+    ]
+
+
+def wave_bytes(model: ModelFile, n_pair: int, n_token: int) -> int:
+    """Estimate what a device needs besides to compute n_pair (token, expert) pairs in waves.
+
+    The kept inputs of n_token tokens, and of each pair its input, the hidden rows and its output.
+    """
+    n_embd = _number(model, "embedding_length")
+    n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
+    return 4 * (n_token * n_embd + n_pair * (2 * n_embd + 2 * n_ff))
 
 
 def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:

@@ -27,7 +27,7 @@ from backend.compose import (
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError, Model
 from backend.loaded import N_TRANSFER_THREAD
-from backend.loading import CachedModel, load_native, load_plain
+from backend.loading import ON_CPU, CachedModel, Placement, load_native, load_plain
 from backend.methods import METHODS
 from backend.pack_file import Layout, Pack
 from backend.system.memory import available_bytes
@@ -85,31 +85,34 @@ def compare(
     learned: Learned = NOTHING_LEARNED,
     in_layout: Layout = "file",
     pack: Pack | None = None,
+    placement: Placement = ON_CPU,
 ) -> Iterator[Comparison]:
     """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
 
     `learned`: what backend.learned.load found for the model, so that what is compared is what an
     engine would run. in_layout: of the experts, here and in stock. pack: read them from there, in
-    whatever layout they lie. Yields a Comparison per method and rate; methods that cut experts
+    whatever layout they lie. With a device in `placement`, stock llama.cpp computes on it too,
+    with all experts there. Yields a Comparison per method and rate; methods that cut experts
     compute them as they are in the file. Raises LlamaError when the model cannot be loaded or
     computed, NotCacheable when there is no cached way to run it.
     """
     in_memory = file.file_size_bytes * 1.1 < available_bytes()
     if in_layout == "repacked" and not in_memory:
         raise LlamaError("To compare this layout the whole model must find room in memory.")
-    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack)
+    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     cached.close()  # says whether there is anything to compare, before the slow part
     if in_layout == "repacked":
         stock = load_plain(file, repack=True)
     else:
-        stock = load_native(file) if in_memory else load_plain(file, repack=False)
+        fits = in_memory or placement.on_device
+        stock = load_native(file, placement) if fits else load_plain(file, repack=False)
     tokens = _tokens(stock, n_token)
     try:
         reference = _logits(stock, tokens, n_thread, None)
     finally:
         stock.close()
 
-    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack)
+    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     try:
         shape = cached.patch.shape
         total_bytes = sum(map(shape.expert_bytes, range(shape.n_layer))) * shape.n_expert

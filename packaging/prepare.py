@@ -28,6 +28,9 @@ STAMPS = VENV / ".outrider"
 PYTHON_OLDEST = (3, 11)
 BUILD_TOOLS = ["cmake>=3.24", "ninja>=1.11"]
 """With these here, scikit-build-core needs nothing from the system but a compiler."""
+LLAMA_ARGS = "-DGGML_RPC=on"
+"""How llama.cpp is built: so that it can compute on devices of other machines. The tests use one in
+another process. What CMAKE_ARGS says comes behind it, a GPU's backend for instance."""
 
 
 class SetupError(Exception):
@@ -57,7 +60,8 @@ def prepare(*, with_tests: bool) -> None:
     wanted = requirements(project, with_tests=True) if with_tests else base
     stamp = "dependencies-dev" if with_tests else "dependencies"
     new_environment = not _works(PYTHON)
-    installed = not new_environment and _is_stamped(stamp, _digest(wanted))
+    built_how = [f"CMAKE_ARGS={_cmake_args()}"]
+    installed = not new_environment and _is_stamped(stamp, _digest(wanted + built_how))
     built = not new_environment and _is_stamped("native", _native_digest())
     if installed and built:
         return
@@ -66,9 +70,12 @@ def prepare(*, with_tests: bool) -> None:
         _make_environment()
     if not installed:
         _say("Installing the dependencies; llama.cpp is compiled, which takes some minutes.")
+        for requirement in wanted:
+            if requirement.startswith("llama-cpp-python"):
+                _install_llama(requirement)
         _pip(*wanted)
-        _stamp("dependencies", _digest(base))
-        _stamp(stamp, _digest(wanted))
+        _stamp("dependencies", _digest(base + built_how))
+        _stamp(stamp, _digest(wanted + built_how))
     if not built:
         _say("Building the native part.")
         _pip("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
@@ -167,14 +174,39 @@ def _works(python: Path) -> bool:
         return False
 
 
-def _pip(*arguments: str) -> None:
+def _install_llama(requirement: str) -> None:
+    """Install llama.cpp as LLAMA_ARGS asks, unless it is there and was built so.
+
+    pip's cache of wheels does not know CMAKE_ARGS and would give a wheel that was built otherwise:
+    each setting gets a cache of its own.
+    """
+    arguments = _cmake_args()
+    if _is_stamped("llama", _digest([requirement, arguments])) or (
+        arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
+    ):
+        return
+    where = subprocess.run([PYTHON, "-m", "pip", "cache", "dir"], capture_output=True, text=True)
+    cache = ["--no-cache-dir"]
+    if where.returncode == 0 and where.stdout.strip():
+        folder = Path(where.stdout.strip()) / "outrider" / _sha256(arguments.encode())[:16]
+        cache = ["--cache-dir", str(folder)]
+    _pip("--force-reinstall", "--no-deps", *cache, requirement, CMAKE_ARGS=arguments)
+    _stamp("llama", _digest([requirement, arguments]))
+
+
+def _cmake_args() -> str:
+    return f"{LLAMA_ARGS} {os.environ.get('CMAKE_ARGS', '')}".strip()
+
+
+def _pip(*arguments: str, **environment: str) -> None:
     command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    if _run([*command, *arguments]) != 0:
+    if _run([*command, *arguments], **environment) != 0:
         raise SetupError("The installation failed; the reason is above.")
 
 
-def _run(command: list[str]) -> int:
-    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+def _run(command: list[str], **environment: str) -> int:
+    env = {**os.environ, **environment}
+    return subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, env=env).returncode
 
 
 def _native_digest() -> str:

@@ -41,7 +41,7 @@ class Checkout:
         monkeypatch.setattr(prepare, "STAMPS", root / ".venv" / "stamps")
         monkeypatch.setattr(prepare, "_works", lambda _: True)
         monkeypatch.setattr(prepare, "system_packages", lambda **_: system_packages)
-        monkeypatch.setattr(prepare, "_pip", lambda *arguments: self.calls.append(arguments))
+        monkeypatch.setattr(prepare, "_pip", lambda *arguments, **_: self.calls.append(arguments))
         self.write("pyproject.toml", PYPROJECT)
         self.write("CMakeLists.txt", "")
         self.write("backend/native/core.cc", "int x;")
@@ -117,10 +117,26 @@ def test_another_python_or_place_begins_anew(checkout: Checkout) -> None:
     assert len(checkout.prepare()) == 2
 
 
+def test_llama_cpp_is_built_once_with_remote_devices(
+    tmp_path: Path, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pip's cache would give one that was built without; and another setting is another build."""
+    checkout = Checkout(tmp_path, prepare, monkeypatch)
+    monkeypatch.delenv("CMAKE_ARGS", raising=False)
+    checkout.write("pyproject.toml", PYPROJECT.replace("engine==1", "llama-cpp-python==1"))
+    llama, dependencies, _ = checkout.prepare()
+    assert llama[-1] == "llama-cpp-python==1" and "--force-reinstall" in llama
+    assert checkout.prepare() == []
+    assert len(checkout.prepare(with_tests=True)) == 1
+    monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
+    assert checkout.prepare()[0][-1] == "llama-cpp-python==1"
+    assert checkout.prepare() == []
+
+
 def test_a_failed_step_is_done_again(
     checkout: Checkout, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*arguments: str) -> None:
+    def fail(*arguments: str, **_: str) -> None:
         if installs_itself(arguments):
             raise prepare.SetupError("No.")
 

@@ -8,6 +8,7 @@ namespace outrider {
 class Core;
 
 void bind_allocate(nanobind::module_ & m);
+void bind_devices(nanobind::module_ & m);
 void bind_types(nanobind::module_ & m);
 void bind_evict(nanobind::module_ & m);
 void bind_live(nanobind::module_ & m);

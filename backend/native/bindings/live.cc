@@ -97,6 +97,7 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("callback", [](Patch &) { return reinterpret_cast<uintptr_t>(&Patch::callback); })
         .def_prop_ro("user_data", [](Patch & p) { return reinterpret_cast<uintptr_t>(&p); })
         .def("begin_probe", &Patch::begin_probe)
+        .def("find_devices", &Patch::find_devices)
         .def("end_probe", &Patch::end_probe)
         .def("configure", &Patch::configure, "layout"_a, "composition"_a, "options"_a, released())
         .def(

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <set>
+#include <stdexcept>
 #include <tuple>
 
 namespace outrider {
@@ -16,12 +17,38 @@ int number_in_tensor_name(const char * name) {
     return std::sscanf(name, "blk.%d.", &number) == 1 ? number : -1;
 }
 
+ggml_backend_dev_t device_of_buffer(ggml_backend_buffer_t buffer) {
+    return ggml_backend_buft_get_device(ggml_backend_buffer_get_type(buffer));
+}
+
+// The CPU's other layouts are written and never read back.
+bool is_readable(const ggml_tensor * w) {
+    return w->buffer && (ggml_backend_buffer_is_host(w->buffer) ||
+                         ggml_backend_dev_type(device_of_buffer(w->buffer)) != GGML_BACKEND_DEVICE_TYPE_CPU);
+}
+
+// Where llama.cpp computes `node`: on the device of the nearest weights that it is made of, or null.
+// `seen`: what need not be looked at again.
+ggml_backend_dev_t device_of_weights(const ggml_tensor * node, std::set<const ggml_tensor *> & seen) {
+    if (!node || !seen.insert(node).second) {
+        return nullptr;
+    }
+    if (node->buffer && ggml_backend_buffer_get_usage(node->buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS) {
+        return device_of_buffer(node->buffer);
+    }
+    for (const ggml_tensor * s : node->src) {
+        if (const auto device = device_of_weights(s, seen)) {
+            return device;
+        }
+    }
+    return device_of_weights(node->view_src, seen);
+}
+
 // The weights of the norm that makes a router's input, or nothing where there are none.
 std::vector<float> norm_weights(const ggml_tensor * logits) {
     const ggml_tensor * input = logits ? logits->src[1] : nullptr;
     const ggml_tensor * w = input ? input->src[1] : nullptr;
-    if (!w || w->type != GGML_TYPE_F32 || w->ne[0] != input->ne[0] || ggml_nrows(w) != 1 || !w->buffer ||
-        !ggml_backend_buffer_is_host(w->buffer) ||
+    if (!w || w->type != GGML_TYPE_F32 || w->ne[0] != input->ne[0] || ggml_nrows(w) != 1 || !is_readable(w) ||
         ggml_backend_buffer_get_usage(w->buffer) != GGML_BACKEND_BUFFER_USAGE_WEIGHTS) {
         return {};
     }
@@ -33,7 +60,7 @@ std::vector<float> norm_weights(const ggml_tensor * logits) {
 // The matrix as floats, or nothing where it cannot be read.
 std::vector<float> router_weights(const ggml_tensor * logits, int32_t n_expert) {
     const ggml_tensor * w = logits ? logits->src[0] : nullptr;
-    if (!w || !w->buffer || !ggml_backend_buffer_is_host(w->buffer) || w->ne[1] != n_expert || !ggml_is_contiguous(w)) {
+    if (!w || !is_readable(w) || w->ne[1] != n_expert || !ggml_is_contiguous(w)) {
         return {};
     }
     const auto to_float = ggml_get_type_traits(w->type)->to_float;
@@ -71,12 +98,13 @@ std::map<const ggml_tensor *, Layer> numbers_of(const ExpertBuffers & buffers) {
     return numbers;
 }
 
-// [layer]: layers are of the same kind where every matrix has the same type and shape.
+// [layer]: layers are of the same kind where every matrix has the same type and shape, and is computed
+// with on the same device.
 std::vector<int32_t> kinds_of(const std::vector<ExpertTensor> & tensors, int32_t n_layer) {
-    using Form = std::tuple<ggml_type, int64_t, int64_t, bool>;
+    using Form = std::tuple<ggml_type, int64_t, int64_t, bool, ggml_backend_dev_t>;
     std::vector<std::vector<Form>> forms(static_cast<size_t>(n_layer));
     for (const ExpertTensor & t : tensors) {
-        forms[t.layer].emplace_back(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1], t.is_down);
+        forms[t.layer].emplace_back(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1], t.is_down, t.device);
     }
     std::map<std::vector<Form>, int32_t> numbers;
     std::vector<int32_t> kinds;
@@ -89,14 +117,68 @@ std::vector<int32_t> kinds_of(const std::vector<ExpertTensor> & tensors, int32_t
 }  // namespace
 
 Probe::Probe(const ExpertFiles & files, const ExpertBuffers & buffers)
-    : files_(files), buffers_(buffers), finder_(numbers_of(buffers)) {}
+    : files_(files), buffers_(buffers), numbers_(numbers_of(buffers)), finder_(numbers_) {}
+
+Probe::~Probe() { restore(); }
 
 void Probe::see(ggml_tensor * node) {
-    finder_.see(node);
+    if (!finding_devices_) {
+        finder_.see(node);
+    } else if (layer_in_name(node, "ffn_moe_topk")) {
+        std::set<const ggml_tensor *> seen;
+        last_device_ = device_of_weights(node, seen);
+    } else if (const auto it = numbers_.find(node->src[0]); it != numbers_.end() && last_device_) {
+        device_of_.emplace(it->second, last_device_);
+    }
     node->op = GGML_OP_NONE;  // nothing is computed, no expert is read
 }
 
+ggml_backend_dev_t Probe::device_of(int number) const {
+    const auto it = device_of_.find(number);
+    return it != device_of_.end() ? it->second : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+}
+
+// Tells the scheduler that the experts are on their layers' devices, with room for one expert.
+void Probe::aim() {
+    for (const auto & [own, number] : numbers_) {
+        const auto buft = ggml_backend_dev_buffer_type(device_of(number));
+        if (ggml_backend_buft_is_host(buft)) {
+            continue;
+        }
+        auto * t = const_cast<ggml_tensor *>(own);
+        ggml_tensor one = *t;
+        one.ne[2] = 1;
+        one.nb[3] = one.nb[2];
+        ggml_backend_buffer_t buffer =
+            ggml_backend_buft_alloc_buffer(buft, ggml_backend_buft_get_alloc_size(buft, &one));
+        if (!buffer) {
+            throw std::runtime_error("There is not enough memory for the expert cache");
+        }
+        aims_.push_back(buffer);
+        ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+        aimed_.emplace_back(t, *t);
+        place_tensor(one, buffer, ggml_backend_buffer_get_base(buffer));
+        *t = one;
+    }
+}
+
+void Probe::restore() {
+    for (const auto & [tensor, as_made] : aimed_) {
+        *tensor = as_made;
+    }
+    aimed_.clear();
+    for (auto * buffer : aims_) {
+        ggml_backend_buffer_free(buffer);
+    }
+    aims_.clear();
+}
+
 std::string Probe::pass_ended() {
+    if (finding_devices_) {
+        finding_devices_ = false;
+        aim();
+        return "";
+    }
     const std::string objection = finder_.objection();
     if (objection.empty()) {
         passes_.push_back(finder_.found());
@@ -104,7 +186,8 @@ std::string Probe::pass_ended() {
     return objection;
 }
 
-MoeGraph Probe::result(std::string & objection) const {
+MoeGraph Probe::result(std::string & objection) {
+    restore();
     MoeGraph graph;
     objection = compare();
     if (!objection.empty()) {
@@ -156,6 +239,7 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         layer_of[number] = layer;
         graph.layer_of_number[found.il] = layer;
         graph.numbers.push_back(number);
+        graph.devices.push_back(device_of(number));
         graph.patterns.push_back(found.pattern);
         graph.shape.n_expert_used = int32_t(found.segment.ids->ne[0]);
         graph.shape.n_cut.push_back(found.cut.n_cut());
@@ -165,8 +249,8 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         if (it != layer_of.end()) {
             graph.shape.n_expert = int32_t(t->ne[2]);
             const bool is_down = findings.at(it->first).cut.down() == t;
-            graph.tensors.push_back(
-                {t, it->second, 0, files_.place(t->name), files_.packed(t->name), uint64_t(t->nb[2]), is_down});
+            graph.tensors.push_back({t, it->second, 0, files_.place(t->name), files_.packed(t->name),
+                                     uint64_t(t->nb[2]), is_down, graph.devices[size_t(it->second)]});
         }
     }
     const auto order = [](const ExpertTensor & t) {

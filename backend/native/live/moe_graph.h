@@ -18,6 +18,7 @@ namespace outrider {
 struct MoeGraph {
     Shape shape;
     std::vector<int> numbers;                       // [layer], the model's own numbering
+    std::vector<ggml_backend_dev_t> devices;        // [layer]: where llama.cpp computes it
     std::unordered_map<int, Layer> layer_of_number; // by the number in the nodes' names
     std::vector<ExpertTensor> tensors;              // by layer and chunk
     std::unordered_map<const ggml_tensor *, Layer> layer_of_tensor;
@@ -33,6 +34,13 @@ class Probe {
     // `buffers`: what the model was loaded with; `files`: where its experts are.
     Probe(const ExpertFiles & files, const ExpertBuffers & buffers);
 
+    ~Probe();
+    Probe(const Probe &) = delete;
+    Probe & operator=(const Probe &) = delete;
+
+    // Where a device computes: first one pass of one token in a context of its own. Until the experts
+    // are on the layers' devices, llama.cpp would compute them elsewhere, and show another graph.
+    void find_devices() { finding_devices_ = true; }
     // One pass of one token and then one of two, in a context that is thrown away.
     void pass_began() { finder_.pass_began(); }
     // For every node of the pass, before it would run; it will not.
@@ -42,7 +50,7 @@ class Probe {
 
     // After both passes, with their context still there: what was learned, or why the model cannot
     // be cached in `objection`.
-    MoeGraph result(std::string & objection) const;
+    MoeGraph result(std::string & objection);
 
   private:
     using Findings = std::map<Layer, SegmentFinder::Found>;  // by the number in the tensors' names
@@ -50,10 +58,20 @@ class Probe {
     std::string compare() const;
     void adopt_segments(const Findings & findings, MoeGraph & graph) const;
 
+    void aim();
+    void restore();
+    ggml_backend_dev_t device_of(int number) const;
+
     const ExpertFiles & files_;
     const ExpertBuffers & buffers_;
+    const std::map<const ggml_tensor *, Layer> numbers_;  // as in the tensors' names
     SegmentFinder finder_;
     std::vector<Findings> passes_;
+    bool finding_devices_ = false;
+    ggml_backend_dev_t last_device_ = nullptr;       // of the last router's choice that was seen
+    std::map<Layer, ggml_backend_dev_t> device_of_;  // by the number in the tensors' names
+    std::vector<std::pair<ggml_tensor *, ggml_tensor>> aimed_;  // as llama.cpp made them
+    std::vector<ggml_backend_buffer_t> aims_;
 };
 
 }  // namespace outrider

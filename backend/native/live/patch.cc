@@ -106,7 +106,7 @@ bool Patch::ask(ggml_tensor * node) {
         if (const auto it = graph_.layer_of_tensor.find(node->src[0]); it != graph_.layer_of_tensor.end()) {
             if (mode_ == Mode::remap && n_token_ > 0) {
                 undo_.push_back({node, node->op, node->src[2]});
-                node->src[2] = slot_ids_;
+                node->src[2] = work().slot_ids();
                 return false;
             }
             if (segment_.nodes.empty()) {
@@ -149,7 +149,7 @@ bool Patch::computed(ggml_tensor * node) {
     bool go_on;
     try {
         if (mode_ == Mode::waves && segment_.ids) {
-            waves_->keep_inputs(segment_, node);
+            work().waves().keep_inputs(segment_, node);
             go_on = n_seen_ < graph_.patterns[layer_].size() || run_waves();
         } else {
             finish_layer();
@@ -195,7 +195,7 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     }
     mode_ = Mode::waves;
     n_seen_ = 0;
-    waves_->begin();
+    work().waves().begin();
     sort_pairs();
     return true;
 }
@@ -207,9 +207,7 @@ void Patch::remap() {
     }
     slots_.resize(ids_.size());
     std::transform(ids_.begin(), ids_.end(), slots_.begin(), [&](Expert e) { return slot_of_[size_t(e)]; });
-    slot_ids_->ne[1] = n_token_;
-    slot_ids_->nb[2] = slot_ids_->nb[3] = slot_ids_->nb[1] * size_t(n_token_);
-    ggml_backend_tensor_set(slot_ids_, slots_.data(), 0, slots_.size() * sizeof(int32_t));
+    work().set_slot_ids(slots_, n_token_);
     computing_.swap(ready_);
     ready_.clear();
     mode_ = Mode::remap;
@@ -232,7 +230,7 @@ void Patch::sort_pairs() {
 bool Patch::run_waves() {
     undo_changes();  // the segment has not run and will not: it is computed here
     for (const ggml_tensor * node : segment_.nodes) {
-        waves_->keep_inputs(segment_, node);
+        work().waves().keep_inputs(segment_, node);
     }
     while (true) {
         collect_arrivals();
@@ -283,7 +281,7 @@ void Patch::run_wave(Part part) {
         }
     }
     const bool add = part == Part::bottom && layout_.layers[size_t(layer_)].is_cut();
-    waves_->run(segment_, wave_, part, add);
+    work().waves().run(segment_, wave_, part, add);
 }
 
 // Does what the core has said, and what it says to that.

@@ -13,12 +13,12 @@
 
 #include "../core/core.h"
 #include "../core/event_log.h"
+#include "device_work.h"
 #include "forced_routing.h"
 #include "link_limit.h"
 #include "moe_graph.h"
 #include "recorder.h"
 #include "transfer.h"
-#include "wave.h"
 
 namespace outrider {
 
@@ -54,7 +54,9 @@ class Patch {
 
     // Learning: after begin_probe() nothing of a pass is computed; decode one token and then two
     // in a context of their own. end_probe() returns why the model cannot be cached, or "".
+    // Where a device computes, find_devices() comes in between, and one token in another context.
     void begin_probe();
+    void find_devices() { probe_->find_devices(); }
     std::string end_probe();
 
     // After a successful probe. Slots and a core for every MoE layer; may be called again between
@@ -129,7 +131,8 @@ class Patch {
     enum class Mode { off, probing, remap, waves, aborted };
 
     void drop_cache();
-    void make_slot_ids(ggml_backend_buffer_type_t buft);
+    void make_device_work();
+    DeviceWork & work() { return *work_of_[size_t(layer_)]; }
     bool ask(ggml_tensor * node);
     void note_router(ggml_tensor * node);
     bool skip(ggml_tensor * node);
@@ -168,10 +171,8 @@ class Patch {
     std::unique_ptr<LinkLimit> limit_;
     std::unique_ptr<TransferPool> pool_;
     std::unique_ptr<Core> core_;
-    std::unique_ptr<WaveRunner> waves_;
-    ggml_backend_buffer_t ids_buffer_ = nullptr;
-    ggml_context * ids_context_ = nullptr;
-    ggml_tensor * slot_ids_ = nullptr;  // [n_expert_used, n_token] for the layer in progress
+    std::vector<std::unique_ptr<DeviceWork>> works_;  // one for every device
+    std::vector<DeviceWork *> work_of_;               // [layer]
     Recorder * recorder_ = nullptr;
     const ForcedRouting * forced_ = nullptr;
     bool keeps_events_ = false;
@@ -200,6 +201,7 @@ class Patch {
     std::vector<ggml_tensor *> probabilities_of_;  // [layer], of this pass
     std::vector<float> gate_input_;      // [n_token][n_embd]
     std::vector<ggml_fp16_t> half_;
+    std::vector<uint8_t> sorted_;        // what a device has of a choice
     std::string error_;
     std::string copy_error_;  // of the last copy that failed
     std::atomic<bool> stopping_ = false;

@@ -41,9 +41,18 @@ void Patch::note_router(ggml_tensor * node) {
 
 // The choice may be a view into a sorted list of all experts: rows are n_expert apart.
 void Patch::read_ids(const ggml_tensor * topk) {
+    const auto n_row = size_t(topk->ne[1]);
     const size_t row = size_t(topk->ne[0]) * sizeof(int32_t);
-    ids_.resize(size_t(topk->ne[0]) * topk->ne[1]);
-    ggml_backend_tensor_get_2d(topk, ids_.data(), 0, row, size_t(topk->ne[1]), topk->nb[1], row);
+    ids_.resize(size_t(topk->ne[0]) * n_row);
+    if (ggml_backend_buffer_is_host(topk->view_src ? topk->view_src->buffer : topk->buffer)) {
+        ggml_backend_tensor_get_2d(topk, ids_.data(), 0, row, n_row, topk->nb[1], row);
+    } else {  // one transfer of all that lies between costs less than one for each row
+        sorted_.resize(ggml_nbytes(topk));
+        ggml_backend_tensor_get(topk, sorted_.data(), 0, sorted_.size());
+        for (size_t i = 0; i < n_row; i++) {
+            std::memcpy(reinterpret_cast<uint8_t *>(ids_.data()) + i * row, sorted_.data() + i * topk->nb[1], row);
+        }
+    }
     for (Expert e : ids_) {
         if (e < 0 || e >= graph_.shape.n_expert) {
             throw std::runtime_error("The router chose an expert that does not exist");

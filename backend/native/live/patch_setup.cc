@@ -10,13 +10,7 @@ namespace outrider {
 
 Patch::Patch(const ExpertFiles & files, ExpertBuffers & buffers) : files_(files), buffers_(buffers) {}
 
-Patch::~Patch() {
-    close();
-    if (ids_context_) {
-        ggml_free(ids_context_);
-        ggml_backend_buffer_free(ids_buffer_);
-    }
-}
+Patch::~Patch() { close(); }
 
 void Patch::begin_probe() {
     probe_ = std::make_unique<Probe>(files_, buffers_);
@@ -39,13 +33,12 @@ void Patch::close() {
 void Patch::drop_cache() {
     pool_.reset();  // before the memory that it writes to
     core_.reset();
+    works_.clear();
     slab_.reset();
 }
 
 void Patch::configure(const Layout & layout, const Composition & composition, const PatchOptions & options) {
     assert(mode_ == Mode::off);
-    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    const auto buft = ggml_backend_dev_buffer_type(device);
     const Shape & shape = graph_.shape;
     // First: what does not fit together is known before anything is given up.
     auto core = std::make_unique<Core>(
@@ -56,7 +49,7 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     drop_cache();
     options_ = options;
     layout_ = layout;
-    slab_ = std::make_unique<Slab>(graph_.tensors, files_, shape, layout_, buft, options.repack);
+    slab_ = std::make_unique<Slab>(graph_.tensors, files_, shape, layout_, options.repack);
     limit_ = std::make_unique<LinkLimit>(options.link_bytes_per_s);
     const auto copy = [slab = slab_.get(), limit = limit_.get()](const Copy & c) {
         const auto end = limit->reserve(slab->bytes_of(c));
@@ -64,8 +57,6 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
         LinkLimit::wait_until(end);
     };
     pool_ = std::make_unique<TransferPool>(options.n_transfer_thread, copy);
-    waves_ = std::make_unique<WaveRunner>(
-        device, options.n_thread, [this](const ggml_tensor * t, Part part) { return slab_->slots_of(t, part); });
     stall_us_.assign(size_t(shape.n_layer), 0);
     wave_us_.assign(size_t(shape.n_layer), 0);
     times_ = {};
@@ -73,23 +64,24 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     slot_of_.assign(size_t(shape.n_expert), none);
     logits_.assign(size_t(shape.n_layer), nullptr);
     probabilities_of_.assign(size_t(shape.n_layer), nullptr);
-    make_slot_ids(buft);
+    make_device_work();
     // Last: a patch with a core is a whole one.
     core_ = std::move(core);
     events_ = {};
     core_->record(keeps_events_ ? &events_ : nullptr);
 }
 
-void Patch::make_slot_ids(ggml_backend_buffer_type_t buft) {
-    if (ids_context_) {
-        ggml_free(ids_context_);
-        ggml_backend_buffer_free(ids_buffer_);
-    }
-    ids_context_ = ggml_init({ggml_tensor_overhead() * 2, nullptr, true});
-    slot_ids_ = ggml_new_tensor_2d(ids_context_, GGML_TYPE_I32, graph_.shape.n_expert_used, options_.max_token);
-    ids_buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(ids_context_, buft);
-    if (!ids_buffer_) {
-        throw std::runtime_error("There is not enough memory for the expert cache");
+void Patch::make_device_work() {
+    work_of_.clear();
+    for (ggml_backend_dev_t device : graph_.devices) {
+        auto it = std::find_if(works_.begin(), works_.end(), [&](const auto & w) { return w->device() == device; });
+        if (it == works_.end()) {
+            works_.push_back(std::make_unique<DeviceWork>(
+                device, options_.n_thread, graph_.shape.n_expert_used, options_.max_token,
+                [this](const ggml_tensor * t, Part part) { return slab_->slots_of(t, part); }));
+            it = works_.end() - 1;
+        }
+        work_of_.push_back(it->get());
     }
 }
 

@@ -56,7 +56,8 @@ class SegmentFinder {
         // that llama.cpp computes in between and that does not depend on the experts' weights.
         std::vector<bool> pattern;
         size_t n_between = 0;         // of the latter, seen since the segment's last node so far
-        bool closed = false;          // its end has been seen
+        // Its end has been seen: not where another device goes on with a copy of its result.
+        bool closed = false;
         std::string objection;        // why it cannot be computed in waves
         const ggml_tensor * logits = nullptr;  // the router's mat-mul
         CutFinder cut;

@@ -29,12 +29,18 @@ uint8_t * scratch_for(uint64_t offset, size_t size) {
 
 }  // namespace
 
+void place_tensor(ggml_tensor & tensor, ggml_backend_buffer_t buffer, void * address) {
+    tensor.buffer = nullptr;
+    tensor.data = nullptr;
+    tensor.extra = nullptr;
+    if (ggml_backend_tensor_alloc(buffer, &tensor, address) != GGML_STATUS_SUCCESS) {
+        throw std::runtime_error("The device refuses the expert cache");
+    }
+}
+
 Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-           const Layout & layout, ggml_backend_buffer_type_t buft, bool repack)
-    : files_(files),
-      homes_(size_t(shape.n_layer)),
-      host_(ggml_backend_buft_is_host(buft)),
-      repack_(repack && host_ && !layout.any_cut()) {
+           const Layout & layout, bool repack)
+    : files_(files), homes_(size_t(shape.n_layer)), repack_(repack && !layout.any_cut()) {
     std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
     for (Layer l = 0; l < shape.n_layer; l++) {
         for (Part part : parts) {
@@ -61,7 +67,7 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
     try {
         for (size_t p = 0; p < homes_of.size(); p++) {
             for (auto & homes : homes_of[p]) {
-                allocate(homes, layout.pools[p].n_slot, buft);
+                allocate(homes, layout.pools[p].n_slot);
             }
         }
     } catch (...) {
@@ -90,7 +96,9 @@ void Slab::release() {
 
 Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part) {
     Home home{};
-    home.repacked = repack_ && can_repack(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1]);
+    home.device = t.device;
+    home.on_host = ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(t.device));
+    home.repacked = repack_ && home.on_host && can_repack(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1]);
     const TensorPlace & place = t.packed && t.packed->repacked == home.repacked ? *t.packed : t.place;
     home.file = files_.files()[place.part].get();
     home.offset = place.offset;
@@ -125,7 +133,9 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
 // is congruent with its place in the file modulo the block where that can be, so that direct reads
 // need no second copy: then slots are whole blocks, and where layers have their experts at different
 // places in a block, each needs one more.
-void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_buffer_type_t buft) {
+void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
+    auto buft = ggml_backend_dev_buffer_type(homes.front()->device);
+    const bool is_host = ggml_backend_buft_is_host(buft);
     const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
     const Home & largest = **std::max_element(homes.begin(), homes.end(), larger);
     const auto is_range = [](const Home * h) { return h->n_piece == 1; };
@@ -136,7 +146,7 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_bu
     };
     const bool congruent = all_ranges([&](const Home * h) { return h->first() % block == place; });
     const bool steady = all_ranges([](const Home * h) { return h->stride % block == 0; });
-    const bool pad = host_ && steady && largest.bytes() >= min_bytes_to_pad;
+    const bool pad = is_host && steady && largest.bytes() >= min_bytes_to_pad;
     const uint64_t padding = pad ? to_next_block(largest.bytes()) + (congruent ? 0 : block) : 0;
     const uint64_t stride = largest.bytes() + padding;
     if (largest.repacked) {
@@ -157,7 +167,7 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_bu
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     bytes_ += size;
     auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
-    if (host_) {
+    if (is_host) {
         base += to_next_block(reinterpret_cast<uintptr_t>(base));
     } else {
         ggml_backend_buffer_clear(buffer, 0);
@@ -167,8 +177,12 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_bu
         home->slots->ne[2] = std::max(n_slot, home->repacked ? 2 : 1);
         home->slots->nb[2] = all.nb[2];
         home->slots->nb[3] = all.nb[3];
+        if (!is_host) {
+            place_tensor(*home->slots, buffer, base);
+            continue;
+        }
         home->slots->buffer = buffer;
-        home->slots->data = base + (!host_ ? 0 : pad ? home->first() % block : place);
+        home->slots->data = base + (pad ? home->first() % block : place);
         if (home->repacked) {
             ggml_backend_buffer_init_tensor(buffer, home->slots);
         }
@@ -242,7 +256,7 @@ void Slab::fill(std::span<const Copy> copies) const {
 }
 
 bool Slab::goes_straight(const Home & home) const {
-    return host_ && home.n_piece == 1 && home.repacked == home.repacked_in_file;
+    return home.on_host && home.n_piece == 1 && home.repacked == home.repacked_in_file;
 }
 
 uint64_t Slab::bytes_of(const Copy & copy) const {
@@ -263,7 +277,7 @@ void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
     uint8_t * bytes = scratch_for(offset, size);
     home.file->read(offset, size, bytes);
     if (in_pieces) {
-        uint8_t * to = host_ ? in_slot : bytes;  // within the scratch, a piece never goes beyond its place
+        uint8_t * to = home.on_host ? in_slot : bytes;  // within the scratch, a piece never goes beyond its place
         for (int64_t i = 0; i < home.n_piece; i++) {
             std::memmove(to + uint64_t(i) * home.piece_bytes, bytes + uint64_t(i) * home.row_bytes + home.skip_bytes,
                          home.piece_bytes);
@@ -271,7 +285,7 @@ void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
     }
     if (home.repacked) {
         repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, in_slot);
-    } else if (!host_) {
+    } else if (!home.on_host) {
         ggml_backend_tensor_set(home.slots, bytes, at, home.bytes());
     }
 }

@@ -24,18 +24,22 @@ struct ExpertTensor {
     TensorPlace place;      // in the model's file
     std::optional<TensorPlace> packed;  // in its pack
     uint64_t expert_bytes;  // of one expert in this tensor
-    bool is_down = false;   // the hidden width runs along its rows, so that it is cut by columns
+    bool is_down;           // the hidden width runs along its rows, so that it is cut by columns
+    ggml_backend_dev_t device;  // that computes with it
 };
+
+// Puts a header at a place in a buffer, as the device's backend wants it.
+void place_tensor(ggml_tensor & tensor, ggml_backend_buffer_t buffer, void * address);
 
 class Slab {
   public:
-    // Allocates the layout's slots on `buft` and points the tensors of every layer that is not cut
-    // at them. `files` are read by fill() and must outlive the slab. With `repack`, slots on the
+    // Allocates the layout's slots on the tensors' devices and points those of every layer that is
+    // not cut at them. `files` are read by fill() and must outlive the slab. With `repack`, slots on the
     // host hold what the CPU backend can lay out for its fastest kernels in that way, unless any
     // expert is cut. Throws std::runtime_error when the memory is not there. REQUIRES: the tensors
     // are as llama.cpp made them; the layout fits the shape.
     Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
-         const Layout & layout, ggml_backend_buffer_type_t buft, bool repack);
+         const Layout & layout, bool repack);
     // Gives the tensors back what they had.
     ~Slab();
     Slab(const Slab &) = delete;
@@ -62,6 +66,8 @@ class Slab {
         uint64_t offset;        // in the file, of the first expert
         uint64_t stride;        // in the file, from one expert to the next
         uint64_t matrix_bytes;  // of a whole expert
+        ggml_backend_dev_t device;
+        bool on_host;           // the device computes in the host's memory
         bool repacked;          // in its slots
         bool repacked_in_file;
         uint64_t skip_bytes;
@@ -79,7 +85,7 @@ class Slab {
     bool goes_straight(const Home & home) const;
 
     Home home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part);
-    void allocate(std::vector<Home *> & homes, int32_t n_slot, ggml_backend_buffer_type_t buft);
+    void allocate(std::vector<Home *> & homes, int32_t n_slot);
     void release();
     void fill_chunk(const Home & home, Expert expert, Slot slot) const;
     template <typename Use>
@@ -92,7 +98,6 @@ class Slab {
     std::vector<std::unique_ptr<ggml_tensor>> cut_tensors_;
     std::vector<ggml_backend_buffer_t> buffers_;
     uint64_t bytes_ = 0;
-    bool host_;
     bool repack_;
 };
 

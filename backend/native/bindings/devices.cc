@@ -1,0 +1,28 @@
+// The devices that compute. Pointers cross as integers, for ctypes.
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include "../live/devices.h"
+#include "bindings.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace outrider {
+
+void bind_devices(nb::module_ & m) {
+    nb::class_<DeviceInfo>(m, "DeviceInfo")
+        .def_ro("name", &DeviceInfo::name)
+        .def_ro("description", &DeviceInfo::description)
+        .def_ro("free_bytes", &DeviceInfo::free_bytes)
+        .def_ro("total_bytes", &DeviceInfo::total_bytes)
+        .def_ro("is_remote", &DeviceInfo::is_remote)
+        .def_ro("has_pinned_memory", &DeviceInfo::has_pinned_memory)
+        .def_ro("shares_memory", &DeviceInfo::shares_memory)
+        .def_prop_ro("pointer", [](const DeviceInfo & d) { return reinterpret_cast<uintptr_t>(d.device); });
+    using released = nb::call_guard<nb::gil_scoped_release>;
+    m.def("list_devices", &list_devices, released());
+    m.def("add_rpc_server", &add_rpc_server, "endpoint"_a, released());
+}
+
+}  // namespace outrider

@@ -1,0 +1,66 @@
+#include "devices.h"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace outrider {
+namespace {
+
+using AddServer = ggml_backend_reg_t (*)(const char * endpoint);
+
+DeviceInfo info_of(ggml_backend_dev_t device) {
+    ggml_backend_dev_props props{};
+    ggml_backend_dev_get_props(device, &props);
+    const char * registry = ggml_backend_reg_name(ggml_backend_dev_backend_reg(device));
+    return {props.name,
+            props.description,
+            props.memory_free,
+            props.memory_total,
+            std::strncmp(registry, "RPC", 3) == 0,
+            props.caps.host_buffer,
+            props.type == GGML_BACKEND_DEVICE_TYPE_IGPU,
+            device};
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> list_devices() {
+    std::vector<DeviceInfo> all;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        const auto type = ggml_backend_dev_type(device);
+        if (type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU) {
+            all.push_back(info_of(device));
+        }
+    }
+    return all;
+}
+
+std::vector<DeviceInfo> add_rpc_server(const std::string & endpoint) {
+    ggml_backend_reg_t rpc = ggml_backend_reg_by_name("RPC");
+    const auto add =
+        rpc ? reinterpret_cast<AddServer>(ggml_backend_reg_get_proc_address(rpc, "ggml_backend_rpc_add_server"))
+            : nullptr;
+    if (!add) {
+        throw std::runtime_error("The llama.cpp that is installed was built without remote devices");
+    }
+    ggml_backend_reg_t server = add(endpoint.c_str());
+    if (!server) {
+        throw std::runtime_error("The server at " + endpoint + " has no device");
+    }
+    std::vector<DeviceInfo> all;
+    for (size_t i = 0; i < ggml_backend_reg_dev_count(server); i++) {
+        ggml_backend_dev_t device = ggml_backend_reg_dev_get(server, i);
+        bool known = false;
+        for (size_t k = 0; k < ggml_backend_dev_count(); k++) {
+            known = known || ggml_backend_dev_get(k) == device;
+        }
+        if (!known) {
+            ggml_backend_device_register(device);
+        }
+        all.push_back(info_of(device));
+    }
+    return all;
+}
+
+}  // namespace outrider

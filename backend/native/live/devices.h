@@ -1,0 +1,29 @@
+// The devices that ggml knows besides the CPU.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "ggml-backend.h"
+
+namespace outrider {
+
+struct DeviceInfo {
+    std::string name;         // as ggml says it: "CUDA0", "RPC0"
+    std::string description;
+    size_t free_bytes;
+    size_t total_bytes;
+    bool is_remote;           // in another process or machine
+    bool has_pinned_memory;   // host memory that it can copy from by itself
+    bool shares_memory;       // it computes in the host's memory
+    ggml_backend_dev_t device;
+};
+
+std::vector<DeviceInfo> list_devices();
+// Makes the devices of llama.cpp's rpc server at "host:port" known, and returns them. Throws
+// std::runtime_error where the libraries were built without RPC. ggml ends the process when nobody
+// answers there: make sure of that before.
+std::vector<DeviceInfo> add_rpc_server(const std::string & endpoint);
+
+}  // namespace outrider
