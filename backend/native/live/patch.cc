@@ -254,8 +254,11 @@ bool Patch::run_waves() {
         }
         const uint64_t waved_us = now_us() - began_us;
         times_.wave_us += waved_us;
-        times_.graph_us = waves_->graph_us();
-        times_.n_graph = waves_->n_graph();
+        times_.graph_us = times_.n_graph = 0;
+        for (const auto & w : works_) {
+            times_.graph_us += w->waves().graph_us();
+            times_.n_graph += w->waves().n_graph();
+        }
         wave_us_[size_t(layer_)] += waved_us;
         for (const Compute & c : computing_) {
             core_->computed(c.layer, c.expert, c.part, commands_);
