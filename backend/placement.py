@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 HEADROOM_BYTES = 256 << 20
 HEADROOM_SHARE = 1 / 32
-"""Of a device's memory is left alone, at least HEADROOM_BYTES: free memory is asked when a desktop's
-programs hold what they hold, and llama.cpp's kernels take some more while they run."""
+"""Of a device's memory is left alone, at least HEADROOM_BYTES: what a desktop's programs hold is
+not free, but they may want more, and llama.cpp's kernels take some while they run."""
 _WAVE_PAIRS = 1024
 """(token, expert) pairs that are computed at once (WaveRunner::max_pair)."""
 _BLOCK = re.compile(r"blk\.(\d+)\.")
@@ -50,8 +50,8 @@ class Share:
 class DevicePlan:
     """Where layers are computed and how much of the experts is kept there.
 
-    pointers, n_gpu_layers and shares: as in backend.loading.Placement. rate: the slots' share of all
-    experts, of each layer alike. sentences: why.
+    pointers, n_gpu_layers and shares: as in backend.loading.Placement. rate: the slots' share of
+    all experts, of each layer alike. sentences: why.
     """
 
     pointers: tuple[int, ...]

@@ -66,6 +66,7 @@ ONLY_FROM = {
         "backend.bench",
         "backend.compose",
         "backend.configurator",
+        "backend.devices",
         "backend.engine",
         "backend.evaluation",
         "backend.good_pred",
