@@ -64,53 +64,59 @@ def notes(result: dict[str, Any], found: Figures) -> list[str]:
     return said
 
 
-def rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
-    """A header and a row for every way that was measured."""
-    lengths = list(dict.fromkeys(n for row in found.rows for n in row.prefill))
-    header = [
-        "way",
-        "decode",
-        "cold",
-        "of bound",
-        "x stock",
-        "hits",
-        "late",
-        "miss",
-        "stall",
-        "read",
-    ]
-    header += [f"prompt {n}" for n in lengths]
-    header += [f"of bound {n}" for n in lengths] + [f"read/needed {n}" for n in lengths]
-    table = [[*header, "memory", "of plan", "load", "first token"]]
+def decode_rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
+    """A header, and for every way that was measured what decoding and memory were."""
+    header = ["way", "decode", "cold", "of bound", "x stock", "hits", "late", "miss", "stall"]
+    table = [[*header, "read", "wasted", "memory", "of plan", "page cache", "load", "first token"]]
     for row in found.rows:
-        if row.error:
+        if row.error or row.decode is None:
             continue
-        d = row.decode
-        line = [_label(row), *_decode_cells(d, base.decode if base else None, row.plan_bytes > 0)]
-        prefills = [row.prefill.get(n) for n in lengths]
-        line += [_speed(p.tokens_per_s) if p else "" for p in prefills]
-        line += [_percent(p.bound_share) if p else "" for p in prefills]
-        line += [f"{p.read_to_needed:.2f}" if p and row.plan_bytes else "" for p in prefills]
-        line += [
-            f"{row.peak_rss_bytes / 1e9:.2f} GB",
-            f"{row.peak_rss_bytes / row.plan_bytes - 1:+.1%}" if row.plan_bytes else "",
-            f"{row.load_s:.2f} s",
-            f"{row.first_token_s:.2f} s",
-        ]
+        d, cached = row.decode, row.plan_bytes > 0
+        n = d.hits + d.late + d.misses
+        table.append(
+            [
+                _label(row),
+                _speed(d.tokens_per_s),
+                _number(d.tokens_per_s.cold),
+                _percent(d.bound_share),
+                _ratio(d, base.decode if base else None),
+                *(_percent(x / n) if n else "" for x in (d.hits, d.late, d.misses)),
+                f"{d.stall_s * 1e3:.1f} ms" if cached else "",
+                f"{d.bytes_read / 1e6:.0f} MB" if cached else "",
+                _percent(d.wasted_share) if cached else "",
+                f"{row.peak_rss_bytes / 1e9:.2f} GB",
+                f"{row.peak_rss_bytes / row.plan_bytes - 1:+.1%}" if cached else "",
+                f"{row.page_cache_bytes / 1e9:.2f} GB" if row.page_cache_bytes else "",
+                f"{row.load_s:.2f} s",
+                f"{row.first_token_s:.2f} s",
+            ]
+        )
+    return _without_empty(table)
+
+
+def prompt_rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
+    """A header, and for every way what each length of prompt was."""
+    lengths = list(dict.fromkeys(n for row in found.rows for n in row.prefill))
+    names = ("token/s", "of bound", "x stock", "read/needed")
+    table = [["way", *(f"{n}: {name}" for n in lengths for name in names)]]
+    for row in found.rows:
+        if row.error or not row.prefill:
+            continue
+        line = [_label(row)]
+        for n in lengths:
+            p = row.prefill.get(n)
+            if p is None:
+                line += [""] * len(names)
+                continue
+            ratio = _ratio(p, base.prefill.get(n) if base else None)
+            needed = f"{p.read_to_needed:.3f}" if row.plan_bytes else ""
+            line += [_speed(p.tokens_per_s), _percent(p.bound_share), ratio, needed]
         table.append(line)
-    return table
+    return _without_empty(table)
 
 
-def _decode_cells(d: PhaseFigures | None, base: PhaseFigures | None, cached: bool) -> list[str]:
-    if d is None:
-        return [""] * 9
-    ratio = _number(d.tokens_per_s.median / base.tokens_per_s.median) if base else ""
-    speeds = [_speed(d.tokens_per_s), _number(d.tokens_per_s.cold), _percent(d.bound_share), ratio]
-    if not cached:
-        return [*speeds, "", "", "", "", ""]
-    n = d.hits + d.late + d.misses
-    counts = [_percent(x / n) if n else "" for x in (d.hits, d.late, d.misses)]
-    return [*speeds, *counts, f"{d.stall_s * 1e3:.1f} ms", f"{d.bytes_read / 1e6:.0f} MB"]
+def _ratio(of: PhaseFigures, base: PhaseFigures | None) -> str:
+    return _number(of.tokens_per_s.median / base.tokens_per_s.median) if base else ""
 
 
 def _label(row: WayFigures) -> str:
@@ -133,25 +139,26 @@ def _percent(share: float | None) -> str:
 def terminal(result: dict[str, Any]) -> str:
     """The whole as text."""
     found = figures(result)
-    table = _without_empty(rows(found, found.row("stock")))
-    widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in table
-    ]
-    return "\n".join([heading(result), *notes(result, found), "", *lines])
+    base = found.row("stock")
+    lines = [heading(result), *notes(result, found)]
+    for table in (decode_rows(found, base), prompt_rows(found, base)):
+        widths = [max(len(line[i]) for line in table) for i in range(len(table[0]))]
+        lines.append("")
+        for line in table:
+            cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
+            lines.append("  ".join([line[0].ljust(widths[0]), *cells[1:]]).rstrip())
+    return "\n".join(lines)
 
 
 def markdown(result: dict[str, Any]) -> str:
     """The whole as Markdown."""
     found = figures(result)
-    table = _without_empty(rows(found, found.row("stock")))
-    bars = ["---"] + ["---:"] * (len(table[0]) - 1)
-    lines = ["| " + " | ".join(line) + " |" for line in (table[0], bars, *table[1:])]
-    return "\n".join([heading(result), *notes(result, found), "", *lines, ""])
+    base = found.row("stock")
+    lines = [heading(result), *notes(result, found)]
+    for table in (decode_rows(found, base), prompt_rows(found, base)):
+        bars = ["---"] + ["---:"] * (len(table[0]) - 1)
+        lines += ["", *("| " + " | ".join(line) + " |" for line in (table[0], bars, *table[1:]))]
+    return "\n".join([*lines, ""])
 
 
 def _without_empty(table: list[list[str]]) -> list[list[str]]:

@@ -4,6 +4,7 @@ From the command line, with this package's parent folder on PYTHONPATH:
 
     python -m factory qwen3moe Q4_0 tiny.gguf
     python -m factory large large.gguf
+    python -m factory large --layers 48 whole.gguf
 """
 
 from .blocks import random_data
