@@ -15,9 +15,13 @@ if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
 
 N_UBATCH = 512
-"""Tokens that are computed at once in a prefill, unless told otherwise."""
+"""Tokens of a prompt that are computed at once at least; a shorter context has fewer."""
+MAX_UBATCH = 4096
+"""And at most: with so many, reading all experts once takes far less time than computing."""
+KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
+"""Types of the attention cache that can be chosen, and the bits that a value takes."""
 
-_KV_VALUE_BYTES = 2  # f16
+_KV_BLOCK = 32  # values that q8_0 and q4_0 quantise together
 _CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
 _PROCESS_BYTES = 64 << 20  # measured: 45 to 56 MiB for interpreter, libraries and buffers
 _HEADROOM_MIN_BYTES = 256 << 20
@@ -84,7 +88,13 @@ class Needs:
     compute_bytes: int
 
     @classmethod
-    def of(cls, model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> Needs:
+    def of(
+        cls,
+        model: ModelFile,
+        context_length: int,
+        n_ubatch: int = N_UBATCH,
+        kv_type: str = "f16",
+    ) -> Needs:
         """Read them from a model file, for a context in tokens."""
         return cls(
             reason=why_plain(model),
@@ -92,7 +102,7 @@ class Needs:
             n_slot_min=slots(model, 0.0),
             slot_bytes=_resident_bytes(model, 1),
             dense_bytes=model.dense_bytes,
-            kv_bytes=kv_bytes(model, context_length),
+            kv_bytes=kv_bytes(model, context_length, kv_type),
             compute_bytes=compute_bytes(model, context_length, n_ubatch),
         )
 
@@ -109,9 +119,35 @@ def plan(
     context_length: int,
     available_bytes: int,
     n_ubatch: int = N_UBATCH,
+    kv_type: str = "f16",
 ) -> MemoryPlan:
     """Plan the memory of `model` at `cache_rate` (0 to 1) with a context in tokens."""
-    return plan_needs(Needs.of(model, context_length, n_ubatch), cache_rate, available_bytes)
+    needs = Needs.of(model, context_length, n_ubatch, kv_type)
+    return plan_needs(needs, cache_rate, available_bytes)
+
+
+def largest_ubatch(model: ModelFile, made: MemoryPlan, context_length: int) -> tuple[int, str]:
+    """Return how many tokens of a prompt are computed at once, and why, in one sentence.
+
+    As many as find room beside `made`, a plan with N_UBATCH, but no more than the context has:
+    each piece of a prompt reads the experts that it needs once, so that larger pieces read less.
+    """
+    n_context = max(1, min(context_length, MAX_UBATCH))
+    n = min(N_UBATCH, n_context)
+    if made.mode == "plain":
+        return n, f"Prompts are computed in pieces of {n} tokens, as llama.cpp does."
+    room_bytes = made.available_bytes - made.headroom_bytes - made.total_bytes
+    room_bytes += compute_bytes(model, context_length, N_UBATCH)
+    while n < n_context:
+        larger = min(2 * n, n_context)
+        missing_bytes = compute_bytes(model, context_length, larger) - room_bytes
+        if missing_bytes > 0:
+            more = f"{larger} would need {missing_bytes / (1 << 20):.0f} MiB more than is free"
+            break
+        n, more = larger, ""
+    else:
+        more = "as long as the context" if n == context_length else "larger ones gain nothing"
+    return n, f"Prompts read the experts once for every {n} tokens: {more}."
 
 
 def plan_needs(needs: Needs, cache_rate: float, available_bytes: int) -> MemoryPlan:
@@ -165,18 +201,30 @@ def slots(model: ModelFile, cache_rate: float) -> int:
     return _share(model.n_expert, max(model.n_expert_used, 1), cache_rate)
 
 
-def kv_bytes(model: ModelFile, context_length: int) -> int:
+def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
+    """Return why the attention cache cannot be of this type, as a sentence; empty where it can."""
+    if kv_type == "f16":
+        return ""
+    if model.architecture in _WITHOUT_FLASH:
+        return f"The attention cache of {model.architecture} models can only be of type f16."
+    value_length = _number(model, "attention.value_length") or _key_length(model)
+    if _key_length(model) % _KV_BLOCK or value_length % _KV_BLOCK:
+        return f"The attention heads of this model are too small for a cache of type {kv_type}."
+    return ""
+
+
+def kv_bytes(model: ModelFile, context_length: int, kv_type: str = "f16") -> int:
     """Return the bytes of llama.cpp's attention cache and recurrent states for one sequence."""
-    return sum(kv_bytes_by_layer(model, context_length))
+    return sum(kv_bytes_by_layer(model, context_length, kv_type))
 
 
-def kv_bytes_by_layer(model: ModelFile, context_length: int) -> list[int]:
+def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:
     """Return the same layer by layer."""
     n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
     return [
         _state_values(model) * 4
         if _is_recurrent(model, layer)
-        else n_cell * _kv_values(model, layer) * _KV_VALUE_BYTES
+        else int(n_cell * _kv_values(model, layer) * KV_TYPES[kv_type] / 8)
         for layer in range(model.n_layer)
     ]
 
@@ -194,8 +242,9 @@ def wave_bytes(model: ModelFile, n_pair: int, n_token: int) -> int:
 def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:
     """Estimate the bytes of llama.cpp's compute buffer for a prefill of n_ubatch tokens.
 
-    The larger of two moments counts: the logits of all tokens, and a MoE layer, where each token
-    has a row for each expert that it uses, with the attention mask (f16) still in place.
+    The larger of two moments counts: attention, and a MoE layer, where each token has a row for
+    each expert that it uses, with the attention mask (f16) still in place. The logits of one token
+    are kept (n_outputs_max), which is less.
     """
     n_embd = _number(model, "embedding_length")
     n_used = max(1, model.n_expert_used)
@@ -204,12 +253,14 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     windowed = _number(model, "attention.sliding_window") or model.architecture in _CHUNKED
     n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
     mask = 2 * n_cell * (2 if windowed else 1)
-    logits = 4 * (_vocabulary(model) + 2 * n_embd)
-    experts = 4 * (4 * n_embd + n_used * max(2 * n_embd, n_embd + 2 * n_ff))
+    logits = 4 * (_vocabulary(model) + 2 * n_ubatch * n_embd)
+    # Gate, up and their product; the output finds room where two of them were, if it is not wider.
+    beside = (n_used + 2) * n_embd if 2 * n_ff < n_embd else 0
+    experts = 4 * (3 * n_embd + 3 * n_used * n_ff + beside)
     heads = 4 * 4 * n_head * _key_length(model)
     if model.architecture in _WITHOUT_FLASH:  # all scores at once, and the mask in f32
         mask, heads = 2 * mask, heads + 4 * n_head * n_cell
-    return n_ubatch * max(logits, mask + max(experts, heads))
+    return max(logits, n_ubatch * (mask + max(experts, heads)))
 
 
 def _share(n_expert: int, n_least: int, cache_rate: float) -> int:

@@ -9,8 +9,19 @@ import pytest
 from factory import ARCHITECTURES, make_tiny, supported
 
 from backend.gguf_file import ModelFile, read_model
-from backend.plan import compute_bytes, kv_bytes, plan, slots, why_plain
+from backend.plan import (
+    MAX_UBATCH,
+    N_UBATCH,
+    compute_bytes,
+    kv_bytes,
+    largest_ubatch,
+    plan,
+    slots,
+    why_no_kv_type,
+    why_plain,
+)
 
+GGML_TYPES = {"q8_0": 8, "q4_0": 2}
 MIB = 1 << 20
 GIB = 1 << 30
 
@@ -28,7 +39,9 @@ def tiny(folder: Path, arch: str, **sizes: Any) -> ModelFile:
     return read_model(path)
 
 
-def allocated(path: Path, context_length: int, n_ubatch: int) -> tuple[float, float]:
+def allocated(
+    path: Path, context_length: int, n_ubatch: int, kv_type: str = "f16"
+) -> tuple[float, float]:
     """MiB that llama.cpp says it allocates for (attention cache and states, computing)."""
     import llama_cpp
     from llama_cpp._logger import llama_log_callback as usual
@@ -47,6 +60,10 @@ def allocated(path: Path, context_length: int, n_ubatch: int) -> tuple[float, fl
         assert model
         params = llama_cpp.llama_context_default_params()
         params.n_ctx, params.n_batch, params.n_ubatch = context_length, n_ubatch, n_ubatch
+        params.n_outputs_max = params.n_outputs_max_per_seq = 1
+        if kv_type != "f16":
+            params.type_k = params.type_v = GGML_TYPES[kv_type]
+            params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         context = llama_cpp.llama_init_from_model(model, params)
         assert context
         llama_cpp.llama_free(context)
@@ -67,6 +84,38 @@ def test_sizes_are_what_llama_cpp_allocates(folder: Path, arch: str) -> None:
     # The log has two decimals, for each of up to three buffers.
     assert kv_bytes(model, 4096) / MIB == pytest.approx(kv, abs=0.02)
     assert compute_bytes(model, 4096) / MIB == pytest.approx(computing, rel=0.2)
+
+
+@pytest.mark.parametrize("kv_type", GGML_TYPES)
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "deepseek2", "llama4"])
+def test_a_quantised_attention_cache_is_as_large_as_planned(
+    folder: Path, arch: str, kv_type: str
+) -> None:
+    model = tiny(folder, arch, head_dim=32) if arch == "qwen3moe" else tiny(folder, arch)
+    if why := why_no_kv_type(model, kv_type):
+        assert "too small" in why
+        return
+    kv, _ = allocated(model.path, 4096, 512, kv_type)
+    assert kv_bytes(model, 4096, kv_type) / MIB == pytest.approx(kv, abs=0.02)
+    assert kv_bytes(model, 4096, kv_type) < kv_bytes(model, 4096)
+
+
+def test_pieces_of_a_prompt_are_as_large_as_memory_permits(folder: Path) -> None:
+    model = tiny(folder, "qwen3moe")
+    ample = plan(model, 0.5, 8192, 8 * GIB)
+    assert largest_ubatch(model, ample, 8192)[0] == MAX_UBATCH
+    assert largest_ubatch(model, ample, 600)[0] == 600
+    assert largest_ubatch(model, ample, 64)[0] == 64
+    grown = compute_bytes(model, 8192, 2 * N_UBATCH) - compute_bytes(model, 8192, N_UBATCH)
+    for spare, expected in ((grown - 1, N_UBATCH), (grown, 2 * N_UBATCH), (-GIB, N_UBATCH)):
+        needed = ample.total_bytes + spare
+        tight = plan(model, 0.5, 8192, needed + (256 << 20))
+        assert tight.headroom_bytes == 256 << 20
+        n_ubatch, why = largest_ubatch(model, tight, 8192)
+        assert n_ubatch == expected
+        assert f"{2 * n_ubatch} would need" in why
+    whole = plan(model, 1.0, 8192, 8 * GIB)
+    assert largest_ubatch(model, whole, 8192)[0] == N_UBATCH
 
 
 @pytest.mark.parametrize("context_length", [100, 256, 257, 5000])
