@@ -136,6 +136,9 @@ class Answer:
     def _snapshot(self) -> list[Message]:
         """Return the map and the figures of this moment; called from the outbox's thread."""
         messages = []
+        if self._started and (prefilled := self._engine.prefilled()):
+            done, total = prefilled
+            self._outbox.offer(self._message("prefill", done=done, total=total))
         if self._gaze.map:
             messages.append(residency(self._request["id"], self._engine))
         if self._started:  # until then the figures are those of the answer before

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.config import EngineConfig, Sampling
 from backend.container import ContainerError
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFile
+from backend.plan import N_UBATCH
 from backend.prompts import Message, PromptsError, read_prompts
 from backend.recording import Recording
 from backend.trace import Trace, read_trace
@@ -123,6 +124,7 @@ def collect(
     n_token = sum(len(piece.tokens) for piece in pieces)
     if n_token >= limits.tokens or (documents and n_done >= len(documents)):
         return pieces
+    config = replace(config, keeps_outputs=True, n_ubatch=config.n_ubatch or N_UBATCH)
     engine = Engine.open(file.path, config, lambda share, text: progress(0.0, text))
     try:
         if engine.cache.mode == "plain":

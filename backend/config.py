@@ -18,8 +18,12 @@ class EngineConfig:
     """Tokens of conversation that are kept."""
     n_thread: int = 0
     """Threads that compute; 0: one per physical core."""
-    n_ubatch: int = 512
-    """Tokens of a prompt that are computed at once."""
+    n_ubatch: int = 0
+    """Tokens of a prompt that are computed at once; 0: as many as memory permits."""
+    kv_type: str = "f16"
+    """Type of the attention cache, a key of backend.plan.KV_TYPES."""
+    keeps_outputs: bool = False
+    """Whether every layer may be asked for every token's output, as recordings do (compute())."""
     automatic: bool = False
     """Whether memory decides about the cache rate and the context (backend.automatic)."""
     pack: bool = True
@@ -27,6 +31,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         from backend.methods import RUNNABLE
+        from backend.plan import KV_TYPES
 
         if not (math.isfinite(self.cache_rate) and 0 <= self.cache_rate <= 1):
             raise ValueError(f"The cache rate must lie between 0 and 1, not {self.cache_rate}.")
@@ -37,8 +42,11 @@ class EngineConfig:
             raise ValueError(f"The context length must be positive, not {self.context_length}.")
         if not 0 <= self.n_thread <= 1024:
             raise ValueError(f"The number of threads must be 0 to 1024, not {self.n_thread}.")
-        if not 1 <= self.n_ubatch <= 1 << 16:
-            raise ValueError(f"The batch size must be positive, not {self.n_ubatch}.")
+        if not 0 <= self.n_ubatch <= 1 << 16:
+            raise ValueError(f"The batch size must be 0 to 65536, not {self.n_ubatch}.")
+        if self.kv_type not in KV_TYPES:
+            known = ", ".join(KV_TYPES)
+            raise ValueError(f"The attention cache may be {known}, not {self.kv_type!r}.")
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,7 @@ class Engine:
         self._tokens: list[int] = []  # whose keys and values the context holds
         self._meter = Meter(None)
         self._watch: Watch | None = None
+        self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, and all
         self.finish_reason = ""
         self._loaded = LoadedModel(file, config, progress)
         self.model = ModelFacts.of(file, self.n_context)
@@ -109,6 +110,8 @@ class Engine:
         if self._patch is not None:
             self._patch.resume()
             self._patch.request_began()
+        if not self._loaded.config.keeps_outputs:
+            raise EngineError("This engine was not opened to compute every output.")
         meter = Meter(self._patch)
         n_step = self._context.n_ubatch
         for i in range(0, len(tokens), n_step):
@@ -134,6 +137,7 @@ class Engine:
         if self._patch is not None:
             self._patch.resume()
             self._patch.request_began()
+        self._piece = (0, 0, 0)
         self.finish_reason = "cancelled"
         began_s = time.perf_counter()
         self._meter = meter = Meter(self._patch)
@@ -172,6 +176,7 @@ class Engine:
             if rest := decoder.decode(b"", final=True):
                 yield Piece(token, rest)
         finally:
+            self._piece = (0, 0, 0)
             sampler.close()
 
     def _reuse_prefix(self, prompt: list[int]) -> int:
@@ -205,9 +210,11 @@ class Engine:
             done = len(self._tokens)
             if on_prefill is not None:
                 on_prefill(done, len(prompt))
+            self._piece = done, min(n_step, len(prompt) - done), len(prompt)
             if self._stop.is_set() or not self._pass(prompt[done : done + n_step], meter, last_s):
                 return False
             last_s = time.perf_counter()
+        self._piece = (0, 0, 0)
         if on_prefill is not None:
             on_prefill(len(prompt), len(prompt))
         return True
@@ -316,6 +323,17 @@ class Engine:
     def watch(self, watch: Watch | None) -> None:
         """Tell a Watch of every pass from now on; None: no more. From any thread."""
         self._watch = watch
+
+    def prefilled(self) -> tuple[int, int] | None:
+        """Tokens of the prompt that are behind, and all of them, also within a pass.
+
+        None when no prompt is being computed. From any thread.
+        """
+        done, n_now, total = self._piece
+        if total == 0:
+            return None
+        patch = self._patch
+        return done + int(n_now * (patch.progress if patch is not None else 0.0)), total
 
     def statistics(self) -> Statistics:
         """Of the present or the last answer."""

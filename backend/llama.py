@@ -24,6 +24,9 @@ import llama_cpp  # noqa: E402  (the version is checked first)
 ProgressCallback = Callable[[float], bool]
 
 
+_GGML_TYPES = {"q8_0": llama_cpp.GGML_TYPE_Q8_0, "q4_0": llama_cpp.GGML_TYPE_Q4_0}
+
+
 class LlamaError(RuntimeError):
     """llama.cpp could not do something; the text is one plain sentence."""
 
@@ -137,7 +140,9 @@ class Model:
 class Context:
     """A llama_context with one sequence, and what is in its memory.
 
-    A set `stop_flag` (backend._native.StopFlag) ends decode() with status 2.
+    `n_output`: tokens of a pass whose logits may be asked for, at most; 0: all. `kv_type`: of the
+    attention cache, f16, q8_0 or q4_0. A set `stop_flag` (backend._native.StopFlag) ends decode()
+    with status 2.
     """
 
     def __init__(
@@ -150,6 +155,8 @@ class Context:
         callback: int | None = None,
         user_data: int | None = None,
         stop_flag: Any = None,
+        n_output: int = 0,
+        kv_type: str = "f16",
     ) -> None:
         params = llama_cpp.llama_context_default_params()
         params.n_ctx = n_context
@@ -158,6 +165,10 @@ class Context:
         params.n_seq_max = 1
         params.n_threads = n_thread
         params.n_threads_batch = n_thread
+        params.n_outputs_max = params.n_outputs_max_per_seq = n_output
+        if kv_type != "f16":  # values can only be quantised where flash attention reads them
+            params.type_k = params.type_v = _GGML_TYPES[kv_type]
+            params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.no_perf = True
         params.op_offload = False  # the layers of the CPU have their slots in its memory
         if callback is not None:

@@ -18,7 +18,7 @@ from backend.gguf_file import ModelFile
 from backend.memory_watch import Cache, MemoryWatch
 from backend.methods import METHODS
 from backend.pack_file import Pack, find
-from backend.plan import plan, slots
+from backend.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_no_kv_type
 from backend.study import NO_STUDY, Study
 from backend.system.memory import available_bytes, physical_cores
 
@@ -41,6 +41,11 @@ def engine_errors() -> Iterator[None]:
         yield
     except LlamaError as error:
         raise EngineError(str(error)) from None
+
+
+def _context_settings(config: EngineConfig) -> tuple[object, ...]:
+    """What another llama_context has to be made for."""
+    return config.context_length, config.n_thread, config.n_ubatch, config.kv_type
 
 
 class LoadedModel:
@@ -77,6 +82,8 @@ class LoadedModel:
         self._take(self._resolve(config, available_bytes()))
         self._memory: MemoryWatch | None = None
         self._most_slots = 0  # that memory has permitted
+        self._n_ubatch = 0  # not chosen yet
+        self.why_ubatch = ""  # why so many tokens of a prompt are computed at once
         self._refused = ""  # why this model cannot be cached at all
         self._stock_is_faster = ""  # why an adaptive method leaves llama.cpp unpatched
         try:
@@ -136,8 +143,12 @@ class LoadedModel:
         if config.method != before.method:
             self._auto = self._configurator = None
             self._stock_is_faster = ""
+        other_context = _context_settings(config) != _context_settings(before)
+        if other_context:
+            self._n_ubatch = 0
         granted, reason = self._grant(rate, free_bytes)
         self._note_stock(granted, free_bytes)
+        self._choose_ubatch(granted, free_bytes)
         is_plain = bool(self._refused) or self._is_plain(granted)
         other_pack = not is_plain and config.pack != before.pack
         if is_plain != (self._cached is None) or other_pack:
@@ -149,7 +160,7 @@ class LoadedModel:
         else:
             self._configure(rate, granted, reason)
             self._most_slots = self.cache.n_slot
-        if self._n_context != self.n_context or config.n_thread != before.n_thread:
+        if other_context:
             self.context.close()
             self.context = None
             self._make_context()
@@ -224,8 +235,10 @@ class LoadedModel:
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         self._refused = "" if self.file.is_moe else "A dense model has no experts to cache."
         free_bytes = self._free_bytes()
+        self._n_ubatch = 0
         granted, reason = self._grant(rate, free_bytes)
         self._note_stock(granted, free_bytes)
+        self._choose_ubatch(granted, free_bytes)
         if not self._is_plain(granted):
             self._pack, remark = find(self.file) if self.config.pack else (None, "")
             self.remark = " ".join(filter(None, [self._remark, remark]))
@@ -253,11 +266,13 @@ class LoadedModel:
         self.context = llama.Context(
             self.llama,
             n_context=self._n_context,
-            n_ubatch=min(self.config.n_ubatch, self._n_context),
+            n_ubatch=self._n_ubatch,
             n_thread=self._n_thread,
             callback=hook.callback if hook else None,
             user_data=hook.user_data if hook else None,
             stop_flag=None if self._cached else self.stop_flag,  # the patch stops by itself
+            n_output=0 if self.config.keeps_outputs else 1,
+            kv_type=self.config.kv_type,
         )
 
     def _load_plain(self, rate: float, progress: Callable[[float], bool]) -> None:
@@ -291,7 +306,9 @@ class LoadedModel:
         """The rate that memory permits, and why it is not the one asked for."""
         if self.method.kind == "stock":
             return rate, ""
-        wanted = plan(self.file, rate, self._n_context, free_bytes, self.config.n_ubatch)
+        if why := why_no_kv_type(self.file, self.config.kv_type):
+            raise EngineError(why)
+        wanted = self._plan(rate, free_bytes)
         self._memory = MemoryWatch(wanted.headroom_bytes)
         if not self.file.is_moe or wanted.fits:
             return rate, ""
@@ -306,8 +323,22 @@ class LoadedModel:
         """What this model takes now; it is given back before something is taken."""
         if self.llama is None:
             return 0
-        held = plan(self.file, self.cache.rate, self._n_context, 0)
+        n_ubatch = self._n_ubatch or N_UBATCH
+        held = plan(self.file, self.cache.rate, self._n_context, 0, n_ubatch, self.config.kv_type)
         return held.total_bytes - held.process_bytes
+
+    def _plan(self, rate: float, free_bytes: int) -> MemoryPlan:
+        """Experts go before larger pieces of prompts."""
+        n_ubatch = self.config.n_ubatch or self._n_ubatch or min(N_UBATCH, self._n_context)
+        return plan(self.file, rate, self._n_context, free_bytes, n_ubatch, self.config.kv_type)
+
+    def _choose_ubatch(self, granted: float, free_bytes: int) -> None:
+        """Compute as many tokens of a prompt at once as the memory beside the cache permits."""
+        if self.config.n_ubatch:
+            self._n_ubatch = min(self.config.n_ubatch, self._n_context)
+        elif not self._n_ubatch:
+            made = self._plan(granted, free_bytes)
+            self._n_ubatch, self.why_ubatch = largest_ubatch(self.file, made, self._n_context)
 
     def _configure(self, rate: float, granted: float, reason: str) -> None:
         from backend.compose import layout
@@ -379,7 +410,7 @@ class LoadedModel:
         options = _native.PatchOptions(
             n_thread=self._n_thread,
             n_transfer_thread=N_TRANSFER_THREAD,
-            max_token=self.config.n_ubatch,
+            max_token=self._n_ubatch,
             link_bytes_per_s=self._study.link_bytes_per_s,
             repack=self._cached.repacked,
         )

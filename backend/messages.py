@@ -168,6 +168,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
         "n_thread": (_INT, True),
         "automatic": (_BOOL, False),
         "pack": (_BOOL, False),
+        "kv_type": (_TEXT, False),
     },
     "configure": {
         "id": (_INT, True),
@@ -177,6 +178,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
         "n_thread": (_INT, True),
         "automatic": (_BOOL, False),
         "pack": (_BOOL, False),
+        "kv_type": (_TEXT, False),
     },
     "generate": {
         "id": (_INT, True),

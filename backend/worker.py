@@ -386,6 +386,7 @@ def _config(message: Message) -> EngineConfig:
             n_thread=message["n_thread"],
             automatic=message.get("automatic", False),
             pack=message.get("pack", True),
+            kv_type=message.get("kv_type", "f16"),
         )
     except ValueError as error:
         raise RequestError(str(error)) from None

@@ -102,6 +102,7 @@ def _settings(args: argparse.Namespace) -> Settings:
                     context_length=args.context,
                     n_thread=args.threads,
                     pack=args.pack,
+                    kv_type=args.kv_type,
                 )
             ),
             sampling=Sampling(**given(temperature=args.temperature, seed=args.seed)),

@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from backend.plan import KV_TYPES
+
 
 class UserError(Exception):
     """Something the user can mend; str() is one plain sentence. `status`: the exit status."""
@@ -79,6 +81,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="read experts from the model even where it has a pack",
     )
+    add("--kv-type", choices=list(KV_TYPES), help="type of the attention cache (default f16)")
 
 
 def cache_rate(text: str) -> float:

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, cache_rate, printable, whole_number
 from backend.config import EngineConfig
-from backend.plan import MemoryPlan, plan, why_plain
+from backend.plan import (
+    KV_TYPES,
+    N_UBATCH,
+    MemoryPlan,
+    largest_ubatch,
+    plan,
+    why_plain,
+)
 from backend.system.memory import MemoryFacts, memory_facts
 
 if TYPE_CHECKING:
@@ -40,6 +47,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="N",
         help=f"context in tokens (default {EngineConfig.context_length})",
     )
+    add("--kv-type", choices=list(KV_TYPES), default="f16", help="type of the attention cache")
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -54,13 +62,18 @@ def run(args: argparse.Namespace) -> int:
     memory = memory_facts()
     # As the engine does: no more than the model was trained for.
     context = min(args.context, model.context_length or args.context)
-    memory_plan = plan(model, args.cache_rate, context, memory.available_bytes)
+    available = memory.available_bytes
+    memory_plan = plan(model, args.cache_rate, context, available, kv_type=args.kv_type)
+    n_ubatch, why = largest_ubatch(model, memory_plan, context)
+    if n_ubatch > N_UBATCH:
+        memory_plan = plan(model, args.cache_rate, context, available, n_ubatch, args.kv_type)
     if args.json:
         report = _report(model, memory, memory_plan, context)
+        report["plan"] |= {"n_ubatch": n_ubatch, "why_ubatch": why, "kv_type": args.kv_type}
         print(json.dumps({**report, "pack": _pack_report(pack, remark)}))
     else:
         lines = _lines(model, memory, memory_plan, context, _pack_text(pack, remark))
-        print(printable("\n".join(lines)))
+        print(printable("\n".join([*lines, why])))
     return 0
 
 

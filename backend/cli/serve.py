@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         "context_length": args.context,
         "n_thread": args.threads,
         "pack": args.pack,
+        "kv_type": args.kv_type,
     }
     config = EngineConfig(**{name: value for name, value in given.items() if value is not None})
     key = os.environ.get(_KEY_VARIABLE, "")

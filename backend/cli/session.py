@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from backend.config import EngineConfig, Sampling
 
 
+_LONG_PROMPT = 256  # tokens
+
+
 @dataclass(frozen=True)
 class Settings:
     """What was asked for on the command line. `model`: a path; `max_tokens`: -1 is no limit."""
@@ -71,6 +74,7 @@ class Session:
             context_length=config.context_length,
             n_thread=config.n_thread,
             pack=config.pack,
+            kv_type=config.kv_type,
         )
         shown = False
         for message in reply:
@@ -123,7 +127,9 @@ class Session:
                 max_tokens=self.settings.max_tokens,
             )
             with _Interrupts(self._client, reply):
+                progress = _Progress()
                 for message in reply:
+                    progress.hear(message)
                     _take(answer, message, show)
         except WorkerDied as error:
             answer.fault, answer.died = str(error), True
@@ -159,6 +165,28 @@ def _take(answer: Answer, message: dict[str, Any], show: Callable[[str], None] |
         answer.stats, answer.reason = message["stats"], message["reason"]
     elif kind == "error":
         answer.fault = message["message"]
+
+
+class _Progress:
+    """Says in a terminal how much of a long prompt has been read."""
+
+    def __init__(self) -> None:
+        self._is_on = sys.stderr is not None and sys.stderr.isatty()
+        self._shown = False
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Show a step of the prompt; anything that follows it takes the line away."""
+        kind = message["type"]
+        if not self._is_on or kind not in ("prefill", "text", "done", "error"):
+            return
+        if kind == "prefill" and message["total"] >= _LONG_PROMPT:
+            done, total = message["done"], message["total"]
+            sys.stderr.write(f"\r\x1b[KReading the prompt: {done} of {total} tokens (Ctrl-C stops)")
+            self._shown = True
+        elif self._shown:
+            sys.stderr.write("\r\x1b[K")
+            self._shown = False
+        sys.stderr.flush()
 
 
 class _Interrupts:

@@ -200,6 +200,9 @@ class FakeEngine:
         )  # fmt: skip
         self._sums.update(self._tokens[-1], n_token=1)
 
+    def prefilled(self) -> tuple[int, int] | None:
+        return None
+
     def statistics(self) -> _Facts:
         n_token = self._sums["n_token"]
         parts = {

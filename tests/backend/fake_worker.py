@@ -129,6 +129,9 @@ class FakeEngine:
     def idle(self) -> None:
         pass
 
+    def prefilled(self) -> tuple[int, int] | None:
+        return None
+
     def statistics(self) -> Facts:
         layers = [{"layer": i, "hits": 3, "late": 1, "misses": 0, "stall_s": 0.1} for i in (1, 2)]
         return Facts(

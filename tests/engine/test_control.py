@@ -364,7 +364,8 @@ def test_two_engines_on_one_file_have_caches_of_their_own(
         ({"context_length": 0}, "context length"),
         ({"n_thread": -1}, "threads"),
         ({"n_thread": 5000}, "threads"),
-        ({"n_ubatch": 0}, "batch"),
+        ({"n_ubatch": -1}, "batch"),
+        ({"kv_type": "q5"}, "attention cache"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], sentence: str) -> None:

@@ -130,6 +130,7 @@ void bind_live(nb::module_ & m) {
         .def("stall_us_by_layer", &Patch::stall_us_by_layer, released())
         .def("wave_us_by_layer", &Patch::wave_us_by_layer, released())
         .def("times", &Patch::times, released())
+        .def_prop_ro("progress", &Patch::progress, "Share of the pass in progress that is behind it.")
         .def("snapshot", [](const Patch & p) {
             std::vector<uint8_t> bytes;
             {

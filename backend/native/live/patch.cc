@@ -65,6 +65,7 @@ void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     }
     mode_ = Mode::off;
     error_.clear();
+    n_behind_ = 0;
     std::fill(logits_.begin(), logits_.end(), nullptr);
     std::fill(probabilities_of_.begin(), probabilities_of_.end(), nullptr);
     layer_ = none;
@@ -167,6 +168,7 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
         return abort_pass("");
     }
     layer_ = layer;
+    n_behind_ = layer;
     n_token_ = int32_t(topk->ne[1]);
     segment_.ids = nullptr;
     segment_.nodes.clear();

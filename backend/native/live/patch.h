@@ -120,6 +120,8 @@ class Patch {
     std::vector<uint64_t> stall_us_by_layer() const;
     std::vector<uint64_t> wave_us_by_layer() const;
     std::vector<uint8_t> snapshot() const;
+    // Share of the layers of the pass in progress that are behind it.
+    double progress() const { return graph_.shape.n_layer > 0 ? double(n_behind_) / graph_.shape.n_layer : 0; }
     PatchTimes times() const;
 
   private:
@@ -205,6 +207,7 @@ class Patch {
     std::string error_;
     std::string copy_error_;  // of the last copy that failed
     std::atomic<bool> stopping_ = false;
+    std::atomic<int32_t> n_behind_ = 0;  // layers of the pass
 
     mutable std::mutex mutex_;  // guards core_, the times and events_ against readers
     std::vector<uint64_t> stall_us_, wave_us_;  // [layer]
