@@ -105,7 +105,7 @@ NOT_IN_CORE = set(
     "atomic barrier chrono condition_variable ctime filesystem fstream future iostream latch mutex "
     "random semaphore shared_mutex stop_token thread".split()
 )
-IS_FOR_ONE_SYSTEM = re.compile(r".+_(posix|windows)\.cc")
+IS_FOR_ONE_SYSTEM = re.compile(r".+_(linux|posix|windows)\.cc")
 
 
 def below(name: str, prefixes: set[str]) -> bool:

@@ -42,7 +42,7 @@ def packed(file: ModelFile, layout: pack.Layout) -> pack.Pack:
     ("arch", "quant", "sizes"),
     [
         ("qwen3moe", "Q4_0", {}),
-        ("qwen3moe", "Q4_0", {"n_embd": 512, "n_ff_exp": 1024, "n_layer": 2, "n_expert": 8}),
+        ("qwen3moe", "Q4_0", {"n_embd": 512, "n_ff_exp": 1024, "n_layer": 2, "n_expert": 6}),
         ("qwen3moe", "Q4_K", {"n_embd": 256, "n_ff_exp": 256}),
         ("gpt-oss", "MXFP4", {}),
         ("llama4", "Q4_0", {}),
@@ -91,8 +91,31 @@ def test_a_model_in_parts(tmp_path: Path) -> None:
     cached.close()
 
 
-def test_a_pack_that_vanishes_or_shrinks_ends_with_a_sentence(tmp_path: Path) -> None:
-    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf"))
+IN_BLOCKS = {"n_embd": 512, "n_ff_exp": 1024, "n_layer": 2, "n_expert": 8}
+"""Matrices of whole blocks, large enough that their slots are whole blocks too."""
+
+
+def test_the_kernels_queue_reads_where_it_can(tmp_path: Path) -> None:
+    """Neighbours are read together, and what the queue is refused is read by threads."""
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **IN_BLOCKS))
+    found = packed(file, "file")
+    stock = stock_logits(file, PROMPTS, 1)
+    cached = Cached(file, 1, pack=found)
+    by_ring = []
+    for method in ("lru-overlapped", "promoe-chunks"):
+        for options in ({}, {"ring": False}, {"joined_bytes": 8 << 20}, {"n_transfer_thread": 0}):
+            outcomes = cached.compare(0.5, method, stock, **options)
+            assert [o.n_different for o in outcomes] == [0, 0]
+            by_ring.append(cached.patch.reads_by_ring)
+    cached.close()
+    assert by_ring == [True, False, True, False] * 2 or not any(by_ring)
+
+
+@pytest.mark.parametrize("sizes", [{}, IN_BLOCKS], ids=["threads", "queue"])
+def test_a_pack_that_vanishes_or_shrinks_ends_with_a_sentence(
+    sizes: dict[str, int], tmp_path: Path
+) -> None:
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **sizes))
     found = packed(file, "file")
     stock = stock_logits(file, (33,), 1)
     cached = Cached(file, 1, pack=found)

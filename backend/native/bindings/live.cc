@@ -61,11 +61,12 @@ void bind_live(nb::module_ & m) {
         .def(
             "__init__",
             [](PatchOptions * self, int n_thread, int n_transfer_thread, int max_token, double link_bytes_per_s,
-               bool repack) {
-                new (self) PatchOptions{n_thread, n_transfer_thread, max_token, link_bytes_per_s, repack};
+               uint64_t joined_bytes, bool ring, bool repack) {
+                new (self)
+                    PatchOptions{n_thread, n_transfer_thread, max_token, link_bytes_per_s, joined_bytes, ring, repack};
             },
             "n_thread"_a = 1, "n_transfer_thread"_a = 2, "max_token"_a = 512, "link_bytes_per_s"_a = 0.0,
-            "repack"_a = false);
+            "joined_bytes"_a = PatchOptions{}.joined_bytes, "ring"_a = true, "repack"_a = false);
 
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)
@@ -126,6 +127,7 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("routers", &routers_of, "What predicts a layer's experts from the input of the one before.")
         .def_prop_ro("layout", &Patch::layout)
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
+        .def_prop_ro("reads_by_ring", &Patch::reads_by_ring, "Whether io_uring reads, not threads.")
         .def("counts", &Patch::counts, released())
         .def("stall_us_by_layer", &Patch::stall_us_by_layer, released())
         .def("wave_us_by_layer", &Patch::wave_us_by_layer, released())

@@ -37,6 +37,7 @@ class DirectFile {
     void drop_cached(uint64_t offset, uint64_t size) const;
 
     uint64_t size() const { return size_; }
+    intptr_t handle() const { return handle_; }
     bool direct() const { return direct_; }
     const std::string & path() const { return path_; }
 

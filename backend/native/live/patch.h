@@ -28,6 +28,10 @@ struct PatchOptions {
     int max_token = 512;        // of one pass
     // For experiments: what all transfer threads together bring at most; 0: as much as they can.
     double link_bytes_per_s = 0;
+    // Copies whose bytes lie together are read at once until they are so many.
+    uint64_t joined_bytes = uint64_t(1) << 20;
+    // Where the system has a queue for reads, and experts lie in whole blocks: leave them to it.
+    bool ring = true;
     // Slots hold experts as the CPU backend computes fastest, where it can (repack.h).
     bool repack = false;
 };
@@ -114,6 +118,8 @@ class Patch {
     // [layer][n_expert * n_embd], see MoeGraph.
     const std::vector<std::vector<float>> & routers() const { return graph_.routers; }
     const Layout & layout() const { return layout_; }
+    // Whether the kernel's own queue reads, not threads.
+    bool reads_by_ring() const { return pool_ && pool_->has_ring(); }
     uint64_t slab_bytes() const { return slab_ ? slab_->bytes() : 0; }
     // From any thread.
     std::vector<LayerCounts> counts() const;
@@ -133,6 +139,7 @@ class Patch {
     enum class Mode { off, probing, remap, waves, aborted };
 
     void drop_cache();
+    std::unique_ptr<TransferPool> make_pool() const;
     void make_device_work();
     DeviceWork & work() { return *work_of_[size_t(layer_)]; }
     bool ask(ggml_tensor * node);

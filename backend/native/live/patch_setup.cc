@@ -7,6 +7,11 @@
 #include "patch.h"
 
 namespace outrider {
+namespace {
+
+constexpr unsigned n_ring_entry = 256;  // reads of single matrices
+
+}  // namespace
 
 Patch::Patch(const ExpertFiles & files, ExpertBuffers & buffers) : files_(files), buffers_(buffers) {}
 
@@ -51,12 +56,7 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     layout_ = layout;
     slab_ = std::make_unique<Slab>(graph_.tensors, files_, shape, layout_, options.repack);
     limit_ = std::make_unique<LinkLimit>(options.link_bytes_per_s);
-    const auto copy = [slab = slab_.get(), limit = limit_.get()](const Copy & c) {
-        const auto end = limit->reserve(slab->bytes_of(c));
-        slab->fill({&c, 1});
-        LinkLimit::wait_until(end);
-    };
-    pool_ = std::make_unique<TransferPool>(options.n_transfer_thread, copy);
+    pool_ = make_pool();
     stall_us_.assign(size_t(shape.n_layer), 0);
     wave_us_.assign(size_t(shape.n_layer), 0);
     times_ = {};
@@ -69,6 +69,32 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     core_ = std::move(core);
     events_ = {};
     core_->record(keeps_events_ ? &events_ : nullptr);
+}
+
+// Copies with the kernel's own queue for reads where that can be, otherwise with threads.
+std::unique_ptr<TransferPool> Patch::make_pool() const {
+    CopyWork work;
+    work.copy = [slab = slab_.get(), limit = limit_.get()](std::span<const Copy> copies) {
+        uint64_t n_byte = 0;
+        for (const Copy & c : copies) {
+            n_byte += slab->bytes_of(c);
+        }
+        const auto end = limit->reserve(n_byte);
+        slab->fill(copies);
+        LinkLimit::wait_until(end);
+    };
+    work.joins = [slab = slab_.get()](const Copy & a, const Copy & b) { return slab->joins(a, b); };
+    work.bytes = [slab = slab_.get()](const Copy & c) { return slab->bytes_of(c); };
+    work.max_joined_bytes = options_.joined_bytes;
+    work.reads = [slab = slab_.get()](std::span<const Copy> copies, auto & reads) { slab->reads(copies, reads); };
+    std::unique_ptr<ReadRing> ring;
+    if (options_.ring && options_.n_transfer_thread > 0 && options_.link_bytes_per_s <= 0 && slab_->in_blocks()) {
+        ring = ReadRing::open(n_ring_entry);
+    }
+    if (ring) {
+        ring->keep(slab_->memory());
+    }
+    return std::make_unique<TransferPool>(options_.n_transfer_thread, std::move(work), std::move(ring));
 }
 
 void Patch::make_device_work() {

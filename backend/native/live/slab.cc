@@ -211,8 +211,7 @@ void Slab::for_chunks(const Copy & copy, Use && use) const {
 class Slab::Ranges {
   public:
     void add(const Home & home, Expert expert, Slot slot) {
-        const uint64_t begin = home.first() + uint64_t(expert) * home.stride;
-        auto * in_slot = static_cast<uint8_t *>(home.slots->data) + size_t(slot) * home.slots->nb[2];
+        const uint64_t begin = home.begin(expert);
         const bool goes_on = home.file == file_ && begin >= end_ && begin - end_ <= room_;
         if (!goes_on) {
             read();
@@ -221,9 +220,9 @@ class Slab::Ranges {
         } else if (!pieces_.empty()) {
             pieces_.back().size += begin - end_;  // the padding, into that of the slot
         }
-        pieces_.push_back({in_slot, home.bytes()});
-        end_ = begin + home.bytes();
-        room_ = home.slots->nb[2] - home.bytes();
+        pieces_.push_back({home.in_slot(slot), home.bytes()});
+        end_ = home.end(expert);
+        room_ = home.room();
     }
     void read() {
         if (!pieces_.empty()) {
@@ -255,6 +254,55 @@ void Slab::fill(std::span<const Copy> copies) const {
     ranges.read();
 }
 
+bool Slab::joins(const Copy & first, const Copy & second) const {
+    const Home * last = nullptr;
+    for_chunks(first, [&](const Home & home) { last = &home; });
+    const Home * next = nullptr;
+    for_chunks(second, [&](const Home & home) { next = next ? next : &home; });
+    if (last->file != next->file || !goes_straight(*last) || !goes_straight(*next)) {
+        return false;
+    }
+    const uint64_t end = last->end(first.expert);
+    const uint64_t begin = next->begin(second.expert);
+    return begin >= end && begin - end <= last->room();
+}
+
+bool Slab::in_blocks() const {
+    for (const auto & layer : homes_) {
+        for (const Homes & homes : layer) {
+            if (!std::all_of(homes.begin(), homes.end(),
+                             [&](const Home & home) { return !home.slots || is_in_blocks(home); })) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+// What is read behind a matrix, up to the end of the block, goes into its slot's padding.
+bool Slab::is_in_blocks(const Home & home) const {
+    return goes_straight(home) && home.file->direct() && home.first() % block == 0 && home.stride % block == 0 &&
+           home.slots->nb[2] % block == 0 && reinterpret_cast<uintptr_t>(home.slots->data) % block == 0;
+}
+
+void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const {
+    for (const Copy & copy : copies) {
+        for_chunks(copy, [&](const Home & home) {
+            const auto size = uint32_t(home.bytes() + to_next_block(home.bytes()));
+            reads.push_back({home.file->handle(), home.begin(copy.expert), home.in_slot(copy.slot), size});
+        });
+    }
+}
+
+std::vector<std::span<uint8_t>> Slab::memory() const {
+    std::vector<std::span<uint8_t>> memory;
+    for (ggml_backend_buffer_t buffer : buffers_) {
+        auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
+        memory.emplace_back(base, ggml_backend_buffer_get_size(buffer));
+    }
+    return memory;
+}
+
 bool Slab::goes_straight(const Home & home) const {
     return home.on_host && home.n_piece == 1 && home.repacked == home.repacked_in_file;
 }
@@ -266,9 +314,9 @@ uint64_t Slab::bytes_of(const Copy & copy) const {
 }
 
 void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
-    const uint64_t matrix = home.offset + uint64_t(expert) * home.stride;
+    const uint64_t matrix = home.begin(expert) - home.skip_bytes;
     const size_t at = size_t(slot) * home.slots->nb[2];
-    auto * in_slot = static_cast<uint8_t *>(home.slots->data) + at;
+    uint8_t * in_slot = home.in_slot(slot);
     // Columns of a matrix are a few bytes of each row: reading the whole costs less than asking for
     // every piece.
     const bool in_pieces = home.n_piece > 1;

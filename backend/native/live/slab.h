@@ -13,6 +13,7 @@
 #include "../core/layout.h"
 #include "expert_files.h"
 #include "ggml-backend.h"
+#include "read_ring.h"
 
 namespace outrider {
 
@@ -53,6 +54,14 @@ class Slab {
     // lies together is read at once. Any thread, as long as nobody else uses the slots. Throws
     // std::runtime_error.
     void fill(std::span<const Copy> copies) const;
+    // Whether the second copy's bytes lie behind those of the first, so that one read brings both.
+    bool joins(const Copy & first, const Copy & second) const;
+    // Whether all copies are reads of whole blocks into whole blocks of the host's memory.
+    bool in_blocks() const;
+    // Those reads, appended. REQUIRES: in_blocks().
+    void reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const;
+    // The host's memory that holds the slots.
+    std::vector<std::span<uint8_t>> memory() const;
     // What such a copy brings; more may be read for it.
     uint64_t bytes_of(const Copy & copy) const;
 
@@ -78,11 +87,16 @@ class Slab {
 
         uint64_t bytes() const { return piece_bytes * uint64_t(n_piece); }
         uint64_t first() const { return offset + skip_bytes; }
+        uint64_t begin(Expert expert) const { return first() + uint64_t(expert) * stride; }
+        uint64_t end(Expert expert) const { return begin(expert) + bytes(); }
+        uint8_t * in_slot(Slot slot) const { return static_cast<uint8_t *>(slots->data) + size_t(slot) * slots->nb[2]; }
+        uint64_t room() const { return slots->nb[2] - bytes(); }  // behind it in its slot
     };
     using Homes = std::vector<Home>;  // [chunk]
     class Ranges;                     // to be read
 
     bool goes_straight(const Home & home) const;
+    bool is_in_blocks(const Home & home) const;
 
     Home home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part);
     void allocate(std::vector<Home *> & homes, int32_t n_slot);

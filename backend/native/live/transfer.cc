@@ -5,10 +5,11 @@
 
 namespace outrider {
 
-TransferPool::TransferPool(int n_thread, std::function<void(const Copy &)> copy) : copy_(std::move(copy)) {
+TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring)
+    : work_(std::move(work)), max_running_(size_t(n_running)), ring_(std::move(ring)) {
     try {
-        for (int i = 0; i < n_thread; i++) {
-            threads_.emplace_back([this] { run(); });
+        for (int i = 0; i < (ring_ ? 1 : n_running); i++) {
+            threads_.emplace_back([this] { ring_ ? run_ring() : run(); });
         }
     } catch (...) {
         stop();  // those that were started
@@ -24,23 +25,33 @@ void TransferPool::stop() {
         stopping_ = true;
         high_.clear();
         low_.clear();
+        if (ring_ && !threads_.empty()) {
+            ring_->wake();
+        }
     }
-    work_.notify_all();
+    work_there_.notify_all();
     for (auto & t : threads_) {
         t.join();
     }
+    threads_.clear();
 }
 
 void TransferPool::submit(const Copy & copy) {
-    {
-        std::unique_lock lock(mutex_);
-        if (threads_.empty()) {
-            perform(copy, lock);
-            return;
-        }
-        (copy.urgency == Urgency::high ? high_ : low_).push_back(copy);
+    std::unique_lock lock(mutex_);
+    (copy.urgency == Urgency::high ? high_ : low_).push_back(copy);
+    if (ring_) {
+        begin_reads();
+    } else if (threads_.empty()) {
+        const Batch batch = take();
+        began(batch);
+        lock.unlock();
+        auto arrivals = this->copy(batch);
+        lock.lock();
+        ended(std::move(arrivals));
+    } else {
+        lock.unlock();
+        work_there_.notify_one();
     }
-    work_.notify_one();
 }
 
 bool TransferPool::cancel(Ticket ticket) {
@@ -67,7 +78,7 @@ std::optional<Arrival> TransferPool::try_arrival() {
 
 std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    assert(!arrivals_.empty() || !high_.empty() || !low_.empty() || n_running_ > 0);
+    assert(!arrivals_.empty() || !high_.empty() || !low_.empty() || n_copying_ > 0);
     if (!arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty(); })) {
         return std::nullopt;
     }
@@ -78,12 +89,12 @@ std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds time
 
 size_t TransferPool::n_open() const {
     std::lock_guard lock(mutex_);
-    return high_.size() + low_.size() + n_running_ + arrivals_.size();
+    return high_.size() + low_.size() + n_copying_ + arrivals_.size();
 }
 
 uint64_t TransferPool::busy_us() const {
     std::lock_guard lock(mutex_);
-    const auto busy = busy_ + (n_running_ > 0 ? Clock::now() - busy_since_ : Clock::duration{});
+    const auto busy = busy_ + (n_batch_ > 0 ? Clock::now() - busy_since_ : Clock::duration{});
     return uint64_t(std::chrono::duration_cast<std::chrono::microseconds>(busy).count());
 }
 
@@ -91,42 +102,132 @@ void TransferPool::drain() {
     std::unique_lock lock(mutex_);
     high_.clear();
     low_.clear();
-    arrived_.wait(lock, [&] { return n_running_ == 0; });
+    arrived_.wait(lock, [&] { return n_batch_ == 0; });
     arrivals_.clear();
+}
+
+// The most urgent copy, with those behind it that are read together with it.
+// REQUIRES: the lock is held; something is queued.
+TransferPool::Batch TransferPool::take() {
+    auto & queue = high_.empty() ? low_ : high_;
+    Batch batch{queue.front()};
+    queue.pop_front();
+    uint64_t bytes = work_.bytes(batch.back());
+    while (!queue.empty() && bytes < work_.max_joined_bytes && work_.joins(batch.back(), queue.front())) {
+        bytes += work_.bytes(queue.front());
+        batch.push_back(queue.front());
+        queue.pop_front();
+    }
+    return batch;
+}
+
+// REQUIRES: the lock is held.
+void TransferPool::began(const Batch & batch) {
+    n_copying_ += batch.size();
+    if (n_batch_++ == 0) {
+        busy_since_ = Clock::now();
+    }
+}
+
+// Performs a batch; where it fails, each of its copies by itself.
+std::vector<Arrival> TransferPool::copy(const Batch & batch) const {
+    std::vector<Arrival> arrivals;
+    const auto perform = [&](std::span<const Copy> copies) {
+        std::string error;
+        try {
+            work_.copy(copies);
+        } catch (const std::exception & e) {
+            error = e.what();
+        }
+        if (!error.empty() && copies.size() > 1) {
+            return false;
+        }
+        for (const Copy & c : copies) {
+            arrivals.push_back({c.ticket, error});
+        }
+        return true;
+    };
+    if (!perform(batch)) {
+        for (const Copy & c : batch) {
+            perform({&c, 1});
+        }
+    }
+    return arrivals;
+}
+
+// A batch is over. REQUIRES: the lock is held.
+void TransferPool::ended(std::vector<Arrival> arrivals) {
+    n_copying_ -= arrivals.size();
+    if (--n_batch_ == 0) {
+        busy_ += Clock::now() - busy_since_;
+    }
+    for (Arrival & a : arrivals) {
+        arrivals_.push_back(std::move(a));
+    }
+    arrived_.notify_all();
 }
 
 void TransferPool::run() {
     std::unique_lock lock(mutex_);
     while (true) {
-        work_.wait(lock, [&] { return stopping_ || !high_.empty() || !low_.empty(); });
+        work_there_.wait(lock, [&] { return stopping_ || !high_.empty() || !low_.empty(); });
         if (stopping_) {
             return;
         }
-        auto & queue = high_.empty() ? low_ : high_;
-        const Copy copy = queue.front();
-        queue.pop_front();
-        perform(copy, lock);
+        const Batch batch = take();
+        began(batch);
+        lock.unlock();
+        auto arrivals = copy(batch);
+        lock.lock();
+        ended(std::move(arrivals));
     }
 }
 
-// REQUIRES: the lock is held; it is given up while the copy runs.
-void TransferPool::perform(const Copy & copy, std::unique_lock<std::mutex> & lock) {
-    if (n_running_++ == 0) {
-        busy_since_ = Clock::now();
+// Gives the ring as much as may be under way. REQUIRES: the lock is held.
+void TransferPool::begin_reads() {
+    while (n_batch_ < max_running_ && (!high_.empty() || !low_.empty())) {
+        Batch batch = take();
+        began(batch);
+        reads_.clear();
+        work_.reads(batch, reads_);
+        const uint64_t id = ++last_id_;
+        if (ring_->begin(id, reads_)) {
+            in_ring_.emplace(id, std::move(batch));
+        } else {
+            ended(copy(batch));  // the kernel is short of something; this thread is not
+        }
     }
-    lock.unlock();
-    Arrival arrival{copy.ticket, {}};
-    try {
-        copy_(copy);
-    } catch (const std::exception & e) {
-        arrival.error = e.what();
+}
+
+// What the ring has read has arrived.
+void TransferPool::run_ring() {
+    std::vector<ReadRing::Done> done;
+    while (true) {
+        done.clear();
+        ring_->wait(done);
+        std::unique_lock lock(mutex_);
+        for (const auto & [id, whole] : done) {
+            const Batch batch = std::move(in_ring_.extract(id).mapped());
+            std::vector<Arrival> arrivals;
+            if (whole) {
+                for (const Copy & c : batch) {
+                    arrivals.push_back({c.ticket, {}});
+                }
+            } else {
+                lock.unlock();
+                arrivals = copy(batch);
+                lock.lock();
+            }
+            ended(std::move(arrivals));
+        }
+        if (stopping_) {
+            if (n_batch_ == 0) {
+                return;
+            }
+            continue;
+        }
+        begin_reads();
     }
-    lock.lock();
-    if (--n_running_ == 0) {
-        busy_ += Clock::now() - busy_since_;
-    }
-    arrivals_.push_back(std::move(arrival));
-    arrived_.notify_all();
 }
 
 }  // namespace outrider

@@ -1,18 +1,23 @@
-// Threads that bring experts from the slow tier. They only copy; what and where to is decided by
-// the core, and the thread that owns the core collects what has arrived.
+// Brings experts from the slow tier, with threads or with the kernel's own queue. It only copies;
+// what and where to is decided by the core, and the thread that owns the core collects what has
+// arrived.
 #pragma once
 
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "../core/types.h"
+#include "read_ring.h"
 
 namespace outrider {
 
@@ -21,11 +26,25 @@ struct Arrival {
     std::string error;  // empty: the copy is complete
 };
 
+// How the copies of a pool are made. All may be called from any thread.
+struct CopyWork {
+    // Performs copies; throws std::exception when one fails.
+    std::function<void(std::span<const Copy>)> copy;
+    // Whether the second is read together with the first, because its bytes lie behind it.
+    std::function<bool(const Copy &, const Copy &)> joins = [](const Copy &, const Copy &) { return false; };
+    std::function<uint64_t(const Copy &)> bytes = [](const Copy &) { return uint64_t(0); };
+    uint64_t max_joined_bytes = 0;
+    // The reads that make these copies, appended: for a ring.
+    std::function<void(std::span<const Copy>, std::vector<ReadRing::Read> &)> reads{};
+};
+
 class TransferPool {
   public:
-    // `copy` performs one copy; it runs on a pool thread and throws std::exception when it fails.
-    // Without threads it runs in submit(), and its arrival can be had at once.
-    TransferPool(int n_thread, std::function<void(const Copy &)> copy);
+    // At most `n_running` copies, or sets of them that are read together, are under way at the same
+    // time: each in a thread of the pool, or in the `ring`, if there is one; what a ring could not
+    // read as a whole is copied by `work.copy` after all. Without any, a copy runs in submit(), and
+    // its arrival can be had at once.
+    TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring = nullptr);
     // Waits for copies that have begun; drops the others.
     ~TransferPool();
 
@@ -40,24 +59,37 @@ class TransferPool {
     size_t n_open() const;
     // Time since the start in which at least one copy was under way.
     uint64_t busy_us() const;
+    bool has_ring() const { return ring_ != nullptr; }
     // Drops what has not begun, waits for the rest, forgets all arrivals.
     void drain();
 
   private:
     using Clock = std::chrono::steady_clock;
+    using Batch = std::vector<Copy>;  // what is read together
 
     void run();
-    void perform(const Copy & copy, std::unique_lock<std::mutex> & lock);
+    void run_ring();
     void stop();
+    Batch take();
+    void begin_reads();
+    void began(const Batch & batch);
+    std::vector<Arrival> copy(const Batch & batch) const;
+    void ended(std::vector<Arrival> arrivals);
 
-    std::function<void(const Copy &)> copy_;
+    const CopyWork work_;
+    const size_t max_running_;
+    std::unique_ptr<ReadRing> ring_;
     mutable std::mutex mutex_;
-    std::condition_variable work_;
+    std::condition_variable work_there_;
     std::condition_variable arrived_;
     std::deque<Copy> high_;
     std::deque<Copy> low_;
     std::deque<Arrival> arrivals_;
-    size_t n_running_ = 0;
+    size_t n_copying_ = 0;            // copies under way
+    size_t n_batch_ = 0;              // and the sets that they form
+    uint64_t last_id_ = 0;
+    std::unordered_map<uint64_t, Batch> in_ring_;
+    std::vector<ReadRing::Read> reads_;
     Clock::time_point busy_since_{};  // where something runs
     Clock::duration busy_{};          // before that
     bool stopping_ = false;
