@@ -12,7 +12,7 @@ from typing import Any
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from app.engine_choice import EngineChoice
-from app.facts import CacheFacts, Json, ModelFacts, Residency, Statistics
+from app.facts import CacheFacts, Json, LearningFacts, ModelFacts, Residency, Statistics
 from backend import messages
 from backend.client import describe_exit
 
@@ -42,6 +42,7 @@ class EngineLink(QObject):
         died: one sentence; the process is gone and start() makes a new one.
         hangs: one sentence; the process is there but gives no sign of work.
         recovered: it gave one after all.
+        learning: LearningFacts, asked for or not.
     """
 
     hello = Signal()
@@ -59,6 +60,7 @@ class EngineLink(QObject):
     died = Signal(str)
     hangs = Signal(str)
     recovered = Signal()
+    learning = Signal(object)
 
     def __init__(self, command: list[str], parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -122,6 +124,11 @@ class EngineLink(QObject):
     def configure(self, choice: EngineChoice) -> None:
         """Change the settings of the loaded model; only between answers."""
         self._request({"type": "configure", **choice.to_json()})
+
+    def learn(self, action: str) -> None:
+        """Ask for the state of learning from chats; `action`: see backend.learner.ACTIONS."""
+        self._send({"type": "learning", "id": self._next_id, "action": action})
+        self._next_id += 1
 
     def stop(self) -> None:
         """Cancel the load or the answer that is under way."""
@@ -197,6 +204,8 @@ class EngineLink(QObject):
             self._take_pong(message)
         elif kind == "hello":
             self.hello.emit()
+        elif kind == "learning":
+            self.learning.emit(LearningFacts.from_json(message["state"]))
         elif kind == "error":
             request = self._finish(request_id)
             self.failed.emit(request, str(message["message"]))

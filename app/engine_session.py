@@ -161,6 +161,8 @@ class EngineSession(QObject):
         self.cache = cache
         self._set_state(State.IDLE)
         self.model_changed.emit()
+        if cache.remark:
+            self.notice.emit(Notice(cache.remark, is_trouble=False))
         self._settle()
 
     def _load_failed(self, sentence: str) -> None:

@@ -189,6 +189,29 @@ class Statistics:
 
 
 @dataclass(frozen=True)
+class LearningFacts:
+    """How learning from chats stands, from a `learning` message."""
+
+    allowed: bool
+    n_bytes: int  # of all recordings
+    most_bytes: int  # of the loaded model's; 0 without one
+    share: float | None  # of a training in progress
+    sentence: str
+
+    @classmethod
+    def from_json(cls, data: Json) -> LearningFacts:
+        """Read the `state` object of a message."""
+        share = data.get("share")
+        return cls(
+            allowed=bool(data.get("allowed")),
+            n_bytes=int(data.get("n_bytes") or 0),
+            most_bytes=int(data.get("most_bytes") or 0),
+            share=None if share is None else float(share),
+            sentence=str(data.get("sentence") or ""),
+        )
+
+
+@dataclass(frozen=True)
 class Residency:
     """A snapshot of the cache: one byte for each expert of each MoE layer, layer by layer."""
 

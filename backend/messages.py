@@ -198,10 +198,13 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
     "unload": {"id": (_INT, True)},
     "ping": {"id": (_INT, True)},
     "watch": {"scope": (_TEXT, True)},
+    "learning": {"id": (_INT, True), "action": (_TEXT, True)},
     "shutdown": {},
 }
 
-FINAL = frozenset({"loaded", "configured", "done", "cache", "server", "unloaded", "pong", "error"})
+FINAL = frozenset(
+    {"loaded", "configured", "done", "cache", "server", "learning", "unloaded", "pong", "error"}
+)
 """The types of message that end a request."""
 
 

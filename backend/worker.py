@@ -26,6 +26,7 @@ from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.advisor import Advisor
 from backend.answer import Answer, Gaze, residency
 from backend.answer_trace import AnswerTraces
+from backend.consent import allowed, recordings_folder
 from backend.messages import (
     EXIT_PROTOCOL,
     VERSION,
@@ -42,6 +43,7 @@ from backend.server_desk import ServerDesk, Work
 if TYPE_CHECKING:
     from backend.config import EngineConfig
     from backend.engine import Engine
+    from backend.learner import Learner, LearningState
 
 Progress = Callable[[float, str], bool]
 EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
@@ -89,6 +91,7 @@ class Worker:
         self._engine: Engine | None = None
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
+        self._learner: Learner | None = None
         self._gaze = Gaze()
         self._jobs: queue.SimpleQueue[_Job | Work | None] = queue.SimpleQueue()
         self._told_cache: object = None  # the CacheFacts that the client knows
@@ -116,10 +119,14 @@ class Worker:
             if isinstance(job, _Job):
                 self._do(job)
             else:
+                self._set_busy(True)
                 job(self._engine)  # an answer for the local server
+                self._set_busy(False)
             if self._jobs.empty() and self._engine is not None:
                 self._idle(self._engine)
         self._server.close()
+        if self._learner is not None:
+            self._learner.close()
         if self._engine is not None:
             self._engine.close()
         self._outbox.close(_LEAVE_S)
@@ -194,6 +201,8 @@ class Worker:
                 )
             elif kind == "stop":
                 self._cancel(message["id"])
+            elif kind == "learning":
+                self._learn(message)
             elif kind == "watch":
                 with self._lock:
                     self._gaze.set(message["scope"], self._engine)
@@ -203,6 +212,32 @@ class Worker:
                 self._enqueue(_Job(message))
         except RequestError as error:
             self._error(request_id(message), str(error))
+
+    def _learn(self, message: Message) -> None:
+        """Answer what concerns learning from chats, also while the engine answers."""
+        learner = self._made_learner()
+        if message["action"] not in learner.actions:
+            raise RequestError(f"Unknown action {ascii(message['action'][:40])} of learning.")
+        state = learner.act(message["action"])
+        self._outbox.send({"type": "learning", "id": message["id"], "state": state.to_json()})
+
+    def _made_learner(self) -> Learner:
+        """The learner; made when it is first wanted, as most users never want it."""
+        from backend.learner import Learner
+
+        with self._lock:
+            if self._learner is None:
+                self._learner = Learner(self._tell_learning)
+                self._learner.set_busy(bool(self._waiting))
+                if self._engine is not None and self._traces is not None:
+                    self._teach(self._learner, self._engine, self._traces)
+            return self._learner
+
+    def _teach(self, learner: Learner, engine: Engine, traces: AnswerTraces) -> None:
+        learner.attach(engine.file, traces, lambda: engine.shape is not None)
+
+    def _tell_learning(self, state: LearningState) -> None:
+        self._outbox.send({"type": "learning", "id": None, "state": state.to_json()})
 
     def _greet(self, message: Message) -> None:
         if message["version"] != VERSION:
@@ -256,6 +291,7 @@ class Worker:
         """Do one request; it ends in exactly one final message."""
         with self._lock:
             self._active = job
+        self._set_busy(True)
         if self._advisor is not None:
             self._advisor.cancel()
         try:
@@ -265,12 +301,19 @@ class Worker:
         with self._lock:
             self._active = None
             del self._waiting[job.id]
+        self._set_busy(False)
         if "cache" in final and self._engine is not None:
             self._told_cache = self._engine.cache
         self._outbox.settle()
         self._outbox.send(final)
         if with_map and self._engine is not None:
             self._outbox.send(residency(job.id, self._engine))
+
+    def _set_busy(self, yes: bool) -> None:
+        """Tell whoever works while nobody waits."""
+        with self._lock:
+            if self._learner is not None:
+                self._learner.set_busy(yes or bool(self._waiting))
 
     def _idle(self, engine: Engine) -> None:
         """Nobody waits: let the engine put its cache in order."""
@@ -346,6 +389,8 @@ class Worker:
             self._engine = engine
             self._gaze.attach(engine)
         self._advisor, self._traces = Advisor(engine), AnswerTraces(engine)
+        if self._learner is not None or allowed(recordings_folder()):
+            self._teach(self._made_learner(), engine, self._traces)
         return {
             "type": "loaded",
             "id": job.id,
@@ -358,6 +403,8 @@ class Worker:
             engine, self._engine = self._engine, None
         if self._advisor is not None:
             self._advisor.cancel()
+        if self._learner is not None:
+            self._learner.detach()
         self._advisor = self._traces = None
         if engine is not None:
             engine.close()

@@ -196,7 +196,9 @@ def train(
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             run.step += 1
+            told_s = time.monotonic()
             progress(done, _said(run, epochs, done))
+            began_s += time.monotonic() - told_s  # whoever is told may have it wait
             if checkpoint is not None and time.monotonic() - saved_s > CHECKPOINT_S:
                 _save(checkpoint, model, optimiser, run, data)
                 saved_s = time.monotonic()

@@ -33,7 +33,8 @@ def routers(paths: Sequence[Path], layers: Sequence[int]) -> Tensor | None:
 def token_rows(paths: Sequence[Path], n_vocab: int, rank: int) -> Tensor:
     """[n_vocab, rank]: the embedding's directions of the largest variance, of about unit size.
 
-    Normalised first, as a layer's norm would do. Random where there is no such tensor.
+    Normalised first, as a layer's norm would do. Turned in a drawn way, so that no column is much
+    larger than the others: a row is kept in four bits. Random where there is no such tensor.
     """
     found = _tensors(paths, ["token_embd.weight"]).get("token_embd.weight")
     if found is None or found.ndim != 2 or found.shape[0] < n_vocab or found.shape[1] < rank:
@@ -42,6 +43,7 @@ def token_rows(paths: Sequence[Path], n_vocab: int, rank: int) -> Tensor:
     rows = rows / rows.pow(2).mean(1, keepdim=True).sqrt().clamp(min=1e-6)
     rows = rows - rows.mean(0)
     _, vectors = torch.linalg.eigh(rows.T @ rows)
-    projected = rows @ vectors[:, -rank:].flip(1)
+    turn, _ = torch.linalg.qr(torch.randn(rank, rank, generator=torch.Generator().manual_seed(0)))
+    projected = rows @ vectors[:, -rank:] @ turn
     scaled: Tensor = projected / projected.std()
     return scaled.contiguous()

@@ -86,7 +86,7 @@ ONLY_FROM = {
     "httpx2": {"backend.cli.download", "backend.downloads"},
     "huggingface_hub": {"backend.downloads"},
     "llama_cpp": {"backend.chat_template", "backend.llama", "backend.loading", "predictors"},
-    "predictors": {"backend.cli.train", "predictors"},
+    "predictors": {"backend.cli.train", "backend.learning_run", "predictors"},
     "PySide6": {"app"},
     "starlette": {"backend.server.application"},
     "torch": {"predictors"},

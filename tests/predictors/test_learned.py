@@ -281,26 +281,6 @@ def test_the_data_folder_goes_first(tmp_path: Path, data_folder: Path) -> None:
     assert set(found.arrays) == {"learned"} and own.name in remark  # goes on with the next
 
 
-def test_recordings_need_consent_are_bounded_and_deletable(tmp_path: Path) -> None:
-    file = a_file(tmp_path)
-    trace = a_trace(n=120)
-    recordings = learning.Recordings(file, tmp_path / "r")
-    assert not recordings.allowed and not recordings.add(trace) and recordings.paths == []
-    recordings.allow(True)
-    assert recordings.add(trace)
-    one = recordings.n_bytes
-    small = learning.Recordings(file, tmp_path / "r", most_bytes=3 * one)
-    for _ in range(20):
-        small.add(trace)
-    assert len(small.paths) == 3 and small.n_bytes <= 3 * one
-    assert [int(p.stem) for p in small.paths] == [19, 20, 21]  # the oldest left
-    assert [int(p.stem) for p in small.split()[1]] == [20]
-    small.allow(False)
-    assert not small.add(trace)
-    small.delete()
-    assert small.paths == [] and small.n_bytes == 0
-
-
 def test_only_better_weights_replace_the_present_ones(
     tmp_path: Path, data_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,10 +296,11 @@ def test_only_better_weights_replace_the_present_ones(
     candidate = tmp_path / "candidate"
     fit.write(present, MODEL, poor)
     fit.write(candidate, MODEL, good)
-    assert learning.adopt_if_better(file, candidate, [held_out]) and not candidate.exists()
+    verdict = learning.adopt_if_better(file, candidate, [held_out])
+    assert verdict.is_better and verdict.new > verdict.old and not candidate.exists()
     kept = present.read_bytes()
     fit.write(candidate, MODEL, poor)
-    assert not learning.adopt_if_better(file, candidate, [held_out])
+    assert not learning.adopt_if_better(file, candidate, [held_out]).is_better
     candidate.write_bytes(b"broken")
-    assert not learning.adopt_if_better(file, candidate, [held_out])
+    assert not learning.adopt_if_better(file, candidate, [held_out]).is_better
     assert present.read_bytes() == kept and not candidate.exists()

@@ -1,0 +1,79 @@
+"""The group of the settings about learning from chats, with the real worker and engine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QPushButton
+
+from app.engine_choice import EngineChoice
+from app.engine_link import EngineLink
+from app.facts import LearningFacts
+from app.learning_group import LearningGroup
+from backend.client import worker_command
+from backend.system.paths import embedded_model
+
+WAIT_MS = 60_000
+
+
+@pytest.fixture
+def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLink]:
+    """A worker whose data folder is its own."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    one = EngineLink(worker_command())
+    one.start()
+    yield one
+    one.shut_down()
+
+
+def click(qtbot: Any, widget: Any) -> None:
+    if isinstance(widget, QPushButton):
+        qtbot.mouseClick(widget, Qt.MouseButton.LeftButton)
+    else:
+        widget.click()  # a box's middle is not where its mark is
+
+
+def test_consent_recording_and_deleting(qtbot: Any, link: EngineLink, tmp_path: Path) -> None:
+    group = LearningGroup(link)
+    qtbot.addWidget(group)
+    assert not group.switch.isEnabled() and group.sentence == "The engine is not running."
+    group.show()
+    qtbot.waitUntil(group.switch.isEnabled, timeout=WAIT_MS)
+    assert not group.switch.isChecked() and not group.delete.isEnabled()
+    assert group.sentence == "Nothing is recorded."
+    assert group.size_text == "There are no recordings."
+
+    click(qtbot, group.switch)
+    waiting = "Answers will be recorded once a model is loaded."
+    qtbot.waitUntil(lambda: group.sentence == waiting, timeout=WAIT_MS)
+    with qtbot.waitSignal(link.loaded, timeout=WAIT_MS):
+        link.load(embedded_model(), EngineChoice(automatic=False, cache_rate=0.25, n_thread=1))
+    with qtbot.waitSignal(link.done, timeout=WAIT_MS):
+        link.generate([{"role": "user", "content": "Hi!"}], {"temperature": 0}, 8)
+    qtbot.waitUntil(group.delete.isEnabled, timeout=WAIT_MS)
+    assert "tokens that training needs" in group.sentence
+    assert group.size_text.endswith("Of each model at most 512\N{NO-BREAK SPACE}MiB are kept.")
+    assert list(tmp_path.glob("outrider/recordings/*/*.npz"))
+
+    click(qtbot, group.delete)
+    qtbot.waitUntil(lambda: not group.delete.isEnabled(), timeout=WAIT_MS)
+    assert group.size_text == "There are no recordings."
+    assert not list(tmp_path.glob("outrider/recordings/*/*.npz"))
+    assert group.switch.isChecked()
+    click(qtbot, group.switch)
+    qtbot.waitUntil(lambda: group.sentence == "Nothing is recorded.", timeout=WAIT_MS)
+    link.shut_down()
+    link.died.emit("It is gone.")
+    assert not group.switch.isEnabled()
+
+
+def test_training_is_shown(qtbot: Any, link: EngineLink) -> None:
+    group = LearningGroup(link)
+    qtbot.addWidget(group)
+    facts = LearningFacts(True, 3 << 20, 512 << 20, 0.5, "Training in the background (50 %).")
+    group.show_facts(facts)
+    assert group.sentence == facts.sentence and group.delete.isEnabled()
+    bar = group.findChild(type(group.bar))
+    assert bar is not None and not bar.isHidden() and bar.value() == bar.maximum() // 2

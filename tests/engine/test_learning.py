@@ -1,0 +1,164 @@
+"""Learning from chats: recorded with consent only, trained while idle, kept only if better."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from backend import consent, learned, learner, learning
+from backend.answer_trace import AnswerTraces
+from backend.config import Sampling
+from backend.engine import Engine
+from backend.learner import Learner, LearningState
+from backend.recording import Recording
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of its own, also for the processes that are started."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    return consent.recordings_folder()
+
+
+@pytest.fixture
+def engine(tiny: Path, open_engine: Callable[..., Engine]) -> Engine:
+    return open_engine(tiny, cache_rate=0.5)
+
+
+@pytest.fixture
+def make_learner(root: Path) -> Iterator[Callable[..., Learner]]:
+    made: list[Learner] = []
+
+    def make(told: Callable[[LearningState], Any] = lambda _: None, **options: Any) -> Learner:
+        made.append(Learner(told, root, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+def answer(engine: Engine, traces: AnswerTraces, text: str = "Some words.") -> list[int]:
+    traces.begin()
+    engine.forget()
+    pieces = list(engine.generate_text(text, Sampling(temperature=0), 6))
+    traces.end()
+    return [piece.token_id for piece in pieces]
+
+
+def attach(one: Learner, engine: Engine) -> AnswerTraces:
+    traces = AnswerTraces(engine)
+    one.attach(engine.file, traces, lambda: engine.shape is not None)
+    return traces
+
+
+def wait(condition: Callable[[], Any]) -> None:
+    until_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def test_nothing_is_recorded_unasked(engine: Engine, root: Path, make_learner: Any) -> None:
+    one = make_learner()
+    traces = attach(one, engine)
+    answer(engine, traces)
+    assert not root.exists()
+    state = one.act("status")
+    assert (state.allowed, state.n_bytes, state.sentence) == (False, 0, "Nothing is recorded.")
+
+
+def test_recorded_counted_and_deleted(engine: Engine, root: Path, make_learner: Any) -> None:
+    one = make_learner()
+    traces = attach(one, engine)
+    unrecorded = answer(engine, traces)
+    assert one.act("allow").allowed
+    assert answer(engine, traces) == unrecorded
+    wait(lambda: one.state().n_bytes)
+    state = one.state()
+    assert state.n_bytes == sum(path.stat().st_size for path in root.glob("*/*.npz"))
+    assert state.sentence.startswith(f"{state.n_token} of the {state.enough_tokens} tokens")
+    (path,) = root.glob("*/*.npz")
+    trace = learning.read_trace(path, engine.file.fingerprint)
+    assert trace.inputs is not None and trace.scores is not None
+    assert len(trace.tokens) == learning.n_token(path)
+
+    assert one.act("delete").n_bytes == 0 and list(root.glob("*/*")) == []
+    one.act("forbid")
+    answer(engine, traces)
+    time.sleep(0.1)
+    assert one.state().n_bytes == 0 and not Learner(lambda _: None, root).state().allowed
+
+
+def test_a_drive_that_cannot_be_written_is_told(
+    engine: Engine, root: Path, make_learner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = make_learner()
+    traces = attach(one, engine)
+    one.act("allow")
+    (root / engine.file.fingerprint[:32]).write_bytes(b"in the way")
+    answer(engine, traces)
+    wait(lambda: one.state().sentence.startswith("An answer could not be recorded: "))
+
+
+def test_without_torch_it_says_what_to_install(
+    engine: Engine, make_learner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner.importlib.util, "find_spec", lambda _: None)
+    monkeypatch.setattr(learning, "ENOUGH_TOKENS", 20)
+    one = make_learner(idle_s=0.0)
+    traces = attach(one, engine)
+    one.act("allow")
+    for _ in range(learning.EVERY):
+        answer(engine, traces)
+        wait(lambda: one._answers.empty())
+    wait(lambda: "pip install torch" in one.state().sentence)
+
+
+def test_trains_while_nobody_waits(
+    engine: Engine, root: Path, make_learner: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.setattr(learning, "ENOUGH_TOKENS", 100)
+    told: list[LearningState] = []
+    one = make_learner(told.append, idle_s=0.0, minutes=0.02)
+    one.set_busy(True)
+    traces = attach(one, engine)
+    one.act("allow")
+    for number in range(30):
+        text = " ".join(f"word {number} {i}" for i in range(12))
+        answer(engine, traces, text)
+        wait(lambda: one._answers.empty())
+    assert one.state().share is None and not any(state.share is not None for state in told)
+    one.set_busy(False)
+    wait(lambda: one.state().share is not None)
+    one.set_busy(True)
+    wait(lambda: one.state().is_paused)
+    assert one.state().sentence.startswith("Training waits for the engine (")
+    one.set_busy(False)
+    wait(lambda: one.state().share is None)
+    final = one.state().sentence
+    assert " % right instead of " in final, final
+    adopted = learned.in_data_folder(engine.file, "learned")
+    assert adopted.is_file() == final.startswith("A better predictor was found")
+    assert not list(adopted.parent.glob("*.candidate"))
+    assert not one._recordings.is_due  # nothing is new
+
+
+def test_what_does_not_fit_leaves(engine: Engine, root: Path) -> None:
+    consent.allow(root, True)
+    recording = Recording(engine, engine.file, scores=True, inputs=True)
+    list(engine.generate_text("Some words.", Sampling(temperature=0), 4))
+    trace = recording.trace({})
+    first = learning.Recordings(engine.file)
+    first.add(trace)
+    small = learning.Recordings(engine.file, most_bytes=3 * first.n_bytes)
+    for _ in range(20):
+        small.add(trace)
+    assert [learning.number_of(path) for path in small.paths] == [19, 20, 21]
