@@ -169,34 +169,37 @@ def _without_empty(table: list[list[str]]) -> list[list[str]]:
 
 def chart(results: Sequence[dict[str, Any]]) -> str | None:
     """Speed and share of the bound over the cache rate, as SVG; None with fewer than two rates."""
-    panels = []
+    panels: list[Panel] = []
     for result in results:
         found = figures(result)
-        methods: dict[str, list[WayFigures]] = {}
+        methods: dict[str, list[tuple[float, PhaseFigures]]] = {}
         for row in found.rows:
             if row.kind == "outrider" and row.decode is not None:
-                methods.setdefault(row.name, []).append(row)
-        if not any(len(of) > 1 for of in methods.values()):
-            continue
-        panels.append(_panel(result, found, methods))
+                methods.setdefault(row.name, []).append((row.rate, row.decode))
+        if any(len(of) > 1 for of in methods.values()):
+            panels += _panels(result, found, methods)
     return line_charts(panels) if panels else None
 
 
-def _panel(result: dict[str, Any], found: Figures, methods: dict[str, list[WayFigures]]) -> Panel:
-    lines = []
+def _panels(
+    result: dict[str, Any], found: Figures, methods: dict[str, list[tuple[float, PhaseFigures]]]
+) -> list[Panel]:
+    speeds, shares = [], []
     for name, ways in methods.items():
-        points = [(w.rate, w.decode.tokens_per_s.median) for w in ways if w.decode]
-        lines.append(Line(name, points))
-        bounds = [(w.rate, w.decode.bound_tokens_per_s or 0.0) for w in ways if w.decode]
-        lines.append(Line(f"bound of {name}", bounds, bound=True))
-    last = max(w.rate for ways in methods.values() for w in ways)
+        speeds.append(Line(name, [(rate, d.tokens_per_s.median) for rate, d in ways]))
+        shares.append(Line(name, [(rate, d.bound_share or 0.0) for rate, d in ways]))
+    last = max(rate for ways in methods.values() for rate, _ in ways)
     for kind in ("stock", "fastest"):
         row = found.row(kind)
         if row is not None and row.decode is not None:
-            speed = row.decode.tokens_per_s.median
-            lines.append(Line(row.name, [(0.0, speed), (last, speed)]))
-    cap = f", {result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else ""
-    return Panel(f"{result['model']['name']}{cap}", "cache rate", "token/s", lines, x_percent=True)
+            level = row.decode.tokens_per_s.median
+            speeds.append(Line(row.name, [(0.0, level), (last, level)], bound=True))
+    cap = f" in {result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else ""
+    of = f"{result['model']['name']}{cap}"
+    return [
+        Panel(f"Decoding, {of}", "cache rate", "token/s", speeds, x_percent=True),
+        Panel("Share of the bound", "cache rate", "", shares, x_percent=True, y_percent=True),
+    ]
 
 
 def rewrite(document: Path, results: Sequence[dict[str, Any]]) -> None:
