@@ -154,10 +154,10 @@ class CachedModel:
         if on_device:
             self.patch.find_devices()
             self._show((1,), n_thread)
-        return self._show((1, 2), n_thread) or str(self.patch.end_probe())
+        return self._show((1, 2), n_thread, is_last=True)
 
-    def _show(self, passes: Sequence[int], n_thread: int) -> str:
-        """Passes of so many tokens in a context that is thrown away."""
+    def _show(self, passes: Sequence[int], n_thread: int, *, is_last: bool = False) -> str:
+        """Passes of so many tokens in a context that is thrown away, with the graph seen in it."""
         patch = self.patch
         context = Context(
             self.model,
@@ -175,7 +175,7 @@ class CachedModel:
                 position += n_token
                 if not patch.end_pass():
                     return str(patch.error)
-            return ""
+            return str(patch.end_probe()) if is_last else ""
         finally:
             context.close()
 
