@@ -257,14 +257,15 @@ def _rounds(
             rows[i]["error"] = (
                 f"It needs {need / 1e9:.1f} GB of memory; there are {limit / 1e9:.1f} GB."
             )
-    links = {w.pack: child for w, child in zip(ways, children, strict=True) if w.kind == "link"}
+    by_kind = {(w.kind, w.pack): c for w, c in zip(ways, children, strict=True)}
     for n in range(setting.n_round):
         for row, way, child, stays in zip(rows, ways, children, stay, strict=True):
             if row["error"] or time.monotonic() > deadline_s:
                 continue
             say(f"round {n + 1} of {setting.n_round}: {way.name}" + _rate_text(way))
             try:
-                _turn(setting, way, child, row, links.get(way.pack))
+                alone = by_kind.get(("fastest", False) if way.pack else ("resident", False))
+                _turn(setting, way, child, row, by_kind.get(("link", way.pack)), alone)
             except ChildFailed as failed:
                 row["error"] = str(failed)
             if row["error"] or not stays:
@@ -290,9 +291,14 @@ def _who_stays(ways: Sequence[Way], needs: Sequence[int], room_bytes: float) -> 
 
 
 def _turn(
-    setting: Setting, way: Way, child: Child, row: dict[str, Any], link: Child | None
+    setting: Setting,
+    way: Way,
+    child: Child,
+    row: dict[str, Any],
+    link: Child | None,
+    alone: Child | None,
 ) -> None:
-    """One turn of a way, with the speed of copies alone before and after it."""
+    """One turn of a way; before and after it what copies and computing alone are just then."""
     for path in setting.file.paths:
         drop_page_cache(path)
     if not child.is_running:
@@ -300,15 +306,21 @@ def _turn(
     if way.kind == "link":
         row["turns"].append(child.ask("read_dense"))
         return
-    speeds = []
-    if way.kind == "outrider" and link is not None:
-        if not link.is_running:
-            link.ask("open")
-        speeds.append(link.ask("measure_link"))
+    bounds: list[dict[str, float]] = []
+
+    def measure_bounds() -> None:
+        if way.kind != "outrider":
+            return
+        found: dict[str, float] = {}
+        for reference, command in ((link, "measure_link"), (alone, "brief")):
+            if reference is not None and reference.is_running:
+                found |= reference.ask(command)
+        bounds.append(found)
+
+    measure_bounds()
     turn = child.ask("turn")
-    if speeds and link is not None:
-        speeds.append(link.ask("measure_link"))
-    row["turns"].append(turn | {"group": dict(child.memory), "link": speeds})
+    measure_bounds()
+    row["turns"].append(turn | {"group": dict(child.memory), "bounds": bounds})
 
 
 def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str) -> Child:
