@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from backend.devices import Device, resolve
 from backend.loading import ON_CPU, Placement
-from backend.plan import N_UBATCH
 from backend.placement import DevicePlan, plan_devices
+from backend.plan import N_UBATCH
 
 if TYPE_CHECKING:
     from backend.config import EngineConfig
