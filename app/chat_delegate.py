@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRectF, QSize, Qt
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPen
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
@@ -55,7 +55,8 @@ class ChatDelegate(QStyledItemDelegate):
             painter.setBrush(Qt.BrushStyle.NoBrush)
             painter.setPen(QPen(theme.colour("focus"), 1.3))
             painter.drawRoundedRect(card, 8, 8)
-        marks = hovered or selected or chat.is_pinned
+        busy = chat.id in _model(index).busy
+        marks = hovered or selected or chat.is_pinned or busy
         room = place.adjusted(SIDE, 0, -(MORE_WIDTH if marks else SIDE), 0)
         painter.setPen(theme.colour("text"))
         metrics = QFontMetrics(option.font)
@@ -71,6 +72,10 @@ class ChatDelegate(QStyledItemDelegate):
             painter.drawText(line, left, text)
         if hovered or selected:
             self._icon(painter, place, "more")
+        elif busy:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.colour("accent"))
+            painter.drawEllipse(QPointF(place.right() - MORE_WIDTH + 15, place.y() + ROW / 2), 4, 4)
         elif chat.is_pinned:
             self._icon(painter, place, "pin")
         painter.restore()

@@ -52,6 +52,10 @@ class ChatList(QListView):
         self.mark(open_id)
         bar.setValue(place)
 
+    def show_busy(self, chats: set[int]) -> None:
+        """Mark the chats with an answer under way, from the next time that rows are shown."""
+        self._model.busy = chats
+
     def mark(self, open_id: int) -> None:
         """Mark the chat that is open."""
         row = self._model.row_of(open_id)
@@ -94,6 +98,10 @@ class ChatList(QListView):
             if self.state() != QAbstractItemView.State.EditingState:
                 self.opened.emit(chat.id)
                 return
+        pins = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+        if chat is not None and key == Qt.Key.Key_P and event.modifiers() == pins:
+            self.pinned.emit(chat.id, not chat.is_pinned)
+            return
         if chat is not None and key == Qt.Key.Key_Delete:
             self.deleted.emit(chat.id)
             return

@@ -7,6 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt, Signal
 
+from app.language import translate
 from app.store.chats import ChatRow
 
 N_STEP = 200  # rows that are laid out at once
@@ -26,6 +27,7 @@ class ChatListModel(QAbstractListModel):
     def __init__(self) -> None:
         super().__init__()
         self._items: list[str | ChatRow] = []
+        self.busy: set[int] = set()  # chats with an answer under way
         self._n_shown = 0  # the rest follows when the user scrolls
 
     def show_rows(self, rows: list[ChatRow], with_headings: bool = True) -> None:
@@ -77,6 +79,8 @@ class ChatListModel(QAbstractListModel):
             return item.title
         if role == roles.AccessibleTextRole:
             return f"{item.title}, pinned" if item.is_pinned else item.title
+        if role == roles.AccessibleDescriptionRole and item.id in self.busy:
+            return translate("chat list", "An answer is being written")
         return None
 
     def setData(  # noqa: D102, N802

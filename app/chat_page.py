@@ -58,6 +58,15 @@ class ChatPage(QObject):
         dialog.deleteLater()
         self.view.composer.setFocus()
 
+    def edit_any_preset(self) -> None:
+        """Let the user change what chats begin with where nothing was set for their model."""
+        dialog = PresetDialog(self._chats.any_preset, "", False, self.view.window())
+        dialog.hide_choice()
+        if dialog.exec():
+            self._chats.set_any_preset(dialog.preset)
+            self.show_composer()
+        dialog.deleteLater()
+
     def take_preset(self, preset: Preset, for_model: bool) -> None:
         """Use a preset for the open chat, or for all chats with the model."""
         if for_model:

@@ -15,6 +15,7 @@ from app.store.chats import ChatRow, ChatStore, title_of
 from app.store.presets import Preset
 from app.store.schema import StoreError
 
+ANY_MODEL = ""  # in the store: the preset of models without one
 SAVE_MS = 250  # between two writes of an answer that grows
 
 
@@ -48,11 +49,17 @@ class Chats(QObject):
         session.changed.connect(self._on_changed)
         session.withdrawn.connect(self._on_withdrawn)
         session.model_changed.connect(self._on_model)
+        session.busy_changed.connect(self.list_changed)
 
     @property
     def open_id(self) -> int:
         """The chat that is shown; 0 for one that is not kept."""
         return self._session.conversation.chat_id
+
+    @property
+    def busy(self) -> set[int]:
+        """The chats with an answer that is written or waits."""
+        return self._session.busy_chats
 
     def n_saved(self, message: Message) -> int:
         """Return how many characters of a message are on disk."""
@@ -150,6 +157,20 @@ class Chats(QObject):
         if model:
             self._try(lambda: self.store.set_model_preset(model, preset))
 
+    @property
+    def any_preset(self) -> Preset:
+        """What chats begin with where nothing was set for their model."""
+        try:
+            return self.store.model_preset(ANY_MODEL)
+        except StoreError as error:
+            self._fail(error)
+            return Preset()
+
+    def set_any_preset(self, preset: Preset) -> None:
+        """Set what chats begin with where nothing was set for their model."""
+        self._try(lambda: self.store.set_model_preset(ANY_MODEL, preset))
+        self._on_model()
+
     def reload_list(self) -> None:
         """Read the list again, after an import."""
         self._list_changed()
@@ -217,9 +238,14 @@ class Chats(QObject):
         model = self._model_name()
         if model and self._session.model is not None:
             try:
-                self._session.model_preset = self.store.model_preset(model)
+                self._session.model_preset = self._preset_of(model)
             except StoreError as error:
                 self._fail(error)
+
+    def _preset_of(self, model: str) -> Preset:
+        """What chats with a model begin with: its own preset, or that of all models."""
+        own = self.store.model_preset(model)
+        return own if own != Preset() else self.store.model_preset(ANY_MODEL)
 
     def _model_name(self) -> str:
         return self._session.path.name if self._session.path is not None else ""

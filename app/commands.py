@@ -30,9 +30,14 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "preset", QT_TRANSLATE_NOOP("commands", "System prompt and sampling\u2026"), ("Ctrl+P",)
     ),
+    Command("controls", QT_TRANSLATE_NOOP("commands", "Engine controls"), ("Ctrl+K",)),
     Command("panel", QT_TRANSLATE_NOOP("commands", "Engine panel"), ("Ctrl+E",)),
     Command("stop", QT_TRANSLATE_NOOP("commands", "Stop, or back to the chat"), ("Esc",), False),
     Command("write", QT_TRANSLATE_NOOP("commands", "Write"), ("Ctrl+L",), False),
+    Command("settings", QT_TRANSLATE_NOOP("commands", "Settings"), ("Ctrl+,",)),
+    Command("diagnostics", QT_TRANSLATE_NOOP("commands", "Diagnostics"), ("Ctrl+D",)),
+    Command("shortcuts", QT_TRANSLATE_NOOP("commands", "Keyboard shortcuts"), ("F1", "Ctrl+?")),
+    Command("about", QT_TRANSLATE_NOOP("commands", "About Outrider"), ()),
     Command("quit", QT_TRANSLATE_NOOP("commands", "Quit"), ("Ctrl+Q",)),
 )
 

@@ -13,8 +13,8 @@ DEFAULTS = EngineConfig()
 class EngineChoice:
     """The user's settings of the engine.
 
-    automatic: the method `auto`, with the cache rate and the context that memory permits; the
-    other fields, but the threads and the device, then rest.
+    automatic: the method `auto`, with the cache rate and the context that memory permits; cache
+    rate, method and context length of this then rest.
     """
 
     automatic: bool = True
@@ -22,6 +22,7 @@ class EngineChoice:
     method: str = DEFAULTS.method
     context_length: int = DEFAULTS.context_length
     n_thread: int = DEFAULTS.n_thread
+    kv_type: str = DEFAULTS.kv_type
 
     def to_json(self) -> dict[str, object]:
         """Return the fields of the messages `load` and `configure`."""
@@ -31,4 +32,5 @@ class EngineChoice:
             "method": "auto" if self.automatic else self.method,
             "context_length": self.context_length,
             "n_thread": self.n_thread,
+            "kv_type": self.kv_type,
         }

@@ -20,6 +20,7 @@ PING_MS = 5_000
 PONG_LIMIT_S = 30.0  # without an answer to a ping for so long, the worker hangs
 PROGRESS_LIMIT_S = 120.0  # without a token or a step of prefill for so long, say so
 STDERR_TAIL_BYTES = 16_384
+LAST_WORDS_BYTES = 4096
 SHUTDOWN_MS = 500
 
 
@@ -33,6 +34,7 @@ class EngineLink(QObject):
         configured: (ModelFacts, CacheFacts) after a change of the settings.
         cache_changed: CacheFacts that the engine changed by itself.
         waits: (n) answers of the local server come before this one.
+        server: (dict) what the worker says of its local server.
         prefill: (done, total) tokens of the prompt.
         text: a piece of the answer.
         statistics: Statistics, about five times a second while answering.
@@ -51,6 +53,7 @@ class EngineLink(QObject):
     configured = Signal(object, object)
     cache_changed = Signal(object)
     waits = Signal(int)
+    server = Signal(object)
     prefill = Signal(int, int)
     text = Signal(str)
     statistics = Signal(object)
@@ -129,6 +132,15 @@ class EngineLink(QObject):
         """Ask for the state of learning from chats; `action`: see backend.learner.ACTIONS."""
         self._send({"type": "learning", "id": self._next_id, "action": action})
         self._next_id += 1
+
+    def serve(self, on: bool, port: int, key: str) -> None:
+        """Switch the local server on or off."""
+        self._request({"type": "serve", "on": on, "port": port, "key": key})
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the worker wrote to standard error."""
+        return self._stderr[-LAST_WORDS_BYTES:].decode("utf-8", "replace")
 
     def stop(self) -> None:
         """Cancel the load or the answer that is under way."""
@@ -219,6 +231,9 @@ class EngineLink(QObject):
             self.configured.emit(model, CacheFacts.from_json(message["cache"]))
         elif kind == "cache_changed":
             self.cache_changed.emit(CacheFacts.from_json(message["cache"]))
+        elif kind == "server":
+            self._finish(request_id)
+            self.server.emit(message)
         elif kind == "waits":
             self.waits.emit(int(message["n_before"]))
         elif kind == "done":

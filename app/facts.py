@@ -61,6 +61,10 @@ class CacheFacts:
     method: str
     predictor: str = ""
     remark: str = ""
+    asked_method: str = ""
+    n_thread: int = 0
+    kv_type: str = ""
+    pack: str = ""  # the file that experts are read from; "": the model's own
 
     @classmethod
     def from_json(cls, data: Json) -> CacheFacts:
@@ -76,6 +80,10 @@ class CacheFacts:
             method=str(data.get("method") or ""),
             predictor=str(data.get("predictor") or ""),
             remark=str(data.get("remark") or ""),
+            asked_method=str(data.get("asked_method") or ""),
+            n_thread=int(data.get("n_thread") or 0),
+            kv_type=str(data.get("kv_type") or ""),
+            pack=str(data.get("pack") or ""),
         )
 
 

@@ -90,6 +90,13 @@ def _panel(painter: QPainter, colour: QColor) -> None:
     painter.fillPath(path, faded)
 
 
+def _controls(painter: QPainter, colour: QColor) -> None:
+    for y, x in ((4.5, 10.5), (11.5, 5.5)):
+        painter.drawLine(QPointF(2.5, y), QPointF(13.5, y))
+        painter.setBrush(colour)
+        painter.drawEllipse(QPointF(x, y), 1.6, 1.6)
+
+
 def _more(painter: QPainter, colour: QColor) -> None:
     painter.setBrush(colour)
     painter.setPen(Qt.PenStyle.NoPen)
@@ -127,6 +134,6 @@ def _right(painter: QPainter, _: QColor) -> None:
 
 _DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
     "plus": _plus, "send": _send, "stop": _stop, "chevron": _chevron, "down": _down,
-    "panel": _panel, "more": _more, "close": _close,
+    "panel": _panel, "controls": _controls, "more": _more, "close": _close,
     "sidebar": _sidebar, "pin": _pin, "left": _left, "right": _right,
 }  # fmt: skip

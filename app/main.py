@@ -28,7 +28,7 @@ def _run(model: Path | None) -> int:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
-    from app import icons, language, settings, theme
+    from app import icons, language, settings
     from app.main_window import MainWindow
     from backend.client import worker_command
     from backend.system import paths
@@ -46,9 +46,7 @@ def _run(model: Path | None) -> int:
         paths.data_folder() / "chats.db",
         paths.cache_folder(),
     )
-    app.styleHints().colorSchemeChanged.connect(
-        lambda _: window.set_theme(theme.Choice(window.settings.theme), remember=False)
-    )
+    app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())
     window.show()
     window.open_first(model.resolve() if model else None)
     # Ctrl+C in the terminal closes the window; the timer lets Python see the signal.

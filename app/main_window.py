@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 from PySide6.QtCore import QPoint
 from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
-    QApplication,
     QFileDialog,
     QHBoxLayout,
     QMainWindow,
-    QStackedWidget,
+    QMessageBox,
     QVBoxLayout,
     QWidget,
 )
 
-from app import commands, models, settings, theme
+from app import commands, models
 from app.arrangement import Arrangement
 from app.chat_exchange import ChatExchange
 from app.chat_page import ChatPage
 from app.chats import Chats
+from app.controls.joint import Controls
 from app.drops import Drops
 from app.engine.panel import EnginePanel
 from app.engine_link import EngineLink
+from app.event_log import EventLog, follow
 from app.facts import Residency, Statistics
 from app.library.page import LibraryPage
+from app.local_server import LocalServer
+from app.pages.about_page import AboutPage
+from app.pages.diagnostics_page import DiagnosticsPage
+from app.pages.report import report
+from app.pages.settings_page import SettingsPage
+from app.pages.shortcuts_page import ShortcutsPage
+from app.pages.stack import CHAT, Pages
+from app.preferences import Preferences
 from app.session import Session
 from app.sidebar import Sidebar
 from app.state import Notice, State
@@ -48,11 +58,20 @@ class MainWindow(QMainWindow):
         cache_folder: Path | None = None,
     ) -> None:
         super().__init__()
-        self._settings_path = settings_path
-        self.settings, trouble = settings.load(settings_path)
-        self.set_theme(theme.Choice(self.settings.theme), remember=False)
+        self.preferences = Preferences(settings_path, self)
+        self.settings = self.preferences.values
+        self.preferences.dress()
         self.link = EngineLink(command, self)
         self.session = Session(self.link, self.settings.choice, self)
+        self.log = EventLog()
+        follow(self.log, self.session)
+        self.server = LocalServer(
+            self.link,
+            self.settings.server_on,
+            self.settings.server_port,
+            self.settings.server_key,
+            self,
+        )
         # Before whatever shows messages: they are on disk when they appear.
         self.chats = Chats(self.session, chats_path or settings_path.with_name("chats.db"), self)
         self.sidebar = Sidebar(self.chats)
@@ -67,7 +86,9 @@ class MainWindow(QMainWindow):
         self.chat_page = ChatPage(self.session, self.chats, self)
         self.chat = self.chat_page.view
         self.panel = EnginePanel()
-        self._save_failed = False
+        self.controls = Controls(self.session, self.top_bar, self.library.library, self)
+        self.settings_page = SettingsPage(self.settings, self.library, self.server, self.link)
+        self._statistics: Statistics | None = None  # of the last answer
         self._lay_out()
         self._arrangement = Arrangement(
             self.sidebar, self.chat, self.panel, self.top_bar, self.settings
@@ -75,13 +96,16 @@ class MainWindow(QMainWindow):
         self._drops = Drops(self)
         self._make_actions()
         self._connect()
+        self._connect_settings()
+        self.pages.went.connect(self._went)
         self.resize(self.settings.width, self.settings.height)
         self._show_model()
-        trouble = " ".join(text for text in (trouble, self.chats.store.trouble) if text)
-        if trouble:
+        remarks = (self.preferences.remark, self.chats.store.trouble)
+        if trouble := " ".join(text for text in remarks if text):
             self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
         if self.settings.open_chat:
             self.chats.open(self.settings.open_chat)
+        self.pages.go(self.settings.page)
 
     def open_first(self, path: Path | None = None) -> None:
         """Load a model at start: the one asked for, the last one, or the embedded one."""
@@ -117,7 +141,6 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(520, 460)
         central = QWidget()
         central.setObjectName("central")
-        self._pages = QStackedWidget()
         chat_page = QWidget()
         below = QHBoxLayout(chat_page)
         below.setContentsMargins(0, 0, 0, 0)
@@ -129,13 +152,23 @@ class MainWindow(QMainWindow):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self.top_bar)
-        self._pages.addWidget(chat_page)
-        self._pages.addWidget(self.library.pages)
-        layout.addWidget(self._pages, 1)
+        layout.addWidget(self.controls.strip)
+        self.pages = Pages(chat_page)
+        self.pages.add("models", self.library.pages)
+        for name, page in (
+            ("settings", self.settings_page),
+            ("diagnostics", DiagnosticsPage(self._report)),
+            ("shortcuts", ShortcutsPage()),
+            ("about", AboutPage()),
+        ):
+            page.closed.connect(self.show_chat)
+            self.pages.add(name, page)
+        layout.addWidget(self.pages, 1)
         self.setCentralWidget(central)
         parts = (
             self.chat.composer.input, self.chat.composer.button, self.top_bar.model,
-            self.top_bar.new_chat, self.top_bar.rate.slider, self.top_bar.panel,
+            self.top_bar.new_chat, self.top_bar.mode.automatic, self.top_bar.mode.manual,
+            self.top_bar.rate.slider, self.top_bar.controls, self.top_bar.panel,
             self.top_bar.more, self.top_bar.sidebar, self.sidebar.new, self.sidebar.search,
             self.sidebar.list, self.chat.transcript,
         )  # fmt: skip
@@ -150,6 +183,11 @@ class MainWindow(QMainWindow):
                 "sidebar": self._toggle_sidebar, "open": self.browse,
                 "models": self._toggle_library, "get": self._get_models,
                 "preset": self.chat_page.edit_preset,
+                "controls": self._toggle_controls,
+                "settings": functools.partial(self.pages.toggle, "settings"),
+                "diagnostics": functools.partial(self.pages.toggle, "diagnostics"),
+                "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
+                "about": functools.partial(self.pages.toggle, "about"),
                 "panel": self._toggle_panel, "stop": self._escape, "write": self.show_chat,
                 "quit": self.close,
             },
@@ -163,7 +201,6 @@ class MainWindow(QMainWindow):
 
     def _connect(self) -> None:
         session, bar = self.session, self.top_bar
-        session.state_changed.connect(lambda _: self._show_rate())
         session.model_changed.connect(self._show_model)
         session.statistics_changed.connect(self._show_statistics)
         session.residency_changed.connect(self._show_residency)
@@ -181,27 +218,32 @@ class MainWindow(QMainWindow):
         self.library.closed.connect(self.show_chat)
         self.library.notice.connect(session.notice)
         bar.new_chat.clicked.connect(self._new_chat)
-        bar.rate.chosen.connect(session.set_rate)
+        bar.controls.clicked.connect(self._toggle_controls)
+        self.controls.strip.closed.connect(lambda: self._show_controls(False))
         bar.panel.clicked.connect(self._toggle_panel)
         bar.sidebar.clicked.connect(self._toggle_sidebar)
         self._drops.model.connect(self.open_model)
         self._drops.folders.connect(self._add_folders)
         self._drops.refused.connect(self._refuse)
 
-    # What the user does
+    def _connect_settings(self) -> None:
+        page, preferences, session = self.settings_page, self.preferences, self.session
+        page.theme_chosen.connect(preferences.set_theme)
+        page.language_chosen.connect(preferences.set_language)
+        page.automatic_chosen.connect(self.controls.choose_automatic)
+        page.controls_wanted.connect(lambda: self._show_controls(True))
+        page.preset_wanted.connect(self.chat_page.edit_any_preset)
+        page.reset_wanted.connect(self._reset)
+        preferences.trouble.connect(
+            lambda text: session.notice.emit(Notice(text, is_trouble=False))
+        )
+        self.server.changed.connect(lambda _: preferences.take_server(self.server))
 
-    def set_theme(self, choice: theme.Choice, remember: bool = True) -> None:
-        """Change the colours, and remember the choice."""
-        if remember:
-            self.settings.theme = choice.value
-            self._save_settings()
-        app = QApplication.instance()
-        assert isinstance(app, QApplication)
-        theme.apply(app, choice)
+    # What the user does
 
     def show_chat(self) -> None:
         """Go to the chat, ready to write."""
-        self._pages.setCurrentIndex(0)
+        self.pages.go(CHAT)
         self.chat.composer.setFocus()
 
     def _new_chat(self) -> None:
@@ -211,11 +253,11 @@ class MainWindow(QMainWindow):
 
     def _show_library(self) -> None:
         self.library.show_models()
-        self._pages.setCurrentWidget(self.library.pages)
+        self.pages.go("models")
 
     def _get_models(self) -> None:
         self.library.show_get()
-        self._pages.setCurrentWidget(self.library.pages)
+        self.pages.go("models")
 
     def _toggle_library(self) -> None:
         if self.library.view.isVisible():
@@ -224,7 +266,7 @@ class MainWindow(QMainWindow):
             self._show_library()
 
     def _escape(self) -> None:
-        if self._pages.currentIndex() != 0:
+        if self.pages.present != CHAT:
             self.show_chat()
         else:
             self.session.stop()
@@ -234,19 +276,61 @@ class MainWindow(QMainWindow):
         self.show_chat()
 
     def _search_chats(self) -> None:
-        self._pages.setCurrentIndex(0)
+        self.pages.go(CHAT)
         if not self.sidebar.isVisible():
             self._toggle_sidebar()
         self.sidebar.search.setFocus()
         self.sidebar.search.selectAll()
 
     def _toggle_sidebar(self) -> None:
-        self._pages.setCurrentIndex(0)
+        self.pages.go(CHAT)
         self._arrangement.toggle_sidebar()
 
     def _toggle_panel(self) -> None:
-        self._pages.setCurrentIndex(0)
+        self.pages.go(CHAT)
         self._arrangement.toggle_panel()
+
+    def _show_controls(self, shown: bool) -> None:
+        self.settings.show_controls = shown
+        self.pages.go(CHAT)
+        if shown:
+            self.controls.strip.mode.automatic.setFocus()
+
+    def _toggle_controls(self) -> None:
+        self._show_controls(not self.controls.strip.isVisible())
+
+    def _went(self, name: str) -> None:
+        """The strip belongs to the chat."""
+        shown = self.settings.show_controls and name == CHAT
+        self.controls.strip.setVisible(shown)
+        self.top_bar.controls.setChecked(shown)
+
+    def _reset(self) -> None:
+        asked = QMessageBox(self)
+        asked.setIcon(QMessageBox.Icon.Question)
+        asked.setText(self.tr("Reset all settings?"))
+        asked.setInformativeText(
+            self.tr("Chats, models and what was measured stay; the settings do not.")
+        )
+        yes = asked.addButton(self.tr("Reset"), QMessageBox.ButtonRole.AcceptRole)
+        asked.addButton(self.tr("Keep them"), QMessageBox.ButtonRole.RejectRole)
+        asked.exec()
+        if asked.clickedButton() is yes:
+            self.reset_settings()
+
+    def reset_settings(self) -> None:
+        """All settings back to the beginning."""
+        self.preferences.reset()
+        self.settings_page.show_settings(self.settings)
+        self.settings_page.server.switch_off()
+        self.session.choose(self.settings.choice)
+        self._show_controls(self.settings.show_controls)
+        self._arrangement.fit(self.width())
+
+    def _report(self) -> str:
+        return report(
+            self.session, self.settings, self.library.library.machine, self._statistics, self.log
+        )
 
     def _add_folders(self, folders: list[Path]) -> None:
         for folder in folders:
@@ -262,39 +346,21 @@ class MainWindow(QMainWindow):
     def _show_model(self) -> None:
         session = self.session
         self.top_bar.model.show_model(session.path, session.model)
+        self.preferences.take_choice(session.asked)
+        self.settings_page.mode.show_choice(session.asked.automatic)
         if session.model is not None and session.path is not None:
-            self._remember(session.path)
+            self.preferences.remember_model(session.path)
         self.top_bar.model.show_recent(self.settings.recent, session.path)
         self.library.show_recent(self.settings.recent)
         self.panel.show_model(session.model, session.cache)
-        self._show_rate()
-
-    def _show_rate(self) -> None:
-        session = self.session
-        self.top_bar.rate.show_cache(
-            session.slots, session.model, session.cache, session.asked_rate, session.change_waits
-        )
 
     def _show_statistics(self, statistics: Statistics) -> None:
+        self._statistics = statistics
         is_live = self.session.state in (State.ANSWERING, State.STOPPING)
         self.panel.show_statistics(statistics, is_live)
 
     def _show_residency(self, residency: Residency) -> None:
         self.panel.show_residency(residency)
-
-    def _remember(self, path: Path) -> None:
-        if models.is_embedded(path):
-            self.settings.last_model = ""
-        else:
-            self.settings.last_model = str(path)
-            self.settings.remember(path)
-        self._save_settings()
-
-    def _save_settings(self) -> None:
-        trouble = settings.save(self.settings, self._settings_path)
-        if trouble and not self._save_failed:
-            self._save_failed = True
-            self.session.notice.emit(Notice(trouble, is_trouble=False))
 
     # The window's own events
 
@@ -303,11 +369,12 @@ class MainWindow(QMainWindow):
         self._arrangement.fit(self.width())
 
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
-        self.settings.take_choice(self.session.asked)
         if not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()
         self.settings.open_chat = self.chats.open_id
-        settings.save(self.settings, self._settings_path)
+        self.settings.page = self.pages.present
+        self.preferences.take_server(self.server)
+        self.preferences.save()
         self.session.stop_all()
         self.library.shut_down()
         self.link.shut_down()

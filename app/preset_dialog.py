@@ -95,7 +95,8 @@ class PresetDialog(QDialog):
         layout.addWidget(_strong("Sampling"))
         layout.addLayout(named)
         layout.addLayout(form)
-        layout.addWidget(_strong("For"))
+        self._for = _strong("For")
+        layout.addWidget(self._for)
         layout.addWidget(self._chat)
         layout.addWidget(self._model)
         layout.addSpacing(6)
@@ -112,6 +113,11 @@ class PresetDialog(QDialog):
         if self._seed is not None:
             sampling["seed"] = self._seed
         return Preset(self._system.toPlainText().strip()[:SYSTEM_CHARS], sampling)
+
+    def hide_choice(self) -> None:
+        """It is clear already for which chats this is."""
+        for widget in (self._for, self._chat, self._model):
+            widget.hide()
 
     @property
     def for_model(self) -> bool:

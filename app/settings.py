@@ -11,6 +11,7 @@ from typing import Any
 import platformdirs
 
 from app.engine_choice import EngineChoice
+from app.local_server import DEFAULT_PORT
 from backend.config import EngineConfig
 
 DEFAULTS = EngineChoice()
@@ -33,11 +34,17 @@ class Settings:
     method: str = DEFAULTS.method
     context_length: int = DEFAULTS.context_length
     n_thread: int = DEFAULTS.n_thread
+    kv_type: str = DEFAULTS.kv_type
     theme: str = "system"
     language: str = "system"
     show_panel: bool = True
     show_sidebar: bool = True
-    open_chat: int = 0  # to show at the next start; 0: a new one
+    show_controls: bool = False
+    server_on: bool = False
+    server_port: int = DEFAULT_PORT
+    server_key: str = ""  # made when it is first needed
+    page: str = "chat"  # to show at the next start
+    open_chat: int = 0  # as well; 0: a new one
     width: int = 1320
     height: int = 840
 
@@ -83,11 +90,17 @@ def save(settings: Settings, path: Path) -> str | None:
     temporary = path.with_name(path.name + ".new")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(asdict(settings), indent=2) + "\n", encoding="utf-8")
+        with open(temporary, "w", encoding="utf-8", opener=_private) as file:
+            file.write(json.dumps(asdict(settings), indent=2) + "\n")
         os.replace(temporary, path)
     except OSError as error:
         return f"The settings could not be saved: {error.strerror or error}."
     return None
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file for nobody else: the key of the local server is in it."""
+    return os.open(path, flags, 0o600)
 
 
 def _checked(data: Any) -> Settings:
@@ -105,11 +118,19 @@ def _checked(data: Any) -> Settings:
     if not all(isinstance(item, str) for item in settings.recent):
         raise ValueError("a recent model is not a path")
     choice = settings.choice
-    EngineConfig(choice.cache_rate, choice.method, choice.context_length, choice.n_thread)
+    EngineConfig(
+        cache_rate=choice.cache_rate,
+        method=choice.method,
+        context_length=choice.context_length,
+        n_thread=choice.n_thread,
+        kv_type=choice.kv_type,
+    )
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")
     if settings.language not in ("system", "en", "de"):
         raise ValueError("the language is unknown")
+    if not 0 <= settings.server_port <= 65535:
+        raise ValueError("the server's port is not one")
     settings.recent = settings.recent[:N_RECENT]
     settings.width = min(max(settings.width, 480), 10_000)
     settings.height = min(max(settings.height, 360), 10_000)

@@ -106,6 +106,7 @@ class Sidebar(QFrame):
         self._timer.stop()
         text = self.search.text()
         rows = self._chats.rows(text)
+        self.list.show_busy(self._chats.busy)
         self.list.show_rows(rows, self._chats.open_id, with_headings=not text.strip())
         self._nothing.setVisible(not rows)
         self._nothing.setText("Nothing found." if text.strip() else "Your chats will be here.")

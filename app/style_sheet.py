@@ -45,6 +45,45 @@ QPushButton[role="suggestion"]:focus { border: 1px solid $focus; }
 QPushButton#modelButton { padding: 8px 14px; }
 QPushButton#modelButton::menu-indicator { image: none; width: 0; }
 
+QFrame#modeSwitch { background: $raised; border: 1px solid $border; border-radius: 9px; }
+QPushButton[role="segment"] {
+    background: transparent; border: 1px solid transparent; border-radius: 7px; padding: 4px 10px;
+    color: $muted;
+}
+QPushButton[role="segment"]:hover { color: $text; }
+QPushButton[role="segment"]:checked { background: $bubble; color: $text; }
+QPushButton[role="segment"]:focus { border: 1px solid $focus; }
+QFrame#controlsStrip { background: $surface; border: none; border-bottom: 1px solid $border; }
+QFrame#card { background: $surface; border: 1px solid $border; border-radius: 12px; }
+QWidget#page, QWidget#pageColumn { background: $window; }
+QComboBox, QSpinBox, QDoubleSpinBox {
+    background: $field; border: 1px solid $border; border-radius: 8px; padding: 5px 10px;
+    min-height: 20px;
+}
+QSpinBox QLineEdit, QDoubleSpinBox QLineEdit {
+    background: transparent; border: none; border-radius: 0; padding: 0;
+}
+QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus { border: 1px solid $focus; }
+QComboBox:disabled, QSpinBox:disabled { color: $faint; background: transparent; }
+QComboBox::drop-down { border: none; width: 22px; }
+QComboBox QAbstractItemView {
+    background: $raised; border: 1px solid $border; selection-background-color: $hover;
+    selection-color: $text; outline: none;
+}
+QCheckBox { spacing: 8px; }
+QCheckBox::indicator {
+    width: 14px; height: 14px; border-radius: 4px; border: 1px solid $muted; background: $field;
+}
+QCheckBox::indicator:checked { background: $accent; border: 1px solid $accent; }
+QCheckBox:focus { color: $focus; }
+QListWidget, QPlainTextEdit#report {
+    background: $field; border: 1px solid $border; border-radius: 8px; padding: 4px; outline: none;
+}
+QListWidget:focus, QPlainTextEdit#report:focus { border: 1px solid $focus; }
+QListWidget::item { padding: 4px 8px; border-radius: 6px; }
+QListWidget::item:selected { background: $hover; color: $text; }
+QPlainTextEdit#report { font-family: "$fixed"; font-size: $small; }
+
 QMenu { background: $raised; border: 1px solid $border; border-radius: 8px; padding: 6px; }
 QMenu::item { padding: 7px 24px 7px 12px; border-radius: 6px; }
 QMenu::item:selected { background: $hover; }

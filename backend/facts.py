@@ -72,8 +72,7 @@ class CacheFacts:
     """Why weights of a predictor, or a pack, that were found are not used, in sentences; or ""."""
     asked_method: str = ""
     n_thread: int = 0
-    device: str = "cpu"
-    """What computes: "cpu", or devices' names with commas between."""
+    kv_type: str = ""
     pack: str = ""
     """The path of the pack that experts are read from; empty: they are read from the model."""
     layout: str = "file"

@@ -13,7 +13,6 @@ from backend.auto_trial import Window
 from backend.auto_work import WorkMeter
 from backend.automatic import automatic
 from backend.config import EngineConfig
-from backend.devices import DeviceError
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
 from backend.memory_watch import Cache, MemoryWatch
@@ -40,7 +39,7 @@ def engine_errors() -> Iterator[None]:
 
     try:
         yield
-    except (LlamaError, DeviceError) as error:
+    except LlamaError as error:
         raise EngineError(str(error)) from None
 
 
@@ -65,9 +64,7 @@ class LoadedModel:
     ) -> None:
         from backend import _native
         from backend.learned import load as load_learned
-        from backend.on_device import OnDevice
 
-        self.on_device = OnDevice()
         self.llama: Any = None
         self.context: Any = None
         self.template: Any = None
@@ -149,26 +146,31 @@ class LoadedModel:
         other_context = _context_settings(config) != _context_settings(before)
         if other_context:
             self._n_ubatch = 0
-        placement = self.on_device.placement
         granted, reason = self._grant(rate, free_bytes)
         self._note_stock(granted, free_bytes)
         self._choose_ubatch(granted, free_bytes)
         is_plain = bool(self._refused) or self._is_plain(granted)
         other_pack = not is_plain and config.pack != before.pack
-        moved = self.on_device.placement != placement
-        if is_plain != (self._cached is None) or other_pack or moved:
+        if is_plain != (self._cached is None) or other_pack:
             self.close()
             self._load(rate, None)
             return
         if is_plain:
             self.cache = self._plain_facts(rate)
+        elif not other_context and self._is_in_force(before, granted):
+            self.cache = self._facts(rate, reason)
         else:
             self._configure(rate, granted, reason)
-            self._most_slots = self.cache.n_slot
+        self._most_slots = self.cache.n_slot
         if other_context:
             self.context.close()
             self.context = None
             self._make_context()
+
+    def _is_in_force(self, before: EngineConfig, granted: float) -> bool:
+        """Whether the cache is already what is asked for, and need not be emptied."""
+        same = self.config.method == before.method and self.config.pack == before.pack
+        return same and slots(self.file, granted) == self.cache.n_slot
 
     def _resolve(self, config: EngineConfig, free_bytes: int) -> EngineConfig:
         """Where memory is to decide, return what it decides."""
@@ -181,7 +183,6 @@ class LoadedModel:
 
     def _take(self, config: EngineConfig) -> None:
         """Note what is asked for."""
-        self.on_device.take(config.device)
         self.config = config
         self.method = METHODS[config.method]
         study = self._study
@@ -200,9 +201,6 @@ class LoadedModel:
 
     def mind_memory(self) -> bool:
         """Give memory back where it is short, or take it again; True: the cache is another one."""
-        if self._cached is not None and self.on_device.plan is not None:
-            n_slot = self.on_device.give_back(slots(self.file, 0.0))
-            return n_slot is not None and self._give_device_memory(n_slot)
         if self._cached is None or self._memory is None:
             return False
         file, facts = self.file, self.cache
@@ -224,19 +222,9 @@ class LoadedModel:
             self._memory = None
         return True
 
-    def _give_device_memory(self, n_slot: int) -> bool:
-        """Keep so many experts of each layer; the layers stay where they are."""
-        facts, n_expert = self.cache, self.file.n_expert
-        reason = (
-            f"Other programs need the device's memory: {n_slot} of {n_expert} experts of each "
-            f"layer are kept there instead of {facts.n_slot}."
-        )
-        self._configure(facts.asked_rate, n_slot / n_expert, reason)
-        return self.cache.n_slot != facts.n_slot
-
     def _note_stock(self, granted: float, free_bytes: int) -> None:
         """Let an adaptive method say whether llama.cpp had better run unpatched."""
-        if self.method.adaptive and self.on_device.plan is None:
+        if self.method.adaptive:
             sizes = self.file.file_size_bytes, self.file.expert_bytes_total
             self._stock_is_faster = prefers_stock(*sizes, free_bytes, granted)
 
@@ -263,11 +251,7 @@ class LoadedModel:
             self.remark = " ".join(filter(None, [self._remark, remark]))
             try:
                 self._cached = loading.CachedModel(
-                    self.file,
-                    n_thread=self._n_thread,
-                    progress=on_progress,
-                    pack=self._pack,
-                    placement=self.on_device.placement,
+                    self.file, n_thread=self._n_thread, progress=on_progress, pack=self._pack
                 )
                 self.llama = self._cached.model
                 self.patch.set_future(self._study.future)
@@ -303,9 +287,7 @@ class LoadedModel:
 
         # Repacked weights are memory; pages of the file can be dropped and read again.
         fits = self.file.file_size_bytes < available_bytes()
-        self.llama = loading.load_plain(
-            self.file, progress, repack=fits, placement=self.on_device.placement
-        )
+        self.llama = loading.load_plain(self.file, progress, repack=fits)
         self.cache = self._plain_facts(rate)
 
     def _plain_facts(self, rate: float) -> CacheFacts:
@@ -318,35 +300,26 @@ class LoadedModel:
             n_slot=self.file.n_expert,
             bytes=self.file.expert_bytes_total,
             mode="plain",
-            reason=" ".join(filter(None, [self._refused or why, self.on_device.said])),
+            reason=self._refused or why,
             method="stock",
             asked_method=self.method.name,
             n_thread=self._n_thread,
-            device=self.on_device.names,
+            kv_type=self.config.kv_type,
         )
 
     def _min_rate(self) -> float:
         return self.file.n_expert_used / self.file.n_expert if self.file.n_expert else 1.0
 
     def _grant(self, rate: float, free_bytes: int) -> tuple[float, str]:
-        """The rate that memory permits, and why it is not the one asked for.
-
-        With a device: the rate that its memory permits, and what is where.
-        """
-        self._memory = None
+        """The rate that memory permits, and why it is not the one asked for."""
+        if self.method.kind == "stock":
+            return rate, ""
         if why := why_no_kv_type(self.file, self.config.kv_type):
             raise EngineError(why)
-        whole = self.method.kind == "stock"
-        on_device = self.on_device
-        on_device.make_plan(self.file, rate, self._n_context, self.config, whole=whole)
-        if on_device.plan is not None:
-            return on_device.plan.rate, on_device.said
-        if whole:
-            return rate, on_device.said
         wanted = self._plan(rate, free_bytes)
         self._memory = MemoryWatch(wanted.headroom_bytes)
         if not self.file.is_moe or wanted.fits:
-            return rate, on_device.said
+            return rate, ""
         granted = 0.0 if wanted.best_rate is None else wanted.best_rate
         n_slot = slots(self.file, granted)
         return granted, (
@@ -358,8 +331,6 @@ class LoadedModel:
         """What this model takes now; it is given back before something is taken."""
         if self.llama is None:
             return 0
-        if self.on_device.plan is not None:
-            return 0  # nearly all of it is the device's
         n_ubatch = self._n_ubatch or N_UBATCH
         held = plan(self.file, self.cache.rate, self._n_context, 0, n_ubatch, self.config.kv_type)
         return held.total_bytes - held.process_bytes
@@ -371,8 +342,8 @@ class LoadedModel:
 
     def _choose_ubatch(self, granted: float, free_bytes: int) -> None:
         """Compute as many tokens of a prompt at once as the memory beside the cache permits."""
-        if self.config.n_ubatch or self.on_device.plan is not None:
-            self._n_ubatch = min(self.config.n_ubatch or N_UBATCH, self._n_context)
+        if self.config.n_ubatch:
+            self._n_ubatch = min(self.config.n_ubatch, self._n_context)
         elif not self._n_ubatch:
             made = self._plan(granted, free_bytes)
             self._n_ubatch, self.why_ubatch = largest_ubatch(self.file, made, self._n_context)
@@ -486,7 +457,7 @@ class LoadedModel:
             remark=self.remark,
             asked_method=self.method.name,
             n_thread=self._n_thread,
-            device=self.on_device.names,
+            kv_type=self.config.kv_type,
             pack=str(self._pack.path) if self._pack else "",
             layout="repacked" if self._cached.repacked and not layout.any_cut() else "file",
         )

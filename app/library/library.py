@@ -12,7 +12,7 @@ from pathlib import Path
 from PySide6.QtCore import QFileSystemWatcher, QObject, QProcess, QTimer, Signal
 
 from backend.config import EngineConfig
-from backend.library.estimate import Verdict, judge
+from backend.library.estimate import Speed, Verdict, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History
 from backend.library.machine import is_large, kept_machine, measure_command
@@ -50,6 +50,7 @@ class Library(QObject):
     busy = Signal(bool)
     _scanned = Signal(int, object)
     _recognised = Signal(str, int, float)
+    _looked = Signal(object)
 
     def __init__(self, history_path: Path, cache: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -71,6 +72,7 @@ class Library(QObject):
         self._number = 0  # of the newest scan; older ones end early
         self._is_open = False
         self._begun = False
+        self._present: Entry | None = None  # the model that is loaded
         self._process: QProcess | None = None
         self._measure_failed = False
         self._watcher = QFileSystemWatcher(self)
@@ -80,6 +82,7 @@ class Library(QObject):
         self._watcher.fileChanged.connect(self._something_changed)
         self._scanned.connect(self._take)
         self._recognised.connect(self.history.remember_speed)
+        self._looked.connect(self._take_present)
 
     def begin(self) -> None:
         """Look through all folders, and keep watching them from now on."""
@@ -135,6 +138,31 @@ class Library(QObject):
                     self._recognised.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
 
         self._later(recognise)
+
+    def look_at(self, path: Path | None) -> None:
+        """Learn what `speed` needs about the model that is loaded."""
+        self._present = None
+        if path is None:
+            return
+        if self.machine is None:
+            self.machine = kept_machine(self._machine_path)
+
+        def look() -> None:
+            for entry in scan([], [path], self._facts_cache()).entries:
+                self._looked.emit(entry)
+
+        self._later(look)
+
+    def speed(self, n_slot: int) -> Speed | None:
+        """Return how fast the loaded model would be with so many experts of each layer."""
+        if self._present is None or self._present.facts is None:
+            return None
+        facts = self._present.facts
+        return speed(facts, n_slot, self.machine, self.history.measured(facts.fingerprint))
+
+    def _take_present(self, entry: Entry) -> None:
+        self._present = entry
+        self.changed.emit()
 
     @property
     def is_measuring(self) -> bool:

@@ -139,7 +139,10 @@ class LibraryPage(QObject):
         library.asked_rate = session.asked_rate
         if model is not None and session.path is not None and session.path != self._used:
             library.history.remember_use(session.path)
-        self._used = session.path if model is not None else None
+        loaded = session.path if model is not None else None
+        if loaded != self._used:
+            library.look_at(loaded)
+        self._used = loaded
         if watched := self._watcher.files():
             self._watcher.removePaths(watched)
         if self._used is not None:

@@ -47,7 +47,7 @@ def main() -> int:
         window.open_model(model)
         wait_for(lambda: window.session.state is State.IDLE)
         for choice, name in ((Choice.DARK, "window.png"), (Choice.LIGHT, "window-light.png")):
-            window.set_theme(choice, remember=False)
+            window.preferences.set_theme(choice)
             window.session.new_chat()
             window.session.notice.emit(None)
             window.session.send(question)

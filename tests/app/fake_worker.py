@@ -86,7 +86,7 @@ class FakeEngine:
             reason = self.options.get("reason", "This model is dense: it has no experts to cache.")
             return _Facts(
                 asked_rate=rate, rate=1.0, min_rate=1.0, n_slot=0, bytes=0, mode="plain",
-                reason=reason, method="",
+                reason=reason, method="", asked_method=self.method, n_thread=2,
             )  # fmt: skip
         n_slot = max(int(rate * self.n_expert), self.n_used)
         plain = n_slot == self.n_expert
@@ -99,6 +99,8 @@ class FakeEngine:
             mode="plain" if plain else "cached",
             reason="Every expert is in memory." if plain else "",
             method=self.method,
+            asked_method=self.method,
+            n_thread=2,
         )
 
     def set_cache_rate(self, rate: float) -> _Facts:
@@ -118,8 +120,12 @@ class FakeEngine:
             self.cache.asked_rate = asked_rate
             self.cache.reason = f"Other programs need memory: {n_slot} experts are kept."
 
+    def idle(self) -> None:
+        pass
+
     def change(self, config: Any) -> _Facts:
         self.method = config.method
+        self.model.context_length = config.context_length
         return self.set_cache_rate(config.cache_rate)
 
     def generate(

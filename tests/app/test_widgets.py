@@ -18,10 +18,11 @@ from app.engine.figures import Figures
 from app.engine.memory_bar import Memory, MemoryBar
 from app.engine.token_strip import TokenStrip
 from app.facts import Residency, SlotRange, Statistics, TokenTime
-from app.rate_control import RateControl
+from app.rate_control import RateControl, RateState
 from app.text_block import TextBlock
 from app.theme import Choice
 from app.transcript import Transcript
+from backend.library.estimate import Speed
 
 
 @pytest.fixture(autouse=True)
@@ -36,10 +37,13 @@ def plain(text: str) -> str:
 # The slider
 
 
+STATE = RateState(SlotRange.of(MODEL, CACHE), MODEL, CACHE, 0.25)
+
+
 def make_rate(qtbot: Any) -> RateControl:
     control = RateControl()
     qtbot.addWidget(control)
-    control.show_cache(SlotRange.of(MODEL, CACHE), MODEL, CACHE, 0.25, False)
+    control.show_state(STATE)
     return control
 
 
@@ -51,7 +55,33 @@ def test_the_slider_says_percent_experts_and_memory(qtbot: Any) -> None:
     control.slider.setSliderDown(True)
     control.slider.setValue(64)
     assert plain(control.asked_text) == "50 % · 64 of 128 experts"
+    assert plain(control.force_text) == "7.6 GiB of memory"  # as long as it is held
+    control.slider.setSliderDown(False)
+    control.show_state(replace(STATE, asked_rate=0.5))
     assert plain(control.force_text) == "7.6 GiB; in force: 32 experts"
+
+
+def test_the_slider_says_how_fast_it_would_be(qtbot: Any) -> None:
+    control = make_rate(qtbot)
+    control.speed_of = lambda n_slot: Speed(n_slot / 2, is_measured=n_slot == 32)
+    control.show_state(STATE)
+    assert plain(control.force_text) == "3.8 GiB, 16.0 token/s the last time"
+    control.slider.setSliderDown(True)
+    control.slider.setValue(64)
+    assert plain(control.force_text) == "7.6 GiB, about 32.0 token/s"
+
+
+def test_what_the_memory_decided_is_said_without_a_slider(qtbot: Any) -> None:
+    control = make_rate(qtbot)
+    control.show()
+    control.show_state(replace(STATE, asked_rate=1.0, automatic=True))
+    assert not control.slider.isVisible()
+    assert plain(control.asked_text) == "25 % · 32 of 128 experts"
+    assert plain(control.force_text) == "3.8 GiB of memory"
+    whole = replace(CACHE, mode="plain", n_slot=128, method="stock")
+    control.show_state(replace(STATE, cache=whole, asked_rate=1.0, automatic=True))
+    assert plain(control.asked_text) == "100 % · 128 of 128 experts"
+    assert control.force_text == "all of it fits in memory"
 
 
 def test_a_rate_is_chosen_on_release_only(qtbot: Any) -> None:
@@ -77,7 +107,7 @@ def test_arrow_keys_choose_after_a_moment(qtbot: Any) -> None:
 
 def test_what_was_asked_for_and_what_is_in_force_are_both_said(qtbot: Any) -> None:
     control = make_rate(qtbot)
-    control.show_cache(SlotRange.of(MODEL, CACHE), MODEL, CACHE, 0.5, True)
+    control.show_state(replace(STATE, asked_rate=0.5, waits=True))
     assert plain(control.force_text) == "7.6 GiB, from the next answer; now 32 experts"
 
 
@@ -85,7 +115,7 @@ def test_a_dense_model_has_a_reason_and_no_slider(qtbot: Any) -> None:
     control = make_rate(qtbot)
     dense = replace(MODEL, is_moe=False, n_expert=0)
     cache = replace(CACHE, mode="plain", reason="This model is dense.")
-    control.show_cache(None, dense, cache, 0.25, False)
+    control.show_state(RateState(None, dense, cache, 0.25))
     assert not control.slider.isEnabled()
     assert control.force_text == "This model is dense."
 

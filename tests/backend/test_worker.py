@@ -419,7 +419,7 @@ def test_the_server_answers_in_turns_with_the_client(pipe: Pipe) -> None:
     asked = httpx.post(f"{url}/completions", json=body, headers=headers, timeout=30).json()
     assert asked["choices"][0]["text"] == "w1 w2 w3 w4 w5 "
     # An answer for the client waits for one that a program has begun, and says so.
-    stream = {"prompt": "endless", "max_tokens": 300, "stream": True}
+    stream = {"prompt": "endless", "max_tokens": 100_000, "stream": True}
     with httpx.stream("POST", f"{url}/completions", json=stream, headers=headers) as reply:
         next(reply.iter_bytes())
         pipe.send("generate", id=2, prompt="count 3", sampling={}, max_tokens=-1)

@@ -1,0 +1,67 @@
+"""Joins the session with the controls of the engine: the switch, the slider and the strip."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from PySide6.QtCore import QObject
+
+from app.controls.strip import ControlsStrip, InForce
+from app.engine_session import EngineSession
+from app.library.library import Library
+from app.rate_control import RateState
+from app.top_bar import TopBar
+
+
+class Controls(QObject):
+    """The strip, `strip`, and what passes between the session and everything that controls it."""
+
+    def __init__(
+        self, session: EngineSession, bar: TopBar, library: Library, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._session, self._bar, self._library = session, bar, library
+        self.strip = ControlsStrip()
+        bar.rate.speed_of = library.speed
+        bar.mode.chosen.connect(self.choose_automatic)
+        bar.rate.chosen.connect(session.set_rate)
+        self.strip.mode.chosen.connect(self.choose_automatic)
+        self.strip.chosen.connect(session.choose)
+        session.state_changed.connect(lambda _: self.refresh())
+        session.model_changed.connect(self.refresh)
+        library.changed.connect(self.refresh)
+        self.refresh()
+
+    def choose_automatic(self, automatic: bool) -> None:
+        """Leave the engine's settings to the memory, or take them into one's own hands.
+
+        By hand it goes on with what is in force, so that the change by itself changes nothing.
+        """
+        session = self._session
+        choice = replace(session.asked, automatic=automatic)
+        cache, model = session.cache, session.model
+        if not automatic and session.asked.automatic and cache is not None and model is not None:
+            choice = replace(
+                choice, method="auto", cache_rate=cache.rate, context_length=model.context_length
+            )
+        session.choose(choice)
+
+    def refresh(self) -> None:
+        """Show what is asked for, and what is in force."""
+        session, bar = self._session, self._bar
+        automatic = session.asked.automatic
+        bar.mode.show_choice(automatic)
+        bar.rate.show_state(
+            RateState(
+                session.slots,
+                session.model,
+                session.cache,
+                session.asked_rate,
+                session.change_waits,
+                automatic,
+                session.is_shown_off,
+            )
+        )
+        self.strip.show_choice(
+            session.asked, InForce(session.model, session.cache, session.change_waits)
+        )

@@ -1,0 +1,46 @@
+"""The one switch: automatic, or by hand."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QSizePolicy, QWidget
+
+
+class ModeSwitch(QFrame):
+    """Two buttons of which one is down.
+
+    Signals:
+        chosen: (bool) the user wants it automatic, or not.
+    """
+
+    chosen = Signal(bool)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("modeSwitch")
+        self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
+        self.automatic = QPushButton(self.tr("Automatic"))
+        self.automatic.setAccessibleName(self.tr("Automatic engine settings"))
+        self.automatic.setToolTip(
+            self.tr(
+                "The cache gets the memory that is free, and what pays here is measured while it "
+                "answers."
+            )
+        )
+        self.manual = QPushButton(self.tr("Manual"))
+        self.manual.setAccessibleName(self.tr("Engine settings by hand"))
+        self.manual.setToolTip(self.tr("You set the cache rate, the method and the context."))
+        self._group = QButtonGroup(self)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(2, 2, 2, 2)
+        layout.setSpacing(0)
+        for button in (self.automatic, self.manual):
+            button.setCheckable(True)
+            button.setProperty("role", "segment")
+            self._group.addButton(button)
+            layout.addWidget(button)
+        self._group.buttonClicked.connect(lambda button: self.chosen.emit(button is self.automatic))
+
+    def show_choice(self, automatic: bool) -> None:
+        """Say which of the two is in force."""
+        (self.automatic if automatic else self.manual).setChecked(True)

@@ -1,0 +1,211 @@
+"""The strip below the top bar: method, context, threads, and what of it is in force."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QFrame,
+    QGridLayout,
+    QHBoxLayout,
+    QLabel,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app import units
+from app.controls.fields import DropDown, Number
+from app.controls.mode_switch import ModeSwitch
+from app.engine_choice import EngineChoice
+from app.facts import CacheFacts, ModelFacts
+from app.icon_button import IconButton
+from backend.methods import METHODS, RUNNABLE
+
+CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+N_THREAD_MAX = 256
+_COLUMN = 150
+
+
+@dataclass(frozen=True)
+class InForce:
+    """What the engine runs with, and whether what is asked for comes only after this answer."""
+
+    model: ModelFacts | None = None
+    cache: CacheFacts | None = None
+    waits: bool = False
+
+
+class ControlsStrip(QFrame):
+    """Shows an EngineChoice beside what is in force; the cache rate is in the bar above.
+
+    Signals:
+        chosen: (EngineChoice) the user wants this.
+        closed: the user wants the strip away.
+    """
+
+    chosen = Signal(object)
+    closed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("controlsStrip")
+        self.setAccessibleName(self.tr("Engine controls"))
+        self._choice = EngineChoice()
+        self._force: dict[str, QLabel] = {}
+        self.mode = ModeSwitch()
+        self.method = DropDown()
+        for name in RUNNABLE:
+            self.method.addItem(name, name)
+            self.method.setItemData(
+                self.method.count() - 1, METHODS[name].sentence, Qt.ItemDataRole.ToolTipRole
+            )
+        self.context = DropDown()
+        self.kv = DropDown()
+        for name, words in (
+            ("f16", self.tr("16 bits")),
+            ("q8_0", self.tr("8 bits")),
+            ("q4_0", self.tr("4 bits")),
+        ):
+            self.kv.addItem(words, name)
+        self.kv.setToolTip(
+            self.tr("How the conversation is remembered: fewer bits need less memory.")
+        )
+        self.threads = Number(0, N_THREAD_MAX)
+        self.threads.setSpecialValueText(self.tr("all cores"))
+        self._sentence = QLabel()
+        self._sentence.setProperty("role", "small")
+        self._sentence.setWordWrap(True)
+        close = IconButton("close", self.tr("Close the engine controls"), side=28)
+        close.clicked.connect(self.closed)
+        fields = QGridLayout()
+        fields.setHorizontalSpacing(22)
+        fields.setVerticalSpacing(4)
+        caption = QLabel(self.tr("Settings"))
+        caption.setProperty("role", "small")
+        fields.addWidget(caption, 0, 0)
+        fields.addWidget(self.mode, 1, 0)
+        self._add(fields, 1, "method", self.tr("Method"), self.method)
+        self._add(fields, 2, "context", self.tr("Context in tokens"), self.context)
+        self._add(fields, 3, "kv", self.tr("Attention cache"), self.kv)
+        self._add(fields, 4, "threads", self.tr("Threads"), self.threads)
+        fields.setColumnStretch(9, 1)
+        inner = QVBoxLayout()
+        inner.setSpacing(8)
+        inner.addLayout(fields)
+        inner.addWidget(self._sentence)
+        self._fields, self._inner = fields, inner
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(24, 12, 14, 12)
+        layout.addLayout(inner, 1)
+        layout.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
+        self.method.activated.connect(self._choose)
+        self.context.activated.connect(self._choose)
+        self.kv.activated.connect(self._choose)
+        self.threads.editingFinished.connect(self._choose)
+
+    @property
+    def sentence(self) -> str:
+        """What the choice means, in words."""
+        return self._sentence.text()
+
+    def in_force(self, name: str) -> str:
+        """Return what is said to be in force of "method", "context", "kv" or "threads"."""
+        return self._force[name].text()
+
+    def show_choice(self, choice: EngineChoice, force: InForce) -> None:
+        """Show what is asked for, and what is in force."""
+        self._choice = choice
+        manual = not choice.automatic
+        self.mode.show_choice(choice.automatic)
+        self.method.setEnabled(manual)
+        self.context.setEnabled(manual)
+        self._pick(self.method, "auto" if choice.automatic else choice.method)
+        model, cache = force.model, force.cache
+        n_context = model.context_length if model is not None else 0
+        shown = n_context if choice.automatic and n_context else choice.context_length
+        self._fill_contexts(shown)
+        self._pick(self.kv, choice.kv_type)
+        if not self.threads.hasFocus():
+            self.threads.setValue(choice.n_thread)
+        self._sentence.setText(self._words(choice))
+        if model is None or cache is None:
+            for name in self._force:
+                self._say(name, "", False)
+            return
+        wanted = "auto" if choice.automatic else choice.method
+        method = self.tr("stock llama.cpp") if cache.method == "stock" else cache.method
+        # A stock method is in force as what it is; `auto` may find stock to be the better choice.
+        same_method = cache.asked_method == wanted
+        self._say("method", method, not same_method)
+        asked_context = 0 if choice.automatic else choice.context_length
+        differs = bool(asked_context) and n_context != asked_context
+        self._say("context", units.count(n_context, "token"), differs)
+        self._say("kv", cache.kv_type, cache.kv_type not in ("", choice.kv_type))
+        self._say("threads", str(cache.n_thread), choice.n_thread not in (0, cache.n_thread))
+        if force.waits:
+            self._sentence.setText(
+                self.tr("This comes into force with the next answer.") + " " + self.sentence
+            )
+        elif cache.reason:
+            self._sentence.setText(f"{self.sentence} {cache.reason}")
+
+    def _words(self, choice: EngineChoice) -> str:
+        if choice.automatic:
+            return self.tr(
+                "The cache gets the memory that is free and the context what that permits; "
+                "prefetching and eviction are chosen by what is measured while it answers."
+            )
+        return METHODS[choice.method].sentence
+
+    def _add(self, grid: QGridLayout, column: int, name: str, title: str, field: QWidget) -> None:
+        caption = QLabel(title)
+        caption.setProperty("role", "small")
+        caption.setBuddy(field)
+        field.setAccessibleName(title)
+        field.setMinimumWidth(_COLUMN)
+        force = QLabel()
+        force.setProperty("role", "small")
+        self._force[name] = force
+        grid.addWidget(caption, 0, column)
+        grid.addWidget(field, 1, column)
+        grid.addWidget(force, 2, column)
+
+    def _say(self, name: str, value: str, differs: bool) -> None:
+        label = self._force[name]
+        label.setText(self.tr("in force: {value}").format(value=value) if value else " ")
+        role = "warning" if differs else "small"
+        if label.property("role") != role:
+            label.setProperty("role", role)
+            label.style().unpolish(label)
+            label.style().polish(label)
+        fields: dict[str, QWidget] = {
+            "method": self.method, "context": self.context, "threads": self.threads, "kv": self.kv
+        }  # fmt: skip
+        fields[name].setAccessibleDescription(label.text().strip())
+
+    def _fill_contexts(self, shown: int) -> None:
+        wanted = sorted({*CONTEXTS, shown})
+        if [self.context.itemData(i) for i in range(self.context.count())] != wanted:
+            self.context.clear()
+            for n_token in wanted:
+                self.context.addItem(units.number(n_token), n_token)
+        self._pick(self.context, shown)
+
+    def _pick(self, field: DropDown, value: object) -> None:
+        index = field.findData(value)
+        if index >= 0 and index != field.currentIndex():
+            field.setCurrentIndex(index)
+
+    def _choose(self, *_: object) -> None:
+        choice = replace(
+            self._choice, n_thread=self.threads.value(), kv_type=str(self.kv.currentData())
+        )
+        if not choice.automatic:
+            choice = replace(
+                choice,
+                method=str(self.method.currentData()),
+                context_length=int(self.context.currentData()),
+            )
+        if choice != self._choice:
+            self.chosen.emit(choice)

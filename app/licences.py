@@ -1,0 +1,129 @@
+"""What this application is made of, and under which licences."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+_COMMON = Path("/usr/share/common-licenses")  # Debian's copies of the GNU licences
+_LGPL = (
+    "Qt and Qt for Python (PySide6, Shiboken6) are used under the GNU Lesser General Public "
+    "License, version 3, from unchanged packages of the Qt Company. You may replace them: they are "
+    "the shared libraries of the folder PySide6 beside this application, or those of the Python "
+    "environment that it runs in. Their source is at https://download.qt.io and "
+    "https://code.qt.io, the licence at https://www.gnu.org/licenses/lgpl-3.0.html.\n"
+)
+_MIT = """Permission is hereby granted, free of charge, to any person obtaining a copy
+of this software and associated documentation files (the "Software"), to deal
+in the Software without restriction, including without limitation the rights
+to use, copy, modify, merge, publish, distribute, sublicense, and/or sell
+copies of the Software, and to permit persons to whom the Software is
+furnished to do so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+"""
+# The packages that Outrider names itself; what these need in turn is found from their metadata.
+_OWN = (
+    "llama-cpp-python", "PySide6-Essentials", "filelock", "httpx2", "huggingface_hub", "numpy",
+    "platformdirs", "psutil", "pygments", "starlette", "uvicorn",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Component:
+    """One part. version and text are empty where this copy does not say."""
+
+    name: str
+    version: str
+    licence: str
+    text: str
+
+
+def components() -> list[Component]:
+    """Return Outrider, llama.cpp, and every installed package that it uses, by name."""
+    found = {_plain(name): component for name in _needed() if (component := _read(name))}
+    return [_outrider(), _llama_cpp(), *sorted(found.values(), key=lambda c: c.name.lower())]
+
+
+def _outrider() -> Component:
+    from backend import __version__
+
+    text = (
+        "The code is under the MIT licence. The embedded model is under CC BY-SA 4.0, because of "
+        "the texts that it was trained on.\n\n" + _MIT
+    )
+    return Component("Outrider", __version__, "MIT; the embedded model CC BY-SA 4.0", text)
+
+
+def _llama_cpp() -> Component:
+    text = f"MIT License\n\nCopyright (c) 2023-2026 The ggml authors\n\n{_MIT}"
+    return Component("llama.cpp and ggml", "", "MIT", text)
+
+
+def _needed() -> list[str]:
+    """Return the names of all packages that are needed here, directly or not."""
+    names: list[str] = []
+    waiting = list(_OWN)
+    while waiting:
+        name = waiting.pop(0)
+        if _plain(name) in map(_plain, names):
+            continue
+        names.append(name)
+        try:
+            requirements = metadata.requires(name) or []
+        except metadata.PackageNotFoundError:
+            continue
+        for requirement in requirements:
+            needed = re.match(r"[A-Za-z0-9._-]+", requirement)
+            if needed and "extra ==" not in requirement:
+                waiting.append(needed[0])
+    return names
+
+
+def _read(name: str) -> Component | None:
+    try:
+        package = metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        return None
+    about = package.metadata
+    stated = about.get_all("License-Expression") or about.get_all("License") or [""]
+    licence = stated[0] if len(stated[0]) < 80 and stated[0] else _classified(about)
+    texts = []
+    for file in package.files or []:
+        if re.search(r"(?i)(^|/)(licen[cs]e|copying|notice)[^/]*$", str(file)):
+            try:
+                texts.append(Path(str(file.locate())).read_text(encoding="utf-8"))
+            except (OSError, UnicodeDecodeError):
+                continue
+    if _plain(name) in ("pyside6-essentials", "shiboken6"):
+        texts = [_LGPL, *_common("LGPL-3", "GPL-3")]
+        licence = "LGPL-3.0-only"
+    return Component(about["Name"], package.version, licence.split("\n")[0], "\n\n".join(texts))
+
+
+def _classified(about: metadata.PackageMetadata) -> str:
+    kinds = [
+        line.rpartition(" :: ")[2]
+        for line in about.get_all("Classifier") or []
+        if line.startswith("License ::")
+    ]
+    return ", ".join(kinds)
+
+
+def _common(*names: str) -> list[str]:
+    return [(_COMMON / name).read_text() for name in names if (_COMMON / name).is_file()]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

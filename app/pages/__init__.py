@@ -1,0 +1,1 @@
+"""The pages beside the chat and the models: settings, diagnostics, shortcuts, about."""

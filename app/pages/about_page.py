@@ -1,0 +1,64 @@
+"""What this is, its version, and the licences of everything in it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
+
+from app.licences import Component, components
+from app.pages.page import Page, small
+from backend import __version__
+
+
+class AboutPage(Page):
+    """A list of parts, and the licence of the one that is picked."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(self.tr("About Outrider"), scrolls=False, parent=parent)
+        self._components: list[Component] = []
+        version = QLabel(self.tr("Version {version}").format(version=__version__))
+        version.setProperty("role", "strong")
+        self.list = QListWidget()
+        self.list.setAccessibleName(self.tr("Parts"))
+        self.list.setFixedWidth(280)
+        self.text = QPlainTextEdit()
+        self.text.setObjectName("report")
+        self.text.setReadOnly(True)
+        self.text.setTabChangesFocus(True)
+        self.text.setAccessibleName(self.tr("Licence"))
+        self._licence = QLabel()
+        self._licence.setProperty("role", "muted")
+        self._licence.setTextFormat(Qt.TextFormat.PlainText)
+        row = QHBoxLayout()
+        row.setSpacing(14)
+        row.addWidget(self.list)
+        row.addWidget(self.text, 1)
+        self.column.addWidget(version)
+        self.column.addWidget(
+            small(
+                self.tr(
+                    "Chat with Mixture-of-Experts models that are larger than your memory. Nothing "
+                    "is sent anywhere. It is made of the parts below."
+                )
+            )
+        )
+        self.column.addWidget(self._licence)
+        self.column.addLayout(row, 1)
+        self.list.currentRowChanged.connect(self._show)
+
+    def _show(self, row: int) -> None:
+        if 0 <= row < len(self._components):
+            part = self._components[row]
+            self._licence.setText(f"{part.name} {part.version}   {part.licence}")
+            self.text.setPlainText(
+                part.text or self.tr("This copy of it came without the text of its licence.")
+            )
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+        super().showEvent(event)
+        if not self._components:
+            self._components = components()
+            self.list.addItems([f"{part.name} {part.version}".strip() for part in self._components])
+            self.list.setCurrentRow(0)
+        self.list.setFocus()

@@ -1,0 +1,73 @@
+"""The log, and the report that can be copied into a bug report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QPushButton, QWidget
+
+from app.pages.page import Page, small
+
+REFRESH_MS = 2000
+
+
+class DiagnosticsPage(Page):
+    """Shows a report and copies it. `make_report` writes it anew."""
+
+    def __init__(self, make_report: Callable[[], str], parent: QWidget | None = None) -> None:
+        super().__init__(self.tr("Diagnostics"), scrolls=False, parent=parent)
+        self._make_report = make_report
+        self.copy = QPushButton(self.tr("Copy the report"))
+        self.copy.setProperty("role", "primary")
+        self.copy.setAccessibleName(self.tr("Copy the report"))
+        self.copy.clicked.connect(self._copy)
+        self.text = QPlainTextEdit()
+        self.text.setObjectName("report")
+        self.text.setReadOnly(True)
+        self.text.setTabChangesFocus(True)
+        self.text.setAccessibleName(self.tr("Report"))
+        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
+        self._done = small("")
+        row = QHBoxLayout()
+        row.addWidget(self.copy)
+        row.addWidget(self._done, 1)
+        self.column.addWidget(
+            small(
+                self.tr(
+                    "This is all that the report says: versions, the machine, the model, settings, "
+                    "figures and errors. It holds nothing that was said, no names and no folders, "
+                    "and it goes nowhere unless you paste it there."
+                )
+            )
+        )
+        self.column.addLayout(row)
+        self.column.addWidget(self.text, 1)
+        self._timer = QTimer(self)
+        self._timer.setInterval(REFRESH_MS)
+        self._timer.timeout.connect(self.refresh)
+
+    def refresh(self) -> None:
+        """Write the report anew, where nobody reads in the middle of it."""
+        text = self._make_report()
+        if text != self.text.toPlainText() and not self.text.textCursor().hasSelection():
+            bar = self.text.verticalScrollBar()
+            place = bar.value()
+            self.text.setPlainText(text)
+            bar.setValue(place)
+
+    def _copy(self) -> None:
+        QApplication.clipboard().setText(self._make_report())
+        self._done.setText(self.tr("The report is in the clipboard."))
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
+        super().showEvent(event)
+        self._done.setText("")
+        self.refresh()
+        self._timer.start()
+        self.copy.setFocus()
+
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
+        super().hideEvent(event)
+        self._timer.stop()

@@ -1,0 +1,122 @@
+"""The report for a bug: versions, machine, model, settings, figures, errors; nothing personal."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import asdict
+from importlib import metadata
+
+from PySide6.QtCore import QLibraryInfo, qVersion
+from PySide6.QtGui import QGuiApplication
+
+from app.event_log import EventLog, without_names
+from app.facts import Json, Statistics
+from app.session import Session
+from app.settings import Settings
+from backend import LLAMA_CPP_PYTHON_VERSION, __version__
+from backend.machines import Hardware
+from backend.system.memory import memory_facts, physical_cores
+
+_GIB = 1 << 30
+# Of the settings, what says something about behaviour; no paths, no key.
+_SETTINGS = (
+    "automatic", "cache_rate", "method", "context_length", "n_thread", "kv_type",
+    "theme", "language",
+    "show_panel", "show_sidebar", "server_on", "server_port", "width", "height",
+)  # fmt: skip
+_MODEL = (
+    "architecture", "n_layer", "n_expert", "n_expert_used", "expert_bytes", "expert_bytes_total",
+    "dense_bytes", "file_bytes", "context_length", "is_moe",
+)  # fmt: skip
+
+
+def report(
+    session: Session,
+    settings: Settings,
+    machine: Hardware | None,
+    statistics: Statistics | None,
+    log: EventLog,
+) -> str:
+    """Return the report as plain text, in English: who reads it may not speak the window's."""
+    parts = [
+        ("Versions", versions()),
+        ("Machine", _machine(machine)),
+        ("Window", _window()),
+        ("Model", _model(session)),
+        ("Engine settings in force", _cache(session)),
+        ("Settings", {name: getattr(settings, name) for name in _SETTINGS}),
+        ("Last answer", _figures(statistics)),
+    ]
+    text = ""
+    for title, values in parts:
+        text += f"{title}\n" + "".join(f"  {name}: {value}\n" for name, value in values.items())
+    errors = log.errors or ["none"]
+    text += "Last errors\n" + "".join(f"  {line}\n" for line in errors)
+    text += "Engine's last words\n" + _indented(session.link.last_words)
+    text += "Log\n" + "".join(f"  {line}\n" for line in log.lines[-60:])
+    return without_names(text)
+
+
+def versions() -> Json:
+    """Return what runs here, by name."""
+    found = {"Outrider": __version__, "llama-cpp-python": LLAMA_CPP_PYTHON_VERSION}
+    found |= {"Python": platform.python_version(), "Qt": qVersion()}
+    for name in ("PySide6-Essentials", "numpy", "starlette", "uvicorn", "huggingface_hub"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not found"
+    found["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    found["bundled"] = str(bool(getattr(sys, "frozen", False)))
+    return found
+
+
+def _machine(machine: Hardware | None) -> Json:
+    memory = memory_facts()
+    values: Json = {
+        "memory": f"{memory.total_bytes / _GIB:.1f} GiB",
+        "available": f"{memory.available_bytes / _GIB:.1f} GiB, limited by {memory.limited_by}",
+        "physical cores": physical_cores(),
+    }
+    if machine is not None:
+        values["drive"] = f"{machine.link_gb_per_s:.2f} GB/s, {machine.link_latency_us:.0f} us"
+        values["memory speed"] = f"{machine.memory_gb_per_s:.1f} GB/s"
+    return values
+
+
+def _window() -> Json:
+    screen = QGuiApplication.primaryScreen()
+    return {
+        "platform": QGuiApplication.platformName(),
+        "scale": f"{screen.devicePixelRatio():.2f}" if screen is not None else "",
+        "Qt build": QLibraryInfo.build(),
+    }
+
+
+def _model(session: Session) -> Json:
+    if session.model is None:
+        return {"state": session.state.value}
+    data = asdict(session.model)
+    name = session.path.name if session.path is not None else ""
+    return {"state": session.state.value, "file": name} | {key: data[key] for key in _MODEL}
+
+
+def _cache(session: Session) -> Json:
+    return asdict(session.cache) if session.cache is not None else {}
+
+
+def _figures(statistics: Statistics | None) -> Json:
+    if statistics is None:
+        return {}
+    data = asdict(statistics)
+    for name in ("tokens", "layer_stall_s"):
+        data.pop(name, None)
+    return {
+        name: f"{value:.4g}" if isinstance(value, float) else value for name, value in data.items()
+    }
+
+
+def _indented(text: str) -> str:
+    lines = text.strip().splitlines()[-40:] or ["none"]
+    return "".join(f"  {line}\n" for line in lines)

@@ -1,0 +1,230 @@
+"""The settings: how the window looks, where models are, what chats begin with, the local server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QFileDialog,
+    QLabel,
+    QListWidget,
+    QListWidgetItem,
+    QPushButton,
+    QWidget,
+)
+
+from app import language
+from app.controls.fields import DropDown
+from app.controls.mode_switch import ModeSwitch
+from app.engine_link import EngineLink
+from app.learning_group import LearningGroup
+from app.library.page import LibraryPage
+from app.local_server import LocalServer
+from app.pages.page import Page, Section, beside, small
+from app.pages.server_section import ServerSection
+from app.settings import Settings
+from app.theme import Choice
+
+FOLDER_WIDTH = 330
+_FOLDER = Qt.ItemDataRole.UserRole
+
+
+class SettingsPage(Page):
+    """Shows Settings; the window does what is chosen.
+
+    Signals:
+        theme_chosen: (theme.Choice).
+        language_chosen: (code).
+        automatic_chosen: (bool).
+        controls_wanted: show the engine's controls.
+        preset_wanted: change what new chats begin with.
+        reset_wanted: all settings back to the beginning.
+    """
+
+    theme_chosen = Signal(object)
+    language_chosen = Signal(str)
+    automatic_chosen = Signal(bool)
+    controls_wanted = Signal()
+    preset_wanted = Signal()
+    reset_wanted = Signal()
+
+    def __init__(
+        self, settings: Settings, library: LibraryPage, server: LocalServer, link: EngineLink,
+        parent: QWidget | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(self.tr("Settings"), parent=parent)
+        self._library = library
+        self.server = ServerSection(server)
+        for section in (
+            self._appearance(settings),
+            self._engine(settings),
+            self._models(),
+            self._chats(),
+            self.server,
+            self._privacy(link),
+            self._reset(),
+        ):
+            self.column.addWidget(section)
+        self.column.addStretch(1)
+        library.library.changed.connect(self._show_folders)
+
+    def show_settings(self, settings: Settings) -> None:
+        """Show what is in force now."""
+        self.theme.setCurrentIndex(self.theme.findData(settings.theme))
+        self.language.setCurrentIndex(self.language.findData(settings.language))
+        self.mode.show_choice(settings.automatic)
+
+    def _appearance(self, settings: Settings) -> Section:
+        section = Section(self.tr("Appearance"))
+        self.theme = DropDown()
+        for choice, words in (
+            (Choice.SYSTEM, self.tr("As the system has it")),
+            (Choice.LIGHT, self.tr("Light")),
+            (Choice.DARK, self.tr("Dark")),
+        ):
+            self.theme.addItem(words, choice.value)
+        self.theme.setCurrentIndex(self.theme.findData(settings.theme))
+        self.theme.activated.connect(
+            lambda _: self.theme_chosen.emit(Choice(self.theme.currentData()))
+        )
+        self.language = DropDown()
+        for code in language.CHOICES:
+            self.language.addItem(language.title(code), code)
+        self.language.setCurrentIndex(self.language.findData(settings.language))
+        self.language.activated.connect(self._language_picked)
+        self._language_hint = small("")
+        self._language_hint.hide()
+        section.row(self.tr("Colours"), self.theme)
+        section.row(self.tr("Language"), self.language)
+        section.wide(self._language_hint)
+        return section
+
+    def _language_picked(self) -> None:
+        self._language_hint.setText(self.tr("The language changes at the next start."))
+        self._language_hint.show()
+        self.language_chosen.emit(str(self.language.currentData()))
+
+    def _engine(self, settings: Settings) -> Section:
+        section = Section(self.tr("Engine"))
+        self.mode = ModeSwitch()
+        self.mode.setAccessibleName(self.tr("Engine settings"))
+        self.mode.show_choice(settings.automatic)
+        self.mode.chosen.connect(self.automatic_chosen)
+        controls = QPushButton(self.tr("Engine controls\u2026"))
+        controls.setAccessibleName(self.tr("Show the engine controls"))
+        controls.clicked.connect(self.controls_wanted)
+        section.row(self.tr("Settings"), beside(self.mode, controls))
+        section.wide(
+            small(
+                self.tr(
+                    "The next model begins with what is set here, in the bar at the top and in the "
+                    "engine controls."
+                )
+            )
+        )
+        return section
+
+    def _models(self) -> Section:
+        section = Section(self.tr("Models"))
+        self.folders = QListWidget()
+        self.folders.setAccessibleName(self.tr("Folders of models"))
+        self.folders.setFixedHeight(92)
+        self.folders.setMinimumWidth(460)
+        self.add_folder = QPushButton(self.tr("Add\u2026"))
+        self.add_folder.setAccessibleName(self.tr("Add a folder of models"))
+        self.add_folder.clicked.connect(self._add_folder)
+        self.remove_folder = QPushButton(self.tr("Remove"))
+        self.remove_folder.setAccessibleName(self.tr("Remove the folder from the list"))
+        self.remove_folder.setToolTip(self.tr("The files stay where they are."))
+        self.remove_folder.clicked.connect(self._remove_folder)
+        self.folders.currentRowChanged.connect(self._folder_picked)
+        self.downloads = QPushButton(self.tr("Change\u2026"))
+        self.downloads.setAccessibleName(self.tr("Change the folder that downloads go to"))
+        self.downloads.clicked.connect(self._change_downloads)
+        self._downloads_folder = QLabel()
+        self._downloads_folder.setProperty("role", "small")
+        self._downloads_folder.setFixedWidth(FOLDER_WIDTH)
+        section.wide(small(self.tr("Folders that are looked through for models:")))
+        section.wide(self.folders)
+        section.wide(beside(self.add_folder, self.remove_folder))
+        section.row(self.tr("Downloads go to"), beside(self._downloads_folder, self.downloads))
+        self._show_folders()
+        return section
+
+    def _show_folders(self) -> None:
+        picked = self.folders.currentRow()
+        self.folders.clear()
+        for program, folder in self._library.library.folders:
+            words = f"{program}: {folder}" if program else str(folder)
+            item = QListWidgetItem(words)
+            item.setData(_FOLDER, "" if program else str(folder))
+            self.folders.addItem(item)
+        self.folders.setCurrentRow(min(picked, self.folders.count() - 1))
+        goes_to = str(self._library.downloads.folder)
+        metrics = self._downloads_folder.fontMetrics()
+        self._downloads_folder.setText(
+            metrics.elidedText(goes_to, Qt.TextElideMode.ElideMiddle, FOLDER_WIDTH)
+        )
+        self._downloads_folder.setToolTip(goes_to)
+        self._folder_picked()
+
+    def _folder_picked(self, *_: object) -> None:
+        item = self.folders.currentItem()
+        self.remove_folder.setEnabled(item is not None and bool(item.data(_FOLDER)))
+
+    def _add_folder(self) -> None:
+        name = QFileDialog.getExistingDirectory(self, self.tr("Add a folder of models"))
+        if name:
+            self._library.library.add_folder(Path(name))
+            self._show_folders()
+
+    def _remove_folder(self) -> None:
+        item = self.folders.currentItem()
+        if item is not None and item.data(_FOLDER):
+            self._library.library.remove_folder(Path(item.data(_FOLDER)))
+            self._show_folders()
+
+    def _change_downloads(self) -> None:
+        downloads = self._library.downloads
+        name = QFileDialog.getExistingDirectory(
+            self, self.tr("Folder that downloads go to"), str(downloads.folder)
+        )
+        if name:
+            downloads.set_folder(Path(name))
+            self._show_folders()
+
+    def _chats(self) -> Section:
+        section = Section(self.tr("New chats"))
+        self.preset = QPushButton(self.tr("System prompt and sampling\u2026"))
+        self.preset.setAccessibleName(self.tr("What new chats begin with"))
+        self.preset.clicked.connect(self.preset_wanted)
+        section.wide(small(self.tr("What chats begin with where nothing was set for their model.")))
+        section.wide(beside(self.preset))
+        return section
+
+    def _privacy(self, link: EngineLink) -> Section:
+        section = Section(self.tr("Privacy"))
+        section.wide(
+            small(
+                self.tr(
+                    "Nothing is sent anywhere: no figures, no reports, no updates. Chats and "
+                    "settings stay in files on this machine. The network is used only for "
+                    "downloads that you start yourself."
+                )
+            )
+        )
+        self.learning = LearningGroup(link)
+        section.wide(self.learning)
+        return section
+
+    def _reset(self) -> Section:
+        section = Section(self.tr("Reset"))
+        self.reset = QPushButton(self.tr("Reset all settings\u2026"))
+        self.reset.setAccessibleName(self.tr("Reset all settings"))
+        self.reset.clicked.connect(self.reset_wanted)
+        section.wide(
+            small(self.tr("Chats, models and what was measured stay; the settings do not."))
+        )
+        section.wide(beside(self.reset))
+        return section

@@ -1,0 +1,43 @@
+"""The pages of the window by name, of which one is shown."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QStackedWidget, QWidget
+
+CHAT = "chat"
+
+
+class Pages(QStackedWidget):
+    """The first page is the chat, where Esc leads back to.
+
+    Signals:
+        went: (name) another page is shown.
+    """
+
+    went = Signal(str)
+
+    def __init__(self, chat: QWidget, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._names: list[str] = []
+        self.add(CHAT, chat)
+
+    def add(self, name: str, page: QWidget) -> None:
+        """Add a page."""
+        self._names.append(name)
+        self.addWidget(page)
+
+    @property
+    def present(self) -> str:
+        """The name of the page that is shown."""
+        return self._names[self.currentIndex()]
+
+    def go(self, name: str) -> None:
+        """Show a page; a name that is not known leads to the chat."""
+        name = name if name in self._names else CHAT
+        self.setCurrentIndex(self._names.index(name))
+        self.went.emit(name)
+
+    def toggle(self, name: str) -> None:
+        """Show a page, or the chat where it is shown already."""
+        self.go(CHAT if self.present == name else name)

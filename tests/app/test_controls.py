@@ -1,0 +1,176 @@
+"""The engine's one switch and the strip, with a make-believe engine."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from window_samples import WAIT_MS, Model, Opener
+
+from app.engine_choice import EngineChoice
+from app.main_window import MainWindow
+from app.state import State
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
+
+
+def wait_idle(qtbot: Any, window: MainWindow) -> None:
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+
+
+def sent(window: MainWindow) -> list[EngineChoice]:
+    """What the engine is told from now on."""
+    told: list[EngineChoice] = []
+    configure = window.link.configure
+
+    def spy(choice: EngineChoice) -> None:
+        told.append(choice)
+        configure(choice)
+
+    window.link.configure = spy  # type: ignore[method-assign]
+    return told
+
+
+def pick(window: MainWindow, name: str, value: object) -> None:
+    field = getattr(window.controls.strip, name)
+    field.setCurrentIndex(field.findData(value))
+    field.activated.emit(field.currentIndex())
+
+
+def test_by_hand_it_goes_on_with_what_is_in_force(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    told = sent(window)
+    window.top_bar.mode.automatic.click()
+    wait_idle(qtbot, window)
+    assert told[-1].automatic
+    assert told[-1].to_json()["cache_rate"] == 1.0
+    assert not window.top_bar.rate.slider.isVisible()
+    assert window.session.cache is not None and window.session.cache.mode == "plain"
+    window.top_bar.mode.manual.click()
+    wait_idle(qtbot, window)
+    assert told[-1] == EngineChoice(False, 1.0, "auto", 4096)
+    assert window.top_bar.rate.slider.isVisible()
+    assert len(told) == 2
+
+
+def test_all_switches_say_the_same(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    switches = (window.top_bar.mode, window.controls.strip.mode, window.settings_page.mode)
+    for number, switch in enumerate(switches):
+        wanted = number % 2 == 0
+        (switch.automatic if wanted else switch.manual).click()
+        wait_idle(qtbot, window)
+        assert window.session.asked.automatic is wanted
+        assert [other.automatic.isChecked() for other in switches] == [wanted] * 3
+
+
+def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    told = sent(window)
+    qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
+    strip = window.controls.strip
+    assert strip.isVisible()
+    assert strip.in_force("method") == "in force: promoe"
+    pick(window, "method", "lru")
+    wait_idle(qtbot, window)
+    assert told[-1].method == "lru" and strip.in_force("method") == "in force: lru"
+    assert "its turn" in strip.sentence
+    pick(window, "context", 8192)
+    wait_idle(qtbot, window)
+    assert plain(strip.in_force("context")) == "in force: 8,192 tokens"
+    assert window.session.n_context == 8192
+    strip.threads.setValue(7)
+    strip.threads.editingFinished.emit()
+    wait_idle(qtbot, window)
+    assert told[-1].n_thread == 7
+    assert strip.in_force("threads") == "in force: 2"  # this engine has only two
+    qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
+    assert not strip.isVisible()
+
+
+def test_during_an_answer_settings_wait_for_the_next(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.03, n_token=30))
+    window._toggle_controls()
+    window.session.send("Tell me a story.")
+    qtbot.waitUntil(lambda: window.session.state is State.ANSWERING, timeout=WAIT_MS)
+    told = sent(window)
+    pick(window, "method", "lru")
+    assert told == []
+    assert "with the next answer" in window.controls.strip.sentence
+    assert window.controls.strip.in_force("method") == "in force: promoe"
+    wait_idle(qtbot, window)
+    qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
+    wait_idle(qtbot, window)
+    assert window.controls.strip.in_force("method") == "in force: lru"
+
+
+def test_a_change_that_fails_leaves_what_is_in_force(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    window.session.choose(EngineChoice(automatic=False, context_length=-1))
+    qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
+    assert "positive" in window.chat.banner.sentence
+    wait_idle(qtbot, window)
+    assert window.session.asked.context_length == 4096
+
+
+def test_choices_are_there_at_the_next_start(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    path = model()
+    window = open_window(path)
+    window._toggle_controls()
+    pick(window, "method", "moepic")
+    wait_idle(qtbot, window)
+    window.close()
+    kept = json.loads((tmp_path / "settings.json").read_text())
+    assert (kept["method"], kept["automatic"]) == ("moepic", False)
+    again = open_window(path)
+    assert again.controls.strip.isVisible()
+    assert again.session.cache is not None and again.session.cache.method == "moepic"
+
+
+def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedded = model("outrider-tiny")
+    monkeypatch.setattr("app.models.embedded_model", lambda: embedded)
+    window = open_window()
+    window.session.choose(EngineChoice())
+    window.open_first()
+    wait_idle(qtbot, window)
+    assert window.session.cache is not None and window.session.cache.n_slot == 8
+    assert window.top_bar.mode.automatic.isChecked()
+    assert window.top_bar.rate.force_text == "a small cache, to see it work"
+
+
+# Memory
+
+
+def test_a_cache_that_gave_memory_back_is_said(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    path = model(n_slot_left=None)
+    window = open_window(path)
+    path.write_text(json.dumps({"n_slot_left": 5}))
+    qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
+    assert window.chat.banner.sentence == "Other programs need memory: 5 experts are kept."
+    assert plain(window.top_bar.rate.asked_text).startswith("25 % · 8 of 32")
+    assert "in force: 5 experts" in window.top_bar.rate.force_text
+    path.write_text(json.dumps({"n_slot_left": 8}))
+    qtbot.waitUntil(
+        lambda: window.session.cache is not None and window.session.cache.n_slot == 8,
+        timeout=WAIT_MS,
+    )
+    assert "there is memory again" in window.chat.banner.sentence.lower()
+    assert "in force" not in window.top_bar.rate.force_text

@@ -1,0 +1,256 @@
+"""Settings, diagnostics, shortcuts, about: what they show, and that it works by keyboard."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QApplication, QFileDialog
+from window_samples import WAIT_MS, Model, Opener
+
+from app import theme
+from app.commands import COMMANDS
+from app.event_log import without_names
+from app.licences import components
+from app.main_window import MainWindow
+from app.state import State
+from app.store.presets import Preset
+
+CONTROL = Qt.KeyboardModifier.ControlModifier
+
+
+def wait_idle(qtbot: Any, window: MainWindow) -> None:
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+
+
+def saved(tmp_path: Path) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((tmp_path / "settings.json").read_text(encoding="utf-8"))
+    return data
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "modifier"),
+    [
+        ("settings", Qt.Key.Key_Comma, CONTROL),
+        ("diagnostics", Qt.Key.Key_D, CONTROL),
+        ("shortcuts", Qt.Key.Key_F1, Qt.KeyboardModifier.NoModifier),
+        ("models", Qt.Key.Key_M, CONTROL),
+    ],
+)
+def test_a_page_comes_and_goes_by_its_key(
+    qtbot: Any, open_window: Opener, name: str, key: Qt.Key, modifier: Qt.KeyboardModifier
+) -> None:
+    window = open_window()
+    window.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
+    qtbot.keyClick(window, key, modifier)
+    assert window.pages.present == name
+    qtbot.keyClick(window, Qt.Key.Key_Escape)
+    assert window.pages.present == "chat"
+    qtbot.keyClick(window, key, modifier)
+    qtbot.keyClick(window, key, modifier)
+    assert window.pages.present == "chat"
+
+
+def test_the_page_is_there_at_the_next_start(open_window: Opener) -> None:
+    window = open_window()
+    window.pages.go("settings")
+    window.close()
+    assert open_window().pages.present == "settings"
+
+
+# Settings
+
+
+def test_colours_and_language_are_chosen_and_kept(open_window: Opener, tmp_path: Path) -> None:
+    window = open_window()
+    page = window.settings_page
+    for choice, dark in (("light", False), ("dark", True)):
+        page.theme.setCurrentIndex(page.theme.findData(choice))
+        page.theme.activated.emit(0)
+        assert theme.is_dark() is dark and saved(tmp_path)["theme"] == choice
+    page.language.setCurrentIndex(page.language.findData("de"))
+    page.language.activated.emit(0)
+    assert saved(tmp_path)["language"] == "de"
+
+
+def test_folders_of_models_are_added_and_removed(
+    qtbot: Any, open_window: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window()
+    page = window.settings_page
+    folder = tmp_path / "my models"
+    folder.mkdir()
+    monkeypatch.setattr(QFileDialog, "getExistingDirectory", lambda *_: str(folder))
+    page.add_folder.click()
+    assert page.folders.item(0).text() == str(folder)
+    assert window.library.library.history.folders == [folder]
+    page.folders.setCurrentRow(0)
+    page.remove_folder.click()
+    assert page.folders.count() == 0 and folder.is_dir()
+    page.downloads.click()
+    assert window.library.downloads.folder == folder
+
+
+def test_new_chats_begin_with_what_was_set_for_all(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(echo=True))
+    window.chats.set_any_preset(Preset("Be kind."))
+    window.session.send("Hello")
+    wait_idle(qtbot, window)
+    last = window.session.conversation.last
+    assert last is not None
+    assert json.loads(last.content)[0] == {"role": "system", "content": "Be kind."}
+    window.chats.set_model_preset(Preset("Be brief."))
+    assert window.session.preset == Preset("Be brief.")
+    window.chats.set_model_preset(Preset())
+    window.open_model(model("other"))
+    qtbot.waitUntil(
+        lambda: window.session.model is not None and window.session.model.name == "other",
+        timeout=WAIT_MS,
+    )
+    assert window.session.preset == Preset("Be kind.")
+
+
+def test_reset_brings_the_beginning_back(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    path = model()
+    window = open_window(path)
+    window.settings_page.theme_chosen.emit(theme.Choice.LIGHT)
+    window._show_controls(True)
+    window.server.want(True, 0)
+    qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
+    window.reset_settings()
+    qtbot.waitUntil(lambda: not window.server.facts.on, timeout=WAIT_MS)
+    wait_idle(qtbot, window)
+    kept = saved(tmp_path)
+    assert (kept["theme"], kept["automatic"], kept["server_on"]) == ("system", True, False)
+    assert kept["recent"] == [str(path)]
+    assert not window.controls.strip.isVisible() and window.top_bar.mode.automatic.isChecked()
+
+
+# The local server
+
+
+def test_the_server_is_off_until_it_is_wanted_and_then_answers(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    window = open_window(model())
+    section = window.settings_page.server
+    assert section.status.text() == "Off." and not window.server.facts.on
+    section.port.setValue(0)
+    section.on.click()
+    qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
+    address = window.server.facts.address
+    assert address.startswith("http://127.0.0.1:") and address in section.status.text()
+    section.copy.click()
+    key = QApplication.clipboard().text()
+    assert key == window.server.key and len(key) > 20
+    names = httpx.get(f"{address}/models", headers={"Authorization": f"Bearer {key}"}).json()
+    assert names["data"][0]["id"] == "model"
+    section.renew.click()
+    qtbot.waitUntil(
+        lambda: window.server.facts.on and window.server.facts.address != address, timeout=WAIT_MS
+    )
+    address = window.server.facts.address
+    assert section.key.text() != key
+    assert httpx.get(f"{address}/models", headers={"Authorization": f"Bearer {key}"}).is_error
+    assert saved(tmp_path)["server_on"] is True
+    assert stat.S_IMODE((tmp_path / "settings.json").stat().st_mode) == 0o600
+    section.on.click()
+    qtbot.waitUntil(lambda: not window.server.facts.on, timeout=WAIT_MS)
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{address}/models")
+
+
+def test_the_server_comes_back_with_the_engine(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    window.server.want(True, 0)
+    qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
+    window.link._process.kill()  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: not window.server.facts.on, timeout=WAIT_MS)
+    assert window.settings_page.server.status.text() == "It starts with the engine."
+    window.chat.banner.buttons[0].click()
+    qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
+
+
+# Diagnostics
+
+
+def test_the_report_holds_no_personal_text(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("USER", "annabel")
+    home = tmp_path / "home" / "annabel"
+    home.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    window = open_window(model("secret-folder-model", echo=True))
+    window.session.send("My doctor is called Zebedee.")
+    wait_idle(qtbot, window)
+    window.chats.rename(window.chats.open_id, "About Zebedee")
+    bad = home / "private" / "broken.gguf"
+    bad.parent.mkdir()
+    bad.write_bytes(b"no")
+    window.open_model(bad)
+    qtbot.waitUntil(lambda: window.session.state is State.EMPTY, timeout=WAIT_MS)
+    window.server.want(True, 0)
+    window.pages.go("diagnostics")
+    page = window.pages.currentWidget()
+    page.copy.click()  # type: ignore[attr-defined]
+    report = QApplication.clipboard().text()
+    for part in ("Outrider: ", "llama-cpp-python: 0.3", "physical cores", "n_token",
+                 "automatic: False", "load failed"):  # fmt: skip
+        assert part in report, report
+    for personal in ("Zebedee", "annabel", "private", str(tmp_path), str(home), window.server.key):
+        assert personal not in report, report
+
+
+def test_paths_and_names_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "annabel")
+    for text, expected in (
+        ("No /home/x/My models/a b.gguf", "models/a b.gguf"),
+        ('"/mnt/x y/z.gguf" is bad', "…/z.gguf is bad"),
+        (r"C:\Users\Annabel K\m.gguf", "m.gguf"),
+    ):
+        cut = without_names(text)
+        assert cut.endswith(expected) and "home" not in cut and "mnt" not in cut, cut
+    assert without_names("annabel sent 3/4 token/s") == "user sent 3/4 token/s"
+    assert without_names("http://127.0.0.1:8088/v1") == "http://127.0.0.1:8088/v1"
+
+
+# Shortcuts, about
+
+
+def test_every_shortcut_is_in_the_list_and_means_one_thing(open_window: Opener) -> None:
+    window = open_window()
+    window.pages.go("shortcuts")
+    table = window.pages.currentWidget().table  # type: ignore[attr-defined]
+    shown = " ".join(table.item(row, 0).text() for row in range(table.rowCount()))
+    for action in window.actions():
+        for sequence in action.shortcuts():
+            assert sequence.toString(sequence.SequenceFormat.NativeText) in shown
+    keys = [key for command in COMMANDS for key in command.keys]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_licences_of_all_parts_are_there(open_window: Opener) -> None:
+    parts = {part.name.lower().replace("_", "-"): part for part in components()}
+    for name, licence in (
+        ("outrider", "MIT"), ("llama.cpp and ggml", "MIT"), ("llama-cpp-python", "MIT"),
+        ("pyside6-essentials", "LGPL"), ("pygments", "BSD"), ("starlette", "BSD"),
+        ("uvicorn", "BSD"), ("numpy", "BSD"),
+    ):  # fmt: skip
+        assert licence in parts[name].licence and parts[name].text, name
+    window = open_window()
+    window.pages.go("about")
+    page = window.pages.currentWidget()
+    assert page.list.count() == len(parts)  # type: ignore[attr-defined]
+    page.list.setCurrentRow(1)  # type: ignore[attr-defined]
+    assert "ggml authors" in page.text.toPlainText()  # type: ignore[attr-defined]
