@@ -15,6 +15,7 @@ from backend.automatic import automatic
 from backend.config import EngineConfig
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
+from backend.machines.drive import Drive, drive_of
 from backend.memory_watch import Cache, MemoryWatch
 from backend.methods import METHODS
 from backend.pack_file import Pack, find
@@ -75,6 +76,7 @@ class LoadedModel:
         self.learned, self._remark = load_learned(file)  # a remark on weights that are not used
         self.remark = self._remark  # on whatever is not used
         self._pack: Pack | None = None
+        self._drive = Drive()
         self._cached: Any = None
         self._auto: Auto | None = None
         self._work: WorkMeter | None = None
@@ -248,6 +250,8 @@ class LoadedModel:
         self._choose_ubatch(granted, free_bytes)
         if not self._is_plain(granted):
             self._pack, remark = find(self.file) if self.config.pack else (None, "")
+            slow_tier = self._pack.path if self._pack else self.file.paths[0]
+            self._drive = drive_of(slow_tier, ring=self._pack is not None)
             self.remark = " ".join(filter(None, [self._remark, remark]))
             try:
                 self._cached = loading.CachedModel(
@@ -417,7 +421,8 @@ class LoadedModel:
         patch = self.patch
         options = _native.PatchOptions(
             n_thread=self._n_thread,
-            n_transfer_thread=N_TRANSFER_THREAD,
+            n_transfer_thread=self._drive.n_read,
+            joined_bytes=self._drive.read_bytes,
             max_token=self._n_ubatch,
             link_bytes_per_s=self._study.link_bytes_per_s,
             repack=self._cached.repacked,

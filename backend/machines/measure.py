@@ -13,20 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from backend import _native
 from backend.machines import Hardware, MachineError
 from backend.system.memory import physical_cores
 from backend.system.paths import cache_folder
 
 N_READER = 4
-"""As many as the live engine has transfer threads."""
+"""Reads at the same time, about as many as the live engine has under way."""
 _CHUNK_BYTES = 1 << 20  # about one matrix of an expert
 _BLOCK_BYTES = 4096
 _OWN_FILE_BYTES = 192 << 20
-_LATENCY_READS = 40
-_READ_S = 0.6
+_READ_S, _LATENCY_S = 0.5, 0.1
 _COMPUTE_S = 0.9
 
 
@@ -56,9 +53,9 @@ def measure(file: Path | None = None) -> Hardware:
         tflop_per_s=speed.flop_per_us / 1e6,
         step_us=speed.step_us,
         sources={
-            "link_gb_per_s": f"measured: {N_READER} threads read 1 MiB each from {what}, {how}",
-            "link_latency_us": f"measured: the median of single 4 KiB reads from {what}, {how}",
-            "n_link": "threads that read in the live engine",
+            "link_gb_per_s": f"measured: {N_READER} reads of 1 MiB at a time from {what}, {how}",
+            "link_latency_us": f"measured: the mean of single 4 KiB reads from {what}, {how}",
+            "n_link": "reads that the live engine has under way",
             "memory_gb_per_s": f"measured: ggml multiplies Q4_0 with a vector, {n_thread} threads",
             "tflop_per_s": f"measured: ggml multiplies Q4_0 with 64 vectors, {n_thread} threads",
             "step_us": f"measured: ggml adds 32 values, {n_thread} threads",
@@ -90,23 +87,13 @@ def _file_to_read(file: Path | None) -> Iterator[Path]:
 
 
 def _reading(path: Path) -> _Reading:
-    n_bytes = path.stat().st_size
-    if n_bytes < 4 * _CHUNK_BYTES:
-        raise MachineError(f"{path.name} is too small to measure the drive with.")
-    with _opened(path) as (handle, direct):
-        latency_us = _latency_us(handle, n_bytes)
-        counts = [0] * N_READER
-        end_s = time.perf_counter() + _READ_S
-
-        def read(i: int) -> None:
-            chance = random.Random(i)
-            with _aligned(_CHUNK_BYTES) as buffer:
-                while time.perf_counter() < end_s:
-                    block = chance.randrange((n_bytes - _CHUNK_BYTES) // _BLOCK_BYTES)
-                    counts[i] += _read_at(handle, buffer, block * _BLOCK_BYTES)
-
-        elapsed_s = _in_threads([lambda i=i: read(i) for i in range(N_READER)])  # type: ignore[misc]
-    return _Reading(sum(counts) / elapsed_s / 1e9, latency_us, direct)
+    """Read the way the engine reads a pack. Raises MachineError."""
+    try:
+        many = _native.measure_reads(str(path), _CHUNK_BYTES, N_READER, _READ_S)
+        single = _native.measure_reads(str(path), _BLOCK_BYTES, 1, _LATENCY_S)
+    except RuntimeError:
+        raise MachineError(f"{path.name} is too small to measure the drive with.") from None
+    return _Reading(many.bytes_per_s / 1e9, _BLOCK_BYTES / single.bytes_per_s * 1e6, many.direct)
 
 
 def read_s(path: Path, ranges: Sequence[tuple[int, int]]) -> float:
@@ -124,18 +111,6 @@ def read_s(path: Path, ranges: Sequence[tuple[int, int]]) -> float:
                     _read_at(handle, buffer, at)
 
         return _in_threads([lambda i=i: read(i) for i in range(N_READER)])  # type: ignore[misc]
-
-
-def _latency_us(handle: int, n_bytes: int) -> float:
-    chance = random.Random(N_READER)
-    times_s = []
-    with _aligned(_BLOCK_BYTES) as buffer:
-        for _ in range(_LATENCY_READS):
-            offset = chance.randrange(n_bytes // _BLOCK_BYTES) * _BLOCK_BYTES
-            began_s = time.perf_counter()
-            _read_at(handle, buffer, offset)
-            times_s.append(time.perf_counter() - began_s)
-    return float(np.median(times_s) * 1e6)
 
 
 @contextlib.contextmanager

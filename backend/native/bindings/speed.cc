@@ -1,6 +1,10 @@
 // Measuring this machine.
 #include "../live/speed.h"
 
+#include <nanobind/stl/string.h>
+
+#include "../live/read_speed.h"
+
 #include "bindings.h"
 
 namespace nb = nanobind;
@@ -13,6 +17,13 @@ void bind_speed(nb::module_ & m) {
         .def_ro("memory_bytes_per_us", &ComputeSpeed::memory_bytes_per_us)
         .def_ro("flop_per_us", &ComputeSpeed::flop_per_us)
         .def_ro("step_us", &ComputeSpeed::step_us);
+    nb::class_<ReadSpeed>(m, "ReadSpeed")
+        .def_ro("bytes_per_s", &ReadSpeed::bytes_per_s)
+        .def_ro("direct", &ReadSpeed::direct, "Past the page cache.")
+        .def_ro("ring", &ReadSpeed::ring, "By the kernel's own queue for reads, io_uring.");
+    m.def("measure_reads", &measure_reads, "path"_a, "read_bytes"_a, "n_read"_a, "seconds"_a, "ring"_a = true,
+          nb::call_guard<nb::gil_scoped_release>(),
+          "How fast pieces of a file come the way the engine reads them, with so many under way.");
     m.def("measure_compute", &measure_compute, "n_thread"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
           "How fast ggml computes here with quantised weights; takes about so many seconds.");
 }

@@ -1,0 +1,136 @@
+"""How many reads of a drive are to be under way, and how large: measured once for each file system.
+
+A drive brings small reads one by one far below its speed: their number makes up for it, or their
+size. What was measured is kept in the application's data folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from backend.system.paths import data_folder
+
+READ_BYTES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
+N_READ = (1, 2, 4, 8)
+_LEAST_FILE_BYTES = 256 << 20  # below that loading takes no time worth measuring for
+_READ_S = 0.06
+_ROUNDS = 2  # so that a moment's disturbance hits no combination twice
+_FULL_SHARE = 0.9
+_VERSION = 1
+
+Speeds = Mapping[tuple[int, int], float]
+"""Bytes per second by (read_bytes, n_read)."""
+
+
+@dataclass(frozen=True)
+class Drive:
+    """How to read from a drive."""
+
+    n_read: int = 4
+    """Reads that are under way at the same time."""
+    read_bytes: int = 1 << 20
+    """Reads of neighbouring ranges are made as large as this."""
+    bytes_per_s: float = 0.0
+    """What it brings that way; 0: it was not measured."""
+    version: int = _VERSION
+
+
+def drive_of(path: Path, *, ring: bool) -> Drive:
+    """How to read from the drive with this file: as measured before, or now, in two seconds.
+
+    ring: by the kernel's own queue, which reads packs, not by threads. A file that is small, or
+    cannot be read, tells nothing: then as most drives want it.
+    """
+    try:
+        key = _key(path) + ("-queue" if ring else "-threads")
+        kept = _kept()
+        if (found := _drive(kept.get(key))) is not None:
+            return found
+        if path.stat().st_size < _LEAST_FILE_BYTES:
+            return Drive()
+        found = choose(measure(path, ring=ring))
+        _keep({**kept, key: asdict(found)})
+    except (OSError, RuntimeError):
+        return Drive()
+    return found
+
+
+def measure(
+    path: Path,
+    read_bytes: Sequence[int] = READ_BYTES,
+    n_read: Sequence[int] = N_READ,
+    *,
+    ring: bool,
+) -> Speeds:
+    """Read from all over a file in every way; the best of two rounds. Raises RuntimeError."""
+    from backend import _native
+
+    speeds: dict[tuple[int, int], float] = {}
+    for _ in range(_ROUNDS):
+        for size in read_bytes:
+            for n in n_read:
+                speed = _native.measure_reads(str(path), size, n, _READ_S, ring=ring).bytes_per_s
+                speeds[size, n] = max(speed, speeds.get((size, n), 0.0))
+    return speeds
+
+
+def choose(speeds: Speeds) -> Drive:
+    """The smallest reads, and of these the fewest at once, that bring 90 % of the most.
+
+    Fewer at once, because what is needed now waits for those that have begun; smaller ones, because
+    an expert can be computed on only when its read has ended.
+    """
+    most = max(speeds.values())
+    enough = [key for key, speed in speeds.items() if speed >= _FULL_SHARE * most]
+    read_bytes, n_read = min(enough)
+    # Reads of whole matrices are what there mostly is: they want company too.
+    return Drive(max(n_read, 2), read_bytes, speeds[read_bytes, n_read])
+
+
+def _file() -> Path:
+    return data_folder() / "drives.json"
+
+
+def _key(path: Path) -> str:
+    """Tells the file system, wherever it is mounted."""
+    if hasattr(os, "statvfs"):
+        facts = os.statvfs(path)
+        if facts.f_fsid:
+            return f"{facts.f_fsid:x}-{facts.f_blocks}"
+    return f"device-{path.stat().st_dev:x}"
+
+
+def _kept() -> dict[str, object]:
+    try:
+        kept = json.loads(_file().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return kept if isinstance(kept, dict) else {}
+
+
+def _keep(drives: Mapping[str, object]) -> None:
+    """Write what is known; where that cannot be, it is measured again."""
+    path = _file()
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
+        temporary.write_text(json.dumps(drives, indent=1), encoding="utf-8")
+        os.replace(temporary, path)
+
+
+def _drive(said: object) -> Drive | None:
+    """What was kept, if it makes sense."""
+    if not isinstance(said, dict) or said.get("version") != _VERSION:
+        return None
+    try:
+        drive = Drive(int(said["n_read"]), int(said["read_bytes"]), float(said["bytes_per_s"]))
+    except (KeyError, TypeError, ValueError):
+        return None
+    ok = 1 <= drive.n_read <= 64 and 4096 <= drive.read_bytes <= 1 << 26
+    return drive if ok else None
