@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from backend.gguf_file import ModelFile
 from backend.pack_file import (
+    BLOCK_BYTES,
     LAYOUTS,
     Layout,
     Pack,
@@ -33,6 +34,7 @@ from backend.pack_file import (
 )
 
 __all__ = [
+    "BLOCK_BYTES",
     "LAYOUTS",
     "Layout",
     "Pack",
@@ -101,7 +103,7 @@ def write(
     return Pack(path, plan)
 
 
-def check(file: ModelFile, pack: Pack, progress: Progress | None = None) -> None:
+def check(pack: Pack, progress: Progress | None = None) -> None:
     """Read a pack whole and compare its checksums. Raises PackError at the first that differs."""
     plan = pack.plan
     try:

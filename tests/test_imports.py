@@ -75,6 +75,7 @@ ONLY_FROM = {
         "backend.machines",
         "backend.pack",
         "backend.pack_file",
+        "backend.pack_offer",
         "backend.predictor_file",
         "backend.recording",
         "backend.simulate",

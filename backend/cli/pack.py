@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import time
 from pathlib import Path
@@ -38,6 +39,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="compare a pack with its checksums")
     what.add_argument("--delete", action="store_true", help="delete the pack")
+    what.add_argument(
+        "--offer", action="store_true", help="measure what a pack would bring, and write none"
+    )
+    add("--json", action="store_true", help="print JSON objects, one a line, the progress too")
     return parser
 
 
@@ -48,24 +53,49 @@ def run(args: argparse.Namespace) -> int:
 
     file = read_model(args.model)
     try:
+        if args.offer:
+            return _offer(file, as_json=args.json)
         if args.delete:
             return _delete(file, args.out)
         if args.check:
-            return _check(file, args.out)
+            return _check(file, args.out, as_json=args.json)
         layout = args.layout or pack.best_layout(file)
         path = args.out or pack.place_for(file)
         plan = pack.plan_of(file, layout)
-        print(f"{path} will take {bytes_text(plan.n_bytes)}, in the layout '{layout}'.", flush=True)
-        pack.write(file, layout, path, _progress())
+        if not args.json:
+            size = bytes_text(plan.n_bytes)
+            print(f"{path} will take {size}, in the layout '{layout}'.", flush=True)
+        pack.write(file, layout, path, _progress(as_json=args.json))
     except pack.PackError as error:
         raise UserError(printable(str(error))) from None
     found, _ = pack.find(file)
     used = found is not None and found.path.samefile(path)
+    if args.json:
+        print(json.dumps({"path": str(path), "layout": layout, "used": used}))
+        return 0
     print("It is complete, and will be used." if used else "It is complete.")
     return 0
 
 
-def _check(file: ModelFile, path: Path | None) -> int:
+def _offer(file: ModelFile, *, as_json: bool) -> int:
+    from backend.pack_offer import offer
+
+    offered = offer(file)
+    if as_json:
+        print(json.dumps(offered.to_json() if offered else None))
+    elif offered is None:
+        print("There is nothing to offer: it has a pack, or no experts.")
+    else:
+        print(
+            f"{offered.path} would take {bytes_text(offered.needed_bytes)}, and "
+            f"{bytes_text(offered.free_bytes)} are free. Experts would be read "
+            f"{offered.read_gain:.2f} times as fast and computed {offered.compute_gain:.2f} times "
+            "as fast, as measured just now."
+        )
+    return 0
+
+
+def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
     from backend import pack
 
     if path is None:
@@ -74,8 +104,9 @@ def _check(file: ModelFile, path: Path | None) -> int:
             raise UserError(remark or f"{file.path.name} has no pack.")
     else:
         found = pack.read(path, file)
-    pack.check(file, found, _progress())
-    print(f"{found.path} is what was written.")
+    pack.check(found, _progress(as_json=as_json))
+    if not as_json:
+        print(f"{found.path} is what was written.")
     return 0
 
 
@@ -90,9 +121,9 @@ def _delete(file: ModelFile, path: Path | None) -> int:
     return 0
 
 
-def _progress() -> Any:
-    """Return what shows a percentage where somebody looks, twice a second."""
-    if sys.stderr is None or not sys.stderr.isatty():
+def _progress(*, as_json: bool) -> Any:
+    """Return what shows how far it is, twice a second: a percentage, where somebody looks."""
+    if not as_json and (sys.stderr is None or not sys.stderr.isatty()):
         return None
     last_s = 0.0
 
@@ -101,6 +132,9 @@ def _progress() -> Any:
         now_s = time.monotonic()
         if now_s - last_s > 0.5 or done == total:
             last_s = now_s
+            if as_json:
+                print(json.dumps({"done_bytes": done, "total_bytes": total}), flush=True)
+                return True
             sys.stderr.write(f"\r\x1b[K{100 * done // total} %")
             sys.stderr.flush()
         return True

@@ -21,7 +21,6 @@ N_READ = (1, 2, 4, 8)
 _LEAST_FILE_BYTES = 256 << 20  # below that loading takes no time worth measuring for
 _READ_S = 0.06
 _ROUNDS = 2  # so that a moment's disturbance hits no combination twice
-_FULL_SHARE = 0.9
 _VERSION = 1
 
 Speeds = Mapping[tuple[int, int], float]
@@ -81,16 +80,25 @@ def measure(
 
 
 def choose(speeds: Speeds) -> Drive:
-    """The smallest reads, and of these the fewest at once, that bring 90 % of the most.
+    """The fewest reads at once, and the smallest, that are nearly as good as any number and size.
 
     Fewer at once, because what is needed now waits for those that have begun; smaller ones, because
-    an expert can be computed on only when its read has ended.
+    an expert can be computed on only when its read has ended. A drive's speed wanders, so a number
+    is judged by all sizes, and a size by all numbers.
     """
-    most = max(speeds.values())
-    enough = [key for key, speed in speeds.items() if speed >= _FULL_SHARE * most]
-    read_bytes, n_read = min(enough)
-    # Reads of whole matrices are what there mostly is: they want company too.
-    return Drive(max(n_read, 2), read_bytes, speeds[read_bytes, n_read])
+
+    def fewest(axis: int, share: float) -> int:
+        values = sorted({key[axis] for key in speeds})
+        others = {key[1 - axis] for key in speeds}
+        best = {o: max(v for k, v in speeds.items() if k[1 - axis] == o) for o in others}
+        scores = {
+            value: sum(v / best[k[1 - axis]] for k, v in speeds.items() if k[axis] == value)
+            for value in values
+        }
+        return next(v for v in values if scores[v] >= share * max(scores.values()))
+
+    read_bytes, n_read = fewest(0, 0.85), fewest(1, 0.95)
+    return Drive(n_read, read_bytes, speeds[read_bytes, n_read])
 
 
 def _file() -> Path:

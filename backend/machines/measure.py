@@ -87,12 +87,14 @@ def _file_to_read(file: Path | None) -> Iterator[Path]:
 
 
 def _reading(path: Path) -> _Reading:
-    """Read the way the engine reads a pack. Raises MachineError."""
+    """Read the way the engine reads a pack. Raises MachineError, OSError."""
+    if path.stat().st_size < 4 * _CHUNK_BYTES:
+        raise MachineError(f"{path.name} is too small to measure the drive with.")
     try:
         many = _native.measure_reads(str(path), _CHUNK_BYTES, N_READER, _READ_S)
         single = _native.measure_reads(str(path), _BLOCK_BYTES, 1, _LATENCY_S)
-    except RuntimeError:
-        raise MachineError(f"{path.name} is too small to measure the drive with.") from None
+    except RuntimeError as error:
+        raise MachineError(f"Reading could not be measured: {error}.") from None
     return _Reading(many.bytes_per_s / 1e9, _BLOCK_BYTES / single.bytes_per_s * 1e6, many.direct)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from factory import make_tiny
 from backend import pack
 from backend.cli import main
 from backend.gguf_file import ModelFile, read_model
+from backend.pack_offer import offer
 
 
 @pytest.fixture
@@ -68,7 +71,7 @@ def test_a_damaged_pack(file: ModelFile, at: str) -> None:
     if at == "data":
         assert found is not None
         with pytest.raises(pack.PackError, match="expert 1 of layer 1 is not what was written"):
-            pack.check(file, found)
+            pack.check(found)
     else:
         assert found is None
         assert remark.startswith("m.pack is not used: it ") and remark.endswith("anew.")
@@ -116,7 +119,7 @@ def test_it_goes_on_where_it_was_stopped(file: ModelFile, monkeypatch: pytest.Mo
     monkeypatch.setattr(
         pack, "_range_of", lambda layer, e, parts: made.append(e) or real(layer, e, parts)
     )
-    pack.check(file, pack.write(file, "file"))
+    pack.check(pack.write(file, "file"))
     assert made == [3, *range(file.n_expert)]  # and the layer that was not complete
     assert not part.exists()
 
@@ -168,3 +171,19 @@ def test_the_command(file: ModelFile, capsys: pytest.CaptureFixture[str]) -> Non
     assert pack.find(file) == (None, "")
     assert main(["pack", model, "--delete"]) == 1
     assert main(["pack", model, "--out", str(file.path.parent / "no" / "x" / "y.pack")]) == 0
+
+
+def test_an_offer(file: ModelFile, capsys: pytest.CaptureFixture[str]) -> None:
+    offered = offer(file, n_thread=1)
+    assert offered is not None and offered.fits
+    assert offered.needed_bytes == pack.plan_of(file, offered.layout).n_bytes
+    assert offered.read_gain >= 1 and offered.compute_gain >= 1 and 0 < offered.expert_share < 1
+    twice = replace(offered, read_gain=2.0, compute_gain=1.5, expert_share=0.6)
+    assert twice.speed_gain(compute_s=10, stall_s=10) == pytest.approx(20 / (4 + 4 + 5))
+    assert main(["pack", str(file.path), "--offer", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["path"] == str(pack.beside(file))
+    pack.write(file, "file")
+    assert offer(file) is None
+    assert main(["pack", str(file.path), "--check", "--json"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert json.loads(last)["done_bytes"] < json.loads(last)["total_bytes"]

@@ -24,6 +24,9 @@ void bind_speed(nb::module_ & m) {
     m.def("measure_reads", &measure_reads, "path"_a, "read_bytes"_a, "n_read"_a, "seconds"_a, "ring"_a = true,
           nb::call_guard<nb::gil_scoped_release>(),
           "How fast pieces of a file come the way the engine reads them, with so many under way.");
+    m.def("measure_product", &measure_product, "type_id"_a, "n_column"_a, "n_row"_a, "n_token"_a, "n_thread"_a,
+          "repacked"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Microseconds of a product of such a matrix with vectors, in either layout.");
     m.def("measure_compute", &measure_compute, "n_thread"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
           "How fast ggml computes here with quantised weights; takes about so many seconds.");
 }

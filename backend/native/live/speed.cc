@@ -10,6 +10,7 @@
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
 #include "ggml.h"
+#include "repack.h"
 
 namespace outrider {
 namespace {
@@ -19,6 +20,7 @@ constexpr int n_matrix = 48;    // together larger than any cache
 constexpr int n_matrix_many = 4;
 constexpr int n_token_many = 64;
 constexpr int n_step = 256;
+constexpr int64_t many_bytes = int64_t(96) << 20;
 
 using Clock = std::chrono::steady_clock;
 
@@ -56,6 +58,20 @@ double shortest_us(ggml_backend_t backend, double seconds,
     return shortest;
 }
 
+Backend cpu(int n_thread) {
+    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
+    Backend backend(device ? ggml_backend_dev_init(device, nullptr) : nullptr);
+    if (!backend) {
+        throw std::runtime_error("The processor could not be used");
+    }
+    const auto set_n_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
+        ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
+    if (set_n_threads) {
+        set_n_threads(backend.get(), n_thread);
+    }
+    return backend;
+}
+
 double products_us(ggml_backend_t backend, double seconds, int n, int n_token) {
     return shortest_us(backend, seconds, [&](ggml_context * ctx, ggml_cgraph * graph) {
         ggml_tensor * x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, side, n_token);
@@ -68,17 +84,35 @@ double products_us(ggml_backend_t backend, double seconds, int n, int n_token) {
 
 }  // namespace
 
+double measure_product(int type_id, int64_t n_column, int64_t n_row, int n_token, int n_thread, bool repacked,
+                       double seconds) {
+    const auto type = ggml_type(type_id);
+    const Backend backend = cpu(n_thread);
+    // As many matrices as no cache holds.
+    const auto n = std::clamp<int64_t>(many_bytes / int64_t(matrix_bytes(type, n_column, n_row)), 1, 256);
+    const Context context(ggml_init({ggml_tensor_overhead() * size_t(n + 1), nullptr, true}));
+    for (int64_t i = 0; i < n; i++) {
+        ggml_new_tensor_2d(context.get(), type, n_column, n_row);
+    }
+    const auto buft = repacked ? repack_buffer_type() : ggml_backend_get_default_buffer_type(backend.get());
+    const Buffer buffer(ggml_backend_alloc_ctx_tensors_from_buft(context.get(), buft));
+    if (!buffer) {
+        throw std::runtime_error("There is not enough memory to measure this machine");
+    }
+    ggml_backend_buffer_clear(buffer.get(), 0);
+    return shortest_us(backend.get(), seconds,
+                       [&](ggml_context * ctx, ggml_cgraph * graph) {
+                           ggml_tensor * x = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, n_column, n_token);
+                           for (auto * w = ggml_get_first_tensor(context.get()); w;
+                                w = ggml_get_next_tensor(context.get(), w)) {
+                               ggml_build_forward_expand(graph, ggml_mul_mat(ctx, w, x));
+                           }
+                       }) /
+           double(n);
+}
+
 ComputeSpeed measure_compute(int n_thread, double seconds) {
-    ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    const Backend backend(device ? ggml_backend_dev_init(device, nullptr) : nullptr);
-    if (!backend) {
-        throw std::runtime_error("The processor could not be used");
-    }
-    const auto set_n_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
-        ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
-    if (set_n_threads) {
-        set_n_threads(backend.get(), n_thread);
-    }
+    const Backend backend = cpu(n_thread);
     const double part_s = seconds / 3;
     ComputeSpeed speed;
     const double n_byte = double(n_matrix) * double(ggml_row_size(GGML_TYPE_Q4_0, side)) * double(side);

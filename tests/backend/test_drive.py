@@ -1,0 +1,75 @@
+"""How a drive is to be read: measured once, kept, and measured again where what was kept is bad."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backend.machines import drive
+from backend.machines.drive import Drive, choose, drive_of
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that is large enough, with holes."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    path = tmp_path / "large"
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+    return path
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """For every measurement whether it was of the queue."""
+    calls: list[bool] = []
+
+    def measure(path: Path, *, ring: bool) -> drive.Speeds:
+        calls.append(ring)
+        return {(MIB, 2): 1e9, (MIB, 4): 2e9}
+
+    monkeypatch.setattr(drive, "measure", measure)
+    return calls
+
+
+def test_the_least_that_is_nearly_as_good_as_the_most_is_chosen() -> None:
+    speeds = {(s, n): s / (s + 2**18) * n / (n + 0.1) for s in drive.READ_BYTES for n in (1, 2, 4)}
+    assert choose(speeds) == Drive(2, 4 * MIB, speeds[4 * MIB, 2])
+    same = dict.fromkeys(speeds, 1e9)
+    assert choose(same) == Drive(1, drive.READ_BYTES[0], 1e9)
+
+
+def test_one_slow_moment_does_not_decide() -> None:
+    speeds = {(s, n): 1e9 * min(n, 4) for s in drive.READ_BYTES for n in drive.N_READ}
+    speeds[MIB, 4] = 1e9
+    assert choose(speeds).n_read == 4
+
+
+def test_a_drive_is_measured_once(large: Path, measured: list[bool]) -> None:
+    expected = Drive(4, MIB, 2e9)
+    assert [drive_of(large, ring=r) for r in (True, True, False, False)] == [expected] * 4
+    assert measured == [True, False]
+
+
+@pytest.mark.parametrize("kept", ["", "[", "[]", '{"x": 1}'])
+def test_what_was_kept_and_makes_no_sense(large: Path, measured: list[bool], kept: str) -> None:
+    drive_of(large, ring=True)
+    path = next(large.parent.rglob("drives.json"))
+    path.write_text(kept or path.read_text().replace('"n_read": 4', '"n_read": 4000'))
+    assert drive_of(large, ring=True) == Drive(4, MIB, 2e9)
+    assert measured == [True, True]
+
+
+def test_small_files_tell_nothing(large: Path, measured: list[bool]) -> None:
+    small = large.with_name("small")
+    small.write_bytes(bytes(MIB))
+    assert drive_of(small, ring=True) == drive_of(small.with_name("none"), ring=True) == Drive()
+    assert measured == []
+
+
+def test_reads_are_measured(large: Path) -> None:
+    speeds = drive.measure(large, (4096, MIB), (1, 3), ring=True)
+    assert len(speeds) == 4 and min(speeds.values()) > 0
