@@ -2,6 +2,7 @@
 
 from app import units
 from app.facts import Statistics
+from app.language import translate
 
 
 def footer(stats: Statistics, n_token_before: int = 0) -> str:
@@ -9,8 +10,12 @@ def footer(stats: Statistics, n_token_before: int = 0) -> str:
     parts = []
     if stats.n_token:
         parts.append(f"{units.speed(stats.tokens_per_s)}{units.SPACE}token/s")
-        parts.append(f"first token {units.seconds(stats.ttft_s)}")
+        parts.append(
+            translate("answer", "first token {time}").format(time=units.seconds(stats.ttft_s))
+        )
     parts.append(units.count(stats.n_token + n_token_before, "token"))
     if stats.total_s > 0:
-        parts.append(f"stall {units.percent(stats.stall_share)}")
+        parts.append(
+            translate("answer", "stall {share}").format(share=units.percent(stats.stall_share))
+        )
     return " · ".join(parts)

@@ -13,6 +13,7 @@ from app.blocks import Block, BlockSplitter
 from app.branch_switch import BranchSwitch
 from app.code_card import CodeCard
 from app.conversation import Ending, Message
+from app.sentences import said
 from app.text_block import TextBlock
 from app.thought_fold import ThoughtFold
 
@@ -52,7 +53,7 @@ class AnswerView(QWidget):
         self._slices.setSingleShot(True)
         self._slices.setInterval(0)
         self._slices.timeout.connect(self._render)
-        self.setAccessibleName("Answer")
+        self.setAccessibleName(self.tr("Answer"))
 
         self._blocks = QVBoxLayout()
         self._blocks.setSpacing(12)
@@ -60,9 +61,13 @@ class AnswerView(QWidget):
         self._note = _small_label("warning")
         self._note.setWordWrap(True)
         self._figures = _small_label("small")
-        self._copy = _quiet_button("Copy", "Copy this answer", self._copy_text)
-        self._go_on = _quiet_button("Go on", "Continue this answer", self.go_on.emit)
-        self._again = _quiet_button("Retry", "Ask for another answer", self.regenerate.emit)
+        self._copy = _quiet_button(self.tr("Copy"), self.tr("Copy this answer"), self._copy_text)
+        self._go_on = _quiet_button(
+            self.tr("Go on"), self.tr("Continue this answer"), self.go_on.emit
+        )
+        self._again = _quiet_button(
+            self.tr("Retry"), self.tr("Ask for another answer"), self.regenerate.emit
+        )
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
         self._thought: ThoughtFold | None = None
@@ -139,9 +144,9 @@ class AnswerView(QWidget):
                 break
         waiting = message.ending is Ending.WAITING
         self._progress.setVisible(waiting)
-        self._progress.setText(message.progress or "Thinking\u2026")
+        self._progress.setText(message.progress or self.tr("Thinking\u2026"))
         self._note.setVisible(bool(message.note))
-        self._note.setText(message.note)
+        self._note.setText(said(message.note))
         _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
         statistics = message.statistics
         n_token = message.n_token_before + (statistics.n_token if statistics else 0)

@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.icon_button import IconButton
+from app.sentences import said
 from app.state import Notice
 
 
@@ -15,11 +16,11 @@ class Banner(QFrame):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("banner")
-        self.setAccessibleName("Notice")
+        self.setAccessibleName(self.tr("Notice"))
         self._text = QLabel()
         self._text.setWordWrap(True)
         self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        close = IconButton("close", "Close this notice", side=28)
+        close = IconButton("close", self.tr("Close this notice"), side=28)
         close.clicked.connect(self.hide)
         self._buttons = QHBoxLayout()
         self._buttons.setSpacing(8)
@@ -54,8 +55,9 @@ class Banner(QFrame):
         if notice is None:
             self.hide()
             return
-        self._text.setText(notice.sentence)
-        self.setAccessibleDescription(notice.sentence)
+        sentence = said(notice.sentence)
+        self._text.setText(sentence)
+        self.setAccessibleDescription(sentence)
         self.setProperty("kind", "trouble" if notice.is_trouble else "plain")
         self.style().unpolish(self)
         self.style().polish(self)

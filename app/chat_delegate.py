@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOpti
 
 from app import icons, theme
 from app.chat_list_model import ChatListModel
+from app.language import translate
 
 Index = QModelIndex | QPersistentModelIndex
 ROW = 34
@@ -84,7 +85,7 @@ class ChatDelegate(QStyledItemDelegate):
         self, parent: QWidget, option: QStyleOptionViewItem, index: Index
     ) -> QWidget:
         editor = QLineEdit(parent)
-        editor.setAccessibleName("Name of the chat")
+        editor.setAccessibleName(translate("chats", "Name of the chat"))
         editor.setMaxLength(200)
         return editor
 

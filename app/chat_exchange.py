@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QWidget
 
 from app import units
 from app.chats import Chats
+from app.language import translate
 from app.state import Notice
 from app.store import exchange
 from app.store.schema import StoreError
@@ -31,10 +32,10 @@ class ChatExchange(QObject):
 
     def ask_export(self, chat_id: int, kind: str) -> None:
         """Ask for a name and write one chat, as "md" or "json"."""
-        title = next((row.title for row in self._chats.rows() if row.id == chat_id), "Chat")
-        label = "Markdown (*.md)" if kind == "md" else "JSON (*.json)"
+        title = next((row.title for row in self._chats.rows() if row.id == chat_id), "")
+        label = self.tr("Markdown (*.md)") if kind == "md" else self.tr("JSON (*.json)")
         name, _ = QFileDialog.getSaveFileName(
-            self._window, "Export the chat", f"{file_name(title)}.{kind}", label
+            self._window, self.tr("Export the chat"), f"{file_name(title)}.{kind}", label
         )
         if name:
             self.export(chat_id, Path(name))
@@ -52,15 +53,18 @@ class ChatExchange(QObject):
         except StoreError as error:
             self.notice.emit(Notice(str(error)))
         except OSError as error:
-            sentence = f"{path.name} could not be written: {error.strerror or error}."
+            sentence = self.tr("{file} could not be written: {reason}.").format(
+                file=path.name, reason=error.strerror or error
+            )
             self.notice.emit(Notice(sentence))
         else:
-            self.notice.emit(Notice(f"The chat was written to {path.name}.", is_trouble=False))
+            sentence = self.tr("The chat was written to {file}.").format(file=path.name)
+            self.notice.emit(Notice(sentence, is_trouble=False))
 
     def ask_import(self) -> None:
         """Ask for a file and read its chats."""
         name, _ = QFileDialog.getOpenFileName(
-            self._window, "Import chats", "", "Chats (*.json *.md);;All files (*)"
+            self._window, self.tr("Import chats"), "", self.tr("Chats (*.json *.md);;All files (*)")
         )
         if name:
             self.import_file(Path(name))
@@ -75,11 +79,13 @@ class ChatExchange(QObject):
         self._chats.reload_list()
         if ids:
             self._chats.open(ids[0])
-        words = f"{units.count(len(ids), 'chat')} imported from {path.name}."
+        words = self.tr("{chats} imported from {file}.").format(
+            chats=units.count(len(ids), "chat"), file=path.name
+        )
         self.notice.emit(Notice(words, is_trouble=False))
 
 
 def file_name(title: str) -> str:
     """Return a title as a name that every file system takes."""
     name = re.sub(r'[\x00-\x1f<>:"/\\|?*]+', " ", title)
-    return " ".join(name.split())[:80].strip(". ") or "Chat"
+    return " ".join(name.split())[:80].strip(". ") or translate("chats", "Chat")

@@ -30,7 +30,7 @@ class ChatList(QListView):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("chatList")
-        self.setAccessibleName("Chats")
+        self.setAccessibleName(self.tr("Chats"))
         self._model = ChatListModel()
         self._model.renamed.connect(self.renamed)
         self.setModel(self._model)
@@ -81,14 +81,16 @@ class ChatList(QListView):
     def menu_for(self, chat: ChatRow) -> QMenu:
         """Return the menu of one chat."""
         menu = QMenu(self)
-        menu.addAction("Rename\tF2", lambda: self.edit_name(chat.id))
-        label = "Unpin" if chat.is_pinned else "Pin"
+        menu.addAction(self.tr("Rename") + "\tF2", lambda: self.edit_name(chat.id))
+        label = self.tr("Unpin") if chat.is_pinned else self.tr("Pin")
         menu.addAction(label, lambda: self.pinned.emit(chat.id, not chat.is_pinned))
         menu.addSeparator()
-        menu.addAction("Export as Markdown\u2026", lambda: self.exported.emit(chat.id, "md"))
-        menu.addAction("Export as JSON\u2026", lambda: self.exported.emit(chat.id, "json"))
+        menu.addAction(
+            self.tr("Export as Markdown\u2026"), lambda: self.exported.emit(chat.id, "md")
+        )
+        menu.addAction(self.tr("Export as JSON\u2026"), lambda: self.exported.emit(chat.id, "json"))
         menu.addSeparator()
-        menu.addAction("Delete\tDel", lambda: self.deleted.emit(chat.id))
+        menu.addAction(self.tr("Delete") + "\tDel", lambda: self.deleted.emit(chat.id))
         return menu
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802

@@ -5,7 +5,15 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from PySide6.QtCore import QAbstractListModel, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtCore import (
+    QAbstractListModel,
+    QDate,
+    QLocale,
+    QModelIndex,
+    QPersistentModelIndex,
+    Qt,
+    Signal,
+)
 
 from app.language import translate
 from app.store.chats import ChatRow
@@ -78,9 +86,11 @@ class ChatListModel(QAbstractListModel):
         if role in (roles.DisplayRole, roles.EditRole, roles.ToolTipRole):
             return item.title
         if role == roles.AccessibleTextRole:
-            return f"{item.title}, pinned" if item.is_pinned else item.title
+            return (
+                self.tr("{chat}, pinned").format(chat=item.title) if item.is_pinned else item.title
+            )
         if role == roles.AccessibleDescriptionRole and item.id in self.busy:
-            return translate("chat list", "An answer is being written")
+            return translate("chats", "An answer is being written")
         return None
 
     def setData(  # noqa: D102, N802
@@ -102,15 +112,15 @@ class ChatListModel(QAbstractListModel):
 def heading(row: ChatRow, today: datetime.date) -> str:
     """Return the heading that a chat belongs under."""
     if row.is_pinned:
-        return "Pinned"
+        return translate("chats", "Pinned")
     day = datetime.date.fromtimestamp(row.changed_s)
     n_day = (today - day).days
     if n_day <= 0:
-        return "Today"
+        return translate("chats", "Today")
     if n_day == 1:
-        return "Yesterday"
+        return translate("chats", "Yesterday")
     if n_day < 7:
-        return "This week"
+        return translate("chats", "This week")
     if n_day < 31:
-        return "This month"
-    return f"{day:%B %Y}"
+        return translate("chats", "This month")
+    return QLocale().toString(QDate(day.year, day.month, 1), "MMMM yyyy")

@@ -140,8 +140,8 @@ class Chats(QObject):
                 if was_open:
                     self.open(chat_id)
 
-        words = f"\u201c{row.title}\u201d was deleted."
-        self._session.notice.emit(Notice(words, (("Undo", undo),), is_trouble=False))
+        words = self.tr("\u201c{chat}\u201d was deleted.").format(chat=row.title)
+        self._session.notice.emit(Notice(words, ((self.tr("Undo"), undo),), is_trouble=False))
 
     def set_preset(self, preset: Preset | None) -> None:
         """Set the open chat's own system prompt and sampling; None: those of the model."""

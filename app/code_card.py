@@ -25,9 +25,9 @@ class CodeCard(QFrame):
         self._parts: list[tuple[TextBlock, int]] = []  # with where in the text each begins
         label = QLabel(language or "text")
         label.setProperty("role", "small")
-        copy = QPushButton("Copy")
+        copy = QPushButton(self.tr("Copy"))
         copy.setProperty("role", "quiet")
-        copy.setAccessibleName("Copy this code")
+        copy.setAccessibleName(self.tr("Copy this code"))
         copy.clicked.connect(self._copy)
         head = QHBoxLayout()
         head.addWidget(label)
@@ -77,7 +77,7 @@ class CodeCard(QFrame):
 
     def _new_part(self, begin: int) -> None:
         body = TextBlock()
-        body.setAccessibleName("Code")
+        body.setAccessibleName(self.tr("Code"))
         self._parts.append((body, begin))
         self._bodies.addWidget(body)
 

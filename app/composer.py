@@ -34,8 +34,8 @@ class _Input(QPlainTextEdit):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("input")
-        self.setAccessibleName("Message")
-        self.setPlaceholderText("Ask something\u2026")
+        self.setAccessibleName(self.tr("Message"))
+        self.setPlaceholderText(self.tr("Ask something\u2026"))
         self.setAcceptDrops(False)  # a model may be dropped anywhere on the window
         self.setTabChangesFocus(True)
         self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
@@ -97,13 +97,13 @@ class Composer(QFrame):
         self._answering = False
         self._can_send = False
         self.input = _Input()
-        self.button = IconButton("send", "Send", fill="accent")
+        self.button = IconButton("send", self.tr("Send"), fill="accent")
         self._hint = QLabel()
         self._hint.setProperty("role", "small")
-        self.preset = QPushButton("System prompt")
+        self.preset = QPushButton(self.tr("System prompt"))
         self.preset.setProperty("role", "quiet")
-        self.preset.setAccessibleName("System prompt and sampling")
-        self.preset.setToolTip("System prompt and sampling (Ctrl+P)")
+        self.preset.setAccessibleName(self.tr("System prompt and sampling"))
+        self.preset.setToolTip(self.tr("System prompt and sampling (Ctrl+P)"))
         self.preset.setCursor(Qt.CursorShape.PointingHandCursor)
         self.meter = ContextMeter()
         foot = QHBoxLayout()
@@ -163,11 +163,11 @@ class Composer(QFrame):
     def _update_button(self) -> None:
         if self._answering:
             self.button.show_icon("stop", "danger")
-            self.button.rename("Stop (Esc)")
+            self.button.rename(self.tr("Stop (Esc)"))
             self.button.setEnabled(True)
         else:
             self.button.show_icon("send", "accent")
-            self.button.rename("Send (Enter)")
+            self.button.rename(self.tr("Send (Enter)"))
             self.button.setEnabled(self._can_send and bool(self.input.toPlainText().strip()))
 
     def _show_focus(self, has_focus: bool) -> None:

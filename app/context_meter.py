@@ -6,7 +6,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QWidget
 
-from app import theme
+from app import theme, units
 
 WARN = 0.85  # of the context, from which the bar warns
 
@@ -24,7 +24,9 @@ class ContextMeter(QWidget):
         """Show so many tokens of so many; 0 of anything hides it."""
         self.setVisible(n_used > 0 and n_context > 0)
         self._share = min(n_used / n_context, 1.0) if n_context > 0 else 0.0
-        text = f"{n_used:,} of {n_context:,} tokens of context"
+        text = self.tr("{used} of {all} tokens of context").format(
+            used=units.number(n_used), all=units.number(n_context)
+        )
         self.setAccessibleName(text)
         self.setToolTip(text)
         self.update()

@@ -23,11 +23,13 @@ class DropHint(QFrame):
     def show_for(self, name: str | None, folder: str | None = None) -> None:
         """Cover the parent; `name` is the model's file, `folder` a folder's, None where neither."""
         if name:
-            self._label.setText(f"Drop to load {name}")
+            self._label.setText(self.tr("Drop to load {model}").format(model=name))
         elif folder:
-            self._label.setText(f"Drop to list the models of {folder}")
+            self._label.setText(
+                self.tr("Drop to list the models of {folder}").format(folder=folder)
+            )
         else:
-            self._label.setText("This is not a GGUF file")
+            self._label.setText(self.tr("This is not a GGUF file"))
         parent = self.parentWidget()
         assert parent is not None
         self.setGeometry(parent.rect().adjusted(14, 14, -14, -14))

@@ -40,11 +40,6 @@ def translate(context: str, text: str, comment: str = "") -> str:
     return QCoreApplication.translate(context, text, comment)
 
 
-def said(sentence: str) -> str:
-    """Return what `backend` said in the window's language, where app.sentences knows it."""
-    return sentence
-
-
 def title(code: str) -> str:
     """Return how a choice of language is called."""
     return translate("language", CHOICES[code])

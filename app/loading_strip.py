@@ -6,6 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app import units
+from app.sentences import said
 
 
 class LoadingStrip(QWidget):
@@ -24,10 +25,10 @@ class LoadingStrip(QWidget):
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setRange(0, 1000)
-        self._bar.setAccessibleName("Loading")
-        cancel = QPushButton("Cancel")
+        self._bar.setAccessibleName(self.tr("Loading"))
+        cancel = QPushButton(self.tr("Cancel"))
         cancel.setProperty("role", "quiet")
-        cancel.setAccessibleName("Cancel loading")
+        cancel.setAccessibleName(self.tr("Cancel loading"))
         cancel.clicked.connect(self.cancel)
         row = QHBoxLayout()
         row.addWidget(self._label, 1)
@@ -48,11 +49,13 @@ class LoadingStrip(QWidget):
         """Show that a model is being loaded."""
         self._title = title
         self._bar.setValue(0)
-        self._label.setText(f"Loading {title}\u2026")
+        self._label.setText(self.tr("Loading {model}\u2026").format(model=title))
         self.show()
 
     def show_progress(self, fraction: float, stage: str) -> None:
         """Show how far it is (0 to 1) and what is being done."""
         self._bar.setValue(round(1000 * min(max(fraction, 0.0), 1.0)))
-        doing = f": {stage}" if stage else ""
-        self._label.setText(f"Loading {self._title}, {units.percent(fraction)}{doing}")
+        text = self.tr("Loading {model}, {share}").format(
+            model=self._title, share=units.percent(fraction)
+        )
+        self._label.setText(f"{text}: {said(stage)}" if stage else text)

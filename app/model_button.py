@@ -40,13 +40,13 @@ class ModelButton(QPushButton):
     def show_model(self, path: Path | None, model: ModelFacts | None) -> None:
         """Name the model that is loaded or being loaded."""
         if path is None:
-            self._full = "Choose a model"
+            self._full = self.tr("Choose a model")
         else:
             self._full = models.title(path)
             if model is not None:
                 self._full += f"   {units.size(model.file_bytes)}"
         self.setToolTip(str(path) if path else "")
-        self.setAccessibleName(f"Model: {self._full}")
+        self.setAccessibleName(self.tr("Model: {model}").format(model=self._full))
         self.updateGeometry()
         self.update()
 
@@ -63,8 +63,8 @@ class ModelButton(QPushButton):
         for path in files:
             self._add(path, present)
         menu.addSeparator()
-        menu.addAction("All models\tCtrl+M", self.library.emit)
-        menu.addAction("Open a GGUF file\u2026\tCtrl+O", self.browse.emit)
+        menu.addAction(self.tr("All models") + "\tCtrl+M", self.library.emit)
+        menu.addAction(self.tr("Open a GGUF file\u2026") + "\tCtrl+O", self.browse.emit)
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802
         width = self.fontMetrics().horizontalAdvance(self._full) + 56

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from app.language import translate
 from backend.system import paths
 
 
@@ -21,7 +22,7 @@ def is_embedded(path: Path) -> bool:
 
 def title(path: Path) -> str:
     """How a model is called in the window, before its own name is known."""
-    return "Embedded model" if is_embedded(path) else path.stem
+    return translate("library", "Embedded model") if is_embedded(path) else path.stem
 
 
 def model_in_drop(paths: list[Path]) -> Path | None:

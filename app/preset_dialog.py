@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QT_TRANSLATE_NOOP, Qt
 from PySide6.QtWidgets import (
     QButtonGroup,
     QDialog,
@@ -19,24 +19,41 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.language import translate
 from app.store.presets import RANGES, SYSTEM_CHARS, WHOLE, Preset
 from backend.config import Sampling
 
 NAMED: dict[str, dict[str, float]] = {
-    "Balanced": {},
-    "Precise": {"temperature": 0.2, "top_k": 20, "top_p": 0.9},
-    "Creative": {"temperature": 1.1, "top_k": 100, "top_p": 0.98, "min_p": 0.02},
+    str(QT_TRANSLATE_NOOP("sampling", "Balanced")): {},
+    str(QT_TRANSLATE_NOOP("sampling", "Precise")): {"temperature": 0.2, "top_k": 20, "top_p": 0.9},
+    str(QT_TRANSLATE_NOOP("sampling", "Creative")): {
+        "temperature": 1.1,
+        "top_k": 100,
+        "top_p": 0.98,
+        "min_p": 0.02,
+    },
 }
 _LABELS = {
-    "temperature": "Temperature", "top_k": "Top k", "top_p": "Top p", "min_p": "Min p",
-    "repeat_penalty": "Repeat penalty",
-}  # fmt: skip
+    "temperature": QT_TRANSLATE_NOOP("sampling", "Temperature"),
+    "top_k": QT_TRANSLATE_NOOP("sampling", "Top k"),
+    "top_p": QT_TRANSLATE_NOOP("sampling", "Top p"),
+    "min_p": QT_TRANSLATE_NOOP("sampling", "Min p"),
+    "repeat_penalty": QT_TRANSLATE_NOOP("sampling", "Repeat penalty"),
+}
 _HELP = {
-    "temperature": "0 always takes the most probable token; higher is more varied.",
-    "top_k": "Only the k most probable tokens; 0: all.",
-    "top_p": "Only the most probable tokens that together have this probability; 1: all.",
-    "min_p": "Only tokens with at least this share of the best one's probability; 0: all.",
-    "repeat_penalty": "Above 1, what was just said becomes less probable.",
+    "temperature": QT_TRANSLATE_NOOP(
+        "sampling", "0 always takes the most probable token; higher is more varied."
+    ),
+    "top_k": QT_TRANSLATE_NOOP("sampling", "Only the k most probable tokens; 0: all."),
+    "top_p": QT_TRANSLATE_NOOP(
+        "sampling", "Only the most probable tokens that together have this probability; 1: all."
+    ),
+    "min_p": QT_TRANSLATE_NOOP(
+        "sampling", "Only tokens with at least this share of the best one's probability; 0: all."
+    ),
+    "repeat_penalty": QT_TRANSLATE_NOOP(
+        "sampling", "Above 1, what was just said becomes less probable."
+    ),
 }
 
 
@@ -47,13 +64,15 @@ class PresetDialog(QDialog):
         self, preset: Preset, model: str, for_model: bool, parent: QWidget | None = None
     ) -> None:
         super().__init__(parent)
-        self.setWindowTitle("System prompt and sampling")
+        self.setWindowTitle(self.tr("System prompt and sampling"))
         self.setMinimumWidth(460)
         self._seed = preset.sampling.get("seed")
         self._system = QPlainTextEdit(preset.system)
         self._system.setObjectName("system")
-        self._system.setAccessibleName("System prompt")
-        self._system.setPlaceholderText("What the model should know or how it should answer")
+        self._system.setAccessibleName(self.tr("System prompt"))
+        self._system.setPlaceholderText(
+            self.tr("What the model should know or how it should answer")
+        )
         self._system.setTabChangesFocus(True)
         self._system.setFixedHeight(120)
         self._fields: dict[str, QSpinBox | QDoubleSpinBox] = {}
@@ -62,18 +81,21 @@ class PresetDialog(QDialog):
         for name, label in _LABELS.items():
             field = _field(name)
             self._fields[name] = field
-            form.addRow(label, field)
+            form.addRow(translate("sampling", str(label)), field)
         self._show_sampling(preset.sampling)
         named = QHBoxLayout()
         for title, sampling in NAMED.items():
+            title = translate("sampling", title)
             button = QPushButton(title)
-            button.setAccessibleName(f"Sampling: {title}")
+            button.setAccessibleName(self.tr("Sampling: {name}").format(name=title))
             button.setAutoDefault(False)
             button.clicked.connect(lambda _=False, values=sampling: self._show_sampling(values))
             named.addWidget(button)
         named.addStretch(1)
-        self._chat = QRadioButton("This chat")
-        self._model = QRadioButton(f"All chats with {model}" if model else "All chats")
+        self._chat = QRadioButton(self.tr("This chat"))
+        self._model = QRadioButton(
+            self.tr("All chats with {model}").format(model=model) if model else self.tr("All chats")
+        )
         self._group = QButtonGroup(self)
         for choice in (self._chat, self._model):
             choice.setAccessibleName(choice.text())
@@ -90,12 +112,12 @@ class PresetDialog(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(20, 18, 20, 16)
         layout.setSpacing(10)
-        layout.addWidget(_strong("System prompt"))
+        layout.addWidget(_strong(self.tr("System prompt")))
         layout.addWidget(self._system)
-        layout.addWidget(_strong("Sampling"))
+        layout.addWidget(_strong(self.tr("Sampling")))
         layout.addLayout(named)
         layout.addLayout(form)
-        self._for = _strong("For")
+        self._for = _strong(self.tr("For"))
         layout.addWidget(self._for)
         layout.addWidget(self._chat)
         layout.addWidget(self._model)
@@ -135,8 +157,8 @@ def name_of(preset: Preset) -> str:
     values = {name: value for name, value in preset.sampling.items() if name != "seed"}
     for title, sampling in NAMED.items():
         if values == sampling:
-            return title
-    return "Own sampling"
+            return translate("sampling", title)
+    return translate("sampling", "Own sampling")
 
 
 def _field(name: str) -> QSpinBox | QDoubleSpinBox:
@@ -150,8 +172,8 @@ def _field(name: str) -> QSpinBox | QDoubleSpinBox:
         field.setRange(low, high)
         field.setSingleStep(0.05)
         field.setDecimals(2)
-    field.setAccessibleName(_LABELS[name])
-    field.setToolTip(_HELP[name])
+    field.setAccessibleName(translate("sampling", str(_LABELS[name])))
+    field.setToolTip(translate("sampling", str(_HELP[name])))
     field.setFixedWidth(110)
     return field
 

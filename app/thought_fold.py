@@ -51,8 +51,13 @@ class ThoughtFold(QWidget):
         if not text.startswith(self._text[: self._n_shown]):
             self._clear()
         self._text = text
-        took = f" for {units.seconds(duration_s)}" if duration_s > 0 else ""
-        self._label = f"Thinking{took}\u2026" if is_open else f"Thought{took}"
+        if duration_s > 0:
+            label = (
+                self.tr("Thinking for {time}\u2026") if is_open else self.tr("Thought for {time}")
+            )
+            self._label = label.format(time=units.seconds(duration_s))
+        else:
+            self._label = self.tr("Thinking\u2026") if is_open else self.tr("Thought")
         self._show_head()
         if self._head.isChecked():
             self._fill()
@@ -67,7 +72,7 @@ class ThoughtFold(QWidget):
     def _show_head(self) -> None:
         arrow = "\u25be" if self._head.isChecked() else "\u25b8"
         self._head.setText(f"{arrow} {self._label}")
-        self._head.setAccessibleName(f"Reasoning: {self._label}")
+        self._head.setAccessibleName(self.tr("Reasoning: {label}").format(label=self._label))
 
     def _fill(self) -> None:
         """Add what is missing to the last block, or to a new one where that is long."""
@@ -76,7 +81,7 @@ class ThoughtFold(QWidget):
             last = self._blocks[-1] if self._blocks else None
             if last is None or last.document().characterCount() > PIECE_CHARS:
                 last = TextBlock()
-                last.setAccessibleName("Reasoning")
+                last.setAccessibleName(self.tr("Reasoning"))
                 last.setProperty("role", "thought")
                 self._blocks.append(last)
                 self._body.addWidget(last)

@@ -37,7 +37,7 @@ class Transcript(QScrollArea):
         super().__init__(parent)
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setAccessibleName("Conversation")
+        self.setAccessibleName(self.tr("Conversation"))
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.viewport().setAutoFillBackground(False)
         self._views: list[UserBubble | AnswerView] = []
@@ -65,7 +65,7 @@ class Transcript(QScrollArea):
         centre.addStretch(1)
         self.setWidget(outside)
 
-        self._to_end = IconButton("down", "Jump to the end", fill="raised", parent=self)
+        self._to_end = IconButton("down", self.tr("Jump to the end"), fill="raised", parent=self)
         self._to_end.clicked.connect(self.follow)
         self._to_end.hide()
         bar = self.verticalScrollBar()

@@ -34,7 +34,7 @@ class _Editor(QPlainTextEdit):
     def __init__(self) -> None:
         super().__init__()
         self.setObjectName("input")
-        self.setAccessibleName("Your message, to change")
+        self.setAccessibleName(self.tr("Your message, to change"))
         self.setAcceptDrops(False)
         self.setTabChangesFocus(True)
         self.viewport().setAutoFillBackground(False)
@@ -64,18 +64,22 @@ class UserBubble(QWidget):
         super().__init__(parent)
         self._message = message
         self._editor: _Editor | None = None
-        self.setAccessibleName("Your message")
+        self.setAccessibleName(self.tr("Your message"))
         self._text = TextBlock()
-        self._text.setAccessibleName("Your message")
+        self._text.setAccessibleName(self.tr("Your message"))
         self._text.show_plain(message.content)
         self._frame = QFrame()
         self._frame.setObjectName("bubble")
         self._inside = QVBoxLayout(self._frame)
         self._inside.setContentsMargins(*PADDING)
         self._inside.addWidget(self._text)
-        self._edit = _button("Edit", "Change this message", self.begin_edit)
-        self._send = _button("Send", "Ask this instead", lambda: self._end_edit(True))
-        self._cancel = _button("Cancel", "Leave it as it is", lambda: self._end_edit(False))
+        self._edit = _button(self.tr("Edit"), self.tr("Change this message"), self.begin_edit)
+        self._send = _button(
+            self.tr("Send"), self.tr("Ask this instead"), lambda: self._end_edit(True)
+        )
+        self._cancel = _button(
+            self.tr("Cancel"), self.tr("Leave it as it is"), lambda: self._end_edit(False)
+        )
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
         self._branches.show_branch(message.branch)

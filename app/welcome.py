@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt, Signal
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QRectF, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app import icons, models, theme, units
 from app.facts import ModelFacts
+from app.language import translate
 
 SUGGESTIONS = (
-    "Tell me a fairy tale about a tin soldier who learns to swim.",
-    "Why does the sky turn red in the evening?",
-    "Write a letter to a friend who lives by the sea.",
+    QT_TRANSLATE_NOOP("welcome", "Tell me a fairy tale about a tin soldier who learns to swim."),
+    QT_TRANSLATE_NOOP("welcome", "Why does the sky turn red in the evening?"),
+    QT_TRANSLATE_NOOP("welcome", "Write a letter to a friend who lives by the sea."),
 )
 
 
@@ -60,16 +61,15 @@ class Welcome(QWidget):
         layout.addWidget(self._title)
         layout.addWidget(self._words)
         layout.addSpacing(20)
-        for text in SUGGESTIONS:
-            button = QPushButton(text)
+        for _ in SUGGESTIONS:
+            button = QPushButton()
             button.setProperty("role", "suggestion")
-            button.setAccessibleName(f"Ask: {text}")
-            button.clicked.connect(lambda _=False, text=text: self.suggested.emit(text))
+            button.clicked.connect(lambda _=False, one=button: self.suggested.emit(one.text()))
             button.setMaximumWidth(480)
             self._suggestions.append(button)
             layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
-        self._open = QPushButton("Open a GGUF file\u2026")
-        self._open.setAccessibleName("Open a model file")
+        self._open = QPushButton(self.tr("Open a GGUF file\u2026"))
+        self._open.setAccessibleName(self.tr("Open a model file"))
         self._open.clicked.connect(self.open_file)
         layout.addWidget(self._open, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addStretch(4)
@@ -77,7 +77,11 @@ class Welcome(QWidget):
     def show_model(self, model: ModelFacts | None, is_loading: bool, is_embedded: bool) -> None:
         """Say which model would answer."""
         ready = model is not None
-        for button in self._suggestions:
+        for button, suggestion in zip(self._suggestions, SUGGESTIONS, strict=True):
+            # The embedded model speaks English alone.
+            text = str(suggestion) if is_embedded else translate("welcome", str(suggestion))
+            button.setText(text)
+            button.setAccessibleName(self.tr("Ask: {question}").format(question=text))
             button.setVisible(ready or is_loading)
             button.setEnabled(ready)
         self._open.setVisible(not ready and not is_loading)
@@ -85,28 +89,34 @@ class Welcome(QWidget):
             self._title.setText(_name(model, is_embedded))
             self._words.setText(_words(model, is_embedded))
         elif is_loading:
-            self._title.setText("One moment")
-            self._words.setText("The model is being read. You can write already.")
+            self._title.setText(self.tr("One moment"))
+            self._words.setText(self.tr("The model is being read. You can write already."))
         else:
-            self._title.setText("Which model?")
-            hint = "" if models.embedded_model() else " The embedded model is not installed."
-            self._words.setText(f"Drop a GGUF file on this window, or open one.{hint}")
+            self._title.setText(self.tr("Which model?"))
+            text = self.tr("Drop a GGUF file on this window, or open one.")
+            if not models.embedded_model():
+                text += " " + self.tr("The embedded model is not installed.")
+            self._words.setText(text)
 
 
 def _name(model: ModelFacts, is_embedded: bool) -> str:
-    return "Ask me something" if is_embedded else model.name or "Ready"
+    if is_embedded:
+        return translate("welcome", "Ask me something")
+    return model.name or translate("welcome", "Ready")
 
 
 def _words(model: ModelFacts, is_embedded: bool) -> str:
     if is_embedded:
-        return (
-            f"This is the embedded model: {units.size(model.file_bytes)}, here to try things out. "
-            "It makes up most of what it says.\nDrop a GGUF file on the window for a larger one."
-        )
+        return translate(
+            "welcome",
+            "This is the embedded model: {size}, here to try things out. It makes up most of what "
+            "it says.\nDrop a GGUF file on the window for a larger one.",
+        ).format(size=units.size(model.file_bytes))
     parts = [units.size(model.file_bytes), model.architecture]
     if model.is_moe:
         parts.append(
-            f"{len(model.moe_layers)} layers of {model.n_expert} experts, "
-            f"{model.n_expert_used} used"
+            translate("welcome", "{layers} layers of {experts} experts, {used} used").format(
+                layers=len(model.moe_layers), experts=model.n_expert, used=model.n_expert_used
+            )
         )
     return " · ".join(part for part in parts if part)

@@ -45,12 +45,11 @@ class Details(QFrame):
         self._basis.setWordWrap(True)
         self._verdict.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.bar = PlanBar()
-        self.load = QPushButton("Load")
+        self.load = QPushButton(self.tr("Load"))
         self.load.setProperty("role", "primary")
-        self.load.setAccessibleName("Load")
         self.load.clicked.connect(self._load)
-        self.folder = QPushButton("Show folder")
-        self.folder.setAccessibleName("Show the folder of the model")
+        self.folder = QPushButton(self.tr("Show folder"))
+        self.folder.setAccessibleName(self.tr("Show the folder of the model"))
         self.folder.clicked.connect(self._show_folder)
         named = QVBoxLayout()
         named.setSpacing(2)
@@ -82,11 +81,16 @@ class Details(QFrame):
         if row is None:
             return
         entry, facts, verdict = row.entry, row.entry.facts, row.verdict
-        parts = f" in {entry.n_part} parts" if entry.n_part > 1 else ""
         self._title.setText(title(row))
         folder = str(entry.path.parent).encode("utf-8", "replace").decode("utf-8")
-        own = f"{facts.name}, " if facts is not None else ""
-        self._place_text = f"{own}{units.size(entry.size_bytes)}{parts} in {folder}"
+        size = units.size(entry.size_bytes)
+        if entry.n_part > 1:
+            text = self.tr("{size} in {parts} in {folder}").format(
+                size=size, parts=units.count(entry.n_part, "part"), folder=folder
+            )
+        else:
+            text = self.tr("{size} in {folder}").format(size=size, folder=folder)
+        self._place_text = f"{facts.name}, {text}" if facts is not None else text
         self._elide()
         self._verdict.setText(words.sentence(entry, verdict))
         basis = words.basis(verdict)
@@ -97,13 +101,19 @@ class Details(QFrame):
         self._plan_title.setVisible(plan is not None)
         self.bar.show_plan(plan)
         if plan is not None:
-            rate = f" with {units.percent(plan.rate)} of the experts" if plan.n_expert else ""
+            plan_words = (
+                self.tr("Memory plan with {share} of the experts, of {free} that are free for it")
+                if plan.n_expert
+                else self.tr("Memory plan, of {free} that are free for it")
+            )
             self._plan_title.setText(
-                f"Memory plan{rate}, of {units.size(plan.available_bytes)} that are free for it"
+                plan_words.format(
+                    share=units.percent(plan.rate), free=units.size(plan.available_bytes)
+                )
             )
         is_loaded = loaded is not None and entry.path == loaded
-        self.load.setText("Loaded" if is_loaded else "Load")
-        self.load.setAccessibleName(f"Load {title(row)}")
+        self.load.setText(self.tr("Loaded") if is_loaded else self.tr("Load"))
+        self.load.setAccessibleName(self.tr("Load {model}").format(model=title(row)))
         self.load.setEnabled(facts is not None and not is_loaded)
 
     def _elide(self) -> None:

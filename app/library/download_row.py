@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 from PySide6.QtWidgets import QWidget as Widget
 
 from app import units
-from app.language import said
+from app.sentences import said
 from backend.downloads.manager import Download, State
 
 

@@ -23,11 +23,11 @@ from PySide6.QtWidgets import (
 )
 
 from app.icon_button import IconButton
-from app.language import said
 from app.library import words
 from app.library.download_row import DownloadRow
 from app.library.get_table import FILES, TYPE, WIDTHS, GetTable
 from app.library.search import Found, Search
+from app.sentences import said
 from backend.downloads.address import endpoint
 from backend.downloads.job import Job
 from backend.downloads.manager import Download, Downloads

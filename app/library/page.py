@@ -9,11 +9,11 @@ from PySide6.QtWidgets import QStackedWidget
 
 from app import models
 from app.facts import Statistics
-from app.language import said
 from app.library.get_page import GetPage
 from app.library.library import Library
 from app.library.search import Search
 from app.library.view import LibraryView
+from app.sentences import said
 from app.session import Session
 from app.state import Notice, State
 from backend.downloads.manager import Downloads

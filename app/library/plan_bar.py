@@ -7,6 +7,7 @@ from PySide6.QtGui import QPainter, QPainterPath, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app import theme, units
+from app.language import translate
 from backend.plan import MemoryPlan
 
 _BAR = 16  # pixels
@@ -18,12 +19,16 @@ def parts(plan: MemoryPlan) -> list[tuple[str, str, int]]:
     """Return the parts in the order of the bar: (colour's name, word, bytes)."""
     rest = plan.available_bytes - plan.total_bytes - plan.headroom_bytes
     return [
-        ("dense", "dense", plan.dense_bytes),
-        ("resident", "experts", plan.expert_bytes),
-        ("kv", "KV cache", plan.kv_bytes),
-        ("compute", "computing", plan.compute_bytes + plan.process_bytes),
-        ("other", "headroom", plan.headroom_bytes),
-        ("free", "free" if rest >= 0 else "missing", abs(rest)),
+        ("dense", translate("library", "dense"), plan.dense_bytes),
+        ("resident", translate("library", "experts"), plan.expert_bytes),
+        ("kv", translate("library", "KV cache"), plan.kv_bytes),
+        ("compute", translate("library", "computing"), plan.compute_bytes + plan.process_bytes),
+        ("other", translate("library", "headroom"), plan.headroom_bytes),
+        (
+            "free",
+            translate("library", "free") if rest >= 0 else translate("library", "missing"),
+            abs(rest),
+        ),
     ]
 
 
@@ -34,7 +39,7 @@ class PlanBar(QWidget):
         super().__init__(parent)
         self._plan: MemoryPlan | None = None
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        self.setAccessibleName("Memory plan")
+        self.setAccessibleName(self.tr("Memory plan"))
 
     def show_plan(self, plan: MemoryPlan | None) -> None:
         """Show a plan, or nothing."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import (
+    QT_TRANSLATE_NOOP,
     QAbstractTableModel,
     QModelIndex,
     QObject,
@@ -18,6 +19,7 @@ from PySide6.QtCore import (
 from PySide6.QtGui import QBrush, QColor, QFont, QPainter, QPixmap
 
 from app import models, theme, units
+from app.language import translate
 from app.library import words
 from app.library.library import Row
 from backend.library.estimate import Kind
@@ -30,9 +32,9 @@ _COLOURS = {Kind.FITS: "resident", Kind.CACHE: "arriving", Kind.LARGE: "stall"}
 
 @dataclass(frozen=True)
 class Column:
-    """A column: heading, width in pixels, text, and what is sorted by."""
+    """A column: heading (English), width in pixels, text, and what is sorted by."""
 
-    title: str
+    title: object
     width: int
     text: Callable[[Row], str]
     key: Callable[[Row], Any]
@@ -49,7 +51,11 @@ def _key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[
 
 def title(row: Row) -> str:
     """How a model is called in the table: as its file, since files differ where names do not."""
-    return "Embedded model" if models.is_embedded(row.entry.path) else row.entry.name
+    return (
+        translate("library", "Embedded model")
+        if models.is_embedded(row.entry.path)
+        else row.entry.name
+    )
 
 
 def kind(row: Row) -> Kind:
@@ -63,25 +69,53 @@ def _verdict_key(row: Row) -> tuple[int, float]:
 
 
 COLUMNS = (
-    Column("Name", 250, title, lambda row: title(row).casefold()),
-    Column("Here", 216, lambda row: words.short(row.entry, row.verdict), _verdict_key),
-    Column("Parameters", 150, _of(words.total_and_active), _key(lambda f: f.n_parameter, 0)),
-    Column("Type", 80, _of(lambda f: f.quantisation), _key(lambda f: f.quantisation, "")),
+    Column(QT_TRANSLATE_NOOP("library", "Name"), 250, title, lambda row: title(row).casefold()),
     Column(
-        "Size", 80, lambda row: units.size(row.entry.size_bytes), lambda row: row.entry.size_bytes,
+        QT_TRANSLATE_NOOP("library", "Here"),
+        216,
+        lambda row: words.short(row.entry, row.verdict),
+        _verdict_key,
+    ),
+    Column(
+        QT_TRANSLATE_NOOP("library", "Parameters"),
+        150,
+        _of(words.total_and_active),
+        _key(lambda f: f.n_parameter, 0),
+    ),
+    Column(
+        QT_TRANSLATE_NOOP("library", "Type"),
+        80,
+        _of(lambda f: f.quantisation),
+        _key(lambda f: f.quantisation, ""),
+    ),
+    Column(
+        QT_TRANSLATE_NOOP("library", "Size"),
+        80,
+        lambda row: units.size(row.entry.size_bytes),
+        lambda row: row.entry.size_bytes,
         is_number=True,
     ),
     Column("Architecture", 110, _of(lambda f: f.architecture), _key(lambda f: f.architecture, "")),
     Column(
-        "Layers × experts × used", 168, _of(words.shape),
+        QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
+        168,
+        _of(words.shape),
         _key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
     ),
     Column(
-        "Context", 80, _of(lambda f: f"{f.context_length:,}"), _key(lambda f: f.context_length, 0),
+        QT_TRANSLATE_NOOP("library", "Context"),
+        80,
+        _of(lambda f: units.number(f.context_length)),
+        _key(lambda f: f.context_length, 0),
         is_number=True,
     ),
-    Column("Last used", 96, lambda row: words.ago(row.used_s), lambda row: -row.used_s),
-)  # fmt: skip
+    Column(
+        QT_TRANSLATE_NOOP("library", "Last used"),
+        96,
+        lambda row: words.ago(row.used_s),
+        lambda row: -row.used_s,
+    ),
+)
 HERE = 1
 
 
@@ -117,7 +151,7 @@ class Table(QAbstractTableModel):
         if orientation is not Qt.Orientation.Horizontal:
             return None
         if role == Qt.ItemDataRole.DisplayRole:
-            return COLUMNS[section].title
+            return translate("library", str(COLUMNS[section].title))
         if role == Qt.ItemDataRole.TextAlignmentRole:
             return _alignment(COLUMNS[section])
         return None

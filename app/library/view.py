@@ -21,11 +21,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app import units
 from app.icon_button import IconButton
 from app.library import words
 from app.library.details import Details
 from app.library.library import Library, Row
 from app.library.table import COLUMNS, HERE, SortedTable, Table
+from app.sentences import said
 
 REFRESH_MS = 4000  # the memory that is free changes while one looks
 # Columns that go first where the page is narrow, with the width below which they go.
@@ -51,11 +53,11 @@ class LibraryView(QWidget):
         self._picked: Path | None = None  # the model whose details are shown
         self._busy = False
         self.search = QLineEdit()
-        self.search.setPlaceholderText("Search models")
-        self.search.setAccessibleName("Search models")
+        self.search.setPlaceholderText(self.tr("Search models"))
+        self.search.setAccessibleName(self.tr("Search models"))
         self.search.setMaximumWidth(320)
-        self.folders = QPushButton("Folders\u2026")
-        self.folders.setAccessibleName("Folders of models")
+        self.folders = QPushButton(self.tr("Folders\u2026"))
+        self.folders.setAccessibleName(self.tr("Folders of models"))
         self._menu = QMenu(self.folders)
         self._menu.aboutToShow.connect(self._fill_menu)
         self.folders.clicked.connect(
@@ -63,7 +65,7 @@ class LibraryView(QWidget):
         )
         self.get = QPushButton()
         self.show_downloads(0, 0)
-        self.close_button = IconButton("close", "Back to the chat (Esc)")
+        self.close_button = IconButton("close", self.tr("Back to the chat (Esc)"))
         self.close_button.clicked.connect(self.closed)
         self.table = QTableView()
         self.details = Details()
@@ -78,8 +80,8 @@ class LibraryView(QWidget):
         self._foot.setWordWrap(True)
         self._machine = QPushButton()
         self._machine.setProperty("role", "quiet")
-        self._machine.setAccessibleName("Measure this machine")
-        self._machine.setToolTip("Measure this machine again; it takes about two seconds.")
+        self._machine.setAccessibleName(self.tr("Measure this machine"))
+        self._machine.setToolTip(self.tr("Measure this machine again; it takes about two seconds."))
         self._machine.clicked.connect(lambda: library.measure(again=True))
         self._rows = Table(self)
         self._sorted = SortedTable(self)
@@ -125,7 +127,7 @@ class LibraryView(QWidget):
     def _dress_table(self) -> None:
         table = self.table
         table.setModel(self._sorted)
-        table.setAccessibleName("Models")
+        table.setAccessibleName(self.tr("Models"))
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
         table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
         table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
@@ -148,7 +150,7 @@ class LibraryView(QWidget):
         table.installEventFilter(self)
 
     def _lay_out(self) -> None:
-        title = QLabel("Models")
+        title = QLabel(self.tr("Models"))
         title.setProperty("role", "title")
         head = QHBoxLayout()
         head.setSpacing(10)
@@ -178,7 +180,7 @@ class LibraryView(QWidget):
     def _fill_menu(self) -> None:
         menu = self._menu
         menu.clear()
-        menu.addAction("Add a folder\u2026", self._add_folder)
+        menu.addAction(self.tr("Add a folder\u2026"), self._add_folder)
         for program, folder in self.library.folders:
             if program:
                 menu.addSeparator()
@@ -189,7 +191,8 @@ class LibraryView(QWidget):
         for folder in self.library.history.folders:
             below = menu.addMenu(str(folder))
             below.addAction(
-                "Remove from the list", functools.partial(self.library.remove_folder, folder)
+                self.tr("Remove from the list"),
+                functools.partial(self.library.remove_folder, folder),
             )
 
     # What is shown
@@ -213,27 +216,32 @@ class LibraryView(QWidget):
         self._show_details()
         places = self.library.scan.places
         n_bytes = sum(entry.size_bytes for entry in entries)
-        said = "Looking through the folders\u2026" if self._busy and not entries else ""
-        trouble = self.library.history.trouble
-        said = said or words.places(places, len(entries), n_bytes)
-        self._foot.setText(f"{said} {trouble}".strip())
+        foot = self.tr("Looking through the folders\u2026") if self._busy and not entries else ""
+        trouble = said(self.library.history.trouble)
+        foot = foot or words.places(places, len(entries), n_bytes)
+        self._foot.setText(f"{foot} {trouble}".strip())
         self._machine.setText(self._machine_words())
         self._machine.setEnabled(not self.library.is_measuring)
 
     def _why_empty(self) -> str:
         if self.library.rows:
-            return "No model has these words."
+            return self.tr("No model has these words.")
         if self._busy:
-            return "Looking through the folders\u2026"
-        return "There are no models yet. Add a folder, or drop one or a GGUF file on the window."
+            return self.tr("Looking through the folders\u2026")
+        return self.tr(
+            "There are no models yet. Add a folder, or drop one or a GGUF file on the window."
+        )
 
     def _machine_words(self) -> str:
         machine = self.library.machine
         if self.library.is_measuring:
-            return "Measuring this machine\u2026"
+            return self.tr("Measuring this machine\u2026")
         if machine is None:
-            return "Measure this machine"
-        return f"drive {machine.link_gb_per_s:.2f} GB/s, memory {machine.memory_gb_per_s:.1f} GB/s"
+            return self.tr("Measure this machine")
+        return self.tr("drive {drive} GB/s, memory {memory} GB/s").format(
+            drive=units.decimal(machine.link_gb_per_s, 2),
+            memory=units.decimal(machine.memory_gb_per_s, 1),
+        )
 
     def _show_details(self) -> None:
         index = self.table.currentIndex()
@@ -263,7 +271,7 @@ class LibraryView(QWidget):
             self.details.load.click()
 
     def _add_folder(self) -> None:
-        name = QFileDialog.getExistingDirectory(self, "Add a folder of models")
+        name = QFileDialog.getExistingDirectory(self, self.tr("Add a folder of models"))
         if name:
             self.library.add_folder(Path(name))
 

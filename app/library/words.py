@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 from app import units
+from app.language import translate
+from app.sentences import said
 from backend.library.estimate import Kind, Speed, Verdict
 from backend.library.facts import Facts
 from backend.library.scan import Entry, Place
@@ -24,13 +26,15 @@ def total_and_active(facts: Facts) -> str:
     total = parameters(facts.n_parameter)
     if facts.n_parameter_active >= facts.n_parameter:
         return total
-    return f"{total}, {parameters(facts.n_parameter_active)} active"
+    return translate("library", "{total}, {active} active").format(
+        total=total, active=parameters(facts.n_parameter_active)
+    )
 
 
 def shape(facts: Facts) -> str:
     """Return layers, experts of each, and how many of these a token uses."""
     if not facts.n_expert:
-        return f"{facts.n_layer}, dense"
+        return translate("library", "{layers}, dense").format(layers=facts.n_layer)
     return f"{facts.n_layer} × {facts.n_expert} × {facts.n_expert_used}"
 
 
@@ -40,9 +44,11 @@ def ago(at_s: float, now_s: float | None = None) -> str:
         return ""
     days = int(((time.time() if now_s is None else now_s) - at_s) // 86_400)
     if days < 1:
-        return "today" if _day(at_s) == _day(now_s) else "yesterday"
+        if _day(at_s) == _day(now_s):
+            return translate("library", "today")
+        return translate("library", "yesterday")
     if days < 30:
-        return f"{units.count(days, 'day')} ago"
+        return translate("library", "{days} ago").format(days=units.count(days, "day"))
     return time.strftime("%Y-%m-%d", time.localtime(at_s))
 
 
@@ -51,58 +57,116 @@ def _day(at_s: float | None) -> str:
 
 
 def _speed(speed: Speed) -> str:
-    about = "" if speed.is_measured else "about "
-    return f"{about}{units.speed(speed.tokens_per_s)}{units.SPACE}token/s"
+    text = f"{units.speed(speed.tokens_per_s)}{units.SPACE}token/s"
+    if speed.is_measured:
+        return text
+    return translate("library", "about {speed}").format(speed=text)
 
 
 def short(entry: Entry, verdict: Verdict | None) -> str:
     """Return the verdict for a cell of the table."""
     if entry.facts is None or verdict is None:
-        return "cannot be used"
+        return translate("library", "cannot be used")
     if verdict.kind is Kind.LARGE:
-        return "too large"
-    word = "fits" if verdict.kind is Kind.FITS else "cache"
+        return translate("library", "too large")
+    fits = verdict.kind is Kind.FITS
     if verdict.best_speed is None:
-        return "fits in memory" if verdict.kind is Kind.FITS else "through the cache"
-    return f"{word}, {_speed(verdict.best_speed)}"
+        if fits:
+            return translate("library", "fits in memory")
+        return translate("library", "through the cache")
+    speed = _speed(verdict.best_speed)
+    if fits:
+        return translate("library", "fits, {speed}").format(speed=speed)
+    return translate("library", "cache, {speed}").format(speed=speed)
 
 
 def sentence(entry: Entry, verdict: Verdict | None) -> str:
     """Return the verdict in full sentences."""
     facts = entry.facts
     if facts is None or verdict is None:
-        return f"It cannot be used: {entry.trouble}."
+        return translate("library", "It cannot be used: {reason}.").format(
+            reason=said(entry.trouble)
+        )
     if verdict.kind is Kind.LARGE:
         return _too_large(facts, verdict)
-    speed = f", at {_speed(verdict.best_speed)}" if verdict.best_speed else ""
     if not facts.is_moe:
-        return f"It fits in memory{speed}. The cache is not used: {facts.needs.reason}."
-    if verdict.kind is Kind.FITS:
-        said = f"All its experts fit in memory{speed}."
-    else:
-        said = (
-            f"It runs through the cache: {verdict.best.n_slot} of {facts.n_expert} experts of "
-            f"each layer fit in memory{speed}."
+        first = _at(
+            translate("library", "It fits in memory."),
+            translate("library", "It fits in memory, at {speed}."),
+            verdict.best_speed,
         )
-    if verdict.asked.n_slot != verdict.best.n_slot:
-        share = units.percent(verdict.asked.rate)
-        takes = units.size(verdict.asked.total_bytes)
-        speed = f" and runs at {_speed(verdict.asked_speed)}" if verdict.asked_speed else ""
-        said += f" At the cache rate that is set, {share}, it takes {takes}{speed}."
-    return said
+        unused = translate("library", "The cache is not used: {reason}.")
+        return f"{first} {unused.format(reason=said(facts.needs.reason))}"
+    if verdict.kind is Kind.FITS:
+        text = _at(
+            translate("library", "All its experts fit in memory."),
+            translate("library", "All its experts fit in memory, at {speed}."),
+            verdict.best_speed,
+        )
+    else:
+        text = _at(
+            translate(
+                "library",
+                "It runs through the cache: {n} of {all} experts of each layer fit in memory.",
+            ),
+            translate(
+                "library",
+                "It runs through the cache: {n} of {all} experts of each layer fit in memory, at "
+                "{speed}.",
+            ),
+            verdict.best_speed,
+            n=verdict.best.n_slot,
+            all=facts.n_expert,
+        )
+    if verdict.asked.n_slot == verdict.best.n_slot:
+        return text
+    asked = _at(
+        translate("library", "At the cache rate that is set, {share}, it takes {size}."),
+        translate(
+            "library",
+            "At the cache rate that is set, {share}, it takes {size} and runs at {speed}.",
+        ),
+        verdict.asked_speed,
+        share=units.percent(verdict.asked.rate),
+        size=units.size(verdict.asked.total_bytes),
+    )
+    return f"{text} {asked}"
+
+
+def _at(without: str, with_speed: str, speed: Speed | None, **words: object) -> str:
+    """Fill in the sentence that fits: with the speed, where one is known."""
+    if speed is None:
+        return without.format(**words)
+    return with_speed.format(speed=_speed(speed), **words)
 
 
 def _too_large(facts: Facts, verdict: Verdict) -> str:
     plan = verdict.best
-    least = "" if not facts.is_moe else f" even with {plan.n_slot} experts of each layer"
-    said = (
-        f"Too large: it needs {units.size(plan.total_bytes)}{least}, beside "
-        f"{units.size(plan.headroom_bytes)} that are left to other programs, and "
-        f"{units.size(plan.available_bytes)} are free. "
+    if facts.is_moe:
+        text = translate(
+            "library",
+            "Too large: it needs {size} even with {n} experts of each layer, beside {headroom} "
+            "that are left to other programs, and {free} are free.",
+        )
+        more = translate("library", "It would run with {size} more.").format(
+            size=units.size(verdict.short_bytes)
+        )
+    else:
+        text = translate(
+            "library",
+            "Too large: it needs {size}, beside {headroom} that are left to other programs, and "
+            "{free} are free.",
+        )
+        more = translate("library", "The cache cannot help: {reason}.").format(
+            reason=said(facts.needs.reason)
+        )
+    text = text.format(
+        size=units.size(plan.total_bytes),
+        n=plan.n_slot,
+        headroom=units.size(plan.headroom_bytes),
+        free=units.size(plan.available_bytes),
     )
-    if not facts.is_moe:
-        return said + f"The cache cannot help: {facts.needs.reason}."
-    return said + f"It would run with {units.size(verdict.short_bytes)} more."
+    return f"{text} {more}"
 
 
 def basis(verdict: Verdict | None) -> str:
@@ -113,21 +177,35 @@ def basis(verdict: Verdict | None) -> str:
     if any(speed.is_measured for speed in speeds) and all(
         speed.is_measured or speed.is_corrected for speed in speeds
     ):
-        return "Measured in the last answer; other cache rates are forecast from it."
+        return translate(
+            "library", "Measured in the last answer; other cache rates are forecast from it."
+        )
     if any(speed.is_corrected for speed in speeds):
-        return "A forecast, corrected by what the last answer measured at another cache rate."
+        return translate(
+            "library",
+            "A forecast, corrected by what the last answer measured at another cache rate.",
+        )
     if verdict is not None and verdict.best.mode == verdict.asked.mode == "plain":
-        return "A forecast from this machine's measured speeds; the first answer corrects it."
-    return (
+        return translate(
+            "library",
+            "A forecast from this machine's measured speeds; the first answer corrects it.",
+        )
+    return translate(
+        "library",
         "A forecast from this machine's measured speeds and a guess of how many experts will be "
-        "found in memory; the first answer corrects it."
+        "found in memory; the first answer corrects it.",
     )
 
 
 def places(found: list[Place], n_entry: int, n_bytes: int) -> str:
     """Return the line below the table: what was found, and what could not be looked through."""
-    said = f"{units.count(n_entry, 'model')}, {units.size(n_bytes)}." if n_entry else "No models."
+    text = translate("library", "No models.")
+    if n_entry:
+        text = f"{units.count(n_entry, 'model')}, {units.size(n_bytes)}."
     for place in found:
         if place.trouble:
-            said += f" The folder {place.path.name or place.path} {place.trouble}."
-    return said.encode("utf-8", "replace").decode("utf-8")
+            where = translate("library", "The folder {folder} {trouble}.")
+            text += " " + where.format(
+                folder=place.path.name or place.path, trouble=said(place.trouble)
+            )
+    return text.encode("utf-8", "replace").decode("utf-8")

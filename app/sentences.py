@@ -1,0 +1,233 @@
+"""What the parts without Qt say, in the window's language.
+
+The engine, the library, downloads and the file of chats say what they have to say in English, also
+on the command line and in logs. The window knows the forms of what users meet, and shows the rest
+as it is: what a check of a damaged file found, for one, is for whoever looks into that file.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from PySide6.QtCore import QT_TRANSLATE_NOOP
+
+from app.language import translate
+
+TEMPLATES = (
+    # The engine's process
+    QT_TRANSLATE_NOOP("sentences", "The engine's process ended unexpectedly."),
+    QT_TRANSLATE_NOOP("sentences", "The engine's process ended unexpectedly without an error."),
+    QT_TRANSLATE_NOOP("sentences", "The engine's process ended unexpectedly with status {number}."),
+    QT_TRANSLATE_NOOP("sentences", "The engine's process ended unexpectedly: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "llama.cpp stopped on a failed check ({check})"),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "it was killed (signal 9), most likely because memory ran out; a lower cache rate or a "
+        "shorter context needs less",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "memory ran out; a lower cache rate or a shorter context needs less"
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "memory ran out (signal {number}); a lower cache rate or a shorter context needs less",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "the model file could not be read any more (signal {number}); it may have been shortened, "
+        "or its drive removed",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "it crashed (this processor lacks an instruction that it needs) (signal {number})",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "it crashed (signal {number})"),
+    QT_TRANSLATE_NOOP("sentences", "it stopped on a failed check (signal {number})"),
+    QT_TRANSLATE_NOOP("sentences", "it was told to end (signal {number})"),
+    QT_TRANSLATE_NOOP("sentences", "it was ended (signal {number})"),
+    QT_TRANSLATE_NOOP("sentences", "The engine's process does not answer."),
+    QT_TRANSLATE_NOOP("sentences", "The engine's process closed its pipe and was ended."),
+    QT_TRANSLATE_NOOP("sentences", "The engine could not be started."),
+    QT_TRANSLATE_NOOP("sentences", "The engine could not be started: {reason}"),
+    QT_TRANSLATE_NOOP("sentences", "The engine's process could not be started: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The engine has not answered for {n} seconds."),
+    QT_TRANSLATE_NOOP("sentences", "The engine runs but has made no progress for {n} minutes."),
+    QT_TRANSLATE_NOOP("sentences", "The engine sent something that could not be understood."),
+    QT_TRANSLATE_NOOP("sentences", "The engine failed unexpectedly ({kind}): {reason}"),
+    # Loading and computing
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "There is not enough memory; a lower cache rate or a shorter context needs less.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "{file} cannot be used: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "llama.cpp could not load {file}: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The context could not be made: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "Reading the weights"),
+    QT_TRANSLATE_NOOP("sentences", "Loading was cancelled."),
+    QT_TRANSLATE_NOOP("sentences", "No model is loaded."),
+    QT_TRANSLATE_NOOP("sentences", "A dense model has no experts to cache."),
+    QT_TRANSLATE_NOOP("sentences", "every expert is in memory"),
+    QT_TRANSLATE_NOOP("sentences", "it is a dense model, without experts"),
+    QT_TRANSLATE_NOOP(
+        "sentences", "the experts of this {name} file are not stored as stacked tensors"
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "The experts of the architecture {name} cannot be cached: {reason}."
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "{size} of memory are free: {n} of {all} experts of each layer are kept instead of "
+        "{wanted}.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "The prompt has {n} tokens, but the context holds only {n_context}."
+    ),
+    QT_TRANSLATE_NOOP("sentences", "The model's chat template failed: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The model's chat template cannot go on with an answer."),
+    # The library
+    QT_TRANSLATE_NOOP("sentences", "the file is gone"),
+    QT_TRANSLATE_NOOP("sentences", "it is a link to a file that is gone"),
+    QT_TRANSLATE_NOOP("sentences", "part {i} of {n} is missing"),
+    QT_TRANSLATE_NOOP("sentences", "the parts {list} of {n} are missing"),
+    QT_TRANSLATE_NOOP("sentences", "part {i} of {n} of the model is missing"),
+    QT_TRANSLATE_NOOP("sentences", "is not there"),
+    QT_TRANSLATE_NOOP("sentences", "is not a folder"),
+    QT_TRANSLATE_NOOP("sentences", "may not be read"),
+    QT_TRANSLATE_NOOP("sentences", "it may not be read"),
+    QT_TRANSLATE_NOOP("sentences", "cannot be read ({reason})"),
+    QT_TRANSLATE_NOOP("sentences", "it cannot be read ({reason})"),
+    QT_TRANSLATE_NOOP("sentences", "it is empty"),
+    QT_TRANSLATE_NOOP("sentences", "it is a folder"),
+    QT_TRANSLATE_NOOP(
+        "sentences", "it is not a GGUF file, as it does not begin with the letters GGUF"
+    ),
+    QT_TRANSLATE_NOOP("sentences", "it is truncated: {detail}"),
+    QT_TRANSLATE_NOOP("sentences", "its architecture {name} is not known to llama.cpp"),
+    QT_TRANSLATE_NOOP("sentences", "its numbers make no sense"),
+    QT_TRANSLATE_NOOP("sentences", "The list of folders could not be saved: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The list of folders could not be read: {reason}."),
+    # Downloads
+    QT_TRANSLATE_NOOP("sentences", "only {n} of its {all} parts are there"),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "'{text}' is neither a repository, such as owner/name, nor an address.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "This repository is gated: accept its conditions on its page in a browser, and set "
+        "HF_TOKEN to a token of the same account.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "There is no such repository on {host}, or it is private and HF_TOKEN is needed.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "The repository on {host} has no such revision."),
+    QT_TRANSLATE_NOOP("sentences", "There is no GGUF model in {place}."),
+    QT_TRANSLATE_NOOP("sentences", "{host} asks for a token: set HF_TOKEN to yours."),
+    QT_TRANSLATE_NOOP("sentences", "{host} does not let you have this."),
+    QT_TRANSLATE_NOOP("sentences", "There is no such file on {host}."),
+    QT_TRANSLATE_NOOP("sentences", "{host} asks to wait: there were too many requests."),
+    QT_TRANSLATE_NOOP("sentences", "{host} is out of order at the moment (HTTP {status})."),
+    QT_TRANSLATE_NOOP("sentences", "{host} gave an answer that was not expected (HTTP {status})."),
+    QT_TRANSLATE_NOOP("sentences", "{host} sent an answer that makes no sense."),
+    QT_TRANSLATE_NOOP("sentences", "{host} does not answer."),
+    QT_TRANSLATE_NOOP("sentences", "{host} cannot be reached."),
+    QT_TRANSLATE_NOOP("sentences", "The connection to {host} broke."),
+    QT_TRANSLATE_NOOP("sentences", "The proxy refused the connection to {host}."),
+    QT_TRANSLATE_NOOP("sentences", "The proxy of the environment cannot be used: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "HF_HUB_OFFLINE is set, so nothing is downloaded."),
+    QT_TRANSLATE_NOOP("sentences", "What {host} sends from this address is not a GGUF file."),
+    QT_TRANSLATE_NOOP("sentences", "The address does not end in the name of a GGUF file."),
+    QT_TRANSLATE_NOOP("sentences", "{host} does not say how large the file is."),
+    QT_TRANSLATE_NOOP("sentences", "The file on {host} is no longer the one that was listed."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "{file} arrived damaged: its checksum is not the one that {host} states. It has to be "
+        "fetched again.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "Another window or program is downloading this file."),
+    QT_TRANSLATE_NOOP("sentences", "There is another file named {file} in {folder}."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "There is too little room on the drive of {folder}: {needed} are needed and {margin} to "
+        "spare, and {free} are free.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "The drive of {folder} is full. What has arrived is kept."),
+    QT_TRANSLATE_NOOP("sentences", "Nothing can be written to {folder}."),
+    QT_TRANSLATE_NOOP("sentences", "Writing to {folder} failed: {reason}."),
+    # Settings and chats
+    QT_TRANSLATE_NOOP("sentences", "The settings could not be saved: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The settings could not be read: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The settings file was damaged; the defaults are used."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The settings file was damaged; the defaults are used and the old file is {file}.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "Cut off here."),
+    QT_TRANSLATE_NOOP("sentences", "The chats cannot be kept: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The chats cannot be read: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "What is said is not being kept: {reason}."),
+    QT_TRANSLATE_NOOP(
+        "sentences", "Another window has the chats open; what is said here is not kept."
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The chats were written by a newer version of Outrider. They are left as they are, and "
+        "what is said here is not kept.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The file of chats was damaged; a new one was begun and the old one is {file}.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "the disk is full"),
+    QT_TRANSLATE_NOOP("sentences", "the folder for them cannot be written"),
+    QT_TRANSLATE_NOOP("sentences", "another program uses the file"),
+    QT_TRANSLATE_NOOP("sentences", "the file is damaged"),
+    QT_TRANSLATE_NOOP("sentences", "{file} could not be read: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "{file} is not a file."),
+    QT_TRANSLATE_NOOP("sentences", "{file} is not UTF-8 text."),
+    QT_TRANSLATE_NOOP("sentences", "{file} cannot be imported: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "it is not a file of chats"),
+    QT_TRANSLATE_NOOP("sentences", "it was written by a newer version"),
+    QT_TRANSLATE_NOOP("sentences", "it is neither JSON nor Markdown from this program"),
+)
+_PLACE = re.compile(r"\{(\w+)\}")
+_END = re.compile(r"(?<=[.!?]) (?=[A-Z'])")
+
+
+def said(text: str) -> str:
+    """Return a sentence, or half of one, in the window's language where its form is known."""
+    found = _form(text)
+    if found is not None:
+        template, words = found
+        shown = {name: said(word) for name, word in words.items()}
+        return translate("sentences", template).format(**shown)
+    sentences = _END.split(text)
+    if len(sentences) > 1:
+        return " ".join(said(sentence) for sentence in sentences)
+    about, colon, rest = text.partition(": ")
+    return f"{about}: {said(rest)}" if colon and _form(rest) is not None else text
+
+
+@functools.lru_cache(maxsize=256)
+def _form(text: str) -> tuple[str, dict[str, str]] | None:
+    """Return the template of a text, and what stands in its places."""
+    for template, pattern in _patterns():
+        if found := pattern.fullmatch(text):
+            return template, found.groupdict()
+    return None
+
+
+@functools.cache
+def _patterns() -> list[tuple[str, re.Pattern[str]]]:
+    """All templates, those with the most words of their own first."""
+    templates = sorted(map(str, TEMPLATES), key=lambda text: -len(_PLACE.sub("", text)))
+    return [(template, _pattern(template)) for template in templates]
+
+
+def _pattern(template: str) -> re.Pattern[str]:
+    pieces = _PLACE.split(template)
+    for i in range(len(pieces)):
+        pieces[i] = f"(?P<{pieces[i]}>.+?)" if i % 2 else re.escape(pieces[i])
+    return re.compile("".join(pieces), re.DOTALL)
