@@ -2,69 +2,1787 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="de" sourcelanguage="en">
 <context>
+    <name>AnswerView</name>
+    <message>
+        <source>Answer</source>
+        <translation>Antwort</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <source>Copy this answer</source>
+        <translation>Diese Antwort kopieren</translation>
+    </message>
+    <message>
+        <source>Go on</source>
+        <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <source>Continue this answer</source>
+        <translation>Diese Antwort fortsetzen</translation>
+    </message>
+    <message>
+        <source>Retry</source>
+        <translation>Neu</translation>
+    </message>
+    <message>
+        <source>Ask for another answer</source>
+        <translation>Eine andere Antwort anfordern</translation>
+    </message>
+    <message>
+        <source>Thinking…</source>
+        <translation>Denkt nach …</translation>
+    </message>
+</context>
+<context>
+    <name>Banner</name>
+    <message>
+        <source>Notice</source>
+        <translation>Hinweis</translation>
+    </message>
+    <message>
+        <source>Close this notice</source>
+        <translation>Diesen Hinweis schließen</translation>
+    </message>
+</context>
+<context>
+    <name>BranchSwitch</name>
+    <message>
+        <source>Version before this one</source>
+        <translation>Vorige Fassung</translation>
+    </message>
+    <message>
+        <source>Version after this one</source>
+        <translation>Nächste Fassung</translation>
+    </message>
+</context>
+<context>
+    <name>ChatExchange</name>
+    <message>
+        <source>Markdown (*.md)</source>
+        <translation>Markdown (*.md)</translation>
+    </message>
+    <message>
+        <source>JSON (*.json)</source>
+        <translation>JSON (*.json)</translation>
+    </message>
+    <message>
+        <source>Export the chat</source>
+        <translation>Chat exportieren</translation>
+    </message>
+    <message>
+        <source>{file} could not be written: {reason}.</source>
+        <translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>The chat was written to {file}.</source>
+        <translation>Der Chat wurde in {file} geschrieben.</translation>
+    </message>
+    <message>
+        <source>Import chats</source>
+        <translation>Chats importieren</translation>
+    </message>
+    <message>
+        <source>Chats (*.json *.md);;All files (*)</source>
+        <translation>Chats (*.json *.md);;Alle Dateien (*)</translation>
+    </message>
+    <message>
+        <source>{chats} imported from {file}.</source>
+        <translation>{chats} aus {file} importiert.</translation>
+    </message>
+</context>
+<context>
+    <name>ChatList</name>
+    <message>
+        <source>Chats</source>
+        <translation>Chats</translation>
+    </message>
+    <message>
+        <source>Rename</source>
+        <translation>Umbenennen</translation>
+    </message>
+    <message>
+        <source>Unpin</source>
+        <translation>Lösen</translation>
+    </message>
+    <message>
+        <source>Pin</source>
+        <translation>Anheften</translation>
+    </message>
+    <message>
+        <source>Export as Markdown…</source>
+        <translation>Als Markdown exportieren …</translation>
+    </message>
+    <message>
+        <source>Export as JSON…</source>
+        <translation>Als JSON exportieren …</translation>
+    </message>
+    <message>
+        <source>Delete</source>
+        <translation>Löschen</translation>
+    </message>
+</context>
+<context>
+    <name>ChatListModel</name>
+    <message>
+        <source>{chat}, pinned</source>
+        <translation>{chat}, angeheftet</translation>
+    </message>
+</context>
+<context>
+    <name>ChatPage</name>
+    <message>
+        <source>No model is loaded</source>
+        <translation>Kein Modell geladen</translation>
+    </message>
+    <message>
+        <source>The model is loading</source>
+        <translation>Das Modell wird geladen</translation>
+    </message>
+    <message>
+        <source>The engine takes the new settings</source>
+        <translation>Die Engine übernimmt die neuen Einstellungen</translation>
+    </message>
+    <message>
+        <source>Stopping</source>
+        <translation>Wird angehalten</translation>
+    </message>
+    <message>
+        <source>The engine is not running</source>
+        <translation>Die Engine läuft nicht</translation>
+    </message>
+    <message>
+        <source>System prompt set</source>
+        <translation>System-Prompt gesetzt</translation>
+    </message>
+    <message>
+        <source>System prompt</source>
+        <translation>System-Prompt</translation>
+    </message>
+    <message>
+        <source>context {used} of {limit}</source>
+        <translation>Kontext {used} von {limit}</translation>
+    </message>
+</context>
+<context>
+    <name>Chats</name>
+    <message>
+        <source>“{chat}” was deleted.</source>
+        <translation>„{chat}“ wurde gelöscht.</translation>
+    </message>
+    <message>
+        <source>Undo</source>
+        <translation>Rückgängig</translation>
+    </message>
+</context>
+<context>
+    <name>CodeCard</name>
+    <message>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <source>Copy this code</source>
+        <translation>Diesen Code kopieren</translation>
+    </message>
+    <message>
+        <source>Code</source>
+        <translation>Code</translation>
+    </message>
+</context>
+<context>
+    <name>Composer</name>
+    <message>
+        <source>Send</source>
+        <translation>Senden</translation>
+    </message>
+    <message>
+        <source>System prompt</source>
+        <translation>System-Prompt</translation>
+    </message>
+    <message>
+        <source>System prompt and sampling</source>
+        <translation>System-Prompt und Sampling</translation>
+    </message>
+    <message>
+        <source>System prompt and sampling (Ctrl+P)</source>
+        <translation>System-Prompt und Sampling (Strg+P)</translation>
+    </message>
+    <message>
+        <source>Stop (Esc)</source>
+        <translation>Anhalten (Esc)</translation>
+    </message>
+    <message>
+        <source>Send (Enter)</source>
+        <translation>Senden (Eingabe)</translation>
+    </message>
+</context>
+<context>
+    <name>ContextMeter</name>
+    <message>
+        <source>{used} of {all} tokens of context</source>
+        <translation>{used} von {all} Token des Kontexts</translation>
+    </message>
+</context>
+<context>
+    <name>Details</name>
+    <message>
+        <source>Load</source>
+        <translation>Laden</translation>
+    </message>
+    <message>
+        <source>Show folder</source>
+        <translation>Ordner zeigen</translation>
+    </message>
+    <message>
+        <source>Show the folder of the model</source>
+        <translation>Den Ordner des Modells zeigen</translation>
+    </message>
+    <message>
+        <source>{size} in {parts} in {folder}</source>
+        <translation>{size} in {parts} in {folder}</translation>
+    </message>
+    <message>
+        <source>{size} in {folder}</source>
+        <translation>{size} in {folder}</translation>
+    </message>
+    <message>
+        <source>Memory plan with {share} of the experts, of {free} that are free for it</source>
+        <translation>Speicherplan mit {share} der Experten, von {free}, die dafür frei sind</translation>
+    </message>
+    <message>
+        <source>Memory plan, of {free} that are free for it</source>
+        <translation>Speicherplan, von {free}, die dafür frei sind</translation>
+    </message>
+    <message>
+        <source>Loaded</source>
+        <translation>Geladen</translation>
+    </message>
+    <message>
+        <source>Load {model}</source>
+        <translation>{model} laden</translation>
+    </message>
+</context>
+<context>
+    <name>DownloadRow</name>
+    <message>
+        <source>Download of {model}</source>
+        <translation>Download von {model}</translation>
+    </message>
+    <message>
+        <source>Pause</source>
+        <translation>Pause</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Resume</source>
+        <translation>Fortsetzen</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>Noch einmal</translation>
+    </message>
+    <message>
+        <source>Load</source>
+        <translation>Laden</translation>
+    </message>
+    <message>
+        <source>Dismiss</source>
+        <translation>Ausblenden</translation>
+    </message>
+    <message>
+        <source>{action}: {model}</source>
+        <extracomment>What a button does with a model, as in &quot;Pause: Qwen3-30B&quot;.</extracomment>
+        <translation>{action}: {model}</translation>
+    </message>
+    <message>
+        <source>{got} of {all}</source>
+        <translation>{got} von {all}</translation>
+    </message>
+    <message>
+        <source>{size} in {folder}, complete and checked.</source>
+        <translation>{size} in {folder}, vollständig und geprüft.</translation>
+    </message>
+    <message>
+        <source>{size} in {folder}, complete. The server states no checksum.</source>
+        <translation>{size} in {folder}, vollständig. Der Server nennt keine Prüfsumme.</translation>
+    </message>
+    <message>
+        <source>{progress}, paused.</source>
+        <translation>{progress}, angehalten.</translation>
+    </message>
+    <message>
+        <source>{progress}, waits for the others.</source>
+        <translation>{progress}, wartet auf die anderen.</translation>
+    </message>
+    <message>
+        <source>{progress}, waits for the server.</source>
+        <translation>{progress}, wartet auf den Server.</translation>
+    </message>
+    <message>
+        <source>{progress}, {speed}/s, {time} left.</source>
+        <translation>{progress}, {speed}/s, noch {time}.</translation>
+    </message>
+</context>
+<context>
+    <name>DropHint</name>
+    <message>
+        <source>Drop to load {model}</source>
+        <translation>Loslassen, um {model} zu laden</translation>
+    </message>
+    <message>
+        <source>Drop to list the models of {folder}</source>
+        <translation>Loslassen, um die Modelle in {folder} aufzulisten</translation>
+    </message>
+    <message>
+        <source>This is not a GGUF file</source>
+        <translation>Das ist keine GGUF-Datei</translation>
+    </message>
+</context>
+<context>
+    <name>Drops</name>
+    <message>
+        <source>{name} is not a GGUF file.</source>
+        <translation>{name} ist keine GGUF-Datei.</translation>
+    </message>
+</context>
+<context>
+    <name>EngineSession</name>
+    <message>
+        <source>Back to the embedded model</source>
+        <translation>Zurück zum eingebauten Modell</translation>
+    </message>
+    <message>
+        <source>Back to {name}</source>
+        <translation>Zurück zu {name}</translation>
+    </message>
+    <message>
+        <source>Loading was cancelled.</source>
+        <translation>Das Laden wurde abgebrochen.</translation>
+    </message>
+    <message>
+        <source>There is memory again, and the cache has grown.</source>
+        <translation>Es ist wieder Speicher frei; der Cache ist gewachsen.</translation>
+    </message>
+    <message>
+        <source>Start again and go on</source>
+        <translation>Neu starten und fortsetzen</translation>
+    </message>
+    <message>
+        <source>Try again</source>
+        <translation>Noch einmal</translation>
+    </message>
+    <message>
+        <source>Try with half the cache</source>
+        <translation>Mit halbem Cache versuchen</translation>
+    </message>
+    <message>
+        <source>Start again</source>
+        <translation>Neu starten</translation>
+    </message>
+    <message>
+        <source>Keep waiting</source>
+        <translation>Weiter warten</translation>
+    </message>
+</context>
+<context>
+    <name>GetPage</name>
+    <message>
+        <source>owner/name, or the address of a GGUF file</source>
+        <translation>besitzer/name oder die Adresse einer GGUF-Datei</translation>
+    </message>
+    <message>
+        <source>Repository or address</source>
+        <translation>Repository oder Adresse</translation>
+    </message>
+    <message>
+        <source>Look up</source>
+        <translation>Nachsehen</translation>
+    </message>
+    <message>
+        <source>My models</source>
+        <translation>Meine Modelle</translation>
+    </message>
+    <message>
+        <source>Back to the chat (Esc)</source>
+        <translation>Zurück zum Chat (Esc)</translation>
+    </message>
+    <message>
+        <source>Asking the server</source>
+        <translation>Der Server wird gefragt</translation>
+    </message>
+    <message>
+        <source>Change…</source>
+        <translation>Ändern …</translation>
+    </message>
+    <message>
+        <source>Change the folder that downloads go to</source>
+        <translation>Den Ordner für Downloads ändern</translation>
+    </message>
+    <message>
+        <source>Download</source>
+        <translation>Herunterladen</translation>
+    </message>
+    <message>
+        <source>{host}, or the server of an address, is asked only when you look something up or download it.</source>
+        <translation>{host} oder der Server einer Adresse wird nur beim Nachsehen und Herunterladen gefragt.</translation>
+    </message>
+    <message>
+        <source>Models that can be downloaded</source>
+        <translation>Modelle zum Herunterladen</translation>
+    </message>
+    <message>
+        <source>Get models</source>
+        <translation>Modelle holen</translation>
+    </message>
+    <message>
+        <source>Downloads</source>
+        <translation>Downloads</translation>
+    </message>
+    <message>
+        <source>Asking…</source>
+        <translation>Wird gefragt …</translation>
+    </message>
+    <message>
+        <source>Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what each would do here. Nothing is fetched before you say so.</source>
+        <translation>Ein Repository nennen, zum Beispiel unsloth/Qwen3-30B-A3B-GGUF, um seine Modelle zu sehen und was jedes hier leisten würde. Nichts wird ungefragt heruntergeladen.</translation>
+    </message>
+    <message>
+        <source>Reading the header of the file to know more…</source>
+        <translation>Der Kopf der Datei wird gelesen, um mehr zu wissen …</translation>
+    </message>
+    <message>
+        <source>Judged by its size and by another file of this repository.</source>
+        <translation>Beurteilt nach der Größe und nach einer anderen Datei dieses Repositorys.</translation>
+    </message>
+    <message>
+        <source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
+        <translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+    </message>
+    <message>
+        <source>Into {folder}</source>
+        <translation>Nach {folder}</translation>
+    </message>
+    <message>
+        <source>Folder that downloads go to</source>
+        <translation>Ordner für Downloads</translation>
+    </message>
+</context>
+<context>
+    <name>LibraryPage</name>
+    <message>
+        <source>{model} has arrived.</source>
+        <translation>{model} ist da.</translation>
+    </message>
+    <message>
+        <source>{file} was deleted or moved. You can go on with it now, but it cannot be loaded again.</source>
+        <translation>{file} wurde gelöscht oder verschoben. Jetzt geht es damit noch weiter, aber es kann nicht noch einmal geladen werden.</translation>
+    </message>
+</context>
+<context>
+    <name>LibraryView</name>
+    <message>
+        <source>Search models</source>
+        <translation>Modelle suchen</translation>
+    </message>
+    <message>
+        <source>Folders…</source>
+        <translation>Ordner …</translation>
+    </message>
+    <message>
+        <source>Folders of models</source>
+        <translation>Ordner mit Modellen</translation>
+    </message>
+    <message>
+        <source>Back to the chat (Esc)</source>
+        <translation>Zurück zum Chat (Esc)</translation>
+    </message>
+    <message>
+        <source>Measure this machine</source>
+        <translation>Diesen Rechner messen</translation>
+    </message>
+    <message>
+        <source>Measure this machine again; it takes about two seconds.</source>
+        <translation>Diesen Rechner noch einmal messen; das dauert etwa zwei Sekunden.</translation>
+    </message>
+    <message>
+        <source>Get models…</source>
+        <translation>Modelle holen …</translation>
+    </message>
+    <message numerus="yes">
+        <source>Getting %n model(s)…</source>
+        <translation>
+            <numerusform>%n Modell wird geholt …</numerusform>
+            <numerusform>%n Modelle werden geholt …</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n download(s) stopped…</source>
+        <translation>
+            <numerusform>%n Download angehalten …</numerusform>
+            <numerusform>%n Downloads angehalten …</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>Modelle</translation>
+    </message>
+    <message>
+        <source>Add a folder…</source>
+        <translation>Ordner hinzufügen …</translation>
+    </message>
+    <message>
+        <source>Remove from the list</source>
+        <translation>Aus der Liste entfernen</translation>
+    </message>
+    <message>
+        <source>Looking through the folders…</source>
+        <translation>Die Ordner werden durchgesehen …</translation>
+    </message>
+    <message>
+        <source>No model has these words.</source>
+        <translation>Kein Modell enthält diese Wörter.</translation>
+    </message>
+    <message>
+        <source>There are no models yet. Add a folder, or drop one or a GGUF file on the window.</source>
+        <translation>Noch keine Modelle. Einen Ordner hinzufügen, oder einen Ordner oder eine GGUF-Datei auf das Fenster ziehen.</translation>
+    </message>
+    <message>
+        <source>Measuring this machine…</source>
+        <translation>Dieser Rechner wird gemessen …</translation>
+    </message>
+    <message>
+        <source>drive {drive} GB/s, memory {memory} GB/s</source>
+        <translation>Laufwerk {drive} GB/s, Speicher {memory} GB/s</translation>
+    </message>
+    <message>
+        <source>Add a folder of models</source>
+        <translation>Einen Ordner mit Modellen hinzufügen</translation>
+    </message>
+</context>
+<context>
+    <name>LoadingStrip</name>
+    <message>
+        <source>Loading</source>
+        <translation>Laden</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Cancel loading</source>
+        <translation>Das Laden abbrechen</translation>
+    </message>
+    <message>
+        <source>Loading {model}…</source>
+        <translation>{model} wird geladen …</translation>
+    </message>
+    <message>
+        <source>Loading {model}, {share}</source>
+        <translation>{model} wird geladen, {share}</translation>
+    </message>
+</context>
+<context>
+    <name>MainWindow</name>
+    <message>
+        <source>Open a model</source>
+        <translation>Ein Modell öffnen</translation>
+    </message>
+    <message>
+        <source>GGUF models (*.gguf);;All files (*)</source>
+        <translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
+    </message>
+</context>
+<context>
+    <name>ModelButton</name>
+    <message>
+        <source>Choose a model</source>
+        <translation>Modell wählen</translation>
+    </message>
+    <message>
+        <source>Model: {model}</source>
+        <translation>Modell: {model}</translation>
+    </message>
+    <message>
+        <source>All models</source>
+        <translation>Alle Modelle</translation>
+    </message>
+    <message>
+        <source>Open a GGUF file…</source>
+        <translation>GGUF-Datei öffnen …</translation>
+    </message>
+</context>
+<context>
+    <name>PlanBar</name>
+    <message>
+        <source>Memory plan</source>
+        <translation>Speicherplan</translation>
+    </message>
+</context>
+<context>
+    <name>PresetDialog</name>
+    <message>
+        <source>System prompt and sampling</source>
+        <translation>System-Prompt und Sampling</translation>
+    </message>
+    <message>
+        <source>System prompt</source>
+        <translation>System-Prompt</translation>
+    </message>
+    <message>
+        <source>What the model should know or how it should answer</source>
+        <translation>Was das Modell wissen oder wie es antworten soll</translation>
+    </message>
+    <message>
+        <source>Sampling: {name}</source>
+        <translation>Sampling: {name}</translation>
+    </message>
+    <message>
+        <source>This chat</source>
+        <translation>Diesen Chat</translation>
+    </message>
+    <message>
+        <source>All chats with {model}</source>
+        <translation>Alle Chats mit {model}</translation>
+    </message>
+    <message>
+        <source>All chats</source>
+        <translation>Alle Chats</translation>
+    </message>
+    <message>
+        <source>Sampling</source>
+        <translation>Sampling</translation>
+    </message>
+    <message>
+        <source>For</source>
+        <translation>Für</translation>
+    </message>
+</context>
+<context>
+    <name>Session</name>
+    <message>
+        <source>Open a model first.</source>
+        <translation>Zuerst ein Modell öffnen.</translation>
+    </message>
+    <message>
+        <source>Waits for the answer in another chat</source>
+        <translation>Wartet auf die Antwort in einem anderen Chat</translation>
+    </message>
+    <message>
+        <source>A program on this machine is answered first</source>
+        <translation>Zuerst bekommt ein Programm auf diesem Rechner seine Antwort</translation>
+    </message>
+    <message>
+        <source>Reading the prompt: {done} of {total}</source>
+        <translation>Der Prompt wird gelesen: {done} von {total}</translation>
+    </message>
+    <message>
+        <source>Stopped.</source>
+        <translation>Angehalten.</translation>
+    </message>
+    <message>
+        <source>The context is full.</source>
+        <translation>Der Kontext ist voll.</translation>
+    </message>
+    <message>
+        <source>The context of {tokens} is full. The answer can go on without the middle of this chat: its beginning and its end are kept.</source>
+        <translation>Der Kontext von {tokens} ist voll. Die Antwort kann ohne die Mitte dieses Chats weitergehen: Anfang und Ende bleiben.</translation>
+    </message>
+    <message>
+        <source>Leave out the middle and go on</source>
+        <translation>Die Mitte weglassen und fortsetzen</translation>
+    </message>
+    <message>
+        <source>Stop here</source>
+        <translation>Hier aufhören</translation>
+    </message>
+    <message>
+        <source>Cut off here.</source>
+        <translation>Hier abgebrochen.</translation>
+    </message>
+    <message>
+        <source>The context has no room for this.</source>
+        <translation>Dafür reicht der Kontext nicht.</translation>
+    </message>
+</context>
+<context>
+    <name>Sidebar</name>
+    <message>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
+        <source>Search chats</source>
+        <translation>Chats durchsuchen</translation>
+    </message>
+    <message>
+        <source>Empty the search field</source>
+        <translation>Das Suchfeld leeren</translation>
+    </message>
+    <message>
+        <source>Import chats…</source>
+        <translation>Chats importieren …</translation>
+    </message>
+    <message>
+        <source>Import chats from a file</source>
+        <translation>Chats aus einer Datei importieren</translation>
+    </message>
+    <message>
+        <source>Nothing found.</source>
+        <translation>Nichts gefunden.</translation>
+    </message>
+    <message>
+        <source>Your chats will be here.</source>
+        <translation>Hier werden die Chats stehen.</translation>
+    </message>
+</context>
+<context>
+    <name>ThoughtFold</name>
+    <message>
+        <source>Thinking for {time}…</source>
+        <translation>Denkt seit {time} nach …</translation>
+    </message>
+    <message>
+        <source>Thought for {time}</source>
+        <translation>Hat {time} nachgedacht</translation>
+    </message>
+    <message>
+        <source>Thinking…</source>
+        <translation>Denkt nach …</translation>
+    </message>
+    <message>
+        <source>Thought</source>
+        <translation>Gedanken</translation>
+    </message>
+    <message>
+        <source>Reasoning: {label}</source>
+        <translation>Überlegung: {label}</translation>
+    </message>
+    <message>
+        <source>Reasoning</source>
+        <translation>Überlegung</translation>
+    </message>
+</context>
+<context>
+    <name>Transcript</name>
+    <message>
+        <source>Conversation</source>
+        <translation>Unterhaltung</translation>
+    </message>
+    <message>
+        <source>Jump to the end</source>
+        <translation>Zum Ende springen</translation>
+    </message>
+</context>
+<context>
+    <name>UserBubble</name>
+    <message>
+        <source>Your message</source>
+        <translation>Eigene Nachricht</translation>
+    </message>
+    <message>
+        <source>Edit</source>
+        <translation>Ändern</translation>
+    </message>
+    <message>
+        <source>Change this message</source>
+        <translation>Diese Nachricht ändern</translation>
+    </message>
+    <message>
+        <source>Send</source>
+        <translation>Senden</translation>
+    </message>
+    <message>
+        <source>Ask this instead</source>
+        <translation>Stattdessen dies fragen</translation>
+    </message>
+    <message>
+        <source>Cancel</source>
+        <translation>Abbrechen</translation>
+    </message>
+    <message>
+        <source>Leave it as it is</source>
+        <translation>So lassen, wie es ist</translation>
+    </message>
+</context>
+<context>
+    <name>Welcome</name>
+    <message>
+        <source>Open a GGUF file…</source>
+        <translation>GGUF-Datei öffnen …</translation>
+    </message>
+    <message>
+        <source>Open a model file</source>
+        <translation>Eine Modelldatei öffnen</translation>
+    </message>
+    <message>
+        <source>Ask: {question}</source>
+        <translation>Fragen: {question}</translation>
+    </message>
+    <message>
+        <source>One moment</source>
+        <translation>Einen Moment</translation>
+    </message>
+    <message>
+        <source>The model is being read. You can write already.</source>
+        <translation>Das Modell wird gelesen. Geschrieben werden kann schon.</translation>
+    </message>
+    <message>
+        <source>Which model?</source>
+        <translation>Welches Modell?</translation>
+    </message>
+    <message>
+        <source>Drop a GGUF file on this window, or open one.</source>
+        <translation>Eine GGUF-Datei auf dieses Fenster ziehen oder eine öffnen.</translation>
+    </message>
+    <message>
+        <source>The embedded model is not installed.</source>
+        <translation>Das eingebaute Modell ist nicht installiert.</translation>
+    </message>
+</context>
+<context>
+    <name>_Editor</name>
+    <message>
+        <source>Your message, to change</source>
+        <translation>Eigene Nachricht zum Ändern</translation>
+    </message>
+</context>
+<context>
+    <name>_Input</name>
+    <message>
+        <source>Message</source>
+        <translation>Nachricht</translation>
+    </message>
+    <message>
+        <source>Ask something…</source>
+        <translation>Etwas fragen …</translation>
+    </message>
+</context>
+<context>
     <name>_Nouns</name>
     <message numerus="yes">
         <source>{n} chat(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Chat</numerusform>
+            <numerusform>{n} Chats</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>{n} day(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Tag</numerusform>
+            <numerusform>{n} Tagen</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>{n} expert(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Experte</numerusform>
+            <numerusform>{n} Experten</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>{n} file(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Datei</numerusform>
+            <numerusform>{n} Dateien</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>{n} message(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Nachricht</numerusform>
+            <numerusform>{n} Nachrichten</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>{n} model(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Modell</numerusform>
+            <numerusform>{n} Modelle</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>{n} part(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Teil</numerusform>
+            <numerusform>{n} Teilen</numerusform>
         </translation>
     </message>
     <message numerus="yes">
         <source>{n} token(s)</source>
-        <translation type="unfinished">
-            <numerusform></numerusform>
-            <numerusform></numerusform>
+        <translation>
+            <numerusform>{n} Token</numerusform>
+            <numerusform>{n} Token</numerusform>
         </translation>
+    </message>
+</context>
+<context>
+    <name>answer</name>
+    <message>
+        <source>first token {time}</source>
+        <translation>erstes Token {time}</translation>
+    </message>
+    <message>
+        <source>stall {share}</source>
+        <translation>Warten {share}</translation>
+    </message>
+</context>
+<context>
+    <name>chats</name>
+    <message>
+        <source>Name of the chat</source>
+        <translation>Name des Chats</translation>
+    </message>
+    <message>
+        <source>Chat</source>
+        <translation>Chat</translation>
+    </message>
+    <message>
+        <source>Pinned</source>
+        <translation>Angeheftet</translation>
+    </message>
+    <message>
+        <source>Today</source>
+        <translation>Heute</translation>
+    </message>
+    <message>
+        <source>Yesterday</source>
+        <translation>Gestern</translation>
+    </message>
+    <message>
+        <source>This week</source>
+        <translation>Diese Woche</translation>
+    </message>
+    <message>
+        <source>This month</source>
+        <translation>Diesen Monat</translation>
+    </message>
+</context>
+<context>
+    <name>commands</name>
+    <message>
+        <source>New chat</source>
+        <translation>Neuer Chat</translation>
+    </message>
+    <message>
+        <source>Search chats</source>
+        <translation>Chats durchsuchen</translation>
+    </message>
+    <message>
+        <source>Chats</source>
+        <translation>Chats</translation>
+    </message>
+    <message>
+        <source>Open a GGUF file…</source>
+        <translation>GGUF-Datei öffnen …</translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>Modelle</translation>
+    </message>
+    <message>
+        <source>Get models…</source>
+        <translation>Modelle holen …</translation>
+    </message>
+    <message>
+        <source>System prompt and sampling…</source>
+        <translation>System-Prompt und Sampling …</translation>
+    </message>
+    <message>
+        <source>Engine panel</source>
+        <translation>Engine-Ansicht</translation>
+    </message>
+    <message>
+        <source>Stop, or back to the chat</source>
+        <translation>Anhalten, oder zurück zum Chat</translation>
+    </message>
+    <message>
+        <source>Write</source>
+        <translation>Schreiben</translation>
+    </message>
+    <message>
+        <source>Quit</source>
+        <translation>Beenden</translation>
+    </message>
+    <message>
+        <source>In the message: send</source>
+        <translation>In der Nachricht: senden</translation>
+    </message>
+    <message>
+        <source>In the message: a new line</source>
+        <translation>In der Nachricht: neue Zeile</translation>
+    </message>
+    <message>
+        <source>In the list of chats: rename</source>
+        <translation>In der Chatliste: umbenennen</translation>
+    </message>
+    <message>
+        <source>In the list of chats: delete</source>
+        <translation>In der Chatliste: löschen</translation>
+    </message>
+    <message>
+        <source>In the list of chats: pin or unpin</source>
+        <translation>In der Chatliste: anheften oder lösen</translation>
+    </message>
+    <message>
+        <source>In the list of chats: all that can be done</source>
+        <translation>In der Chatliste: alles, was möglich ist</translation>
+    </message>
+    <message>
+        <source>To the next control</source>
+        <translation>Zum nächsten Bedienelement</translation>
     </message>
 </context>
 <context>
     <name>language</name>
     <message>
         <source>Language of the system</source>
-        <translation type="unfinished"></translation>
+        <translation>Sprache des Systems</translation>
+    </message>
+</context>
+<context>
+    <name>library</name>
+    <message>
+        <source>Name</source>
+        <translation>Name</translation>
+    </message>
+    <message>
+        <source>Here</source>
+        <translation>Hier</translation>
+    </message>
+    <message>
+        <source>Type</source>
+        <translation>Typ</translation>
+    </message>
+    <message>
+        <source>Files</source>
+        <translation>Dateien</translation>
+    </message>
+    <message>
+        <source>Size</source>
+        <translation>Größe</translation>
+    </message>
+    <message>
+        <source>dense</source>
+        <translation>dicht</translation>
+    </message>
+    <message>
+        <source>experts</source>
+        <translation>Experten</translation>
+    </message>
+    <message>
+        <source>KV cache</source>
+        <translation>KV-Cache</translation>
+    </message>
+    <message>
+        <source>computing</source>
+        <translation>Rechnen</translation>
+    </message>
+    <message>
+        <source>headroom</source>
+        <translation>Reserve</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>frei</translation>
+    </message>
+    <message>
+        <source>missing</source>
+        <translation>fehlt</translation>
+    </message>
+    <message>
+        <source>Embedded model</source>
+        <translation>Eingebautes Modell</translation>
+    </message>
+    <message>
+        <source>Parameters</source>
+        <translation>Parameter</translation>
+    </message>
+    <message>
+        <source>Architecture</source>
+        <translation>Architektur</translation>
+    </message>
+    <message>
+        <source>Layers × experts × used</source>
+        <translation>Schichten × Experten × genutzt</translation>
+    </message>
+    <message>
+        <source>Context</source>
+        <translation>Kontext</translation>
+    </message>
+    <message>
+        <source>Last used</source>
+        <translation>Zuletzt</translation>
+    </message>
+    <message>
+        <source>{total}, {active} active</source>
+        <translation>{total}, {active} aktiv</translation>
+    </message>
+    <message>
+        <source>{layers}, dense</source>
+        <translation>{layers}, dicht</translation>
+    </message>
+    <message>
+        <source>today</source>
+        <translation>heute</translation>
+    </message>
+    <message>
+        <source>yesterday</source>
+        <translation>gestern</translation>
+    </message>
+    <message>
+        <source>{days} ago</source>
+        <translation>vor {days}</translation>
+    </message>
+    <message>
+        <source>about {speed}</source>
+        <translation>etwa {speed}</translation>
+    </message>
+    <message>
+        <source>cannot be used</source>
+        <translation>nicht verwendbar</translation>
+    </message>
+    <message>
+        <source>too large</source>
+        <translation>zu groß</translation>
+    </message>
+    <message>
+        <source>fits in memory</source>
+        <translation>passt in den Speicher</translation>
+    </message>
+    <message>
+        <source>through the cache</source>
+        <translation>über den Cache</translation>
+    </message>
+    <message>
+        <source>fits, {speed}</source>
+        <translation>passt, {speed}</translation>
+    </message>
+    <message>
+        <source>cache, {speed}</source>
+        <translation>Cache, {speed}</translation>
+    </message>
+    <message>
+        <source>It cannot be used: {reason}.</source>
+        <translation>Nicht verwendbar: {reason}.</translation>
+    </message>
+    <message>
+        <source>It fits in memory.</source>
+        <translation>Es passt in den Speicher.</translation>
+    </message>
+    <message>
+        <source>It fits in memory, at {speed}.</source>
+        <translation>Es passt in den Speicher, mit {speed}.</translation>
+    </message>
+    <message>
+        <source>The cache is not used: {reason}.</source>
+        <translation>Der Cache wird nicht verwendet: {reason}.</translation>
+    </message>
+    <message>
+        <source>All its experts fit in memory.</source>
+        <translation>Alle Experten passen in den Speicher.</translation>
+    </message>
+    <message>
+        <source>All its experts fit in memory, at {speed}.</source>
+        <translation>Alle Experten passen in den Speicher, mit {speed}.</translation>
+    </message>
+    <message>
+        <source>It runs through the cache: {n} of {all} experts of each layer fit in memory.</source>
+        <translation>Es läuft über den Cache: {n} von {all} Experten jeder Schicht passen in den Speicher.</translation>
+    </message>
+    <message>
+        <source>It runs through the cache: {n} of {all} experts of each layer fit in memory, at {speed}.</source>
+        <translation>Es läuft über den Cache: {n} von {all} Experten jeder Schicht passen in den Speicher, mit {speed}.</translation>
+    </message>
+    <message>
+        <source>At the cache rate that is set, {share}, it takes {size}.</source>
+        <translation>Mit dem eingestellten Cache-Anteil, {share}, braucht es {size}.</translation>
+    </message>
+    <message>
+        <source>At the cache rate that is set, {share}, it takes {size} and runs at {speed}.</source>
+        <translation>Mit dem eingestellten Cache-Anteil, {share}, braucht es {size} und läuft mit {speed}.</translation>
+    </message>
+    <message>
+        <source>Too large: it needs {size} even with {n} experts of each layer, beside {headroom} that are left to other programs, and {free} are free.</source>
+        <translation>Zu groß: Selbst mit {n} Experten jeder Schicht braucht es {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
+    </message>
+    <message>
+        <source>It would run with {size} more.</source>
+        <translation>Mit {size} mehr würde es laufen.</translation>
+    </message>
+    <message>
+        <source>Too large: it needs {size}, beside {headroom} that are left to other programs, and {free} are free.</source>
+        <translation>Zu groß: Es braucht {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
+    </message>
+    <message>
+        <source>The cache cannot help: {reason}.</source>
+        <translation>Der Cache kann nicht helfen: {reason}.</translation>
+    </message>
+    <message>
+        <source>Measured in the last answer; other cache rates are forecast from it.</source>
+        <translation>In der letzten Antwort gemessen; andere Cache-Anteile sind daraus vorhergesagt.</translation>
+    </message>
+    <message>
+        <source>A forecast, corrected by what the last answer measured at another cache rate.</source>
+        <translation>Eine Vorhersage, berichtigt durch die Messung der letzten Antwort bei einem anderen Cache-Anteil.</translation>
+    </message>
+    <message>
+        <source>A forecast from this machine&apos;s measured speeds; the first answer corrects it.</source>
+        <translation>Eine Vorhersage aus den gemessenen Geschwindigkeiten dieses Rechners; die erste Antwort berichtigt sie.</translation>
+    </message>
+    <message>
+        <source>A forecast from this machine&apos;s measured speeds and a guess of how many experts will be found in memory; the first answer corrects it.</source>
+        <translation>Eine Vorhersage aus den gemessenen Geschwindigkeiten dieses Rechners und einer Schätzung, wie viele Experten schon im Speicher sein werden; die erste Antwort berichtigt sie.</translation>
+    </message>
+    <message>
+        <source>No models.</source>
+        <translation>Keine Modelle.</translation>
+    </message>
+    <message>
+        <source>The folder {folder} {trouble}.</source>
+        <translation>Der Ordner {folder} {trouble}.</translation>
+    </message>
+</context>
+<context>
+    <name>sampling</name>
+    <message>
+        <source>Balanced</source>
+        <translation>Ausgewogen</translation>
+    </message>
+    <message>
+        <source>Precise</source>
+        <translation>Genau</translation>
+    </message>
+    <message>
+        <source>Creative</source>
+        <translation>Kreativ</translation>
+    </message>
+    <message>
+        <source>Temperature</source>
+        <translation>Temperatur</translation>
+    </message>
+    <message>
+        <source>Top k</source>
+        <translation>Top k</translation>
+    </message>
+    <message>
+        <source>Top p</source>
+        <translation>Top p</translation>
+    </message>
+    <message>
+        <source>Min p</source>
+        <translation>Min p</translation>
+    </message>
+    <message>
+        <source>Repeat penalty</source>
+        <translation>Wiederholungsabzug</translation>
+    </message>
+    <message>
+        <source>0 always takes the most probable token; higher is more varied.</source>
+        <translation>0 nimmt immer das wahrscheinlichste Token; höher wird es abwechslungsreicher.</translation>
+    </message>
+    <message>
+        <source>Only the k most probable tokens; 0: all.</source>
+        <translation>Nur die k wahrscheinlichsten Token; 0: alle.</translation>
+    </message>
+    <message>
+        <source>Only the most probable tokens that together have this probability; 1: all.</source>
+        <translation>Nur die wahrscheinlichsten Token, die zusammen diese Wahrscheinlichkeit haben; 1: alle.</translation>
+    </message>
+    <message>
+        <source>Only tokens with at least this share of the best one&apos;s probability; 0: all.</source>
+        <translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
+    </message>
+    <message>
+        <source>Above 1, what was just said becomes less probable.</source>
+        <translation>Über 1 wird unwahrscheinlicher, was eben gesagt wurde.</translation>
+    </message>
+    <message>
+        <source>Own sampling</source>
+        <translation>Eigenes Sampling</translation>
+    </message>
+</context>
+<context>
+    <name>sentences</name>
+    <message>
+        <source>The engine&apos;s process ended unexpectedly.</source>
+        <translation>Der Prozess der Engine endete unerwartet.</translation>
+    </message>
+    <message>
+        <source>The engine&apos;s process ended unexpectedly without an error.</source>
+        <translation>Der Prozess der Engine endete unerwartet, ohne einen Fehler.</translation>
+    </message>
+    <message>
+        <source>The engine&apos;s process ended unexpectedly with status {number}.</source>
+        <translation>Der Prozess der Engine endete unerwartet mit dem Status {number}.</translation>
+    </message>
+    <message>
+        <source>The engine&apos;s process ended unexpectedly: {reason}.</source>
+        <translation>Der Prozess der Engine endete unerwartet: {reason}.</translation>
+    </message>
+    <message>
+        <source>llama.cpp stopped on a failed check ({check})</source>
+        <translation>llama.cpp hielt bei einer gescheiterten Prüfung an ({check})</translation>
+    </message>
+    <message>
+        <source>it was killed (signal 9), most likely because memory ran out; a lower cache rate or a shorter context needs less</source>
+        <translation>er wurde beendet (Signal 9), höchstwahrscheinlich weil der Speicher ausging; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+    </message>
+    <message>
+        <source>memory ran out; a lower cache rate or a shorter context needs less</source>
+        <translation>der Speicher ging aus; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+    </message>
+    <message>
+        <source>memory ran out (signal {number}); a lower cache rate or a shorter context needs less</source>
+        <translation>der Speicher ging aus (Signal {number}); ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+    </message>
+    <message>
+        <source>the model file could not be read any more (signal {number}); it may have been shortened, or its drive removed</source>
+        <translation>die Modelldatei war nicht mehr lesbar (Signal {number}); vielleicht wurde sie gekürzt oder ihr Laufwerk entfernt</translation>
+    </message>
+    <message>
+        <source>it crashed (this processor lacks an instruction that it needs) (signal {number})</source>
+        <translation>er stürzte ab (diesem Prozessor fehlt ein Befehl, den er braucht) (Signal {number})</translation>
+    </message>
+    <message>
+        <source>it crashed (signal {number})</source>
+        <translation>er stürzte ab (Signal {number})</translation>
+    </message>
+    <message>
+        <source>it stopped on a failed check (signal {number})</source>
+        <translation>er hielt bei einer gescheiterten Prüfung an (Signal {number})</translation>
+    </message>
+    <message>
+        <source>it was told to end (signal {number})</source>
+        <translation>er wurde zum Ende aufgefordert (Signal {number})</translation>
+    </message>
+    <message>
+        <source>it was ended (signal {number})</source>
+        <translation>er wurde beendet (Signal {number})</translation>
+    </message>
+    <message>
+        <source>The engine&apos;s process does not answer.</source>
+        <translation>Der Prozess der Engine antwortet nicht.</translation>
+    </message>
+    <message>
+        <source>The engine&apos;s process closed its pipe and was ended.</source>
+        <translation>Der Prozess der Engine schloss seine Verbindung und wurde beendet.</translation>
+    </message>
+    <message>
+        <source>The engine could not be started.</source>
+        <translation>Die Engine konnte nicht gestartet werden.</translation>
+    </message>
+    <message>
+        <source>The engine could not be started: {reason}</source>
+        <translation>Die Engine konnte nicht gestartet werden: {reason}</translation>
+    </message>
+    <message>
+        <source>The engine&apos;s process could not be started: {reason}.</source>
+        <translation>Der Prozess der Engine konnte nicht gestartet werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>The engine has not answered for {n} seconds.</source>
+        <translation>Die Engine hat seit {n} Sekunden nicht geantwortet.</translation>
+    </message>
+    <message>
+        <source>The engine runs but has made no progress for {n} minutes.</source>
+        <translation>Die Engine läuft, kommt aber seit {n} Minuten nicht voran.</translation>
+    </message>
+    <message>
+        <source>The engine sent something that could not be understood.</source>
+        <translation>Die Engine hat etwas Unverständliches gesendet.</translation>
+    </message>
+    <message>
+        <source>The engine failed unexpectedly ({kind}): {reason}</source>
+        <translation>Die Engine scheiterte unerwartet ({kind}): {reason}</translation>
+    </message>
+    <message>
+        <source>There is not enough memory; a lower cache rate or a shorter context needs less.</source>
+        <translation>Der Speicher reicht nicht; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger.</translation>
+    </message>
+    <message>
+        <source>{file} cannot be used: {reason}.</source>
+        <translation>{file} ist nicht verwendbar: {reason}.</translation>
+    </message>
+    <message>
+        <source>llama.cpp could not load {file}: {reason}.</source>
+        <translation>llama.cpp konnte {file} nicht laden: {reason}.</translation>
+    </message>
+    <message>
+        <source>The context could not be made: {reason}.</source>
+        <translation>Der Kontext konnte nicht angelegt werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>Reading the weights</source>
+        <translation>Die Gewichte werden gelesen</translation>
+    </message>
+    <message>
+        <source>Loading was cancelled.</source>
+        <translation>Das Laden wurde abgebrochen.</translation>
+    </message>
+    <message>
+        <source>No model is loaded.</source>
+        <translation>Kein Modell ist geladen.</translation>
+    </message>
+    <message>
+        <source>A dense model has no experts to cache.</source>
+        <translation>Ein dichtes Modell hat keine Experten für den Cache.</translation>
+    </message>
+    <message>
+        <source>every expert is in memory</source>
+        <translation>alle Experten sind im Speicher</translation>
+    </message>
+    <message>
+        <source>it is a dense model, without experts</source>
+        <translation>es ist ein dichtes Modell, ohne Experten</translation>
+    </message>
+    <message>
+        <source>the experts of this {name} file are not stored as stacked tensors</source>
+        <translation>die Experten dieser {name}-Datei sind nicht als gestapelte Tensoren gespeichert</translation>
+    </message>
+    <message>
+        <source>The experts of the architecture {name} cannot be cached: {reason}.</source>
+        <translation>Die Experten der Architektur {name} können nicht in den Cache: {reason}.</translation>
+    </message>
+    <message>
+        <source>{size} of memory are free: {n} of {all} experts of each layer are kept instead of {wanted}.</source>
+        <translation>{size} Speicher sind frei: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
+    </message>
+    <message>
+        <source>The prompt has {n} tokens, but the context holds only {n_context}.</source>
+        <translation>Der Prompt hat {n} Token, aber der Kontext fasst nur {n_context}.</translation>
+    </message>
+    <message>
+        <source>The model&apos;s chat template failed: {reason}.</source>
+        <translation>Die Chat-Vorlage des Modells scheiterte: {reason}.</translation>
+    </message>
+    <message>
+        <source>The model&apos;s chat template cannot go on with an answer.</source>
+        <translation>Die Chat-Vorlage des Modells kann eine Antwort nicht fortsetzen.</translation>
+    </message>
+    <message>
+        <source>the file is gone</source>
+        <translation>die Datei ist weg</translation>
+    </message>
+    <message>
+        <source>it is a link to a file that is gone</source>
+        <translation>sie ist ein Verweis auf eine Datei, die weg ist</translation>
+    </message>
+    <message>
+        <source>part {i} of {n} is missing</source>
+        <translation>Teil {i} von {n} fehlt</translation>
+    </message>
+    <message>
+        <source>the parts {list} of {n} are missing</source>
+        <translation>die Teile {list} von {n} fehlen</translation>
+    </message>
+    <message>
+        <source>part {i} of {n} of the model is missing</source>
+        <translation>Teil {i} von {n} des Modells fehlt</translation>
+    </message>
+    <message>
+        <source>is not there</source>
+        <translation>ist nicht da</translation>
+    </message>
+    <message>
+        <source>is not a folder</source>
+        <translation>ist kein Ordner</translation>
+    </message>
+    <message>
+        <source>may not be read</source>
+        <translation>darf nicht gelesen werden</translation>
+    </message>
+    <message>
+        <source>it may not be read</source>
+        <translation>sie darf nicht gelesen werden</translation>
+    </message>
+    <message>
+        <source>cannot be read ({reason})</source>
+        <translation>ist nicht lesbar ({reason})</translation>
+    </message>
+    <message>
+        <source>it cannot be read ({reason})</source>
+        <translation>sie ist nicht lesbar ({reason})</translation>
+    </message>
+    <message>
+        <source>it is empty</source>
+        <translation>sie ist leer</translation>
+    </message>
+    <message>
+        <source>it is a folder</source>
+        <translation>es ist ein Ordner</translation>
+    </message>
+    <message>
+        <source>it is not a GGUF file, as it does not begin with the letters GGUF</source>
+        <translation>es ist keine GGUF-Datei, denn sie beginnt nicht mit den Buchstaben GGUF</translation>
+    </message>
+    <message>
+        <source>it is truncated: {detail}</source>
+        <translation>sie ist abgeschnitten: {detail}</translation>
+    </message>
+    <message>
+        <source>its architecture {name} is not known to llama.cpp</source>
+        <translation>llama.cpp kennt ihre Architektur {name} nicht</translation>
+    </message>
+    <message>
+        <source>its numbers make no sense</source>
+        <translation>ihre Zahlen ergeben keinen Sinn</translation>
+    </message>
+    <message>
+        <source>The list of folders could not be saved: {reason}.</source>
+        <translation>Die Liste der Ordner konnte nicht gespeichert werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>The list of folders could not be read: {reason}.</source>
+        <translation>Die Liste der Ordner konnte nicht gelesen werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>only {n} of its {all} parts are there</source>
+        <translation>nur {n} von {all} Teilen sind da</translation>
+    </message>
+    <message>
+        <source>&apos;{text}&apos; is neither a repository, such as owner/name, nor an address.</source>
+        <translation>„{text}“ ist weder ein Repository wie besitzer/name noch eine Adresse.</translation>
+    </message>
+    <message>
+        <source>This repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
+        <translation>Dieses Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+    </message>
+    <message>
+        <source>There is no such repository on {host}, or it is private and HF_TOKEN is needed.</source>
+        <translation>Dieses Repository gibt es auf {host} nicht, oder es ist privat und braucht HF_TOKEN.</translation>
+    </message>
+    <message>
+        <source>The repository on {host} has no such revision.</source>
+        <translation>Das Repository auf {host} hat diesen Stand nicht.</translation>
+    </message>
+    <message>
+        <source>There is no GGUF model in {place}.</source>
+        <translation>In {place} ist kein GGUF-Modell.</translation>
+    </message>
+    <message>
+        <source>{host} asks for a token: set HF_TOKEN to yours.</source>
+        <translation>{host} verlangt ein Token: HF_TOKEN auf das eigene setzen.</translation>
+    </message>
+    <message>
+        <source>{host} does not let you have this.</source>
+        <translation>{host} gibt das nicht heraus.</translation>
+    </message>
+    <message>
+        <source>There is no such file on {host}.</source>
+        <translation>Diese Datei gibt es auf {host} nicht.</translation>
+    </message>
+    <message>
+        <source>{host} asks to wait: there were too many requests.</source>
+        <translation>{host} bittet zu warten: Es waren zu viele Anfragen.</translation>
+    </message>
+    <message>
+        <source>{host} is out of order at the moment (HTTP {status}).</source>
+        <translation>{host} ist gerade gestört (HTTP {status}).</translation>
+    </message>
+    <message>
+        <source>{host} gave an answer that was not expected (HTTP {status}).</source>
+        <translation>{host} gab eine unerwartete Antwort (HTTP {status}).</translation>
+    </message>
+    <message>
+        <source>{host} sent an answer that makes no sense.</source>
+        <translation>{host} sandte eine sinnlose Antwort.</translation>
+    </message>
+    <message>
+        <source>{host} does not answer.</source>
+        <translation>{host} antwortet nicht.</translation>
+    </message>
+    <message>
+        <source>{host} cannot be reached.</source>
+        <translation>{host} ist nicht erreichbar.</translation>
+    </message>
+    <message>
+        <source>The connection to {host} broke.</source>
+        <translation>Die Verbindung zu {host} brach ab.</translation>
+    </message>
+    <message>
+        <source>The proxy refused the connection to {host}.</source>
+        <translation>Der Proxy lehnte die Verbindung zu {host} ab.</translation>
+    </message>
+    <message>
+        <source>The proxy of the environment cannot be used: {reason}.</source>
+        <translation>Der Proxy der Umgebung ist nicht verwendbar: {reason}.</translation>
+    </message>
+    <message>
+        <source>HF_HUB_OFFLINE is set, so nothing is downloaded.</source>
+        <translation>HF_HUB_OFFLINE ist gesetzt, also wird nichts heruntergeladen.</translation>
+    </message>
+    <message>
+        <source>What {host} sends from this address is not a GGUF file.</source>
+        <translation>Was {host} von dieser Adresse sendet, ist keine GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>The address does not end in the name of a GGUF file.</source>
+        <translation>Die Adresse endet nicht mit dem Namen einer GGUF-Datei.</translation>
+    </message>
+    <message>
+        <source>{host} does not say how large the file is.</source>
+        <translation>{host} sagt nicht, wie groß die Datei ist.</translation>
+    </message>
+    <message>
+        <source>The file on {host} is no longer the one that was listed.</source>
+        <translation>Die Datei auf {host} ist nicht mehr die, die aufgelistet war.</translation>
+    </message>
+    <message>
+        <source>{file} arrived damaged: its checksum is not the one that {host} states. It has to be fetched again.</source>
+        <translation>{file} kam beschädigt an: Ihre Prüfsumme ist nicht die, die {host} nennt. Sie muss noch einmal geholt werden.</translation>
+    </message>
+    <message>
+        <source>Another window or program is downloading this file.</source>
+        <translation>Ein anderes Fenster oder Programm lädt diese Datei gerade herunter.</translation>
+    </message>
+    <message>
+        <source>There is another file named {file} in {folder}.</source>
+        <translation>In {folder} ist schon eine andere Datei namens {file}.</translation>
+    </message>
+    <message>
+        <source>There is too little room on the drive of {folder}: {needed} are needed and {margin} to spare, and {free} are free.</source>
+        <translation>Auf dem Laufwerk von {folder} ist zu wenig Platz: {needed} werden gebraucht und {margin} als Reserve, und {free} sind frei.</translation>
+    </message>
+    <message>
+        <source>The drive of {folder} is full. What has arrived is kept.</source>
+        <translation>Das Laufwerk von {folder} ist voll. Was da ist, bleibt erhalten.</translation>
+    </message>
+    <message>
+        <source>Nothing can be written to {folder}.</source>
+        <translation>In {folder} kann nicht geschrieben werden.</translation>
+    </message>
+    <message>
+        <source>Writing to {folder} failed: {reason}.</source>
+        <translation>Das Schreiben nach {folder} scheiterte: {reason}.</translation>
+    </message>
+    <message>
+        <source>The settings could not be saved: {reason}.</source>
+        <translation>Die Einstellungen konnten nicht gespeichert werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>The settings could not be read: {reason}.</source>
+        <translation>Die Einstellungen konnten nicht gelesen werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>The settings file was damaged; the defaults are used.</source>
+        <translation>Die Datei der Einstellungen war beschädigt; es gelten die Vorgaben.</translation>
+    </message>
+    <message>
+        <source>The settings file was damaged; the defaults are used and the old file is {file}.</source>
+        <translation>Die Datei der Einstellungen war beschädigt; es gelten die Vorgaben, und die alte Datei ist {file}.</translation>
+    </message>
+    <message>
+        <source>Cut off here.</source>
+        <translation>Hier abgebrochen.</translation>
+    </message>
+    <message>
+        <source>The chats cannot be kept: {reason}.</source>
+        <translation>Die Chats können nicht aufbewahrt werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>The chats cannot be read: {reason}.</source>
+        <translation>Die Chats können nicht gelesen werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>What is said is not being kept: {reason}.</source>
+        <translation>Was gesagt wird, wird nicht aufbewahrt: {reason}.</translation>
+    </message>
+    <message>
+        <source>Another window has the chats open; what is said here is not kept.</source>
+        <translation>Ein anderes Fenster hat die Chats offen; was hier gesagt wird, wird nicht aufbewahrt.</translation>
+    </message>
+    <message>
+        <source>The chats were written by a newer version of Outrider. They are left as they are, and what is said here is not kept.</source>
+        <translation>Die Chats stammen von einer neueren Version von Outrider. Sie bleiben, wie sie sind, und was hier gesagt wird, wird nicht aufbewahrt.</translation>
+    </message>
+    <message>
+        <source>The file of chats was damaged; a new one was begun and the old one is {file}.</source>
+        <translation>Die Datei der Chats war beschädigt; eine neue wurde begonnen, und die alte ist {file}.</translation>
+    </message>
+    <message>
+        <source>the disk is full</source>
+        <translation>das Laufwerk ist voll</translation>
+    </message>
+    <message>
+        <source>the folder for them cannot be written</source>
+        <translation>in ihren Ordner kann nicht geschrieben werden</translation>
+    </message>
+    <message>
+        <source>another program uses the file</source>
+        <translation>ein anderes Programm benutzt die Datei</translation>
+    </message>
+    <message>
+        <source>the file is damaged</source>
+        <translation>die Datei ist beschädigt</translation>
+    </message>
+    <message>
+        <source>{file} could not be read: {reason}.</source>
+        <translation>{file} konnte nicht gelesen werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>{file} is not a file.</source>
+        <translation>{file} ist keine Datei.</translation>
+    </message>
+    <message>
+        <source>{file} is not UTF-8 text.</source>
+        <translation>{file} ist kein UTF-8-Text.</translation>
+    </message>
+    <message>
+        <source>{file} cannot be imported: {reason}.</source>
+        <translation>{file} kann nicht importiert werden: {reason}.</translation>
+    </message>
+    <message>
+        <source>it is not a file of chats</source>
+        <translation>es ist keine Datei mit Chats</translation>
+    </message>
+    <message>
+        <source>it was written by a newer version</source>
+        <translation>sie stammt von einer neueren Version</translation>
+    </message>
+    <message>
+        <source>it is neither JSON nor Markdown from this program</source>
+        <translation>es ist weder JSON noch Markdown von diesem Programm</translation>
+    </message>
+</context>
+<context>
+    <name>welcome</name>
+    <message>
+        <source>Tell me a fairy tale about a tin soldier who learns to swim.</source>
+        <translation>Erzähl mir ein Märchen von einem Zinnsoldaten, der schwimmen lernt.</translation>
+    </message>
+    <message>
+        <source>Why does the sky turn red in the evening?</source>
+        <translation>Warum wird der Himmel am Abend rot?</translation>
+    </message>
+    <message>
+        <source>Write a letter to a friend who lives by the sea.</source>
+        <translation>Schreib einen Brief an eine Freundin, die am Meer wohnt.</translation>
+    </message>
+    <message>
+        <source>Ask me something</source>
+        <translation>Frag mich etwas</translation>
+    </message>
+    <message>
+        <source>Ready</source>
+        <translation>Bereit</translation>
+    </message>
+    <message>
+        <source>This is the embedded model: {size}, here to try things out. It makes up most of what it says.
+Drop a GGUF file on the window for a larger one.</source>
+        <translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Es kann nur Englisch und erfindet das meiste.
+Für ein größeres eine GGUF-Datei auf das Fenster ziehen.</translation>
+    </message>
+    <message>
+        <source>{layers} layers of {experts} experts, {used} used</source>
+        <translation>{layers} Schichten mit {experts} Experten, {used} genutzt</translation>
     </message>
 </context>
 </TS>
