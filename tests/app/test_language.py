@@ -1,12 +1,21 @@
 """The language of the window."""
 
+import ast
+import re
+import shutil
+import subprocess
 from pathlib import Path
+from xml.etree import ElementTree
 
+import PySide6
 import pytest
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtWidgets import QApplication
 
-from app import language, units
+from app import language, sentences, units
+from backend.client import describe_exit
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -61,3 +70,71 @@ def test_what_the_system_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
     System.names = ["fr"]
     assert language.resolve("system") == "en"
     assert language.resolve("de") == "de"
+
+
+def messages(path: Path) -> dict[tuple[str, str, str], list[str]]:
+    """Return all translations of a .ts file; those that are not finished are empty."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for context in ElementTree.parse(path).getroot().iter("context"):
+        for message in context.iter("message"):
+            names = ("source", "comment")
+            key = (context.findtext("name", ""), *(message.findtext(name, "") for name in names))
+            translation = message.find("translation")
+            assert translation is not None
+            forms = [form.text or "" for form in translation.iter("numerusform")]
+            found[key] = forms or [translation.text or ""]  # type: ignore[index]
+            if translation.get("type"):
+                found[key] = [""]  # type: ignore[index]
+    return found
+
+
+def test_the_german_file_is_complete_and_up_to_date(tmp_path: Path) -> None:
+    copy = tmp_path / "de.ts"
+    shutil.copy(ROOT / "app" / "translations" / "de.ts", copy)
+    sources = sorted(str(path) for path in (ROOT / "app").rglob("*.py"))
+    lupdate = shutil.which("lupdate", path=str(Path(PySide6.__file__).parent))
+    assert lupdate is not None
+    command = [lupdate, *sources, "-ts", str(copy), "-no-obsolete", "-locations", "none"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "tr() cannot" not in done.stderr
+    kept = messages(ROOT / "app" / "translations" / "de.ts")
+    wanted = messages(copy)
+    assert sorted(wanted.keys() - kept.keys()) == []  # `make translations`, then translate
+    assert sorted(kept.keys() - wanted.keys()) == []  # no longer in the source
+    for (_, source, _), forms in kept.items():
+        assert all(forms), f"{source!r} is not translated"
+        for form in forms:
+            places = [sorted(re.findall(r"\{\w*\}|%n", text)) for text in (source, form)]
+            assert places[0] == places[1], f"{source!r} and {form!r} have other places"
+            ends = [text.rstrip()[-1:] in ".!?\u2026:" for text in (source, form)]
+            assert ends[0] == ends[1], f"{source!r} and {form!r} end otherwise"
+
+
+def test_the_forms_of_sentences_are_those_that_are_said() -> None:
+    """What stands between the places of a template is said somewhere outside the widgets."""
+    paths = [*(ROOT / "backend").rglob("*.py"), *(ROOT / "app" / "store").rglob("*.py")]
+    paths += [ROOT / "app" / "settings.py", ROOT / "app" / "engine_link.py"]
+    told = []
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                told.append(node.value)
+    everything = "\0".join(told)
+    composed = {"of the model is missing", "it may not be read"}  # of two halves there
+    for template in map(str, sentences.TEMPLATES):
+        for piece in re.split(r"\{\w+\}|: |; | \(|(?<=unexpectedly) ", template):
+            piece = piece.strip(" .:;,()'")
+            known = piece in everything or piece in composed or len(piece) < 4
+            assert known, f"nothing says {piece!r}"
+
+
+def test_sentences_of_the_engine_in_german(qapp: QApplication) -> None:
+    language.apply(qapp, "de")
+    killed = sentences.said(describe_exit(-9, ""))
+    assert killed.startswith("Der Prozess der Engine endete unerwartet: er wurde beendet")
+    assert sentences.said("x.gguf cannot be used: part 2 of 3 of the model is missing.") == (
+        "x.gguf ist nicht verwendbar: Teil 2 von 3 des Modells fehlt."
+    )
+    assert sentences.said("x.gguf: No model is loaded.") == "x.gguf: Kein Modell ist geladen."
+    two = "The settings file was damaged; the defaults are used. The disk sings."
+    assert sentences.said(two).endswith("es gelten die Vorgaben. The disk sings.")
