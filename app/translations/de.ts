@@ -474,6 +474,53 @@
     </message>
 </context>
 <context>
+    <name>LearningGroup</name>
+    <message>
+        <source>Learning from your chats</source>
+        <translation>Lernen aus den eigenen Chats</translation>
+    </message>
+    <message>
+        <source>Record which experts my chats use, and learn from it</source>
+        <translation>Aufzeichnen, welche Experten meine Chats nutzen, und daraus lernen</translation>
+    </message>
+    <message>
+        <source>What is recorded stays on this computer. It holds no text, but the numbers of the words, so it is as private as your chats. While you do not use the model, this computer learns from it which experts will be needed next. Answers stay the same; at most they come faster.</source>
+        <translation>Was aufgezeichnet wird, bleibt auf diesem Computer. Es enthält keinen Text, aber die Nummern der Wörter, ist also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich; höchstens kommen sie schneller.</translation>
+    </message>
+    <message>
+        <source>State of learning</source>
+        <translation>Stand des Lernens</translation>
+    </message>
+    <message>
+        <source>Size of the recordings</source>
+        <translation>Größe der Aufzeichnungen</translation>
+    </message>
+    <message>
+        <source>Progress of training</source>
+        <translation>Fortschritt des Lernens</translation>
+    </message>
+    <message>
+        <source>Delete all recordings</source>
+        <translation>Alle Aufzeichnungen löschen</translation>
+    </message>
+    <message>
+        <source>The engine is not running.</source>
+        <translation>Die Engine läuft nicht.</translation>
+    </message>
+    <message>
+        <source>There are no recordings.</source>
+        <translation>Es gibt keine Aufzeichnungen.</translation>
+    </message>
+    <message>
+        <source>The recordings take {size} on this computer.</source>
+        <translation>Die Aufzeichnungen belegen {size} auf diesem Computer.</translation>
+    </message>
+    <message>
+        <source>The recordings take {size} on this computer. Of each model at most {most} are kept.</source>
+        <translation>Die Aufzeichnungen belegen {size} auf diesem Computer. Von jedem Modell werden höchstens {most} behalten.</translation>
+    </message>
+</context>
+<context>
     <name>LibraryPage</name>
     <message>
         <source>{model} has arrived.</source>
