@@ -95,7 +95,12 @@ COLUMNS = (
         lambda row: row.entry.size_bytes,
         is_number=True,
     ),
-    Column(QT_TRANSLATE_NOOP("library", "Architecture"), 110, _of(lambda f: f.architecture), _key(lambda f: f.architecture, "")),
+    Column(
+        QT_TRANSLATE_NOOP("library", "Architecture"),
+        110,
+        _of(lambda f: f.architecture),
+        _key(lambda f: f.architecture, ""),
+    ),
     Column(
         QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
         168,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtWidgets import QApplication, QCheckBox, QLineEdit, QPushButton
 
 from app.controls.fields import Number
-from app.language import said
 from app.local_server import DEFAULT_PORT, LocalServer, ServerFacts
 from app.pages.page import Section, beside, small
+from app.sentences import said
 
 
 class ServerSection(Section):

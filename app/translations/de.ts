@@ -2,6 +2,33 @@
 <!DOCTYPE TS>
 <TS version="2.1" language="de" sourcelanguage="en">
 <context>
+    <name>AboutPage</name>
+    <message>
+        <source>About Outrider</source>
+        <translation>Über Outrider</translation>
+    </message>
+    <message>
+        <source>Version {version}</source>
+        <translation>Version {version}</translation>
+    </message>
+    <message>
+        <source>Parts</source>
+        <translation>Bestandteile</translation>
+    </message>
+    <message>
+        <source>Licence</source>
+        <translation>Lizenz</translation>
+    </message>
+    <message>
+        <source>Chat with Mixture-of-Experts models that are larger than your memory. Nothing is sent anywhere. It is made of the parts below.</source>
+        <translation>Chatten mit Mixture-of-Experts-Modellen, die größer sind als der Speicher. Nichts wird irgendwohin gesendet. Es besteht aus den Teilen unten.</translation>
+    </message>
+    <message>
+        <source>This copy of it came without the text of its licence.</source>
+        <translation>Dieser Kopie fehlt der Text der Lizenz.</translation>
+    </message>
+</context>
+<context>
     <name>AnswerView</name>
     <message>
         <source>Answer</source>
@@ -227,6 +254,73 @@
     </message>
 </context>
 <context>
+    <name>ControlsStrip</name>
+    <message>
+        <source>Engine controls</source>
+        <translation>Engine-Regler</translation>
+    </message>
+    <message>
+        <source>16 bits</source>
+        <translation>16 Bit</translation>
+    </message>
+    <message>
+        <source>8 bits</source>
+        <translation>8 Bit</translation>
+    </message>
+    <message>
+        <source>4 bits</source>
+        <translation>4 Bit</translation>
+    </message>
+    <message>
+        <source>How the conversation is remembered: fewer bits need less memory.</source>
+        <translation>Wie die Unterhaltung gemerkt wird: weniger Bit brauchen weniger Speicher.</translation>
+    </message>
+    <message>
+        <source>all cores</source>
+        <translation>alle Kerne</translation>
+    </message>
+    <message>
+        <source>Close the engine controls</source>
+        <translation>Engine-Regler schließen</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <source>Method</source>
+        <translation>Verfahren</translation>
+    </message>
+    <message>
+        <source>Context in tokens</source>
+        <translation>Kontext in Token</translation>
+    </message>
+    <message>
+        <source>Attention cache</source>
+        <translation>Attention-Cache</translation>
+    </message>
+    <message>
+        <source>Threads</source>
+        <translation>Threads</translation>
+    </message>
+    <message>
+        <source>stock llama.cpp</source>
+        <translation>llama.cpp unverändert</translation>
+    </message>
+    <message>
+        <source>This comes into force with the next answer.</source>
+        <translation>Das gilt ab der nächsten Antwort.</translation>
+    </message>
+    <message>
+        <source>The cache gets the memory that is free and the context what that permits; prefetching and eviction are chosen by what is measured while it answers.</source>
+        <translation>Der Cache bekommt den freien Speicher und der Kontext, was dann noch geht; Vorausladen und Verdrängen richten sich nach dem, was beim Antworten gemessen wird.</translation>
+    </message>
+    <message>
+        <source>in force: {value}</source>
+        <translation>in Kraft: {value}</translation>
+    </message>
+</context>
+<context>
     <name>Details</name>
     <message>
         <source>Load</source>
@@ -263,6 +357,29 @@
     <message>
         <source>Load {model}</source>
         <translation>{model} laden</translation>
+    </message>
+</context>
+<context>
+    <name>DiagnosticsPage</name>
+    <message>
+        <source>Diagnostics</source>
+        <translation>Diagnose</translation>
+    </message>
+    <message>
+        <source>Copy the report</source>
+        <translation>Bericht kopieren</translation>
+    </message>
+    <message>
+        <source>Report</source>
+        <translation>Bericht</translation>
+    </message>
+    <message>
+        <source>This is all that the report says: versions, the machine, the model, settings, figures and errors. It holds nothing that was said, no names and no folders, and it goes nowhere unless you paste it there.</source>
+        <translation>Das ist alles, was der Bericht sagt: Versionen, Rechner, Modell, Einstellungen, Zahlen und Fehler. Er enthält nichts Gesagtes, keine Namen und keine Ordner, und er geht nirgendwohin, wo man ihn nicht selbst einfügt.</translation>
+    </message>
+    <message>
+        <source>The report is in the clipboard.</source>
+        <translation>Der Bericht ist in der Zwischenablage.</translation>
     </message>
 </context>
 <context>
@@ -645,6 +762,49 @@
         <source>GGUF models (*.gguf);;All files (*)</source>
         <translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
     </message>
+    <message>
+        <source>Reset all settings?</source>
+        <translation>Alle Einstellungen zurücksetzen?</translation>
+    </message>
+    <message>
+        <source>Chats, models and what was measured stay; the settings do not.</source>
+        <translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
+    </message>
+    <message>
+        <source>Reset</source>
+        <translation>Zurücksetzen</translation>
+    </message>
+    <message>
+        <source>Keep them</source>
+        <translation>Behalten</translation>
+    </message>
+</context>
+<context>
+    <name>ModeSwitch</name>
+    <message>
+        <source>Automatic</source>
+        <translation>Automatisch</translation>
+    </message>
+    <message>
+        <source>Automatic engine settings</source>
+        <translation>Automatische Engine-Einstellungen</translation>
+    </message>
+    <message>
+        <source>The cache gets the memory that is free, and what pays here is measured while it answers.</source>
+        <translation>Der Cache bekommt den freien Speicher, und was sich hier lohnt, wird beim Antworten gemessen.</translation>
+    </message>
+    <message>
+        <source>Manual</source>
+        <translation>Von Hand</translation>
+    </message>
+    <message>
+        <source>Engine settings by hand</source>
+        <translation>Engine-Einstellungen von Hand</translation>
+    </message>
+    <message>
+        <source>You set the cache rate, the method and the context.</source>
+        <translation>Cache-Anteil, Verfahren und Kontext sind selbst einzustellen.</translation>
+    </message>
 </context>
 <context>
     <name>ModelButton</name>
@@ -663,6 +823,13 @@
     <message>
         <source>Open a GGUF file…</source>
         <translation>GGUF-Datei öffnen …</translation>
+    </message>
+</context>
+<context>
+    <name>Page</name>
+    <message>
+        <source>Back to the chat (Esc)</source>
+        <translation>Zurück zum Chat (Esc)</translation>
     </message>
 </context>
 <context>
@@ -712,6 +879,148 @@
     </message>
 </context>
 <context>
+    <name>RateControl</name>
+    <message>
+        <source>Cache rate</source>
+        <translation>Cache-Anteil</translation>
+    </message>
+    <message>
+        <source>No model</source>
+        <translation>Kein Modell</translation>
+    </message>
+    <message>
+        <source>No expert cache</source>
+        <translation>Kein Experten-Cache</translation>
+    </message>
+    <message>
+        <source>A dense model</source>
+        <translation>Ein dichtes Modell</translation>
+    </message>
+    <message>
+        <source>It has no experts to cache.</source>
+        <translation>Es hat keine Experten für den Cache.</translation>
+    </message>
+    <message>
+        <source>a small cache, to see it work</source>
+        <translation>ein kleiner Cache, um ihn arbeiten zu sehen</translation>
+    </message>
+    <message>
+        <source>all of it fits in memory</source>
+        <translation>alles passt in den Speicher</translation>
+    </message>
+    <message>
+        <source>{size}, from the next answer; now {n} experts</source>
+        <translation>{size}, ab der nächsten Antwort; jetzt {n} Experten</translation>
+    </message>
+    <message>
+        <source>{size}; in force: {n} experts</source>
+        <translation>{size}; in Kraft: {n} Experten</translation>
+    </message>
+    <message>
+        <source>{words} per layer, {size}</source>
+        <translation>{words} je Schicht, {size}</translation>
+    </message>
+    <message>
+        <source>{percent} · {n} of {most} experts</source>
+        <translation>{percent} · {n} von {most} Experten</translation>
+    </message>
+    <message>
+        <source>{n} of the {most} experts of each layer are kept in memory, {size} altogether.
+More needs more memory and waits less for the disk.</source>
+        <translation>{n} der {most} Experten jeder Schicht bleiben im Speicher, zusammen {size}.
+Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
+    </message>
+    <message>
+        <source>{size} of memory</source>
+        <translation>{size} Speicher</translation>
+    </message>
+    <message>
+        <source>about {speed}</source>
+        <translation>etwa {speed}</translation>
+    </message>
+    <message>
+        <source>{size}, {speed} the last time</source>
+        <translation>{size}, zuletzt {speed}</translation>
+    </message>
+    <message>
+        <source>{size}, about {speed}</source>
+        <translation>{size}, etwa {speed}</translation>
+    </message>
+</context>
+<context>
+    <name>ServerSection</name>
+    <message>
+        <source>Local server</source>
+        <translation>Lokaler Server</translation>
+    </message>
+    <message>
+        <source>Programs on this machine can use the loaded model through OpenAI&apos;s protocol. Nothing outside this machine can connect, and a key is needed. Requests and the chat take turns.</source>
+        <translation>Programme auf diesem Rechner können das geladene Modell über das Protokoll von OpenAI nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Anfragen und der Chat wechseln sich ab.</translation>
+    </message>
+    <message>
+        <source>Serve the loaded model</source>
+        <translation>Das geladene Modell bereitstellen</translation>
+    </message>
+    <message>
+        <source>Serve the loaded model to programs on this machine</source>
+        <translation>Das geladene Modell für Programme auf diesem Rechner bereitstellen</translation>
+    </message>
+    <message>
+        <source>0: any free port</source>
+        <translation>0: irgendein freier Port</translation>
+    </message>
+    <message>
+        <source>Key</source>
+        <translation>Schlüssel</translation>
+    </message>
+    <message>
+        <source>Copy</source>
+        <translation>Kopieren</translation>
+    </message>
+    <message>
+        <source>Copy the key</source>
+        <translation>Den Schlüssel kopieren</translation>
+    </message>
+    <message>
+        <source>Renew</source>
+        <translation>Erneuern</translation>
+    </message>
+    <message>
+        <source>Make another key</source>
+        <translation>Einen anderen Schlüssel erzeugen</translation>
+    </message>
+    <message>
+        <source>Port</source>
+        <translation>Port</translation>
+    </message>
+    <message>
+        <source>On, at {address}.</source>
+        <translation>An, unter {address}.</translation>
+    </message>
+    <message numerus="yes">
+        <source>%n request(s) so far.</source>
+        <translation>
+            <numerusform>Bisher %n Anfrage.</numerusform>
+            <numerusform>Bisher %n Anfragen.</numerusform>
+        </translation>
+    </message>
+    <message numerus="yes">
+        <source>%n of them under way.</source>
+        <translation>
+            <numerusform>%n davon läuft.</numerusform>
+            <numerusform>%n davon laufen.</numerusform>
+        </translation>
+    </message>
+    <message>
+        <source>It starts with the engine.</source>
+        <translation>Er startet mit der Engine.</translation>
+    </message>
+    <message>
+        <source>Off.</source>
+        <translation>Aus.</translation>
+    </message>
+</context>
+<context>
     <name>Session</name>
     <message>
         <source>Open a model first.</source>
@@ -756,6 +1065,164 @@
     <message>
         <source>The context has no room for this.</source>
         <translation>Dafür reicht der Kontext nicht.</translation>
+    </message>
+</context>
+<context>
+    <name>SettingsPage</name>
+    <message>
+        <source>Settings</source>
+        <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <source>Appearance</source>
+        <translation>Aussehen</translation>
+    </message>
+    <message>
+        <source>As the system has it</source>
+        <translation>Wie das System</translation>
+    </message>
+    <message>
+        <source>Light</source>
+        <translation>Hell</translation>
+    </message>
+    <message>
+        <source>Dark</source>
+        <translation>Dunkel</translation>
+    </message>
+    <message>
+        <source>Colours</source>
+        <translation>Farben</translation>
+    </message>
+    <message>
+        <source>Language</source>
+        <translation>Sprache</translation>
+    </message>
+    <message>
+        <source>The language changes at the next start.</source>
+        <translation>Die Sprache wechselt beim nächsten Start.</translation>
+    </message>
+    <message>
+        <source>Engine</source>
+        <translation>Engine</translation>
+    </message>
+    <message>
+        <source>Engine settings</source>
+        <translation>Engine-Einstellungen</translation>
+    </message>
+    <message>
+        <source>Engine controls…</source>
+        <translation>Engine-Regler …</translation>
+    </message>
+    <message>
+        <source>Show the engine controls</source>
+        <translation>Die Engine-Regler zeigen</translation>
+    </message>
+    <message>
+        <source>The next model begins with what is set here, in the bar at the top and in the engine controls.</source>
+        <translation>Das nächste Modell beginnt mit dem, was hier, in der Leiste oben und in den Engine-Reglern eingestellt ist.</translation>
+    </message>
+    <message>
+        <source>Models</source>
+        <translation>Modelle</translation>
+    </message>
+    <message>
+        <source>Folders of models</source>
+        <translation>Ordner mit Modellen</translation>
+    </message>
+    <message>
+        <source>Add…</source>
+        <translation>Hinzufügen …</translation>
+    </message>
+    <message>
+        <source>Add a folder of models</source>
+        <translation>Einen Ordner mit Modellen hinzufügen</translation>
+    </message>
+    <message>
+        <source>Remove</source>
+        <translation>Entfernen</translation>
+    </message>
+    <message>
+        <source>Remove the folder from the list</source>
+        <translation>Den Ordner aus der Liste entfernen</translation>
+    </message>
+    <message>
+        <source>The files stay where they are.</source>
+        <translation>Die Dateien bleiben, wo sie sind.</translation>
+    </message>
+    <message>
+        <source>Change…</source>
+        <translation>Ändern …</translation>
+    </message>
+    <message>
+        <source>Change the folder that downloads go to</source>
+        <translation>Den Ordner für Downloads ändern</translation>
+    </message>
+    <message>
+        <source>Folders that are looked through for models:</source>
+        <translation>Ordner, die nach Modellen durchsucht werden:</translation>
+    </message>
+    <message>
+        <source>Downloads go to</source>
+        <translation>Downloads kommen nach</translation>
+    </message>
+    <message>
+        <source>Folder that downloads go to</source>
+        <translation>Ordner für Downloads</translation>
+    </message>
+    <message>
+        <source>New chats</source>
+        <translation>Neue Chats</translation>
+    </message>
+    <message>
+        <source>System prompt and sampling…</source>
+        <translation>System-Prompt und Sampling …</translation>
+    </message>
+    <message>
+        <source>What new chats begin with</source>
+        <translation>Womit neue Chats beginnen</translation>
+    </message>
+    <message>
+        <source>What chats begin with where nothing was set for their model.</source>
+        <translation>Womit Chats beginnen, wenn für ihr Modell nichts eingestellt wurde.</translation>
+    </message>
+    <message>
+        <source>Privacy</source>
+        <translation>Privatsphäre</translation>
+    </message>
+    <message>
+        <source>Nothing is sent anywhere: no figures, no reports, no updates. Chats and settings stay in files on this machine. The network is used only for downloads that you start yourself.</source>
+        <translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte, keine Aktualisierungen. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für selbst gestartete Downloads benutzt.</translation>
+    </message>
+    <message>
+        <source>Reset</source>
+        <translation>Zurücksetzen</translation>
+    </message>
+    <message>
+        <source>Reset all settings…</source>
+        <translation>Alle Einstellungen zurücksetzen …</translation>
+    </message>
+    <message>
+        <source>Reset all settings</source>
+        <translation>Alle Einstellungen zurücksetzen</translation>
+    </message>
+    <message>
+        <source>Chats, models and what was measured stay; the settings do not.</source>
+        <translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
+    </message>
+</context>
+<context>
+    <name>ShortcutsPage</name>
+    <message>
+        <source>Keyboard shortcuts</source>
+        <translation>Tastenkürzel</translation>
+    </message>
+    <message>
+        <source>Keys</source>
+        <translation>Tasten</translation>
+    </message>
+    <message>
+        <source>What they do</source>
+        <translation>Was sie tun</translation>
     </message>
 </context>
 <context>
@@ -814,6 +1281,29 @@
     <message>
         <source>Reasoning</source>
         <translation>Überlegung</translation>
+    </message>
+</context>
+<context>
+    <name>TopBar</name>
+    <message>
+        <source>Show or hide the chats (Ctrl+B)</source>
+        <translation>Chats zeigen oder verbergen (Strg+B)</translation>
+    </message>
+    <message>
+        <source>New chat (Ctrl+N)</source>
+        <translation>Neuer Chat (Strg+N)</translation>
+    </message>
+    <message>
+        <source>Show or hide the engine controls (Ctrl+K)</source>
+        <translation>Engine-Regler zeigen oder verbergen (Strg+K)</translation>
+    </message>
+    <message>
+        <source>Show or hide the engine panel (Ctrl+E)</source>
+        <translation>Engine-Ansicht zeigen oder verbergen (Strg+E)</translation>
+    </message>
+    <message>
+        <source>More</source>
+        <translation>Mehr</translation>
     </message>
 </context>
 <context>
@@ -992,6 +1482,10 @@
         <translation>Chat</translation>
     </message>
     <message>
+        <source>An answer is being written</source>
+        <translation>Eine Antwort wird geschrieben</translation>
+    </message>
+    <message>
         <source>Pinned</source>
         <translation>Angeheftet</translation>
     </message>
@@ -1043,6 +1537,10 @@
         <translation>System-Prompt und Sampling …</translation>
     </message>
     <message>
+        <source>Engine controls</source>
+        <translation>Engine-Regler</translation>
+    </message>
+    <message>
         <source>Engine panel</source>
         <translation>Engine-Ansicht</translation>
     </message>
@@ -1053,6 +1551,22 @@
     <message>
         <source>Write</source>
         <translation>Schreiben</translation>
+    </message>
+    <message>
+        <source>Settings</source>
+        <translation>Einstellungen</translation>
+    </message>
+    <message>
+        <source>Diagnostics</source>
+        <translation>Diagnose</translation>
+    </message>
+    <message>
+        <source>Keyboard shortcuts</source>
+        <translation>Tastenkürzel</translation>
+    </message>
+    <message>
+        <source>About Outrider</source>
+        <translation>Über Outrider</translation>
     </message>
     <message>
         <source>Quit</source>
