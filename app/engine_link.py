@@ -11,6 +11,8 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
+from app.engine.advice import Advice
+from app.engine.history import Batch
 from app.engine_choice import EngineChoice
 from app.facts import CacheFacts, Json, LearningFacts, ModelFacts, Residency, Statistics
 from backend import messages
@@ -39,6 +41,8 @@ class EngineLink(QObject):
         text: a piece of the answer.
         statistics: Statistics, about five times a second while answering.
         residency: Residency.
+        moments: Batch of passes, while somebody watches.
+        advice: Advice after an answer that was watched.
         done: (reason, Statistics) at the end of an answer.
         failed: (request type, sentence): the request ended without a result.
         died: one sentence; the process is gone and start() makes a new one.
@@ -58,6 +62,8 @@ class EngineLink(QObject):
     text = Signal(str)
     statistics = Signal(object)
     residency = Signal(object)
+    moments = Signal(object)
+    advice = Signal(object)
     done = Signal(str, object)
     failed = Signal(str, str)
     died = Signal(str)
@@ -71,6 +77,7 @@ class EngineLink(QObject):
         self._process: QProcess | None = None
         self._decoder = messages.Decoder()
         self._stderr = b""
+        self._scope = "nothing"
         self._next_id = 1
         self._open: dict[int, str] = {}  # requests without their final message: id -> type
         self._pings: dict[int, float] = {}  # unanswered: id -> when
@@ -107,6 +114,7 @@ class EngineLink(QObject):
         self._process = process
         process.start(self._command[0], self._command[1:])
         self._send({"type": "hello", "version": messages.VERSION})
+        self._send({"type": "watch", "scope": self._scope})
 
     def load(self, path: Path, choice: EngineChoice) -> None:
         """Load a model in place of the present one."""
@@ -141,6 +149,12 @@ class EngineLink(QObject):
     def last_words(self) -> str:
         """The end of what the worker wrote to standard error."""
         return self._stderr[-LAST_WORDS_BYTES:].decode("utf-8", "replace")
+
+    def watch(self, scope: str) -> None:
+        """Say what is wanted beside the text: "nothing", "map" or "all"; also of later workers."""
+        if scope != self._scope:
+            self._scope = scope
+            self._send({"type": "watch", "scope": scope})
 
     def stop(self) -> None:
         """Cancel the load or the answer that is under way."""
@@ -208,6 +222,10 @@ class EngineLink(QObject):
             self.statistics.emit(Statistics.from_json(message["stats"]))
         elif kind == "residency":
             self.residency.emit(_residency(message))
+        elif kind == "moments":
+            self.moments.emit(Batch.from_json(message))
+        elif kind == "advice":
+            self.advice.emit(Advice.from_json(message))
         elif kind == "prefill":
             self.prefill.emit(int(message["done"]), int(message["total"]))
         elif kind == "loading":

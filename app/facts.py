@@ -144,11 +144,14 @@ class Statistics:
     misses: int = 0
     bytes_read: int = 0
     bytes_wasted: int = 0
+    prefetches_useful: int = 0
+    prefetches_wasted: int = 0
     stall_s: float = 0.0
     compute_s: float = 0.0
     other_s: float = 0.0
     layer_stall_s: dict[int, float] = field(default_factory=dict)  # by layer number
     tokens: tuple[TokenTime, ...] = ()
+    decisions: tuple[str, ...] = ()  # of an adaptive method, each a sentence
 
     @classmethod
     def from_json(cls, data: Json) -> Statistics:
@@ -163,6 +166,8 @@ class Statistics:
             misses=int(data.get("misses") or 0),
             bytes_read=int(data.get("bytes_read") or 0),
             bytes_wasted=int(data.get("bytes_wasted") or 0),
+            prefetches_useful=int(data.get("prefetches_useful") or 0),
+            prefetches_wasted=int(data.get("prefetches_wasted") or 0),
             stall_s=float(data.get("stall_s") or 0.0),
             compute_s=float(data.get("compute_s") or 0.0),
             other_s=float(data.get("other_s") or 0.0),
@@ -178,6 +183,7 @@ class Statistics:
                 )
                 for token in data.get("tokens") or ()
             ),
+            decisions=tuple(str(line) for line in data.get("decisions") or ()),
         )
 
     @property

@@ -2,27 +2,52 @@
 
 from __future__ import annotations
 
-import functools
-import operator
-from collections.abc import Callable
+from array import array
+from enum import Enum
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt
-from PySide6.QtGui import QColor, QFont, QHelpEvent, QImage, QPainter, QPaintEvent
+from PySide6.QtGui import (
+    QAccessible,
+    QAccessibleEvent,
+    QFocusEvent,
+    QFont,
+    QHelpEvent,
+    QImage,
+    QKeyEvent,
+    QMouseEvent,
+    QPainter,
+    QPaintEvent,
+    QPen,
+)
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from app import theme
+from app import theme, units
+from app.engine import map_picture
 from app.facts import Residency
 
 ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
 ROW_LOWEST = 2
 NUMBERS_WIDTH = 26  # for the layers' numbers at the left
 NUMBERS_APART = 20  # pixels between two numbers, at least
-GAP = 15  # a value that no expert has, for the lines between cells
-GAP_FROM = 4  # pixels: from this size on, cells are set apart by a line
+LAYERS_OF_A_PAGE = 8
 
-_USE = {1: "hit", 2: "late", 3: "stall"}
-_WORDS = {0: "not in memory", 1: "in memory", 2: "arriving"}
-_USE_WORDS = {1: "used just now, a hit", 2: "used just now, late", 3: "used just now, a miss"}
+_STEPS = {
+    Qt.Key.Key_Left: (0, -1),
+    Qt.Key.Key_Right: (0, 1),
+    Qt.Key.Key_Up: (-1, 0),
+    Qt.Key.Key_Down: (1, 0),
+    Qt.Key.Key_PageUp: (-LAYERS_OF_A_PAGE, 0),
+    Qt.Key.Key_PageDown: (LAYERS_OF_A_PAGE, 0),
+    Qt.Key.Key_Home: (0, -(1 << 20)),
+    Qt.Key.Key_End: (0, 1 << 20),
+}
+
+
+class View(Enum):
+    """What the colours mean."""
+
+    STATE = "state"  # what is in memory, and how what was just used was found
+    USE = "use"  # how often this answer used each expert
 
 
 def row_height(n_row: int, height: int) -> int:
@@ -31,40 +56,78 @@ def row_height(n_row: int, height: int) -> int:
 
 
 class ExpertMap(QWidget):
-    """Paints a snapshot as one image with a palette, so that it costs next to nothing.
+    """Paints a snapshot from one image, so that it costs next to nothing.
 
-    A byte of the snapshot is 0 absent, 1 resident or 2 arriving, plus 4, 8 or 12 when the last
-    token used the expert and it was a hit, late or a miss.
+    With the keyboard a cursor goes from cell to cell; what it stands on is the accessible
+    description, and shown as a tool tip.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._residency: Residency | None = None
+        self._uses = array("I")
+        self._n_token = 0
+        self._view = View.STATE
+        self._cursor: tuple[int, int] | None = None
         self._image = QImage()
+        self._image_for: object = None  # what the image was made of
+        self.expert_bytes = 0
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(160, 60)
-        self.setAccessibleName("Map of the experts in memory")
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAccessibleName(self.tr("Map of the experts in memory"))
+        self._describe_all()
+
+    @property
+    def view(self) -> View:
+        """What the colours mean."""
+        return self._view
+
+    @property
+    def residency(self) -> Residency | None:
+        """What is shown."""
+        return self._residency
+
+    @property
+    def uses(self) -> array[int]:
+        """How often each expert was used, layer by layer; empty where that is not known."""
+        return self._uses
+
+    @property
+    def cursor_cell(self) -> tuple[int, int] | None:
+        """The row and the expert on which the keyboard's cursor stands."""
+        return self._cursor
+
+    def show_view(self, view: View) -> None:
+        """Change what the colours mean."""
+        self._view = view
+        self._image_for = None
+        self.update()
 
     def show_residency(self, residency: Residency | None) -> None:
         """Show a snapshot, or nothing."""
+        before = self._residency
         self._residency = residency if residency and residency.data else None
-        if self._residency is None:
-            self._image = QImage()
-            self.setAccessibleDescription("No map")
+        now = self._residency
+        if before is None or now is None or _shape(before) != _shape(now):
+            self._cursor = None
+            self._uses, self._n_token = array("I"), 0
+            self.update()
         else:
-            n_row, n_expert = len(self._residency.moe_layers), self._residency.n_expert
-            image = QImage(
-                self._residency.data, n_expert, n_row, n_expert, QImage.Format.Format_Indexed8
-            )
-            image.setColorTable(_palette())
-            self._image = image
-            n_in = len(self._residency.data) - sum(
-                self._residency.data.count(value) for value in (0, 4, 8, 12)
-            )
-            self.setAccessibleDescription(
-                f"{n_row} layers of {n_expert} experts, {n_in} experts in memory"
-            )
-        self.update()
+            self.update(self._area())
+        self._image_for = None
+        self._describe_all()
+
+    def show_uses(self, uses: array[int], n_token: int) -> None:
+        """Show how many of `n_token` tokens used each expert."""
+        known = self._residency
+        if known is not None and len(uses) == len(known.data):
+            self._uses, self._n_token = uses, n_token
+            if self._view is View.USE:
+                self._image_for = None
+                self.update(self._area())
+
+    # What is where
 
     def cell_at(self, place: QPoint) -> tuple[int, int] | None:
         """Return the row and the expert under a point."""
@@ -74,13 +137,79 @@ class ExpertMap(QWidget):
         row = (place.y() - area.y()) * len(self._residency.moe_layers) // area.height()
         return row, (place.x() - area.x()) * self._residency.n_expert // area.width()
 
+    def cell_rect(self, row: int, expert: int) -> QRect:
+        """Return where a cell is."""
+        assert self._residency is not None
+        area, n_expert = self._area(), self._residency.n_expert
+        ratio = self.devicePixelRatioF()
+        n_pixel = max(round(area.width() * ratio), n_expert)
+        scale = area.width() / n_pixel
+        left, right = (
+            round(map_picture.first_pixel(e, n_expert, n_pixel) * scale)
+            for e in (expert, expert + 1)
+        )
+        height = area.height() // len(self._residency.moe_layers)
+        return QRect(area.x() + left, area.y() + row * height, max(right - left, 1), height)
+
+    def describe(self, row: int, expert: int) -> str:
+        """One cell in words: layer, expert, state, how often it was used, bytes."""
+        known = self._residency
+        assert known is not None
+        index = row * known.n_expert + expert
+        value = known.data[index]
+        place = self.tr("Layer {layer}, expert {expert}").format(
+            layer=known.moe_layers[row], expert=expert
+        )
+        states = {0: self.tr("not in memory"), 1: self.tr("in memory"), 2: self.tr("arriving")}
+        found = {
+            1: self.tr("just used, a hit"),
+            2: self.tr("just used, late"),
+            3: self.tr("just used, a miss"),
+        }
+        words = [states.get(value & 3, ""), found.get(value >> 2 & 3, "")]
+        if value & map_picture.PINNED:
+            words.append(self.tr("pinned by the layer in progress"))
+        lines = [f"{place}: {', '.join(word for word in words if word)}"]
+        if self._uses and self._n_token:
+            lines.append(
+                self.tr("used by {n} of {tokens}").format(
+                    n=units.number(self._uses[index]), tokens=units.count(self._n_token, "token")
+                )
+            )
+        if self.expert_bytes:
+            lines.append(units.size(self.expert_bytes))
+        return "; ".join(lines)
+
+    def _describe_all(self) -> None:
+        known = self._residency
+        if known is None:
+            text = self.tr("No map")
+        elif self._cursor is not None and self.hasFocus():
+            text = self.describe(*self._cursor)
+        else:
+            n_in = sum(known.data.translate(_IS_IN))
+            text = self.tr(
+                "{layers} layers of {experts} experts, {resident} experts in memory"
+            ).format(
+                layers=len(known.moe_layers), experts=known.n_expert, resident=units.number(n_in)
+            )
+        self.setAccessibleDescription(text)
+
+    def _area(self) -> QRect:
+        """Where the cells are; a row has whole pixels, so that the bars line up with it."""
+        n_row = len(self._residency.moe_layers) if self._residency else 1
+        room = self.width() - NUMBERS_WIDTH - 2
+        return QRect(NUMBERS_WIDTH, 0, max(room, 1), row_height(n_row, self.height()) * n_row)
+
+    # Events
+
     def sizeHint(self) -> QSize:  # noqa: D102, N802
         return QSize(360, 320)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
         super().changeEvent(event)
-        if event.type() == QEvent.Type.PaletteChange and not self._image.isNull():
-            self._image.setColorTable(_palette())
+        if event.type() == QEvent.Type.PaletteChange:
+            self._image_for = None
 
     def event(self, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
@@ -92,39 +221,96 @@ class ExpertMap(QWidget):
             return True
         return super().event(event)
 
-    def describe(self, row: int, expert: int) -> str:
-        """One cell in words."""
-        assert self._residency is not None
-        value = self._residency.data[row * self._residency.n_expert + expert]
-        words = _USE_WORDS.get(value >> 2) or _WORDS.get(value & 3, "")
-        return f"Layer {self._residency.moe_layers[row]}, expert {expert}: {words}"
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+        cell = self.cell_at(event.position().toPoint())
+        if cell is not None:
+            self._go(*cell)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+        step = _STEPS.get(Qt.Key(event.key()))
+        if step is None or self._residency is None:
+            super().keyPressEvent(event)
+            return
+        row, expert = self._cursor or (0, 0)
+        n_row, n_expert = len(self._residency.moe_layers), self._residency.n_expert
+        row = min(max(row + step[0], 0), n_row - 1)
+        self._go(row, min(max(expert + step[1], 0), n_expert - 1))
+
+    def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
+        super().focusInEvent(event)
+        if self._residency is not None and self._cursor is None:
+            self._cursor = (0, 0)
+        self._describe_all()
+        self.update()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
+        super().focusOutEvent(event)
+        self._describe_all()
+        self.update()
+
+    def _go(self, row: int, expert: int) -> None:
+        self._cursor = row, expert
+        self._describe_all()
+        changed = QAccessibleEvent(self, QAccessible.Event.DescriptionChanged)
+        QAccessible.updateAccessibility(changed)
+        place = self.mapToGlobal(self.cell_rect(row, expert).bottomRight())
+        QToolTip.showText(place, self.describe(row, expert), self)
+        self.update()
+
+    # Painting
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
-        if self._residency is None:
+        known = self._residency
+        if known is None:
             return
         painter = QPainter(self)
-        area = self._area()
-        n_row, n_expert = len(self._residency.moe_layers), self._residency.n_expert
-        n_pixel = round(area.width() * self.devicePixelRatioF())
-        if n_expert > n_pixel:  # more experts than pixels: mix them, drop none
+        area, n_row = self._area(), len(known.moe_layers)
+        image = self._picture(round(area.width() * self.devicePixelRatioF()))
+        if image.width() > area.width() * self.devicePixelRatioF():
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
-            painter.drawImage(area, self._image)
-        else:
-            data = _stretch(self._residency, n_pixel)
-            image = QImage(data, n_pixel, n_row, n_pixel, QImage.Format.Format_Indexed8)
-            image.setColorTable(_palette())
-            painter.drawImage(area, image)
+        painter.drawImage(area, image)
         row = area.height() // n_row
         painter.setPen(theme.colour("surface"))
-        if row >= GAP_FROM:
+        if row >= map_picture.GAP_FROM:
             for index in range(1, n_row):
                 y = area.y() + index * row - 1
                 painter.drawLine(area.left(), y, area.right(), y)
-        self._paint_numbers(painter, area, row)
+        if self._view is View.STATE:
+            self._paint_in_progress(painter, known, area, row)
+        if event.rect().left() < area.left():
+            self._paint_numbers(painter, known, area, row)
+        if self.hasFocus():
+            self._paint_focus(painter, area)
         painter.end()
 
-    def _paint_numbers(self, painter: QPainter, area: QRect, row: int) -> None:
+    def _picture(self, n_pixel: int) -> QImage:
         assert self._residency is not None
+        made_for = n_pixel, self._view, theme.colours()
+        if self._image_for != made_for:
+            known = self._residency
+            data, palette = known.data, map_picture.state_palette()
+            if self._view is View.USE:
+                uses = self._uses or array("I", [0]) * len(data)
+                data, palette = map_picture.use_bytes(data, uses), map_picture.use_palette()
+            self._image = map_picture.picture(data, known.n_expert, n_pixel, palette)
+            self._image_for = made_for
+        return self._image
+
+    def _paint_in_progress(
+        self, painter: QPainter, known: Residency, area: QRect, row: int
+    ) -> None:
+        """A frame around each layer in progress, and around what it needs where there is room."""
+        if max(known.data) < map_picture.PINNED:
+            return
+        painter.setPen(theme.colour("hit"))
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        for index in range(len(known.moe_layers)):
+            start = index * known.n_expert
+            if max(known.data[start : start + known.n_expert]) >= map_picture.PINNED:
+                place = QRect(area.left() - 2, area.y() + index * row - 1, area.width() + 3, row)
+                painter.drawRect(place)
+
+    def _paint_numbers(self, painter: QPainter, known: Residency, area: QRect, row: int) -> None:
         step = 1
         while step * row < NUMBERS_APART:
             step *= 2
@@ -132,47 +318,27 @@ class ExpertMap(QWidget):
         font.setPixelSize(10)
         painter.setFont(font)
         painter.setPen(theme.colour("faint"))
-        for index in range(0, len(self._residency.moe_layers), step):
+        for index in range(0, len(known.moe_layers), step):
             place = QRect(0, area.y() + index * row, NUMBERS_WIDTH - 8, max(row, 10))
             if row < 10:
                 place.translate(0, (row - 10) // 2)
             where = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            painter.drawText(place, where, str(self._residency.moe_layers[index]))
+            painter.drawText(place, where, str(known.moe_layers[index]))
 
-    def _area(self) -> QRect:
-        """Where the cells are; a row has whole pixels, so that the bars line up with it."""
-        n_row = len(self._residency.moe_layers) if self._residency else 1
-        room = self.width() - NUMBERS_WIDTH
-        return QRect(NUMBERS_WIDTH, 0, max(room, 1), row_height(n_row, self.height()) * n_row)
-
-
-def _palette() -> list[int]:
-    """Return a colour for each value of a byte."""
-    states = [theme.colours().absent, theme.colours().resident, theme.colours().arriving]
-    states.append(states[0])  # 3 does not occur
-    uses = [None, *(getattr(theme.colours(), _USE[use]) for use in (1, 2, 3))]
-    table = [QColor(uses[value >> 2] or states[value & 3]).rgb() for value in range(16)]
-    table[GAP] = theme.colour("surface").rgb()
-    return table
+    def _paint_focus(self, painter: QPainter, area: QRect) -> None:
+        painter.setBrush(Qt.BrushStyle.NoBrush)
+        painter.setPen(theme.colour("focus"))
+        painter.drawRect(area.adjusted(-2, 0, 0, -1))
+        if self._cursor is not None:
+            place = self.cell_rect(*self._cursor).adjusted(-2, -2, 1, 1)
+            painter.setPen(QPen(theme.colour("window"), 4))
+            painter.drawRect(place)
+            painter.setPen(QPen(theme.colour("focus"), 2))
+            painter.drawRect(place)
 
 
-@functools.lru_cache(maxsize=4)
-def _columns(n_expert: int, n_pixel: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Return what picks each pixel's value from a row of experts with GAP after it."""
-    cells = [pixel * n_expert // n_pixel for pixel in range(n_pixel)]
-    if n_pixel >= GAP_FROM * n_expert:
-        for pixel in range(n_pixel - 1):
-            if cells[pixel] != cells[pixel + 1]:
-                cells[pixel] = n_expert
-    return operator.itemgetter(*cells, n_expert)  # one more, so that it is always a tuple
+_IS_IN = bytes(1 if value & 3 else 0 for value in range(256))
 
 
-def _stretch(residency: Residency, n_pixel: int) -> bytes:
-    """Return the snapshot with a value for each pixel of a row, `n_pixel` of them."""
-    pick = _columns(residency.n_expert, n_pixel)
-    n_expert, gap = residency.n_expert, bytes([GAP])
-    rows = (
-        bytes(pick(residency.data[start : start + n_expert] + gap)[:n_pixel])
-        for start in range(0, len(residency.data), n_expert)
-    )
-    return b"".join(rows)
+def _shape(residency: Residency) -> tuple[int, int]:
+    return len(residency.moe_layers), residency.n_expert

@@ -1,4 +1,4 @@
-"""The four large figures of the engine panel."""
+"""The figures of the engine panel: four large ones, and four that explain them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections import deque
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from app import units
+from app.engine.history import PassFigures
 from app.facts import Statistics
 
 WINDOW_S = 2.0  # while answering, the bandwidth is that of the last two seconds
@@ -15,48 +16,99 @@ NOTHING = "\u2013"
 
 
 class Figures(QWidget):
-    """Speed, hits, late ones, and bandwidth read from the disk."""
+    """Speed, hits, late ones and bandwidth; misses, waiting, prefetches used and in vain.
+
+    Of an answer so far, or of one of its tokens.
+    """
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._reads: deque[tuple[float, int]] = deque()  # (when, bytes read so far)
         self._values: list[QLabel] = []
+        self._units: list[QLabel] = []
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setHorizontalSpacing(10)
         layout.setVerticalSpacing(0)
-        for column, words in enumerate(("token/s", "hits", "late", "GB/s read")):
-            value, unit = QLabel(NOTHING), QLabel(words)
-            value.setProperty("role", "figure")
+        names = (
+            self.tr("token/s"), self.tr("hits"), self.tr("late"), self.tr("GB/s read"),
+            self.tr("misses"), self.tr("waiting"), self.tr("prefetched, used"),
+            self.tr("prefetched in vain"),
+        )  # fmt: skip
+        for index, name in enumerate(names):
+            row, column = 2 * (index // 4) + index // 4, index % 4
+            value, unit = QLabel(NOTHING), QLabel(name)
+            value.setProperty("role", "figure" if index < 4 else "strong")
             unit.setProperty("role", "small")
-            value.setAccessibleName(words)
-            layout.addWidget(value, 0, column)
-            layout.addWidget(unit, 1, column)
+            value.setAccessibleName(name)
+            layout.addWidget(value, row, column)
+            layout.addWidget(unit, row + 1, column)
             layout.setColumnStretch(column, 1)
             self._values.append(value)
+            self._units.append(unit)
+        layout.setRowMinimumHeight(2, 6)
+        self.show_limit(None)
 
     @property
     def values(self) -> list[str]:
         """What is shown, in order."""
         return [label.text() for label in self._values]
 
+    @property
+    def bandwidth_unit(self) -> str:
+        """What stands under the bandwidth."""
+        return self._units[3].text()
+
+    def show_limit(self, link_gb_per_s: float | None) -> None:
+        """Say how much this machine's drive was measured to read, beside what is read."""
+        if link_gb_per_s is None:
+            text = self.tr("GB/s read")
+        else:
+            limit = units.decimal(link_gb_per_s, 2 if link_gb_per_s < 10 else 1)
+            text = self.tr("of {limit} GB/s").format(limit=limit)
+        self._units[3].setText(text)
+        self._units[3].setToolTip(
+            self.tr("Read from the drive, and what it was measured to read at most on this machine")
+        )
+
     def clear(self) -> None:
         """Show that nothing is known."""
         self._reads.clear()
-        for label in self._values:
-            label.setText(NOTHING)
+        self._show([NOTHING] * 8)
 
     def show_statistics(self, statistics: Statistics, is_live: bool, is_cached: bool) -> None:
         """Show an answer's figures, as it goes or as a whole."""
-        speed, hits, late, read = NOTHING, NOTHING, NOTHING, NOTHING
+        values = [NOTHING] * 8
         if statistics.n_token:
-            speed = units.speed(statistics.tokens_per_s)
+            values[0] = units.speed(statistics.tokens_per_s)
         if is_cached and statistics.requests:
-            hits = units.percent(statistics.hits / statistics.requests)
-            late = units.percent(statistics.late / statistics.requests)
             bandwidth = self._bandwidth(statistics, is_live)
-            read = NOTHING if bandwidth is None else f"{bandwidth / 1e9:.2f}"
-        for label, text in zip(self._values, (speed, hits, late, read), strict=True):
+            values[1] = units.percent(statistics.hits / statistics.requests)
+            values[2] = units.percent(statistics.late / statistics.requests)
+            values[3] = NOTHING if bandwidth is None else units.decimal(bandwidth / 1e9, 2)
+            values[4] = units.percent(statistics.misses / statistics.requests)
+            values[5] = units.percent(statistics.stall_share)
+            values[6] = units.number(statistics.prefetches_useful)
+            values[7] = units.number(statistics.prefetches_wasted)
+        self._show(values)
+
+    def show_token(self, token: PassFigures) -> None:
+        """Show the figures of one token."""
+        values = [NOTHING] * 8
+        if token.wall_us:
+            values[0] = units.speed(1e6 / token.wall_us)
+        if token.requests:
+            values[1] = units.percent(token.hits / token.requests)
+            values[2] = units.percent(token.late / token.requests)
+            values[3] = units.decimal(token.bytes_read / token.wall_us / 1e3, 2)
+            values[4] = units.percent(token.misses / token.requests)
+            values[5] = units.percent(token.stall_us / token.wall_us)
+            values[6] = units.number(token.prefetches_useful)
+            values[7] = units.number(token.prefetches_wasted)
+        self._show(values)
+
+    def _show(self, values: list[str]) -> None:
+        for label, text in zip(self._values, values, strict=True):
             label.setText(text)
 
     def _bandwidth(self, statistics: Statistics, is_live: bool) -> float | None:

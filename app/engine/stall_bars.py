@@ -9,6 +9,8 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from app import theme, units
 from app.engine.expert_map import row_height
 
+WIDTH = 58
+
 
 class StallBars(QWidget):
     """Rows line up with those of the map; the longest bar fills the width."""
@@ -18,8 +20,13 @@ class StallBars(QWidget):
         self._layers: tuple[int, ...] = ()
         self._stall_s: list[float] = []
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
-        self.setFixedWidth(58)
-        self.setAccessibleName("Waiting time of each layer")
+        self.setFixedWidth(WIDTH)
+        self.setAccessibleName(self.tr("Waiting time of each layer"))
+
+    @property
+    def stall_s(self) -> list[float]:
+        """What each layer waited, in seconds."""
+        return self._stall_s
 
     @property
     def longest_s(self) -> float:
@@ -32,24 +39,25 @@ class StallBars(QWidget):
         self._stall_s = [stall_s.get(layer, 0.0) for layer in layers]
         if layers and self.longest_s > 0:
             worst = layers[self._stall_s.index(self.longest_s)]
-            self.setAccessibleDescription(
-                f"Layer {worst} waited longest, {units.short_time(self.longest_s)}"
+            text = self.tr("Layer {layer} waited longest, {time}").format(
+                layer=worst, time=units.short_time(self.longest_s)
             )
         else:
-            self.setAccessibleDescription("No layer waited")
+            text = self.tr("No layer waited")
+        self.setAccessibleDescription(text)
         self.update()
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802
-        return QSize(58, 320)
+        return QSize(WIDTH, 320)
 
     def event(self, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent) and self._layers:
             row = event.pos().y() // row_height(len(self._layers), self.height())
             if 0 <= row < len(self._layers):
-                wait = units.short_time(self._stall_s[row])
-                QToolTip.showText(
-                    event.globalPos(), f"Layer {self._layers[row]} waited {wait}", self
+                text = self.tr("Layer {layer} waited {time}").format(
+                    layer=self._layers[row], time=units.short_time(self._stall_s[row])
                 )
+                QToolTip.showText(event.globalPos(), text, self)
             return True
         return super().event(event)
 
@@ -65,6 +73,6 @@ class StallBars(QWidget):
         gap = 1 if row >= 4 else 0
         for index, stall_s in enumerate(self._stall_s):
             share = stall_s / longest
-            painter.setBrush(strong if share > 0.5 else weak)
-            painter.drawRect(QRectF(0, index * row, share * self.width(), row - gap))
+            place = QRectF(0, index * row, share * self.width(), row - gap)
+            painter.fillRect(place, strong if share > 0.5 else weak)
         painter.end()

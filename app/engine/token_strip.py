@@ -1,34 +1,53 @@
-"""The last tokens as bars: computing, waiting for experts, and what is not explained."""
+"""Tokens as bars: computing, waiting for experts, and what is not explained."""
 
 from __future__ import annotations
 
 import statistics
 
-from PySide6.QtCore import QEvent, QRectF, QSize, Qt
-from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Signal
+from PySide6.QtGui import QColor, QHelpEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme, units
 from app.facts import TokenTime
 
-N_SHOWN = 64
+STEP = 6  # pixels from one bar to the next
+N_SHOWN_MAX = 128
 OUTLIER = 4.0  # times the median
 
 
 class TokenStrip(QWidget):
-    """The newest token is at the right.
+    """The newest token is at the right; a chosen one is marked.
 
     The slowest token fills the height, unless it is an outlier that would flatten all the others:
     then the scale ends before it, and its bar has a bright end.
+
+    Signals:
+        picked: number of a token that the user clicked.
     """
+
+    picked = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._tokens: tuple[TokenTime, ...] = ()
+        self._first = 0
+        self._chosen: int | None = None
+        self._scale_s = 0.0
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumHeight(44)
         self.setMaximumHeight(120)
-        self.setAccessibleName("Time of the last tokens")
+        self.setAccessibleName(self.tr("Time of the last tokens"))
+
+    @property
+    def n_room(self) -> int:
+        """How many tokens fit."""
+        return min(max(self.width() // STEP, 1), N_SHOWN_MAX)
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the tokens that are shown, counted from 0."""
+        return range(self._first, self._first + len(self._tokens))
 
     @property
     def slowest_s(self) -> float:
@@ -38,73 +57,99 @@ class TokenStrip(QWidget):
     @property
     def scale_s(self) -> float:
         """The time that fills the height."""
-        if not self._tokens:
-            return 0.0
-        usual_s = statistics.median(token.total_s for token in self._tokens)
-        return min(self.slowest_s, OUTLIER * usual_s)
+        return self._scale_s
 
     @property
     def scale_words(self) -> str:
         """The scale in words; empty without tokens."""
         if self.scale_s <= 0:
             return ""
-        words = f"0 to {units.short_time(self.scale_s)}"
+        words = self.tr("0 to {time}").format(time=units.short_time(self.scale_s))
         if self.slowest_s > self.scale_s:
-            words += f", slowest {units.short_time(self.slowest_s)}"
+            slowest = self.tr("slowest {time}").format(time=units.short_time(self.slowest_s))
+            words = f"{words}, {slowest}"
         return words
 
-    def show_tokens(self, tokens: tuple[TokenTime, ...]) -> None:
-        """Show the last of these."""
-        self._tokens = tokens[-N_SHOWN:]
-        self.setAccessibleDescription(
-            f"The slowest of the last {len(self._tokens)} took {units.short_time(self.slowest_s)}"
-            if self._tokens
-            else "No tokens"
-        )
+    def show_tokens(
+        self, tokens: tuple[TokenTime, ...], first: int = 0, chosen: int | None = None
+    ) -> None:
+        """Show the last of these; `first` is the number of the first of them."""
+        n_cut = max(len(tokens) - self.n_room, 0)
+        self._tokens = tokens[n_cut:]
+        self._first, self._chosen = first + n_cut, chosen
+        self._scale_s = 0.0
+        text = self.tr("No tokens")
+        if self._tokens:
+            usual_s = statistics.median(token.total_s for token in self._tokens)
+            self._scale_s = min(self.slowest_s, OUTLIER * usual_s)
+            text = self.tr("The slowest of the last {n} took {time}").format(
+                n=len(self._tokens), time=units.short_time(self.slowest_s)
+            )
+        self.setAccessibleDescription(text)
         self.update()
+
+    def describe(self, number: int) -> str:
+        """One token in words."""
+        token = self._tokens[number - self._first]
+        return self.tr(
+            "Token {number}: {total}; compute {compute}, waiting {waiting}, unexplained {other}"
+        ).format(
+            number=units.number(number + 1), total=units.short_time(token.total_s),
+            compute=units.short_time(token.compute_s), waiting=units.short_time(token.stall_s),
+            other=units.short_time(token.other_s),
+        )  # fmt: skip
+
+    def token_at(self, place: QPoint) -> int | None:
+        """Return the number of the token under a point."""
+        number = self._first + (place.x() - self._left()) // STEP
+        return number if number in self.numbers else None
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802
         return QSize(360, 84)
 
     def event(self, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
-            index = int(event.pos().x() / self._step()) - (N_SHOWN - len(self._tokens))
-            if 0 <= index < len(self._tokens):
-                token = self._tokens[index]
-                QToolTip.showText(
-                    event.globalPos(),
-                    f"{units.short_time(token.total_s)}: "
-                    f"compute {units.short_time(token.compute_s)}, "
-                    f"waiting {units.short_time(token.stall_s)}, "
-                    f"unexplained {units.short_time(token.other_s)}",
-                    self,
-                )
+            number = self.token_at(event.pos())
+            if number is None:
+                QToolTip.hideText()
+            else:
+                QToolTip.showText(event.globalPos(), self.describe(number), self)
             return True
         return super().event(event)
 
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+        number = self.token_at(event.position().toPoint())
+        if number is not None:
+            self.picked.emit(number)
+
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
-        painter.setPen(theme.colour("border"))
         bottom = self.height() - 1
-        painter.drawLine(0, bottom, self.width(), bottom)
-        scale = self.scale_s
-        if scale > 0:
-            painter.setPen(Qt.PenStyle.NoPen)
-            step = self._step()
-            x = (N_SHOWN - len(self._tokens)) * step
-            for token in self._tokens:
-                y = float(bottom)
-                for name, part_s in (
-                    ("compute", token.compute_s), ("stall", token.stall_s),
-                    ("other", token.other_s),
-                ):  # fmt: skip
-                    height = min(part_s / scale * bottom, y)
-                    y -= height
-                    painter.fillRect(QRectF(x, y, max(step - 1, 1), height), theme.colour(name))
-                if token.total_s > scale:
-                    painter.fillRect(QRectF(x, 0, max(step - 1, 1), 2), theme.colour("text"))
-                x += step
+        painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
+        x = self._left()
+        if self._scale_s > 0:
+            parts = [theme.colour(name) for name in ("compute", "stall", "other")]
+            for number, token in enumerate(self._tokens, self._first):
+                if number == self._chosen:
+                    painter.fillRect(x - 1, 0, STEP, bottom, theme.colour("hover"))
+                self._paint_token(painter, x, bottom, token, parts)
+                x += STEP
         painter.end()
 
-    def _step(self) -> float:
-        return self.width() / N_SHOWN
+    def _paint_token(
+        self, painter: QPainter, x: int, bottom: int, token: TokenTime, colours: list[QColor]
+    ) -> None:
+        y, sum_s = bottom, 0.0
+        for part_s, colour in zip(
+            (token.compute_s, token.stall_s, token.other_s), colours, strict=True
+        ):
+            sum_s += part_s
+            top = max(bottom - round(sum_s / self._scale_s * bottom), 0)
+            if top < y:
+                painter.fillRect(QRect(x, top, STEP - 1, y - top), colour)
+                y = top
+        if token.total_s > self._scale_s:
+            painter.fillRect(x, 0, STEP - 1, 2, theme.colour("text"))
+
+    def _left(self) -> int:
+        return self.width() - len(self._tokens) * STEP
