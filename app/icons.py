@@ -132,8 +132,22 @@ def _right(painter: QPainter, _: QColor) -> None:
     painter.drawPolyline([QPointF(6, 4), QPointF(10, 8), QPointF(6, 12)])
 
 
+def _pause(painter: QPainter, colour: QColor) -> None:
+    painter.setBrush(colour)
+    painter.setPen(Qt.PenStyle.NoPen)
+    for x in (4.2, 9.2):
+        painter.drawRoundedRect(QRectF(x, 3.5, 2.6, 9), 1, 1)
+
+
+def _play(painter: QPainter, colour: QColor) -> None:
+    painter.setBrush(colour)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.drawPolygon([QPointF(5, 3.2), QPointF(12.6, 8), QPointF(5, 12.8)])
+
+
 _DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
     "plus": _plus, "send": _send, "stop": _stop, "chevron": _chevron, "down": _down,
     "panel": _panel, "controls": _controls, "more": _more, "close": _close,
     "sidebar": _sidebar, "pin": _pin, "left": _left, "right": _right,
+    "pause": _pause, "play": _play,
 }  # fmt: skip

@@ -23,10 +23,10 @@ from app.chat_page import ChatPage
 from app.chats import Chats
 from app.controls.joint import Controls
 from app.drops import Drops
-from app.engine.panel import EnginePanel
+from app.engine.page import EnginePage
 from app.engine_link import EngineLink
 from app.event_log import EventLog, follow
-from app.facts import Residency, Statistics
+from app.facts import Statistics
 from app.library.page import LibraryPage
 from app.local_server import LocalServer
 from app.pages.about_page import AboutPage
@@ -38,7 +38,7 @@ from app.pages.stack import CHAT, Pages
 from app.preferences import Preferences
 from app.session import Session
 from app.sidebar import Sidebar
-from app.state import Notice, State
+from app.state import Notice
 from app.top_bar import TopBar
 
 
@@ -85,7 +85,8 @@ class MainWindow(QMainWindow):
         self.top_bar = TopBar()
         self.chat_page = ChatPage(self.session, self.chats, self)
         self.chat = self.chat_page.view
-        self.panel = EnginePanel()
+        self.engine_page = EnginePage(self.session, self._link_gb_per_s, self)
+        self.panel = self.engine_page.panel
         self.controls = Controls(self.session, self.top_bar, self.library.library, self)
         self.settings_page = SettingsPage(self.settings, self.library, self.server, self.link)
         self._statistics: Statistics | None = None  # of the last answer
@@ -202,8 +203,8 @@ class MainWindow(QMainWindow):
     def _connect(self) -> None:
         session, bar = self.session, self.top_bar
         session.model_changed.connect(self._show_model)
-        session.statistics_changed.connect(self._show_statistics)
-        session.residency_changed.connect(self._show_residency)
+        session.statistics_changed.connect(self._note_statistics)
+        self.engine_page.notice.connect(session.notice)
         self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
         self.sidebar.new_chat.connect(self._new_chat)
         self.sidebar.import_file.connect(self.exchange.ask_import)
@@ -352,15 +353,13 @@ class MainWindow(QMainWindow):
             self.preferences.remember_model(session.path)
         self.top_bar.model.show_recent(self.settings.recent, session.path)
         self.library.show_recent(self.settings.recent)
-        self.panel.show_model(session.model, session.cache)
 
-    def _show_statistics(self, statistics: Statistics) -> None:
+    def _note_statistics(self, statistics: Statistics) -> None:
         self._statistics = statistics
-        is_live = self.session.state in (State.ANSWERING, State.STOPPING)
-        self.panel.show_statistics(statistics, is_live)
 
-    def _show_residency(self, residency: Residency) -> None:
-        self.panel.show_residency(residency)
+    def _link_gb_per_s(self) -> float | None:
+        machine = self.library.library.machine
+        return None if machine is None else machine.link_gb_per_s
 
     # The window's own events
 

@@ -36,6 +36,13 @@ QPushButton[role="quiet"] {
 }
 QPushButton[role="quiet"]:hover { color: $text; background: $raised; }
 QPushButton[role="quiet"]:focus { border: 1px solid $focus; color: $text; }
+QPushButton[role="segment"] {
+    background: transparent; border: 1px solid transparent; color: $muted; padding: 1px 8px;
+    border-radius: 6px; font-size: $small;
+}
+QPushButton[role="segment"]:hover { color: $text; }
+QPushButton[role="segment"]:checked { background: $raised; color: $text; border-color: $border; }
+QPushButton[role="segment"]:focus { border: 1px solid $focus; }
 QPushButton[role="suggestion"] {
     background: transparent; border: 1px solid $border; border-radius: 12px; padding: 10px 16px;
     color: $text; text-align: left;
@@ -155,6 +162,7 @@ QHeaderView::section {
 QFrame#banner { background: $surface; border: 1px solid $border; border-radius: 12px; }
 QFrame#banner[kind="trouble"] { border: 1px solid $danger; }
 QFrame#enginePanel { background: $surface; border: none; border-left: 1px solid $border; }
+QWidget#engineContent { background: $surface; }
 QFrame#verdict { background: $raised; border-radius: 10px; }
 QProgressBar { background: $border; border: none; border-radius: 2px; max-height: 4px; }
 QProgressBar::chunk { background: $accent; border-radius: 2px; }

@@ -332,6 +332,8 @@ class Worker:
             raise RequestError("No model is loaded.")
         if job.kind == "generate":
             return self._answer(job, self._engine)
+        if self._advisor is not None and job.kind in ("configure", "set_cache_rate"):
+            self._advisor.forget()
         if job.kind == "configure":
             if self._advisor is not None:
                 self._advisor.forget()
@@ -342,8 +344,6 @@ class Worker:
         rate = job.message["cache_rate"]
         if not 0 <= rate <= 1:
             raise RequestError(f"The cache rate must be between 0 and 1, not {rate}.")
-        if self._advisor is not None:
-            self._advisor.forget()
         cache = self._engine.set_cache_rate(float(rate))
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
 

@@ -28,6 +28,7 @@ from app.facts import Residency
 ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
 ROW_LOWEST = 2
 NUMBERS_WIDTH = 26  # for the layers' numbers at the left
+NUMBER_HEIGHT = 10
 NUMBERS_APART = 20  # pixels between two numbers, at least
 LAYERS_OF_A_PAGE = 8
 
@@ -50,9 +51,9 @@ class View(Enum):
     USE = "use"  # how often this answer used each expert
 
 
-def row_height(n_row: int, height: int) -> int:
-    """Return the height of a layer's row, in pixels; the bars beside the map use the same."""
-    return min(max(height // max(n_row, 1), ROW_LOWEST), ROW_HIGHEST)
+def map_height(n_row: int, room: int) -> int:
+    """Return the height of all rows, in pixels; the bars beside the map use the same."""
+    return min(max(room, n_row * ROW_LOWEST), n_row * ROW_HIGHEST)
 
 
 class ExpertMap(QWidget):
@@ -111,17 +112,18 @@ class ExpertMap(QWidget):
         now = self._residency
         if before is None or now is None or _shape(before) != _shape(now):
             self._cursor = None
-            self._uses, self._n_token = array("I"), 0
             self.update()
         else:
             self.update(self._area())
+        if now is not None and len(self._uses) != len(now.data):
+            self._uses, self._n_token = array("I"), 0
         self._image_for = None
         self._describe_all()
 
     def show_uses(self, uses: array[int], n_token: int) -> None:
         """Show how many of `n_token` tokens used each expert."""
         known = self._residency
-        if known is not None and len(uses) == len(known.data):
+        if known is None or len(uses) == len(known.data):
             self._uses, self._n_token = uses, n_token
             if self._view is View.USE:
                 self._image_for = None
@@ -134,7 +136,8 @@ class ExpertMap(QWidget):
         area = self._area()
         if self._residency is None or not area.contains(place):
             return None
-        row = (place.y() - area.y()) * len(self._residency.moe_layers) // area.height()
+        n_row = len(self._residency.moe_layers)
+        row = map_picture.row_at(place.y() - area.y(), n_row, area.height())
         return row, (place.x() - area.x()) * self._residency.n_expert // area.width()
 
     def cell_rect(self, row: int, expert: int) -> QRect:
@@ -148,8 +151,14 @@ class ExpertMap(QWidget):
             round(map_picture.first_pixel(e, n_expert, n_pixel) * scale)
             for e in (expert, expert + 1)
         )
-        height = area.height() // len(self._residency.moe_layers)
-        return QRect(area.x() + left, area.y() + row * height, max(right - left, 1), height)
+        line = self._row_rect(row)
+        return QRect(area.x() + left, line.y(), max(right - left, 1), line.height())
+
+    def _row_rect(self, row: int) -> QRect:
+        assert self._residency is not None
+        area, n_row = self._area(), len(self._residency.moe_layers)
+        top, end = (map_picture.row_top(r, n_row, area.height()) for r in (row, row + 1))
+        return QRect(area.x(), area.y() + top, area.width(), end - top)
 
     def describe(self, row: int, expert: int) -> str:
         """One cell in words: layer, expert, state, how often it was used, bytes."""
@@ -196,15 +205,15 @@ class ExpertMap(QWidget):
         self.setAccessibleDescription(text)
 
     def _area(self) -> QRect:
-        """Where the cells are; a row has whole pixels, so that the bars line up with it."""
+        """Where the cells are."""
         n_row = len(self._residency.moe_layers) if self._residency else 1
         room = self.width() - NUMBERS_WIDTH - 2
-        return QRect(NUMBERS_WIDTH, 0, max(room, 1), row_height(n_row, self.height()) * n_row)
+        return QRect(NUMBERS_WIDTH, 0, max(room, 1), map_height(n_row, self.height()))
 
     # Events
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802
-        return QSize(360, 320)
+        return QSize(360, 180)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
         super().changeEvent(event)
@@ -264,42 +273,34 @@ class ExpertMap(QWidget):
         if known is None:
             return
         painter = QPainter(self)
-        area, n_row = self._area(), len(known.moe_layers)
-        image = self._picture(round(area.width() * self.devicePixelRatioF()))
-        if image.width() > area.width() * self.devicePixelRatioF():
+        area, ratio = self._area(), self.devicePixelRatioF()
+        image = self._picture(round(area.width() * ratio), round(area.height() * ratio))
+        if image.width() > area.width() * ratio:
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
         painter.drawImage(area, image)
-        row = area.height() // n_row
-        painter.setPen(theme.colour("surface"))
-        if row >= map_picture.GAP_FROM:
-            for index in range(1, n_row):
-                y = area.y() + index * row - 1
-                painter.drawLine(area.left(), y, area.right(), y)
         if self._view is View.STATE:
-            self._paint_in_progress(painter, known, area, row)
+            self._paint_in_progress(painter, known)
         if event.rect().left() < area.left():
-            self._paint_numbers(painter, known, area, row)
+            self._paint_numbers(painter, known)
         if self.hasFocus():
             self._paint_focus(painter, area)
         painter.end()
 
-    def _picture(self, n_pixel: int) -> QImage:
+    def _picture(self, width: int, height: int) -> QImage:
         assert self._residency is not None
-        made_for = n_pixel, self._view, theme.colours()
+        made_for = width, height, self._view, theme.colours()
         if self._image_for != made_for:
             known = self._residency
             data, palette = known.data, map_picture.state_palette()
             if self._view is View.USE:
                 uses = self._uses or array("I", [0]) * len(data)
                 data, palette = map_picture.use_bytes(data, uses), map_picture.use_palette()
-            self._image = map_picture.picture(data, known.n_expert, n_pixel, palette)
+            self._image = map_picture.picture(data, known.n_expert, width, height, palette)
             self._image_for = made_for
         return self._image
 
-    def _paint_in_progress(
-        self, painter: QPainter, known: Residency, area: QRect, row: int
-    ) -> None:
-        """A frame around each layer in progress, and around what it needs where there is room."""
+    def _paint_in_progress(self, painter: QPainter, known: Residency) -> None:
+        """A frame around each layer in progress: what it needs is pinned."""
         if max(known.data) < map_picture.PINNED:
             return
         painter.setPen(theme.colour("hit"))
@@ -307,21 +308,21 @@ class ExpertMap(QWidget):
         for index in range(len(known.moe_layers)):
             start = index * known.n_expert
             if max(known.data[start : start + known.n_expert]) >= map_picture.PINNED:
-                place = QRect(area.left() - 2, area.y() + index * row - 1, area.width() + 3, row)
-                painter.drawRect(place)
+                painter.drawRect(self._row_rect(index).adjusted(-2, -1, 1, -1))
 
-    def _paint_numbers(self, painter: QPainter, known: Residency, area: QRect, row: int) -> None:
+    def _paint_numbers(self, painter: QPainter, known: Residency) -> None:
+        n_row = len(known.moe_layers)
         step = 1
-        while step * row < NUMBERS_APART:
+        while step * self._area().height() < NUMBERS_APART * n_row:
             step *= 2
         font = QFont(self.font())
-        font.setPixelSize(10)
+        font.setPixelSize(NUMBER_HEIGHT)
         painter.setFont(font)
         painter.setPen(theme.colour("faint"))
-        for index in range(0, len(known.moe_layers), step):
-            place = QRect(0, area.y() + index * row, NUMBERS_WIDTH - 8, max(row, 10))
-            if row < 10:
-                place.translate(0, (row - 10) // 2)
+        for index in range(0, n_row, step):
+            line = self._row_rect(index)
+            place = QRect(0, line.y(), NUMBERS_WIDTH - 8, max(line.height(), NUMBER_HEIGHT))
+            place.moveTop(max(line.center().y() - place.height() // 2, 0))
             where = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             painter.drawText(place, where, str(known.moe_layers[index]))
 

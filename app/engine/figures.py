@@ -16,7 +16,7 @@ NOTHING = "\u2013"
 
 
 class Figures(QWidget):
-    """Speed, hits, late ones and bandwidth; misses, waiting, prefetches used and in vain.
+    """Speed, hits, late ones and bandwidth; misses, waiting, useful and wasted prefetches.
 
     Of an answer so far, or of one of its tokens.
     """
@@ -32,8 +32,8 @@ class Figures(QWidget):
         layout.setVerticalSpacing(0)
         names = (
             self.tr("token/s"), self.tr("hits"), self.tr("late"), self.tr("GB/s read"),
-            self.tr("misses"), self.tr("waiting"), self.tr("prefetched, used"),
-            self.tr("prefetched in vain"),
+            self.tr("misses"), self.tr("waiting"), self.tr("prefetches useful"),
+            self.tr("prefetches wasted"),
         )  # fmt: skip
         for index, name in enumerate(names):
             row, column = 2 * (index // 4) + index // 4, index % 4

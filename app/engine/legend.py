@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import QEvent
 from PySide6.QtWidgets import QLabel, QWidget
 
 from app import theme
+
+SQUARE = "\u25a0"
+Items = Sequence[tuple[str, str] | tuple[str, str, str]]
 
 
 class Legend(QLabel):
@@ -13,12 +18,12 @@ class Legend(QLabel):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._items: list[tuple[str, str]] = []
+        self._items: Items = []
         self.setProperty("role", "small")
         self.setWordWrap(True)
 
-    def show_items(self, items: list[tuple[str, str]]) -> None:
-        """Show pairs of a colour's name and its meaning."""
+    def show_items(self, items: Items) -> None:
+        """Show a colour's name and its meaning; a third is the sign, if it is no square."""
         self._items = items
         self._write()
 
@@ -29,9 +34,9 @@ class Legend(QLabel):
 
     def _write(self) -> None:
         text = " &nbsp; ".join(
-            f'<span style="color:{theme.colour(name).name()}">\u25a0</span>'
+            f'<span style="color:{theme.colour(name).name()}">{(*sign, SQUARE)[0]}</span>'
             f"&nbsp;{words.replace(' ', '&nbsp;')}"
-            for name, words in self._items
+            for name, words, *sign in self._items
         )
         if text != self.text():
             self.setText(text)

@@ -38,7 +38,7 @@ def state_palette() -> list[int]:
 def use_palette() -> list[int]:
     """Return a colour for each byte of use_bytes."""
     table = [0] * 64
-    for name, base in (("stall", 0), ("resident", N_LEVEL)):
+    for name, base in (("other", 0), ("resident", N_LEVEL)):
         for level in range(N_LEVEL):
             share = _SHADE_LOWEST + (1 - _SHADE_LOWEST) * level / (N_LEVEL - 1) if level else 0.0
             table[base + level] = _mixed(theme.colour("absent"), theme.colour(name), share).rgb()
@@ -74,25 +74,41 @@ def _mixed(low: QColor, high: QColor, share: float) -> QColor:
     )
 
 
-def picture(data: bytes, n_expert: int, n_pixel: int, palette: list[int]) -> QImage:
-    """Return an image with a line for each layer, `n_pixel` wide.
+def picture(data: bytes, n_expert: int, width: int, height: int, palette: list[int]) -> QImage:
+    """Return an image of so many pixels, with a row for each layer and a line between two.
 
     Where there are more experts than pixels it is as wide as there are experts, and the painter
     has to mix them: none is dropped.
     """
     n_row = len(data) // n_expert
-    if n_expert > n_pixel:
-        n_pixel = n_expert
+    if n_expert > width:
+        width = n_expert
     else:
-        data = _stretched(data, n_expert, n_pixel)
-    image = QImage(data, n_pixel, n_row, n_pixel, QImage.Format.Format_Indexed8)
+        data = _stretched(data, n_expert, width)
+    lines = []
+    gap = bytes([GAP]) * width
+    for row in range(n_row):
+        n_line = row_top(row + 1, n_row, height) - row_top(row, n_row, height)
+        line = data[row * width : (row + 1) * width]
+        lines.append(line * (n_line - 1) + gap if n_line >= GAP_FROM else line * n_line)
+    image = QImage(b"".join(lines), width, height, width, QImage.Format.Format_Indexed8)
     image.setColorTable(palette)
-    return image.convertToFormat(QImage.Format.Format_RGB32)  # a copy: `data` may go
+    return image.convertToFormat(QImage.Format.Format_RGB32)  # a copy: the bytes may go
 
 
 def first_pixel(expert: int, n_expert: int, n_pixel: int) -> int:
     """Return where an expert's cell begins."""
     return -(-expert * n_pixel // n_expert)
+
+
+def row_top(row: int, n_row: int, height: int) -> int:
+    """Return where a layer's row begins; rows may differ by a pixel, to fill the height."""
+    return row * height // n_row
+
+
+def row_at(y: int, n_row: int, height: int) -> int:
+    """Return the row that holds a line; the inverse of row_top."""
+    return -(-(y + 1) * n_row // height) - 1
 
 
 @functools.lru_cache(maxsize=4)

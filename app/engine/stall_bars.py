@@ -7,7 +7,8 @@ from PySide6.QtGui import QHelpEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme, units
-from app.engine.expert_map import row_height
+from app.engine.expert_map import map_height
+from app.engine.map_picture import GAP_FROM, row_at, row_top
 
 WIDTH = 58
 
@@ -48,11 +49,12 @@ class StallBars(QWidget):
         self.update()
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802
-        return QSize(WIDTH, 320)
+        return QSize(WIDTH, 180)
 
     def event(self, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent) and self._layers:
-            row = event.pos().y() // row_height(len(self._layers), self.height())
+            n_row = len(self._layers)
+            row = row_at(event.pos().y(), n_row, map_height(n_row, self.height()))
             if 0 <= row < len(self._layers):
                 text = self.tr("Layer {layer} waited {time}").format(
                     layer=self._layers[row], time=units.short_time(self._stall_s[row])
@@ -67,12 +69,14 @@ class StallBars(QWidget):
             return
         painter = QPainter(self)
         painter.setPen(Qt.PenStyle.NoPen)
-        row = row_height(len(self._layers), self.height())
+        n_row = len(self._layers)
+        height = map_height(n_row, self.height())
         strong, weak = theme.colour("stall"), theme.colour("stall")
         weak.setAlpha(140)
-        gap = 1 if row >= 4 else 0
         for index, stall_s in enumerate(self._stall_s):
             share = stall_s / longest
-            place = QRectF(0, index * row, share * self.width(), row - gap)
+            top, end = (row_top(i, n_row, height) for i in (index, index + 1))
+            gap = 1 if end - top >= GAP_FROM else 0
+            place = QRectF(0, top, share * self.width(), end - top - gap)
             painter.fillRect(place, strong if share > 0.5 else weak)
         painter.end()

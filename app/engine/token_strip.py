@@ -105,7 +105,7 @@ class TokenStrip(QWidget):
         return number if number in self.numbers else None
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802
-        return QSize(360, 84)
+        return QSize(360, 56)
 
     def event(self, event: QEvent) -> bool:  # noqa: D102
         if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
@@ -131,8 +131,11 @@ class TokenStrip(QWidget):
             parts = [theme.colour(name) for name in ("compute", "stall", "other")]
             for number, token in enumerate(self._tokens, self._first):
                 if number == self._chosen:
-                    painter.fillRect(x - 1, 0, STEP, bottom, theme.colour("hover"))
+                    painter.fillRect(x - 1, 0, STEP + 1, bottom, theme.colour("hover"))
                 self._paint_token(painter, x, bottom, token, parts)
+                if number == self._chosen:
+                    painter.setPen(theme.colour("text"))
+                    painter.drawRect(x - 1, 0, STEP, bottom)
                 x += STEP
         painter.end()
 

@@ -1,57 +1,115 @@
-"""The line in words under the engine's figures: what an answer's time went to, what would help.
+"""The line in words: why this answer was as fast as it was, and what would help most.
 
-Only what follows from the measured numbers is said. Waiting is counted by the engine, so its share
-and the most that could be won by ending it are arithmetic; how much of that a larger cache would
-win is not known here, and no figure is given for it.
+Where the time went is counted by the engine. What would help comes from the simulator, which
+replays this answer (backend/advice.py); until it has spoken, and where it cannot, no figure is
+given for that.
 """
 
+from __future__ import annotations
+
 from app import units
+from app.engine.advice import Advice
 from app.facts import CacheFacts, ModelFacts, Statistics
+from app.language import translate
 
 WORTH_SAYING = 0.05  # shares below this are not worth the reader's time
-HEADROOM = 0.8  # of the free memory, the share that may be suggested for a larger cache
 
 
 def sentence(
-    model: ModelFacts | None, cache: CacheFacts | None, stats: Statistics | None, free_bytes: int
+    model: ModelFacts | None,
+    cache: CacheFacts | None,
+    stats: Statistics | None,
+    advice: Advice | None = None,
 ) -> str:
     """One or two sentences; empty without a model."""
     if model is None or cache is None:
         return ""
     if not model.is_moe:
-        return cache.reason or "This model has no experts, so nothing is cached."
+        return cache.reason or translate(
+            "verdict", "This model has no experts, so nothing is cached."
+        )
     if cache.mode == "plain":
-        if cache.rate >= 1.0 and cache.asked_rate >= 1.0:
-            return "Every expert is in memory, so no answer waits for the disk."
-        return cache.reason or "This model runs without the expert cache."
+        if cache.rate >= 1.0 and cache.asked_rate >= 1.0 and not cache.reason:
+            return translate(
+                "verdict", "Every expert is in memory, so no answer waits for the disk."
+            )
+        return cache.reason or translate("verdict", "This model runs without the expert cache.")
     if stats is None or stats.n_token == 0 or stats.total_s <= 0:
-        share = units.percent(cache.rate)
-        return f"{share} of the experts are kept in memory; the others are read when needed."
+        return translate(
+            "verdict",
+            "{share} of the experts are kept in memory; the others are read when needed.",
+        ).format(share=units.percent(cache.rate))
+    if advice is not None and not advice.reason:
+        return _forecast(cache, advice)
+    return _shares(stats)
+
+
+def _shares(stats: Statistics) -> str:
+    """Where the time went, without a forecast."""
     if stats.stall_share < WORTH_SAYING:
-        return (
-            f"{units.percent(stats.compute_s / stats.total_s)} of this answer was computing and "
-            f"{units.percent(stats.stall_share)} waiting for the disk: a larger cache would "
-            "change little."
+        return translate(
+            "verdict",
+            "{compute} of this answer was computing and {stall} waiting for the disk: a larger "
+            "cache would change little.",
+        ).format(
+            compute=units.percent(stats.compute_s / stats.total_s),
+            stall=units.percent(stats.stall_share),
         )
-    words = [
-        f"{units.percent(stats.stall_share)} of this answer went to waiting for the disk; "
-        f"without it, it would have been {_times(stats)} times as fast."
-    ]
-    rest_bytes = model.expert_bytes_total - cache.bytes
-    if 0 < rest_bytes <= HEADROOM * free_bytes:
-        words.append(
-            f"All experts would fit: {units.size(rest_bytes)} more, and "
-            f"{units.size(free_bytes)} are free."
-        )
-    elif HEADROOM * free_bytes > model.expert_bytes * len(model.moe_layers):
-        words.append(f"A larger cache waits less; {units.size(free_bytes)} of memory are free.")
-    elif stats.bytes_read and stats.bytes_wasted > 0.25 * stats.bytes_read:
-        words.append(
-            f"{units.percent(stats.bytes_wasted / stats.bytes_read)} of what was read was "
-            "fetched ahead and not used."
-        )
-    return " ".join(words)
+    times = stats.total_s / max(stats.total_s - stats.stall_s, 1e-9)
+    return translate(
+        "verdict",
+        "{stall} of this answer went to waiting for the disk; without it, it would have been "
+        "{times} times as fast.",
+    ).format(stall=units.percent(stats.stall_share), times=units.decimal(times, 1))
 
 
-def _times(stats: Statistics) -> str:
-    return f"{stats.total_s / max(stats.total_s - stats.stall_s, 1e-9):.1f}"
+def _forecast(cache: CacheFacts, advice: Advice) -> str:
+    """Where the time of the tokens went, and what would help most; then what else would."""
+    waits = units.percent(advice.stall_share)
+    larger, other = advice.cache, advice.method
+    if larger is None and other is None:
+        if advice.stall_share < WORTH_SAYING:
+            text = translate(
+                "verdict",
+                "Only {share} of the time went to waiting for the disk; neither a larger cache nor "
+                "another method would help.",
+            )
+        else:
+            text = translate(
+                "verdict",
+                "{share} of the time went to waiting for the disk; no cache that fits into the "
+                "free memory and no other method would make it noticeably faster.",
+            )
+        return text.format(share=waits)
+    if larger is None:
+        text = translate(
+            "verdict",
+            "{share} of the time went to waiting for the disk; the method {method} would make this "
+            "about {gain} times as fast.",
+        )
+    elif other is None:
+        text = translate(
+            "verdict",
+            "{share} of the time went to waiting for the disk; a cache of {size} instead of {now} "
+            "would make this about {times} times as fast.",
+        )
+    elif other.times > larger.times:
+        text = translate(
+            "verdict",
+            "{share} of the time went to waiting for the disk; the method {method} would make this "
+            "about {gain} times as fast, a cache of {size} instead of {now} about {times} times.",
+        )
+    else:
+        text = translate(
+            "verdict",
+            "{share} of the time went to waiting for the disk; a cache of {size} instead of {now} "
+            "would make this about {times} times as fast, the method {method} about {gain} times.",
+        )
+    return text.format(
+        share=waits,
+        now=units.size(cache.bytes),
+        size=units.size(larger.cache_bytes if larger else 0),
+        times=units.decimal(larger.times if larger else 0, 1),
+        method=other.method if other else "",
+        gain=units.decimal(other.times if other else 0, 1),
+    )
