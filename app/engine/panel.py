@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from PySide6.QtCore import QBuffer, QIODevice, QTimer, Signal
-from PySide6.QtGui import QGuiApplication, QHideEvent, QImage, QResizeEvent, QShowEvent
+from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QTimer, Signal
+from PySide6.QtGui import (
+    QGuiApplication,
+    QHideEvent,
+    QImage,
+    QImageWriter,
+    QResizeEvent,
+    QShowEvent,
+)
 from PySide6.QtWidgets import QFrame, QWidget
 
 from app import units
@@ -165,7 +172,7 @@ class EnginePanel(QFrame):
         """Write what the panel shows as PNG, all of it, also what is scrolled out of view."""
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
-        self.picture().save(buffer, b"PNG")
+        QImageWriter(buffer, QByteArray(b"png")).write(self.picture())
         self._write(path, bytes(buffer.data().data()))
 
     def picture(self) -> QImage:

@@ -29,7 +29,7 @@ def sentence(
             "verdict", "This model has no experts, so nothing is cached."
         )
     if cache.mode == "plain":
-        if cache.rate >= 1.0 and cache.asked_rate >= 1.0 and not cache.reason:
+        if cache.rate >= 1.0 and cache.asked_rate >= 1.0:
             return translate(
                 "verdict", "Every expert is in memory, so no answer waits for the disk."
             )

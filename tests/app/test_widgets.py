@@ -13,8 +13,9 @@ from app import theme
 from app.answer_view import AnswerView
 from app.composer import Composer
 from app.conversation import Conversation, Ending, Message
-from app.engine.expert_map import NUMBERS_WIDTH, ExpertMap, row_height
+from app.engine.expert_map import NUMBERS_WIDTH, ExpertMap, map_height
 from app.engine.figures import Figures
+from app.engine.map_picture import row_top
 from app.engine.memory_bar import Memory, MemoryBar
 from app.engine.token_strip import TokenStrip
 from app.facts import Residency, SlotRange, Statistics, TokenTime
@@ -134,7 +135,7 @@ def make_map(qtbot: Any, data: bytes, n_expert: int, size: QSize) -> ExpertMap:
 
 def test_every_kind_of_cell_has_its_colour(qtbot: Any) -> None:
     data = bytes([0, 1, 2, 5, 9, 13, 4, 8])
-    widget = make_map(qtbot, data, 8, QSize(NUMBERS_WIDTH + 160, 60))
+    widget = make_map(qtbot, data, 8, QSize(NUMBERS_WIDTH + 162, 60))
     picture = widget.grab().toImage()
     colours = theme.colours()
     for expert, name in enumerate(
@@ -149,11 +150,15 @@ def test_rows_are_layers(qtbot: Any) -> None:
     data = bytes(n_expert) * 7 + bytes([1]) * n_expert + bytes(n_expert) * (n_row - 8)
     widget = make_map(qtbot, data, n_expert, QSize(400, 300))
     picture = widget.grab().toImage()
-    row = row_height(n_row, 300)
+    height = map_height(n_row, 300)
+    tops = [row_top(row, n_row, height) for row in range(n_row + 1)]
+    assert tops[-1] == 300
     resident = QColor(theme.colours().resident)
-    assert picture.pixelColor(NUMBERS_WIDTH + 50, 7 * row + row // 2) == resident
-    assert picture.pixelColor(NUMBERS_WIDTH + 50, 6 * row + row // 2) != resident
-    assert widget.cell_at(QPoint(NUMBERS_WIDTH, 7 * row)) == (7, 0)
+    assert picture.pixelColor(NUMBERS_WIDTH + 50, tops[7] + 2) == resident
+    assert picture.pixelColor(NUMBERS_WIDTH + 50, tops[6] + 2) != resident
+    for row in range(n_row):
+        for y in range(tops[row], tops[row + 1]):
+            assert widget.cell_at(QPoint(NUMBERS_WIDTH, y)) == (row, 0)
     assert widget.describe(7, 3) == "Layer 8, expert 3: in memory"
     assert widget.cell_at(QPoint(2, 2)) is None
 
@@ -180,11 +185,16 @@ def test_a_change_of_theme_changes_the_map(qtbot: Any, qapp: QApplication) -> No
 def test_figures_have_values_only_where_something_is_known(qtbot: Any) -> None:
     figures = Figures()
     qtbot.addWidget(figures)
-    assert figures.values == ["–"] * 4
-    figures.show_statistics(replace(ANSWER, bytes_read=10**10), False, True)
-    assert [plain(value) for value in figures.values] == ["19.4", "90 %", "3 %", "1.00"]
+    assert figures.values == ["–"] * 8
+    known = replace(ANSWER, bytes_read=10**10, prefetches_useful=1200, prefetches_wasted=8)
+    figures.show_statistics(known, False, True)
+    assert [plain(value) for value in figures.values] == [
+        "19.4", "90 %", "3 %", "1.00", "7 %", "21 %", "1,200", "8",
+    ]  # fmt: skip
     figures.show_statistics(ANSWER, False, False)
-    assert figures.values == ["19.4", "–", "–", "–"]
+    assert figures.values == ["19.4", *["–"] * 7]
+    figures.show_limit(1.75)
+    assert figures.bandwidth_unit == "of 1.75 GB/s"
 
 
 def test_the_strip_shows_the_newest_token_at_the_right(qtbot: Any) -> None:
@@ -196,8 +206,8 @@ def test_the_strip_shows_the_newest_token_at_the_right(qtbot: Any) -> None:
     colours = theme.colours()
     assert picture.pixelColor(634, 20) == QColor(colours.stall)
     assert picture.pixelColor(634, 60) == QColor(colours.compute)
-    assert picture.pixelColor(624, 60) == QColor(colours.compute)
-    assert picture.pixelColor(624, 20) not in (QColor(colours.stall), QColor(colours.compute))
+    assert picture.pixelColor(630, 60) == QColor(colours.compute)
+    assert picture.pixelColor(628, 20) not in (QColor(colours.stall), QColor(colours.compute))
 
 
 def test_one_slow_token_does_not_flatten_the_others(qtbot: Any) -> None:
