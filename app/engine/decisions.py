@@ -14,13 +14,11 @@ class Decisions(QWidget):
         self._lines: tuple[str, ...] = ()
         self.last = _text()
         self.all = _text()
-        self.all.setTextInteractionFlags(
-            Qt.TextInteractionFlag.TextSelectableByMouse
-            | Qt.TextInteractionFlag.TextSelectableByKeyboard
-        )
+        self.all.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.button = QPushButton()
         self.button.setProperty("role", "quiet")
         self.button.setCheckable(True)
+        self.button.setAccessibleName(self.tr("All decisions"))
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.button.toggled.connect(lambda _: self._write())
         title = QLabel(self.tr("Decided by auto"))

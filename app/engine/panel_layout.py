@@ -54,6 +54,8 @@ class PanelParts(QObject):
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self.use_it = QPushButton()
         self.now = QPushButton(self.tr("Now"))
+        self.use_it.setAccessibleName(self.tr("Use the cache that would help"))
+        self.now.setAccessibleName(self.tr("Go on with what is now"))
         for button in (self.use_it, self.now):
             button.setProperty("role", "quiet")
             button.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -178,6 +180,7 @@ class PanelParts(QObject):
             button.setProperty("role", "segment")
             button.setCheckable(True)
             button.setToolTip(tip)
+            button.setAccessibleName(self.tr("Map: {view}").format(view=name))
             button.setCursor(Qt.CursorShape.PointingHandCursor)
             button.clicked.connect(lambda _=False, view=view: self.view_chosen.emit(view))
             group.addButton(button)
