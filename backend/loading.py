@@ -60,14 +60,18 @@ def load_plain(
     progress: ProgressCallback | None = None,
     *,
     repack: bool = True,
+    mapped: bool = True,
     placement: Placement = ON_CPU,
 ) -> Model:
     """Load as stock llama.cpp does.
 
     With `repack`, its default, weights are copied into the layout that computes fastest where
-    there is one; without, all of them are pages of the file, which the system may drop.
+    there is one; without, all of them are pages of the file, which the system may drop. Not
+    `mapped`: no pages of the file stay in memory beside the weights.
     """
     params, kept = _model_params(file, progress, placement)
+    if not mapped:
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
     params.use_extra_bufts = repack
     pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
     return _checked(pointer, file, kept)
@@ -80,7 +84,7 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU) -> Model:
     """
     buffers = _native.ExpertBuffers(unread=False)
     params, kept = _model_params(file, None, placement)
-    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # nothing of it in the page cache
     on_cpu = placement.cpu_layers(file.n_layer)
     if len(on_cpu) == file.n_layer:
         kept += [buffers, _place_experts(params, buffers)]

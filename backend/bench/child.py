@@ -240,7 +240,9 @@ class _Stock:
         if job.kind == "resident":
             self.llama = loading.load_native(file)
         else:
-            self.llama = loading.load_plain(file, repack=job.kind == "fastest")
+            # Mapped pages of a resident model would be lent to others that map the same file.
+            is_fastest = job.kind == "fastest"
+            self.llama = loading.load_plain(file, repack=is_fastest, mapped=not is_fastest)
         self.context = llama.Context(
             self.llama,
             n_context=n_context,
