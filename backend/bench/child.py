@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import statistics
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -20,8 +21,10 @@ from backend.statistics import Meter
 from backend.study import Study
 from backend.system.memory import peak_rss_bytes
 
-COMMANDS = ("turn", "measure_link", "read_dense")
+COMMANDS = ("turn", "brief", "measure_link", "read_dense")
 """What a Runner is asked for once it has been opened."""
+N_BRIEF = 24
+"""Tokens of a brief look at how fast decoding is."""
 LINK_S = 0.4
 """For how long the copies' speed is measured, each way."""
 
@@ -122,7 +125,8 @@ class Runner:
         cache = self._loaded.cache
         said: dict[str, Any] = {"load_s": self._load_s}
         if cache is not None:
-            planned = plan(self._file, cache.rate, self._n_context, 0, self._job.n_ubatch)
+            n_ubatch = self._loaded.context.n_ubatch
+            planned = plan(self._file, cache.rate, self._n_context, 0, n_ubatch)
             said |= {
                 "rate": cache.rate,
                 "n_slot": cache.n_slot,
@@ -146,6 +150,17 @@ class Runner:
             "rss_bytes": _rss_bytes(),
             "peak_rss_bytes": _peak_rss_bytes(),
         }
+
+    def brief(self) -> dict[str, float]:
+        """Decode a few of the first request's tokens; the median time of one."""
+        request = self._requests[0]
+        self._loaded.context.forget_from(0)
+        times_s = []
+        for i in range(min(N_BRIEF, request.n_decode)):
+            began_s = time.perf_counter()
+            self._pass(Pass(request.n_prompt + i, 1, is_decode=True), 0, i)
+            times_s.append(time.perf_counter() - began_s)
+        return {"token_s": statistics.median(times_s)}
 
     def _compute(self, request: Request, first_row: int) -> dict[str, Any]:
         loaded = self._loaded

@@ -1,9 +1,10 @@
 """What a bench measured, as figures: speeds with their spread, counters, and the bound of each.
 
-The bound of a pass is max(compute, bytes / bandwidth). compute: the same pass in the same round
-with everything resident, in the same layout. bandwidth: the copies', by the same reader in the same
-sizes, with nothing else going on, right before and after the turn (drives are not always equally
-fast), the faster of whole experts and matrices.
+The bound of a pass is max(compute, bytes / bandwidth). compute: with everything resident, in the
+same layout, a decoded token right before and after the turn (machines are not always equally fast),
+a prompt's pass the same one in the same round. bandwidth: the copies', by the same reader in the
+same sizes, with nothing else going on, before and after the turn too, the faster of whole experts
+and matrices.
 bytes: those read during the pass, less what the whole run read in vain, and no more than those of
 the experts that the pass needed. Experts that are cut in two (MoEpic) count twice there.
 """
@@ -112,13 +113,21 @@ def figures(result: dict[str, Any]) -> Figures:
 
 def _bandwidths(turns: Sequence[Turn]) -> list[float]:
     """Bytes per second of copies alone, [round]: the mean of before and after the turn."""
-    return [
-        statistics.mean(
-            max(one["whole_bytes_per_s"], one["chunk_bytes_per_s"]) for one in t["link"]
-        )
+    found = [
+        [
+            max(one["whole_bytes_per_s"], one["chunk_bytes_per_s"])
+            for one in t.get("bounds", ())
+            if "whole_bytes_per_s" in one
+        ]
         for t in turns
-        if t.get("link")
     ]
+    return [statistics.mean(speeds) for speeds in found if speeds]
+
+
+def _tokens_alone_s(turns: Sequence[Turn]) -> list[float]:
+    """How long computing a token takes alone, [round], likewise; empty where it is not known."""
+    found = [[one["token_s"] for one in t["bounds"] if "token_s" in one] for t in turns]
+    return [statistics.mean(times) for times in found] if all(found) else []
 
 
 def _row(way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: float) -> WayFigures:
@@ -130,7 +139,9 @@ def _row(way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: fl
     if not turns:
         return WayFigures(rate=rate, n_slot=n_slot, **start)
     bounded = way["kind"] == "outrider" and facts.get("mode") == "cached"
-    bound = _Bound(bandwidths, resident, expert_bytes) if bounded and bandwidths else None
+    bound = None
+    if bounded and bandwidths:
+        bound = _Bound(bandwidths, _tokens_alone_s(turns), resident, expert_bytes)
     prefill: dict[int, PhaseFigures] = {}
     decode = None
     for i in range(len(turns[0]["requests"])):
@@ -157,6 +168,7 @@ def _row(way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: fl
 @dataclass(frozen=True)
 class _Bound:
     bandwidths: Sequence[float]  # [round]
+    tokens_alone_s: Sequence[float]  # [round], or empty
     resident: Sequence[Turn]  # [round], or empty
     expert_bytes: float
 
@@ -174,12 +186,11 @@ class _Bound:
 
     def _compute(self, round_: int, request: int, is_decode: bool) -> Callable[[Cost], float]:
         """How long a pass takes to compute."""
-        if round_ >= len(self.resident):
+        if is_decode and self.tokens_alone_s:
+            return lambda _: self.tokens_alone_s[round_]
+        if is_decode or round_ >= len(self.resident):
             return lambda cost: float(cost["compute_s"])
         costs = _costs(self.resident[round_], request, is_decode)
-        if is_decode:
-            median = statistics.median(float(c["wall_s"]) for c in costs)
-            return lambda _: median
         by_position = {c["position"]: float(c["wall_s"]) for c in costs}
         return lambda cost: by_position.get(cost["position"], float(cost["compute_s"]))
 

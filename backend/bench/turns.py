@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import platform
 import signal
@@ -76,6 +77,8 @@ class Setting:
     lookahead: int = 1
     link_bytes_per_s: float = 0.0
     limit_s: float = 60.0
+    max_s: float = math.inf
+    """No turn begins after this time; what was measured until then counts."""
     remarks: Sequence[str] = ()
     """What the reader of the result should know, a sentence each."""
 
@@ -246,32 +249,56 @@ def _rounds(
     ]
     needs = [_needed_bytes(setting, way, cap_bytes) for way in ways]
     room_bytes = available_bytes() * _SHARE_OF_MEMORY
-    stay = sum(needs) < room_bytes
+    stay = _who_stays(ways, needs, room_bytes)
+    deadline_s = time.monotonic() + setting.max_s
     for i, need in enumerate(needs):
         limit = cap_bytes if cap_bytes and not ways[i].is_reference else room_bytes
         if need > limit:
             rows[i]["error"] = (
                 f"It needs {need / 1e9:.1f} GB of memory; there are {limit / 1e9:.1f} GB."
             )
-    links = {w.pack: child for w, child in zip(ways, children, strict=True) if w.kind == "link"}
+    by_kind = {(w.kind, w.pack): c for w, c in zip(ways, children, strict=True)}
     for n in range(setting.n_round):
-        for row, way, child in zip(rows, ways, children, strict=True):
-            if row["error"]:
+        for row, way, child, stays in zip(rows, ways, children, stay, strict=True):
+            if row["error"] or time.monotonic() > deadline_s:
                 continue
             say(f"round {n + 1} of {setting.n_round}: {way.name}" + _rate_text(way))
             try:
-                _turn(setting, way, child, row, links.get(way.pack))
+                alone = by_kind.get(("fastest", False) if way.pack else ("resident", False))
+                _turn(setting, way, child, row, by_kind.get(("link", way.pack)), alone)
             except ChildFailed as failed:
                 row["error"] = str(failed)
-            if row["error"] or (not stay and way.kind != "link"):
+            if row["error"] or not stays:
                 child.close()
+    for row in rows:
+        if not row["turns"] and not row["error"]:
+            row["error"] = "There was no time left."
     return rows
 
 
+def _who_stays(ways: Sequence[Way], needs: Sequence[int], room_bytes: float) -> list[bool]:
+    """Which processes wait with their model open: references first, and as many as find room.
+
+    The others are opened for every turn, and then begin cold.
+    """
+    order = sorted(range(len(ways)), key=lambda i: (ways[i].kind != "link", -ways[i].is_reference))
+    stay = [False] * len(ways)
+    for i in order:
+        kept = sum(need for need, stays in zip(needs, stay, strict=True) if stays) + needs[i]
+        others = [n for k, n in enumerate(needs) if not stay[k] and k != i]
+        stay[i] = kept + max(others, default=0) < room_bytes
+    return stay
+
+
 def _turn(
-    setting: Setting, way: Way, child: Child, row: dict[str, Any], link: Child | None
+    setting: Setting,
+    way: Way,
+    child: Child,
+    row: dict[str, Any],
+    link: Child | None,
+    alone: Child | None,
 ) -> None:
-    """One turn of a way, with the speed of copies alone before and after it."""
+    """One turn of a way; before and after it what copies and computing alone are just then."""
     for path in setting.file.paths:
         drop_page_cache(path)
     if not child.is_running:
@@ -279,15 +306,21 @@ def _turn(
     if way.kind == "link":
         row["turns"].append(child.ask("read_dense"))
         return
-    speeds = []
-    if way.kind == "outrider" and link is not None:
-        if not link.is_running:
-            link.ask("open")
-        speeds.append(link.ask("measure_link"))
+    bounds: list[dict[str, float]] = []
+
+    def measure_bounds() -> None:
+        if way.kind != "outrider":
+            return
+        found: dict[str, float] = {}
+        for reference, command in ((link, "measure_link"), (alone, "brief")):
+            if reference is not None and reference.is_running:
+                found |= reference.ask(command)
+        bounds.append(found)
+
+    measure_bounds()
     turn = child.ask("turn")
-    if speeds and link is not None:
-        speeds.append(link.ask("measure_link"))
-    row["turns"].append(turn | {"group": dict(child.memory), "link": speeds})
+    measure_bounds()
+    row["turns"].append(turn | {"group": dict(child.memory), "bounds": bounds})
 
 
 def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str) -> Child:

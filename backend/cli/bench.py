@@ -134,6 +134,13 @@ def _add_workload(add: Callable[..., Any]) -> None:
     add("--ubatch", type=whole_number(1, 1 << 16), default=512, metavar="N", help="of prompts")
     add("--rounds", type=whole_number(1, 1000), default=3, metavar="N", help="(default 3)")
     add(
+        "--seconds",
+        type=_positive("the time"),
+        default=math.inf,
+        metavar="S",
+        help="begin no turn after this time; what was measured until then counts",
+    )
+    add(
         "--limit",
         type=_positive("the limit"),
         default=30.0,
@@ -233,6 +240,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         lookahead=min(args.lookahead, file.n_moe_layer),
         link_bytes_per_s=args.link * 1e9,
         limit_s=args.limit,
+        max_s=args.seconds,
         remarks=remarks,
     )
 
