@@ -167,37 +167,49 @@ def _without_empty(table: list[list[str]]) -> list[list[str]]:
     return [[line[i] for i in kept] for line in table]
 
 
+Points = dict[str, list[tuple[float, PhaseFigures]]]  # by method: cache rate and decoding
+
+
 def chart(results: Sequence[dict[str, Any]]) -> str | None:
-    """Speed and share of the bound over the cache rate, as SVG; None with fewer than two rates."""
-    panels: list[Panel] = []
+    """Speed and share of the bound over the cache rate, as SVG; None with fewer than two rates.
+
+    Results of the same model under the same limits share their panels.
+    """
+    groups: dict[str, tuple[Points, list[WayFigures]]] = {}
     for result in results:
         found = figures(result)
-        methods: dict[str, list[tuple[float, PhaseFigures]]] = {}
+        points, stock = groups.setdefault(_limits(result), ({}, []))
         for row in found.rows:
             if row.kind == "outrider" and row.decode is not None:
-                methods.setdefault(row.name, []).append((row.rate, row.decode))
-        if any(len(of) > 1 for of in methods.values()):
-            panels += _panels(result, found, methods)
+                points.setdefault(row.name, []).append((row.rate, row.decode))
+        known = {row.name for row in stock}
+        stock += [r for r in found.rows if r.kind in ("stock", "fastest") and r.name not in known]
+    panels: list[Panel] = []
+    for title, (points, stock) in groups.items():
+        if any(len(of) > 1 for of in points.values()):
+            panels += _panels(title, points, stock)
     return line_charts(panels) if panels else None
 
 
-def _panels(
-    result: dict[str, Any], found: Figures, methods: dict[str, list[tuple[float, PhaseFigures]]]
-) -> list[Panel]:
+def _limits(result: dict[str, Any]) -> str:
+    cap = f" in {result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else ""
+    link = result["link_bytes_per_s"]
+    return f"{result['model']['name']}{cap}" + (f" at {link / 1e9:.3g} GB/s" if link else "")
+
+
+def _panels(title: str, points: Points, stock: Sequence[WayFigures]) -> list[Panel]:
     speeds, shares = [], []
-    for name, ways in methods.items():
+    for name, ways in points.items():
         speeds.append(Line(name, [(rate, d.tokens_per_s.median) for rate, d in ways]))
-        shares.append(Line(name, [(rate, d.bound_share or 0.0) for rate, d in ways]))
-    last = max(rate for ways in methods.values() for rate, _ in ways)
-    for kind in ("stock", "fastest"):
-        row = found.row(kind)
-        if row is not None and row.decode is not None:
+        bounded = [(rate, d.bound_share) for rate, d in ways if d.bound_share is not None]
+        shares.append(Line(name, bounded))
+    last = max(rate for ways in points.values() for rate, _ in ways)
+    for row in stock:
+        if row.decode is not None and not row.error:
             level = row.decode.tokens_per_s.median
             speeds.append(Line(row.name, [(0.0, level), (last, level)], bound=True))
-    cap = f" in {result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else ""
-    of = f"{result['model']['name']}{cap}"
     return [
-        Panel(f"Decoding, {of}", "cache rate", "token/s", speeds, x_percent=True),
+        Panel(f"Decoding, {title}", "cache rate", "token/s", speeds, x_percent=True),
         Panel("Share of the bound", "cache rate", "", shares, x_percent=True, y_percent=True),
     ]
 
