@@ -375,6 +375,7 @@ class MainWindow(QMainWindow):
         self.preferences.take_server(self.server)
         self.preferences.save()
         self.session.stop_all()
+        self.controls.packs.stop()
         self.library.shut_down()
         self.link.shut_down()
         self.chats.close()

@@ -24,6 +24,7 @@ MAY_IMPORT = {
         "backend.machines",
         "backend.messages",
         "backend.methods",
+        "backend.pack_gain",
         "backend.plan",
         "backend.system",
         "platformdirs",

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject
 
+from app.controls.pack_offer import PackDesk
 from app.controls.strip import ControlsStrip, InForce
 from app.engine_session import EngineSession
 from app.library.library import Library
@@ -30,7 +31,17 @@ class Controls(QObject):
         session.state_changed.connect(lambda _: self.refresh())
         session.model_changed.connect(self.refresh)
         library.changed.connect(self.refresh)
+        self.packs = packs = PackDesk(session, self)
+        packs.changed.connect(self._show_offer)
+        packs.notice.connect(session.notice)
+        session.link.done.connect(lambda _, statistics: packs.answered(statistics))
+        self.strip.pack.clicked.connect(packs.write)
+        self.strip.unpack.clicked.connect(packs.stop)
         self.refresh()
+
+    def _show_offer(self) -> None:
+        packs = self.packs
+        self.strip.show_offer(packs.words, packs.can_write, packs.is_writing)
 
     def choose_automatic(self, automatic: bool) -> None:
         """Leave the engine's settings to the memory, or take them into one's own hands.

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import (
     QGridLayout,
     QHBoxLayout,
     QLabel,
+    QPushButton,
     QVBoxLayout,
     QWidget,
 )
@@ -94,7 +95,19 @@ class ControlsStrip(QFrame):
         inner.setSpacing(8)
         inner.addLayout(fields)
         inner.addWidget(self._sentence)
-        self._fields, self._inner = fields, inner
+        self._offer = QLabel()
+        self._offer.setWordWrap(True)
+        self._offer.setProperty("role", "small")
+        self.pack = QPushButton(self.tr("Pack the experts"))
+        self.pack.setAccessibleName(self.tr("Pack the experts into a second file"))
+        self.unpack = QPushButton(self.tr("Stop packing"))
+        self.unpack.setAccessibleName(self.tr("Stop packing the experts"))
+        offer = QHBoxLayout()
+        offer.addWidget(self._offer, 1)
+        offer.addWidget(self.pack)
+        offer.addWidget(self.unpack)
+        inner.addLayout(offer)
+        self.show_offer("", False, False)
         layout = QHBoxLayout(self)
         layout.setContentsMargins(24, 12, 14, 12)
         layout.addLayout(inner, 1)
@@ -112,6 +125,18 @@ class ControlsStrip(QFrame):
     def in_force(self, name: str) -> str:
         """Return what is said to be in force of "method", "context", "kv" or "threads"."""
         return self._force[name].text()
+
+    @property
+    def offer(self) -> str:
+        """What is said about a pack."""
+        return self._offer.text()
+
+    def show_offer(self, words: str, can_write: bool, is_writing: bool) -> None:
+        """Say what a pack would bring, or how far one is written."""
+        self._offer.setText(words)
+        self._offer.setVisible(bool(words))
+        self.pack.setVisible(can_write)
+        self.unpack.setVisible(is_writing)
 
     def show_choice(self, choice: EngineChoice, force: InForce) -> None:
         """Show what is asked for, and what is in force."""

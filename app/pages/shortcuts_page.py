@@ -39,6 +39,7 @@ class ShortcutsPage(Page):
         table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 14)
         table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft)
         table.horizontalHeader().setHighlightSections(False)
+        table.horizontalHeader().setAccessibleName(self.tr("Columns"))
         table.horizontalHeader().setSectionResizeMode(1, QHeaderView.ResizeMode.Stretch)
         table.setColumnWidth(0, 190)
         for row, texts in enumerate(rows):

@@ -1,6 +1,7 @@
 """The engine's one switch and the strip, with a make-believe engine."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -174,3 +175,65 @@ def test_a_cache_that_gave_memory_back_is_said(
     )
     assert "there is memory again" in window.chat.banner.sentence.lower()
     assert "in force" not in window.top_bar.rate.force_text
+
+
+# Packs
+
+
+def script(*lines: object, status: int = 0, trouble: str = "") -> list[str]:
+    said = "".join(f"print({json.dumps(line)!r}, flush=True);" for line in lines)
+    end = f"print({trouble!r}, file=sys.stderr); sys.exit({status})"
+    return [sys.executable, "-c", f"import sys;{said}{end}"]
+
+
+OFFER = {
+    "path": "/m.pack", "layout": "repacked", "needed_bytes": 3 << 30, "free_bytes": 9 << 30,
+    "read_gain": 2.0, "compute_gain": 1.5, "expert_share": 0.5, "fits": True,
+}  # fmt: skip
+
+
+def test_a_pack_is_offered_with_its_size_and_gain_and_written(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.controls.pack_offer.is_large", lambda _: True)
+    commands = {
+        ("--offer",): script(OFFER),
+        (): script({"done_bytes": 1, "total_bytes": 4}, {"path": "/m.pack", "used": True}),
+    }
+    monkeypatch.setattr(
+        "app.controls.pack_offer.pack_command", lambda path, *options: commands[options]
+    )
+    window = open_window(model())
+    window._show_controls(True)
+    strip = window.controls.strip
+    assert strip.offer == "" and not strip.pack.isVisible()
+    window.session.send("Hello")
+    qtbot.waitUntil(strip.pack.isVisible, timeout=WAIT_MS)
+    assert "second file of 3.0 GiB" in plain(strip.offer) and "1." in strip.offer
+    wait_idle(qtbot, window)
+    loads: list[Path] = []
+    monkeypatch.setattr(window.session, "open_model", loads.append)
+    strip.pack.click()
+    assert "being packed" in strip.offer and strip.unpack.isVisible()
+    qtbot.waitUntil(lambda: bool(loads), timeout=WAIT_MS)
+    assert window.chat.banner.sentence == "The experts are packed."
+    assert strip.offer == "" and not strip.unpack.isVisible()
+
+
+def test_a_pack_that_fails_is_said(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.controls.pack_offer.is_large", lambda _: True)
+    commands = {("--offer",): script(OFFER), (): script(status=1, trouble="The drive is full.")}
+    monkeypatch.setattr(
+        "app.controls.pack_offer.pack_command", lambda path, *options: commands[options]
+    )
+    window = open_window(model())
+    window._show_controls(True)
+    window.session.send("Hello")
+    qtbot.waitUntil(window.controls.strip.pack.isVisible, timeout=WAIT_MS)
+    wait_idle(qtbot, window)
+    window.controls.strip.pack.click()
+    qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
+    assert window.chat.banner.sentence == "The drive is full."
+    assert window.controls.strip.pack.isVisible()  # it can be tried again

@@ -1,0 +1,169 @@
+"""Offers a second file from which a model's experts are read faster, writes it, and uses it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QProcess, Signal
+
+from app import units
+from app.engine_session import EngineSession
+from app.facts import Json, Statistics
+from app.sentences import said
+from app.state import Notice, State
+from backend.library.machine import is_large
+from backend.pack_gain import PackOffer, pack_command
+
+GAIN_MIN = 1.05
+"""A forecast below this is not worth a second file."""
+
+
+class PackDesk(QObject):
+    """Asks once per model what a pack would bring, and writes one when the user wants it.
+
+    Both are done by a process of their own. What was measured is the speed of reading and of
+    computing, here; with where the time of the last answer went it makes the gain to expect.
+
+    Signals:
+        changed: another offer, or progress.
+        notice: Notice.
+    """
+
+    changed = Signal()
+    notice = Signal(object)
+
+    def __init__(self, session: EngineSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._path: Path | None = None  # of the model that was asked about
+        self._offer: PackOffer | None = None
+        self._gain = 1.0
+        self._process: QProcess | None = None
+        self._is_writing = False
+        self._share = 0.0
+        self._parts = (0.0, 0.0, 0.0)  # seconds of a token of the last answer
+        self._buffer = b""
+        session.model_changed.connect(self._model_changed)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether a pack is being written."""
+        return self._is_writing
+
+    @property
+    def words(self) -> str:
+        """The offer, or the progress, in a sentence; empty where there is none."""
+        if self._is_writing:
+            return self.tr("The experts are being packed: {share}.").format(
+                share=units.percent(self._share)
+            )
+        offer = self._offer
+        if offer is None or self._gain < GAIN_MIN:
+            return ""
+        if not offer.fits:
+            return self.tr(
+                "Packing the experts would make answers about {gain} times as fast, but needs "
+                "{size} of the drive, and {free} are free."
+            ).format(
+                gain=units.decimal(self._gain, 1), size=units.size(offer.needed_bytes),
+                free=units.size(offer.free_bytes),
+            )  # fmt: skip
+        return self.tr(
+            "Packing the experts into a second file of {size} would make answers about {gain} "
+            "times as fast, by what was measured here."
+        ).format(size=units.size(offer.needed_bytes), gain=units.decimal(self._gain, 1))
+
+    @property
+    def can_write(self) -> bool:
+        """Whether there is an offer that can be taken."""
+        return bool(self.words) and not self._is_writing and bool(self._offer and self._offer.fits)
+
+    def answered(self, statistics: Statistics) -> None:
+        """Forecast the gain from an answer; the first one of a large model asks for the offer."""
+        session = self._session
+        if session.path is None or session.cache is None or session.cache.mode != "cached":
+            return
+        n = max(statistics.n_token, 1)
+        self._parts = (statistics.compute_s / n, statistics.stall_s / n, statistics.other_s / n)
+        if self._offer is not None:
+            self._gain = self._offer.speed_gain(*self._parts)
+            self.changed.emit()
+        elif self._path != session.path and not session.cache.pack and is_large(session.path):
+            self._path = session.path
+            self._start(pack_command(session.path, "--offer"))
+
+    def write(self) -> None:
+        """Write the pack that is offered."""
+        if self.can_write and self._path is not None:
+            self.stop()  # the process that made the offer may not have ended yet
+            self._is_writing, self._share = True, 0.0
+            self._start(pack_command(self._path))
+            self.changed.emit()
+
+    def stop(self) -> None:
+        """Stop what is being done; writing goes on from there when it is wanted again."""
+        if self._process is not None:
+            self._process.blockSignals(True)
+            self._process.kill()
+            self._process.waitForFinished(1000)
+            self._process = None
+        if self._is_writing:
+            self._is_writing = False
+            self.changed.emit()
+
+    # Inside
+
+    def _model_changed(self) -> None:
+        if self._session.path != self._path and self._path is not None:
+            self.stop()
+            self._path, self._offer, self._gain = None, None, 1.0
+            self.changed.emit()
+
+    def _start(self, command: list[str] | None) -> None:
+        if command is None:
+            return
+        self._buffer = b""
+        self._process = process = QProcess(self)
+        process.readyReadStandardOutput.connect(self._read)
+        process.finished.connect(self._finished)
+        process.start(command[0], command[1:])
+
+    def _read(self) -> None:
+        if self._process is None:
+            return
+        self._buffer += bytes(self._process.readAllStandardOutput().data())
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            try:
+                self._take(json.loads(line))
+            except (ValueError, TypeError, KeyError):
+                continue
+
+    def _take(self, data: Json | None) -> None:
+        if data is None:
+            return
+        if "total_bytes" in data:
+            self._share = int(data["done_bytes"]) / max(int(data["total_bytes"]), 1)
+        elif "needed_bytes" in data:
+            self._offer = PackOffer.from_json(data)
+            self._gain = self._offer.speed_gain(*self._parts)
+        self.changed.emit()
+
+    def _finished(self, status: int, _: object) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        words = bytes(process.readAllStandardError().data()).decode("utf-8", "replace").strip()
+        process.deleteLater()
+        if not self._is_writing:
+            return
+        self._is_writing = False
+        if status != 0:
+            self.notice.emit(Notice(said(words.splitlines()[-1]) if words else ""))
+        else:
+            self._offer = None
+            self.notice.emit(Notice(self.tr("The experts are packed."), is_trouble=False))
+            if self._session.path is not None and self._session.state is not State.LOADING:
+                self._session.open_model(self._session.path)
+        self.changed.emit()

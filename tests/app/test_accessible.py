@@ -1,0 +1,174 @@
+"""Everything can be named, found and used without a mouse."""
+
+from typing import Any
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QAccessible
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QAbstractItemView,
+    QAbstractScrollArea,
+    QAbstractSlider,
+    QAbstractSpinBox,
+    QApplication,
+    QComboBox,
+    QLineEdit,
+    QPlainTextEdit,
+    QScrollBar,
+    QTextBrowser,
+    QWidget,
+)
+from window_samples import WAIT_MS, Model, Opener
+
+from app.main_window import MainWindow
+from app.preset_dialog import PresetDialog
+from app.state import State
+from app.store.presets import Preset
+
+INTERACTIVE = (
+    QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit, QAbstractItemView,
+    QPlainTextEdit, QTextBrowser,
+)  # fmt: skip
+ROLELESS = (QAccessible.Role.NoRole, QAccessible.Role.Client)
+PAGES = ("chat", "models", "settings", "diagnostics", "shortcuts", "about")
+
+
+def interactive(root: QWidget) -> list[QWidget]:
+    """The controls that are seen below a widget, without the parts that Qt makes of one."""
+    found = []
+    for widget in root.findChildren(QWidget):
+        own = widget.objectName().startswith("qt_") or isinstance(widget, QScrollBar)
+        focusable = bool(widget.focusPolicy() & Qt.FocusPolicy.TabFocus)
+        if widget.isVisible() and not own and (isinstance(widget, INTERACTIVE) or focusable):
+            if not isinstance(widget.parent(), QComboBox | QAbstractSpinBox):
+                found.append(widget)
+    return found
+
+
+def described(widget: QWidget) -> tuple[str, QAccessible.Role]:
+    interface = QAccessible.queryAccessibleInterface(widget)
+    assert interface is not None, widget
+    return interface.text(QAccessible.Text.Name), interface.role()
+
+
+def wait_idle(qtbot: Any, window: MainWindow) -> None:
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+
+
+def test_every_control_of_every_page_has_a_name_and_a_role(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    window.resize(1400, 900)
+    window.session.send("Hello")
+    wait_idle(qtbot, window)
+    window._show_controls(True)
+    window.chat.banner.show_notice(None)
+    lacking = []
+    for page in PAGES:
+        window.pages.go(page)
+        controls = interactive(window)
+        assert len(controls) > 10
+        for widget in controls:
+            name, role = described(widget)
+            # Qt's role of whatever scrolls, or is painted; the latter says more about itself.
+            plain = role == QAccessible.Role.Client and (
+                isinstance(widget, QAbstractScrollArea) or bool(widget.accessibleDescription())
+            )
+            if not name.strip() or (role in ROLELESS and not plain):
+                lacking.append((page, widget, name, role))
+    assert lacking == [], lacking
+
+
+def test_every_control_of_the_preset_has_a_name(qtbot: Any, qapp: QApplication) -> None:
+    dialog = PresetDialog(Preset(), "model", True)
+    qtbot.addWidget(dialog)
+    dialog.show()
+    for widget in interactive(dialog):
+        assert described(widget)[0].strip(), widget
+
+
+def test_tab_reaches_every_control_and_the_focus_is_seen(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    window.resize(1400, 900)
+    window._show_controls(True)
+    window.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
+    for page in ("chat", "settings"):
+        window.pages.go(page)
+        walk(window)
+
+
+def walk(window: MainWindow) -> None:
+    wanted = {
+        widget for widget in interactive(window)
+        if widget.isEnabled() and widget.focusPolicy() & Qt.FocusPolicy.TabFocus
+    }  # fmt: skip
+    reached: set[QWidget] = set()
+    for _ in range(3 * len(wanted) + 10):
+        window.focusNextChild()
+        focused = QApplication.focusWidget()
+        if focused is None or focused in reached:
+            continue
+        reached.add(focused)
+        with_focus = focused.grab().toImage()
+        focused.clearFocus()
+        without = focused.grab().toImage()
+        focused.setFocus(Qt.FocusReason.TabFocusReason)
+        is_text = isinstance(focused, QPlainTextEdit | QLineEdit | QTextBrowser)
+        is_list = isinstance(focused, QAbstractItemView)
+        assert with_focus != without or is_text or is_list, described(focused)
+    # Of buttons that exclude each other one is a stop; arrow keys lead to the others.
+    missed = [widget for widget in wanted - reached if not in_group(widget)]
+    assert [described(widget)[0] for widget in missed] == []
+
+
+def in_group(widget: QWidget) -> bool:
+    return isinstance(widget, QAbstractButton) and widget.group() is not None
+
+
+def test_chats_are_renamed_pinned_found_and_deleted_by_keyboard(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    for text in ("Apples", "Pears"):
+        window.session.new_chat()
+        window.session.send(text)
+        wait_idle(qtbot, window)
+    window.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
+    key, control = Qt.Key, Qt.KeyboardModifier.ControlModifier
+    qtbot.keyClick(window, key.Key_F, control)
+    assert QApplication.focusWidget() is window.sidebar.search
+    qtbot.keyClicks(window.sidebar.search, "Appl")
+    qtbot.waitUntil(lambda: window.sidebar.list.titles() == ["Apples"], timeout=WAIT_MS)
+    qtbot.keyClick(window.sidebar.search, key.Key_Down)
+    chats = window.sidebar.list
+    assert QApplication.focusWidget() is chats
+    qtbot.keyClick(chats, key.Key_F2)
+    editor = QApplication.focusWidget()
+    assert isinstance(editor, QLineEdit) and editor.accessibleName() == "Name of the chat"
+    editor.setText("Red apples")
+    qtbot.keyClick(editor, key.Key_Return)
+    qtbot.waitUntil(lambda: "Red apples" in [row.title for row in window.chats.rows()])
+    window.sidebar.search.clear()
+    qtbot.waitUntil(lambda: len(chats.titles()) == 2, timeout=WAIT_MS)
+    chat_id = next(row.id for row in window.chats.rows() if row.title == "Red apples")
+    chats.mark(chat_id)
+    chats.setFocus()
+    qtbot.keyClick(chats, key.Key_P, control | Qt.KeyboardModifier.ShiftModifier)
+    assert next(row for row in window.chats.rows() if row.id == chat_id).is_pinned
+    qtbot.waitUntil(lambda: chats.titles()[0] == "Red apples", timeout=WAIT_MS)
+    chats.mark(chat_id)
+    qtbot.keyClick(chats, key.Key_Return)
+    assert window.chats.open_id == chat_id
+    chats.setFocus()
+    chats.mark(chat_id)
+    qtbot.keyClick(chats, key.Key_Delete)
+    assert "Red apples" not in [row.title for row in window.chats.rows()]
+    undo = window.chat.banner.buttons[0]
+    undo.setFocus()
+    qtbot.keyClick(undo, key.Key_Space)
+    assert "Red apples" in [row.title for row in window.chats.rows()]

@@ -1,0 +1,166 @@
+"""What a user can do wrong, with the real worker: a plain sentence, and everything works on."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_split, make_tiny
+from window_samples import Opener
+
+from app.engine_choice import EngineChoice
+from app.main_window import MainWindow
+from app.state import State
+from backend.client import worker_command
+from backend.system.paths import embedded_model
+
+WAIT_MS = 60_000
+CHOICE = EngineChoice(automatic=False, method="lru", context_length=256, n_thread=1)
+
+Check = Callable[[Any, MainWindow, Path], None]
+
+
+def wait(qtbot: Any, window: MainWindow, state: State) -> None:
+    qtbot.waitUntil(lambda: window.session.state is state, timeout=WAIT_MS)
+
+
+def load(qtbot: Any, window: MainWindow, path: Path) -> None:
+    window.open_model(path)
+    wait(qtbot, window, State.IDLE)
+
+
+def answers(qtbot: Any, window: MainWindow, text: str = "Hello.") -> str:
+    """Ask something, stop after some words, and return them."""
+    assert window.session.send(text), window.session.state
+    session = window.session
+
+    def has_text() -> bool:
+        last = session.conversation.last
+        return session.state is State.IDLE or (last is not None and len(last.content) > 10)
+
+    qtbot.waitUntil(has_text, timeout=WAIT_MS)
+    session.stop()
+    wait(qtbot, window, State.IDLE)
+    assert session.conversation.last is not None
+    return session.conversation.last.content
+
+
+def refused(qtbot: Any, window: MainWindow, path: Path, *words: str) -> None:
+    window.open_model(path)
+    wait(qtbot, window, State.EMPTY)
+    sentence = window.chat.banner.sentence
+    assert window.chat.banner.isVisible()
+    assert sentence.startswith(f"{path.name}: ") and sentence.endswith(".")
+    assert all(word in sentence for word in words), sentence
+    assert "Traceback" not in sentence and "Error" not in sentence
+
+
+def corrupt(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    path = folder / "damaged.gguf"
+    path.write_bytes(embedded_model().read_bytes()[:200_000])
+    refused(qtbot, window, path, "ends")
+
+
+def not_a_model(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    path = folder / "letter.gguf"
+    path.write_text("Dear reader,")
+    refused(qtbot, window, path, "GGUF")
+
+
+def not_a_file(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    path = folder / "folder.gguf"
+    path.mkdir()
+    refused(qtbot, window, path)
+
+
+def not_there(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    refused(qtbot, window, folder / "gone.gguf")
+
+
+def missing_part(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    whole = make_tiny("qwen3moe", "Q8_0", folder / "m.gguf")
+    parts = make_split(whole, 3)
+    parts[1].unlink()
+    refused(qtbot, window, parts[0], parts[1].name)
+
+
+def dense(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    path = folder / "dense.gguf"
+    make_tiny("dense", "Q8_0", path)
+    load(qtbot, window, path)
+    assert window.top_bar.rate.asked_text == "A dense model"
+    assert "no experts" in window.top_bar.rate.force_text
+    answers(qtbot, window)
+
+
+def too_long(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    load(qtbot, window, embedded_model())
+    text = "word " * 600
+    window.chat.composer.input.setPlainText(text)
+    window.chat.composer.button.click()
+    qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
+    assert "256" in window.chat.banner.sentence  # and how many the prompt has
+    assert window.chat.composer.input.toPlainText().split() == text.split()
+
+
+def deleted_while_open(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    path = folder / "mine.gguf"
+    shutil.copy(embedded_model(), path)
+    load(qtbot, window, path)
+    path.unlink()
+    qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
+    assert window.chat.banner.sentence.startswith("mine.gguf was deleted or moved.")
+    assert answers(qtbot, window)
+    refused(qtbot, window, path)
+
+
+def full_disk(qtbot: Any, window: MainWindow, folder: Path) -> None:
+    load(qtbot, window, embedded_model())
+    connection = window.chats.store.connection
+    connection.execute("VACUUM")
+    n_page = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {n_page}")
+    said = answers(qtbot, window, "Is there room? " + "No. " * 2000)
+    assert window.chat.banner.isVisible() or said == ""
+    assert "full" in window.chat.banner.sentence, window.chat.banner.sentence
+    connection.execute("PRAGMA max_page_count = 100000")
+
+
+CASES: tuple[Check, ...] = (
+    corrupt, not_a_model, not_a_file, not_there, missing_part, dense, too_long, deleted_while_open,
+    full_disk,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_what_goes_wrong_is_said_and_everything_works_on(
+    qtbot: Any, open_window: Opener, tmp_path: Path, case: Check
+) -> None:
+    window = open_window(command=worker_command())
+    window.session.choose(CHOICE)
+    folder = tmp_path / "models"
+    folder.mkdir()
+    case(qtbot, window, folder)
+    window.session.new_chat()
+    window.session.notice.emit(None)
+    load(qtbot, window, embedded_model())
+    answers(qtbot, window)
+    assert not window.chat.banner.isVisible(), window.chat.banner.sentence
+
+
+def test_a_profile_that_cannot_be_written_is_said_once(qtbot: Any, tmp_path: Path) -> None:
+    in_the_way = tmp_path / "profile"
+    in_the_way.write_text("")
+    window = MainWindow(worker_command(), in_the_way / "settings.json")
+    qtbot.addWidget(window)
+    window.show()
+    try:
+        assert window.chat.banner.isVisible()
+        window.session.choose(CHOICE)
+        load(qtbot, window, embedded_model())
+        assert answers(qtbot, window)
+        assert [row.title for row in window.chats.rows()] == ["Hello."]
+        window.preferences.set_language("de")
+    finally:
+        window.close()
