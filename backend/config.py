@@ -26,10 +26,15 @@ class EngineConfig:
     """Whether every layer may be asked for every token's output, as recordings do (compute())."""
     automatic: bool = False
     """Whether memory decides about the cache rate and the context (backend.automatic)."""
+    device: str = "auto"
+    """What computes: "auto", "cpu", a device's name or rpc://host:port (backend.devices)."""
+    device_bytes: int = 0
+    """Of each device's memory at most so much is used; 0: what is free but for some headroom."""
     pack: bool = True
     """Read experts from the model's pack (backend.pack), where there is one."""
 
     def __post_init__(self) -> None:
+        from backend.devices import check_option
         from backend.methods import RUNNABLE
         from backend.plan import KV_TYPES
 
@@ -42,6 +47,9 @@ class EngineConfig:
             raise ValueError(f"The context length must be positive, not {self.context_length}.")
         if not 0 <= self.n_thread <= 1024:
             raise ValueError(f"The number of threads must be 0 to 1024, not {self.n_thread}.")
+        check_option(self.device)
+        if self.device_bytes < 0:
+            raise ValueError(f"The device's memory must be 0 or more, not {self.device_bytes}.")
         if not 0 <= self.n_ubatch <= 1 << 16:
             raise ValueError(f"The batch size must be 0 to 65536, not {self.n_ubatch}.")
         if self.kv_type not in KV_TYPES:

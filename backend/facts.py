@@ -73,6 +73,8 @@ class CacheFacts:
     asked_method: str = ""
     n_thread: int = 0
     kv_type: str = ""
+    device: str = "cpu"
+    """What computes: "cpu", or devices' names with commas between."""
     pack: str = ""
     """The path of the pack that experts are read from; empty: they are read from the model."""
     layout: str = "file"

@@ -13,6 +13,7 @@ from backend.auto_trial import Window
 from backend.auto_work import WorkMeter
 from backend.automatic import automatic
 from backend.config import EngineConfig
+from backend.devices import DeviceError
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
 from backend.machines.drive import Drive, drive_of
@@ -40,7 +41,7 @@ def engine_errors() -> Iterator[None]:
 
     try:
         yield
-    except LlamaError as error:
+    except (LlamaError, DeviceError) as error:
         raise EngineError(str(error)) from None
 
 
@@ -65,7 +66,9 @@ class LoadedModel:
     ) -> None:
         from backend import _native
         from backend.learned import load as load_learned
+        from backend.on_device import OnDevice
 
+        self.on_device = OnDevice()
         self.llama: Any = None
         self.context: Any = None
         self.template: Any = None
@@ -148,12 +151,14 @@ class LoadedModel:
         other_context = _context_settings(config) != _context_settings(before)
         if other_context:
             self._n_ubatch = 0
+        placement = self.on_device.placement
         granted, reason = self._grant(rate, free_bytes)
         self._note_stock(granted, free_bytes)
         self._choose_ubatch(granted, free_bytes)
         is_plain = bool(self._refused) or self._is_plain(granted)
         other_pack = not is_plain and config.pack != before.pack
-        if is_plain != (self._cached is None) or other_pack:
+        moved = self.on_device.placement != placement
+        if is_plain != (self._cached is None) or other_pack or moved:
             self.close()
             self._load(rate, None)
             return
@@ -185,6 +190,7 @@ class LoadedModel:
 
     def _take(self, config: EngineConfig) -> None:
         """Note what is asked for."""
+        self.on_device.take(config.device)
         self.config = config
         self.method = METHODS[config.method]
         study = self._study
@@ -203,6 +209,9 @@ class LoadedModel:
 
     def mind_memory(self) -> bool:
         """Give memory back where it is short, or take it again; True: the cache is another one."""
+        if self._cached is not None and self.on_device.plan is not None:
+            n_slot = self.on_device.give_back(slots(self.file, 0.0))
+            return n_slot is not None and self._give_device_memory(n_slot)
         if self._cached is None or self._memory is None:
             return False
         file, facts = self.file, self.cache
@@ -224,9 +233,19 @@ class LoadedModel:
             self._memory = None
         return True
 
+    def _give_device_memory(self, n_slot: int) -> bool:
+        """Keep so many experts of each layer; the layers stay where they are."""
+        facts, n_expert = self.cache, self.file.n_expert
+        reason = (
+            f"Other programs need the device's memory: {n_slot} of {n_expert} experts of each "
+            f"layer are kept there instead of {facts.n_slot}."
+        )
+        self._configure(facts.asked_rate, n_slot / n_expert, reason)
+        return self.cache.n_slot != facts.n_slot
+
     def _note_stock(self, granted: float, free_bytes: int) -> None:
         """Let an adaptive method say whether llama.cpp had better run unpatched."""
-        if self.method.adaptive:
+        if self.method.adaptive and self.on_device.plan is None:
             sizes = self.file.file_size_bytes, self.file.expert_bytes_total
             self._stock_is_faster = prefers_stock(*sizes, free_bytes, granted)
 
@@ -255,7 +274,11 @@ class LoadedModel:
             self.remark = " ".join(filter(None, [self._remark, remark]))
             try:
                 self._cached = loading.CachedModel(
-                    self.file, n_thread=self._n_thread, progress=on_progress, pack=self._pack
+                    self.file,
+                    n_thread=self._n_thread,
+                    progress=on_progress,
+                    pack=self._pack,
+                    placement=self.on_device.placement,
                 )
                 self.llama = self._cached.model
                 self.patch.set_future(self._study.future)
@@ -291,7 +314,9 @@ class LoadedModel:
 
         # Repacked weights are memory; pages of the file can be dropped and read again.
         fits = self.file.file_size_bytes < available_bytes()
-        self.llama = loading.load_plain(self.file, progress, repack=fits)
+        self.llama = loading.load_plain(
+            self.file, progress, repack=fits, placement=self.on_device.placement
+        )
         self.cache = self._plain_facts(rate)
 
     def _plain_facts(self, rate: float) -> CacheFacts:
@@ -304,26 +329,36 @@ class LoadedModel:
             n_slot=self.file.n_expert,
             bytes=self.file.expert_bytes_total,
             mode="plain",
-            reason=self._refused or why,
+            reason=" ".join(filter(None, [self._refused or why, self.on_device.said])),
             method="stock",
             asked_method=self.method.name,
             n_thread=self._n_thread,
             kv_type=self.config.kv_type,
+            device=self.on_device.names,
         )
 
     def _min_rate(self) -> float:
         return self.file.n_expert_used / self.file.n_expert if self.file.n_expert else 1.0
 
     def _grant(self, rate: float, free_bytes: int) -> tuple[float, str]:
-        """The rate that memory permits, and why it is not the one asked for."""
-        if self.method.kind == "stock":
-            return rate, ""
+        """The rate that memory permits, and why it is not the one asked for.
+
+        With a device: the rate that its memory permits, and what is where.
+        """
+        self._memory = None
         if why := why_no_kv_type(self.file, self.config.kv_type):
             raise EngineError(why)
+        whole = self.method.kind == "stock"
+        on_device = self.on_device
+        on_device.make_plan(self.file, rate, self._n_context, self.config, whole=whole)
+        if on_device.plan is not None:
+            return on_device.plan.rate, on_device.said
+        if whole:
+            return rate, on_device.said
         wanted = self._plan(rate, free_bytes)
         self._memory = MemoryWatch(wanted.headroom_bytes)
         if not self.file.is_moe or wanted.fits:
-            return rate, ""
+            return rate, on_device.said
         granted = 0.0 if wanted.best_rate is None else wanted.best_rate
         n_slot = slots(self.file, granted)
         return granted, (
@@ -335,6 +370,8 @@ class LoadedModel:
         """What this model takes now; it is given back before something is taken."""
         if self.llama is None:
             return 0
+        if self.on_device.plan is not None:
+            return 0  # nearly all of it is the device's
         n_ubatch = self._n_ubatch or N_UBATCH
         held = plan(self.file, self.cache.rate, self._n_context, 0, n_ubatch, self.config.kv_type)
         return held.total_bytes - held.process_bytes
@@ -346,8 +383,8 @@ class LoadedModel:
 
     def _choose_ubatch(self, granted: float, free_bytes: int) -> None:
         """Compute as many tokens of a prompt at once as the memory beside the cache permits."""
-        if self.config.n_ubatch:
-            self._n_ubatch = min(self.config.n_ubatch, self._n_context)
+        if self.config.n_ubatch or self.on_device.plan is not None:
+            self._n_ubatch = min(self.config.n_ubatch or N_UBATCH, self._n_context)
         elif not self._n_ubatch:
             made = self._plan(granted, free_bytes)
             self._n_ubatch, self.why_ubatch = largest_ubatch(self.file, made, self._n_context)
@@ -463,6 +500,7 @@ class LoadedModel:
             asked_method=self.method.name,
             n_thread=self._n_thread,
             kv_type=self.config.kv_type,
+            device=self.on_device.names,
             pack=str(self._pack.path) if self._pack else "",
             layout="repacked" if self._cached.repacked and not layout.any_cut() else "file",
         )

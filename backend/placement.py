@@ -31,6 +31,7 @@ _BLOCK = re.compile(r"blk\.(\d+)\.")
 class Share:
     """What one device holds, in bytes. headroom_bytes stays free."""
 
+    pointer: int
     name: str
     layers: range
     dense_bytes: int
@@ -70,17 +71,20 @@ def plan_devices(
     context_length: int,
     n_ubatch: int = plan.N_UBATCH,
     limit_bytes: int = 0,
+    *,
+    kv_type: str = "f16",
+    whole: bool = False,
 ) -> DevicePlan:
     """Place a model on devices, at a cache rate of at most `rate`.
 
-    limit_bytes: of each device at most so much is used; 0: what is free. Where not a single layer
-    fits, n_gpu_layers is 0.
+    limit_bytes: of each device at most so much is used; 0: what is free. whole: a device's layers
+    have all their experts there. Where not a single layer fits, n_gpu_layers is 0.
     """
     usable = [_usable(device, limit_bytes) for device in devices]
-    sizes = _Sizes(model, context_length, n_ubatch)
-    n_least = plan.slots(model, 0.0)
-    n_wanted = plan.slots(model, rate)
-    for n_gpu_layers in range(model.n_layer + 1, 0, -1):
+    sizes = _Sizes(model, context_length, n_ubatch, kv_type)
+    n_least = model.n_expert if whole else plan.slots(model, 0.0)
+    n_wanted = max(n_least, plan.slots(model, rate))
+    for n_gpu_layers in range(model.n_layer + 1, 1, -1):
         parts = _divide(model.n_layer, n_gpu_layers, usable)
         fixed = [sizes.fixed(layers, model.n_layer) for layers in parts]
         slot = [sizes.slots(layers) for layers in parts]
@@ -98,6 +102,7 @@ def plan_devices(
     n_slot = min(n_wanted, fits)
     shares = tuple(
         Share(
+            pointer=device.pointer,
             name=device.name,
             layers=layers,
             dense_bytes=f[0],
@@ -148,7 +153,7 @@ def _divide(n_layer: int, n_gpu_layers: int, usable: Sequence[int]) -> list[rang
 class _Sizes:
     """Bytes by layer."""
 
-    def __init__(self, model: ModelFile, context_length: int, n_ubatch: int) -> None:
+    def __init__(self, model: ModelFile, context_length: int, n_ubatch: int, kv_type: str) -> None:
         experts = {t.name for tensors in model.expert_tensors.values() for t in tensors}
         self._dense = [0] * (model.n_layer + 1)  # the last one: the output
         embedding = 0
@@ -167,7 +172,7 @@ class _Sizes:
         if not has_output:
             self._dense[model.n_layer] += embedding  # the output's copy of it
         self._slots = [model.expert_bytes_per_layer().get(i, 0) for i in range(model.n_layer)]
-        self._kv = plan.kv_bytes_by_layer(model, context_length)
+        self._kv = plan.kv_bytes_by_layer(model, context_length, kv_type)
         self._compute = plan.compute_bytes(model, context_length, n_ubatch)
         self._wave = plan.wave_bytes(
             model, min(_WAVE_PAIRS, n_ubatch * model.n_expert_used), n_ubatch
@@ -206,14 +211,11 @@ def _sentences(
             "whose memory holds no more; the CPU computes the others."
         )
     kv_bytes = sum(s.kv_bytes for s in shares)
-    said.append(
-        f"A context of {context_length} tokens takes {_gib(kv_bytes)} there, in the precision "
-        "that llama.cpp computes with."
-    )
+    said.append(f"A context of {context_length} tokens takes {_size(kv_bytes)} there.")
     if model.is_moe:
         kept = f"{n_slot} of {model.n_expert} experts of each layer are kept there"
-        size = _gib(sum(s.slot_bytes for s in shares))
-        left = _gib(sum(s.headroom_bytes for s in shares))
+        size = _size(sum(s.slot_bytes for s in shares))
+        left = _size(sum(s.headroom_bytes for s in shares))
         if n_slot == n_wanted:
             said.append(f"{kept} as asked, in {size}.")
         else:
@@ -221,5 +223,7 @@ def _sentences(
     return tuple(said)
 
 
-def _gib(n_bytes: int) -> str:
-    return f"{n_bytes / (1 << 30):.2f} GiB"
+def _size(n_bytes: int) -> str:
+    return (
+        f"{n_bytes / (1 << 30):.1f} GiB" if n_bytes >= 1 << 30 else f"{n_bytes / (1 << 20):.0f} MiB"
+    )

@@ -432,6 +432,7 @@ def _config(message: Message) -> EngineConfig:
             context_length=message["context_length"],
             n_thread=message["n_thread"],
             automatic=message.get("automatic", False),
+            device=message.get("device", "auto"),
             pack=message.get("pack", True),
             kv_type=message.get("kv_type", "f16"),
         )

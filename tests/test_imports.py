@@ -72,6 +72,7 @@ ONLY_FROM = {
         "backend.evaluation",
         "backend.good_pred",
         "backend.loaded",
+        "backend.on_device",
         "backend.loading",
         "backend.machines",
         "backend.pack",

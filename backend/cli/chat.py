@@ -101,6 +101,7 @@ def _settings(args: argparse.Namespace) -> Settings:
                     method=args.method,
                     context_length=args.context,
                     n_thread=args.threads,
+                    device=args.device,
                     pack=args.pack,
                     kv_type=args.kv_type,
                 )

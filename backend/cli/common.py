@@ -73,6 +73,7 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
     add("--method", type=method, metavar="M", help="how experts are kept and fetched")
     add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
+    add_device_option(parser)
     add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
     add(
         "--no-pack",
@@ -82,6 +83,28 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         help="read experts from the model even where it has a pack",
     )
     add("--kv-type", choices=list(KV_TYPES), help="type of the attention cache (default f16)")
+
+
+def add_device_option(parser: argparse.ArgumentParser) -> None:
+    """Add what computes."""
+    parser.add_argument(
+        "--device",
+        type=device,
+        metavar="D",
+        help="what computes: auto, cpu, a device's name, or rpc://host:port for a machine that you "
+        "trust, since it is sent weights and prompts unencrypted (default auto)",
+    )
+
+
+def device(text: str) -> str:
+    """Type of an argument: what computes."""
+    from backend.devices import check_option
+
+    try:
+        check_option(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
+    return text
 
 
 def cache_rate(text: str) -> float:

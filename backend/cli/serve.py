@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
         "method": args.method,
         "context_length": args.context,
         "n_thread": args.threads,
+        "device": args.device,
         "pack": args.pack,
         "kv_type": args.kv_type,
     }

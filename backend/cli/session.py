@@ -73,6 +73,7 @@ class Session:
             method=config.method,
             context_length=config.context_length,
             n_thread=config.n_thread,
+            device=config.device,
             pack=config.pack,
             kv_type=config.kv_type,
         )

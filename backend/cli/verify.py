@@ -8,12 +8,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import UserError, cache_rate, whole_number
+from backend.cli.common import UserError, cache_rate, device, whole_number
 from backend.methods import CACHED, METHODS
 
 if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+    from backend.loading import Placement
     from backend.verify import Comparison
 
+_N_CONTEXT = 4096
 _RATES = (0.1, 0.25, 0.5, 1.0)
 
 
@@ -62,6 +65,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "fastest, which stock llama.cpp chooses (default: the pack's, if there is one, or file)",
     )
     add("--no-pack", dest="pack", action="store_false", help="read experts from the model only")
+    add(
+        "--device",
+        type=device,
+        default="cpu",
+        metavar="D",
+        help="compare on a device: its name, auto, or rpc://host:port (default cpu)",
+    )
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -79,7 +89,8 @@ def run(args: argparse.Namespace) -> int:
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
     n_thread = args.threads or physical_cores()
-    pack, why_no_pack = find(file) if args.pack else (None, "")
+    placement = _placement(file, args.device)
+    pack, why_no_pack = find(file) if args.pack and not placement.on_device else (None, "")
     in_layout = args.layout or (pack.plan.layout if pack else "file")
     results: list[Comparison] = []
     learned, remark = load_learned(file)
@@ -98,6 +109,7 @@ def run(args: argparse.Namespace) -> int:
             learned=learned,
             in_layout=in_layout,
             pack=pack,
+            placement=placement,
         ):
             if not args.json:
                 if not results:
@@ -118,6 +130,24 @@ def run(args: argparse.Namespace) -> int:
         }
         print(json.dumps({**said, "results": plain}))
     return 0 if lossless else 1
+
+
+def _placement(file: ModelFile, option: str) -> Placement:
+    """As many layers on the devices as have room for all their experts: stock needs that."""
+    from backend.devices import DeviceError, resolve
+    from backend.loading import Placement
+    from backend.placement import plan_devices
+
+    try:
+        devices = resolve(option)
+    except DeviceError as error:
+        raise UserError(str(error)) from None
+    if not devices:
+        return Placement()
+    plan = plan_devices(file, devices, 1.0, _N_CONTEXT, whole=True)
+    if plan.n_gpu_layers <= 1:
+        raise UserError("No layer finds room on the device with all its experts.")
+    return Placement(plan.pointers, plan.n_gpu_layers, plan.shares)
 
 
 def _row(result: Comparison) -> str:

@@ -22,6 +22,10 @@ void bind_devices(nb::module_ & m) {
         .def_prop_ro("pointer", [](const DeviceInfo & d) { return reinterpret_cast<uintptr_t>(d.device); });
     using released = nb::call_guard<nb::gil_scoped_release>;
     m.def("list_devices", &list_devices, released());
+    m.def(
+        "device_free_bytes",
+        [](uintptr_t pointer) { return device_free_bytes(reinterpret_cast<ggml_backend_dev_t>(pointer)); }, "pointer"_a,
+        released());
     m.def("add_rpc_server", &add_rpc_server, "endpoint"_a, released());
 }
 

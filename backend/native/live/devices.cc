@@ -36,6 +36,13 @@ std::vector<DeviceInfo> list_devices() {
     return all;
 }
 
+size_t device_free_bytes(ggml_backend_dev_t device) {
+    size_t free = 0;
+    size_t total = 0;
+    ggml_backend_dev_memory(device, &free, &total);
+    return free;
+}
+
 std::vector<DeviceInfo> add_rpc_server(const std::string & endpoint) {
     ggml_backend_reg_t rpc = ggml_backend_reg_by_name("RPC");
     const auto add =

@@ -21,6 +21,7 @@ struct DeviceInfo {
 };
 
 std::vector<DeviceInfo> list_devices();
+size_t device_free_bytes(ggml_backend_dev_t device);
 // Makes the devices of llama.cpp's rpc server at "host:port" known, and returns them. Throws
 // std::runtime_error where the libraries were built without RPC. ggml ends the process when nobody
 // answers there: make sure of that before.
