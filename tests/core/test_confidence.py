@@ -28,7 +28,7 @@ def passes(c: Confidence, n: int, *, second_is_right: bool) -> list[list[int]]:
 
 
 def test_a_rank_that_is_always_wrong_is_dropped_after_a_while() -> None:
-    c = Confidence(1, min_precision=0.5)
+    c = Confidence(1, N_EXPERT, min_precision=0.5)
     fetched = passes(c, 300, second_is_right=False)
     assert len(fetched[0]) == 2  # trusted to begin with
     assert all(len(f) == 1 for f in fetched[250:])
@@ -37,18 +37,18 @@ def test_a_rank_that_is_always_wrong_is_dropped_after_a_while() -> None:
 
 
 def test_a_dropped_rank_comes_back_when_it_is_right_again() -> None:
-    c = Confidence(1, min_precision=0.5)
+    c = Confidence(1, N_EXPERT, min_precision=0.5)
     assert len(passes(c, 300, second_is_right=False)[-1]) == 1
     assert len(passes(c, 300, second_is_right=True)[-1]) == 2
 
 
 def test_without_a_limit_every_rank_is_fetched() -> None:
-    c = Confidence(1, min_precision=0.0)
+    c = Confidence(1, N_EXPERT, min_precision=0.0)
     assert all(len(f) == 2 for f in passes(c, 300, second_is_right=False)[10:])
 
 
 def test_only_the_last_forecast_of_a_layer_is_judged() -> None:
-    c = Confidence(2, min_precision=0.5)
+    c = Confidence(2, N_EXPERT, min_precision=0.5)
     c.worthwhile(1, [3])
     c.worthwhile(1, [4])
     c.judge(0, [0] * N_EXPERT)  # another layer
@@ -59,4 +59,24 @@ def test_only_the_last_forecast_of_a_layer_is_judged() -> None:
 
 
 def test_a_forecast_without_scores_stays_without() -> None:
-    assert Confidence(1, 0.5).worthwhile(0, [3, 1]) == ([3, 1], [])
+    assert Confidence(1, N_EXPERT, 0.5).worthwhile(0, [3, 1]) == ([3, 1], [])
+
+
+def test_absent_experts_are_judged_by_how_long_ago_they_were_used() -> None:
+    """Those that the layer used lately are right, those that it never used are not."""
+    c = Confidence(1, N_EXPERT, min_precision=0.5)
+    kept: list[int] = []
+    for i in range(400):
+        c.gate_passed(waited=True)
+        lately, never = i % 4, 8 + i % 8
+        kept, _ = c.worthwhile(0, [lately, never], absent=[lately, never])
+        c.judge(0, [int(e == lately) for e in range(N_EXPERT)])
+    assert kept == [399 % 4]
+    assert c.precision_of_absent(4) > 0.99 and c.precision_of_absent(0) < 0.01
+    assert c.precision(1) < 0.5
+    both, _ = c.worthwhile(0, [8, 0], absent=[])
+    assert both == [8], "its rank is trusted, and it need not be fetched"
+    for _ in range(1000):
+        c.gate_passed(waited=False)
+    idle, _ = c.worthwhile(0, [8, 0], absent=[8])
+    assert idle == [8], "the link has time to spare"

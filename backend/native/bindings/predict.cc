@@ -121,18 +121,23 @@ void bind_predict(nb::module_ & m) {
             "layer"_a, "input"_a);
 
     nb::class_<Confidence>(m, "Confidence")
-        .def(nb::init<int32_t, double>(), "n_layer"_a, "min_precision"_a)
+        .def(nb::init<int32_t, int32_t, double>(), "n_layer"_a, "n_expert"_a, "min_precision"_a)
         .def(
             "worthwhile",
-            [](Confidence & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores) {
-                const Forecast kept = c.worthwhile({layer, std::move(experts), std::move(scores)});
-                return std::make_pair(kept.experts, kept.scores);
+            [](Confidence & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores,
+               const std::vector<Expert> & absent) {
+                const Forecast kept = c.worthwhile({layer, std::move(experts), std::move(scores)}, [&](Expert e) {
+                    return std::find(absent.begin(), absent.end(), e) != absent.end();
+                });
+                return nb::make_tuple(kept.experts, kept.scores);
             },
-            "layer"_a, "experts"_a, "scores"_a = std::vector<float>{})
+            "layer"_a, "experts"_a, "scores"_a = std::vector<float>{}, "absent"_a = std::vector<Expert>{})
         .def(
             "judge", [](Confidence & c, Layer layer, const std::vector<uint8_t> & needed) { c.judge(layer, needed); },
             "layer"_a, "needed"_a)
-        .def("precision", &Confidence::precision, "rank"_a);
+        .def("gate_passed", &Confidence::gate_passed, "waited"_a)
+        .def("precision", &Confidence::precision, "rank"_a)
+        .def("precision_of_absent", &Confidence::precision_of_absent, "n_ago"_a);
 }
 
 }  // namespace outrider

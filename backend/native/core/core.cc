@@ -78,7 +78,7 @@ Core::Core(const Surroundings & around, const Composition & composition)
       residency_(around.shape, around.layout),
       desk_(residency_),
       statistics_(around.statistics),
-      confidence_(around.shape.n_layer, composition.min_precision),
+      confidence_(around.shape.n_layer, around.shape.n_expert, composition.min_precision),
       waiting_(size_t(around.shape.n_layer)),
       told_(size_t(around.shape.n_layer)),
       found_(size_t(around.shape.n_layer) * size_t(around.shape.n_expert), 0),
@@ -143,6 +143,7 @@ void Core::routed(const Routing & routing, Commands & out) {
                       {routing.weights.begin(), routing.weights.end()}};
     });
     layer_ = routing.layer;
+    confidence_.gate_passed(std::exchange(waited_, false));
     find_demands(routing);
     judge_forecast(routing.layer);
     chosen_->routed(routing, demands_);
@@ -219,7 +220,8 @@ void Core::heard(const Forecasts & forecasts) {
         if (statistics_) {
             statistics_->forecast(forecast);
         }
-        Forecast kept = confidence_.worthwhile(forecast);
+        Forecast kept =
+            confidence_.worthwhile(forecast, [&](Expert e) { return first_part(forecast.layer, e) == nullptr; });
         chosen_->forecast(kept);
         if (int32_t(kept.experts.size()) > n_fetch()) {
             kept.experts.resize(size_t(n_fetch()));
@@ -252,6 +254,7 @@ void Core::copied(Ticket ticket, Commands & out) {
 
 void Core::cancelled(Ticket ticket, Commands & out) {
     const Logged logged(log_, out, [&] { return Cancelled{ticket}; });
+    waited_ = true;
     scheduler_->cancelled(ticket, out);
 }
 

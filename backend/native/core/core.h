@@ -99,6 +99,7 @@ class Core {
     std::vector<Forecast> waiting_;  // [layer]: heard, and not yet within the depth
     int32_t n_waiting_ = 0;
     std::vector<std::vector<Expert>> told_;  // [layer]: forecast, to be judged when it is routed
+    bool waited_ = false;  // since the last gate a copy was called back that had not begun
     Phase phase_ = Phase::prefill;
     Layer layer_ = none;             // the last one routed in this pass
     std::vector<uint8_t> found_;     // [layer * n_expert + expert]: 0, 4, 8 or 12 as in snapshot()
