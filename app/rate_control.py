@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
 from app import units
 from app.facts import CacheFacts, ModelFacts, SlotRange
+from app.sentences import said
 from backend.library.estimate import Speed
 
 KEYS_SETTLE_MS = 500  # after the last arrow key, a position counts as chosen
@@ -134,7 +135,7 @@ class RateControl(QWidget):
         else:
             kind = self.tr("No expert cache") if model.is_moe else self.tr("A dense model")
             self._asked.setText(kind)
-            self._set_force(cache.reason or self.tr("It has no experts to cache."), "small")
+            self._set_force(said(cache.reason) or self.tr("It has no experts to cache."), "small")
         self.slider.setAccessibleDescription(f"{self._asked.text()}. {self._force.text()}")
 
     def _show_decided(self, slots: SlotRange) -> None:
@@ -176,7 +177,7 @@ class RateControl(QWidget):
                 self.tr("{size}; in force: {n} experts").format(size=size, n=in_force), "warning"
             )
             if cache.reason:
-                self._force.setToolTip(cache.reason)
+                self._force.setToolTip(said(cache.reason))
         self.slider.setAccessibleDescription(
             self.tr("{words} per layer, {size}").format(
                 words=self._asked.text(), size=self._force.text()

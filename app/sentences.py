@@ -85,6 +85,79 @@ TEMPLATES = (
     ),
     QT_TRANSLATE_NOOP("sentences", "The model's chat template failed: {reason}."),
     QT_TRANSLATE_NOOP("sentences", "The model's chat template cannot go on with an answer."),
+    # Methods
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Starts reactive, measures what prefetching and other evictions bring on this machine "
+        "with this model, and keeps what pays.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "As promoe, but what was used most often of late stays, not what was used last.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "As promoe, but what followed at moments like the present one stays: for slow drives.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Prefetches what a predictor expects of the next layers; needed experts overtake, ready "
+        "ones are computed first.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Keeps the top parts of hot experts and fetches the bottoms while the tops compute; sizes "
+        "and cuts are fitted to what was measured.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "As moepic, but every layer has the same slots and every expert is cut in the middle.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Passes experts through a few slots: in prompts one after the other, then what is "
+        "predicted for the next layer.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Remembers which experts past requests used and fetches what the most similar ones did; "
+        "one pool for all layers.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at "
+        "once, hot ones first, and releases it.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Reads an expert when its turn to be computed comes, and keeps the most recently used.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "As lru, but at the gate all missing experts are ordered, and computed as they arrive.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Reads an expert when its turn to be computed comes, and keeps the most often used.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "Keeps a fixed set, the most used of the first tokens; others pass through."
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "Reads an expert when its turn to be computed comes; any one may leave."
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "Stock llama.cpp: the operating system pages the file in and out."
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "Stock llama.cpp: the experts are computed by the processor, where they lie."
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "The first step of ProMoE's ablation: prefetching, and nothing else."
+    ),
+    QT_TRANSLATE_NOOP("sentences", "The second step: prefetching matrix by matrix."),
+    QT_TRANSLATE_NOOP("sentences", "The third step: needed experts overtake predicted ones."),
+    QT_TRANSLATE_NOOP("sentences", "The fourth step: what is ready is computed first."),
     # The library
     QT_TRANSLATE_NOOP("sentences", "the file is gone"),
     QT_TRANSLATE_NOOP("sentences", "it is a link to a file that is gone"),
@@ -164,6 +237,7 @@ TEMPLATES = (
         "sentences",
         "The settings file was damaged; the defaults are used and the old file is {file}.",
     ),
+    QT_TRANSLATE_NOOP("sentences", "MIT; the embedded model CC BY-SA 4.0"),
     QT_TRANSLATE_NOOP("sentences", "Cut off here."),
     QT_TRANSLATE_NOOP("sentences", "The chats cannot be kept: {reason}."),
     QT_TRANSLATE_NOOP("sentences", "The chats cannot be read: {reason}."),

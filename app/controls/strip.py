@@ -21,6 +21,7 @@ from app.controls.mode_switch import ModeSwitch
 from app.engine_choice import EngineChoice
 from app.facts import CacheFacts, ModelFacts
 from app.icon_button import IconButton
+from app.sentences import said
 from backend.methods import METHODS, RUNNABLE
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -59,7 +60,7 @@ class ControlsStrip(QFrame):
         for name in RUNNABLE:
             self.method.addItem(name, name)
             self.method.setItemData(
-                self.method.count() - 1, METHODS[name].sentence, Qt.ItemDataRole.ToolTipRole
+                self.method.count() - 1, said(METHODS[name].sentence), Qt.ItemDataRole.ToolTipRole
             )
         self.context = DropDown()
         self.kv = DropDown()
@@ -173,7 +174,7 @@ class ControlsStrip(QFrame):
                 self.tr("This comes into force with the next answer.") + " " + self.sentence
             )
         elif cache.reason:
-            self._sentence.setText(f"{self.sentence} {cache.reason}")
+            self._sentence.setText(f"{self.sentence} {said(cache.reason)}")
 
     def _words(self, choice: EngineChoice) -> str:
         if choice.automatic:
@@ -181,7 +182,7 @@ class ControlsStrip(QFrame):
                 "The cache gets the memory that is free and the context what that permits; "
                 "prefetching and eviction are chosen by what is measured while it answers."
             )
-        return METHODS[choice.method].sentence
+        return said(METHODS[choice.method].sentence)
 
     def _add(self, grid: QGridLayout, column: int, name: str, title: str, field: QWidget) -> None:
         caption = QLabel(title)

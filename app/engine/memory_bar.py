@@ -45,16 +45,16 @@ class MemoryBar(QWidget):
         self._memory = Memory(0, 0)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(14)
-        self.setAccessibleName("Memory")
+        self.setAccessibleName(self.tr("Memory"))
 
     def parts(self) -> list[tuple[str, str, int]]:
         """Return the parts of the bar: (colour's name, word, bytes)."""
         memory = self._memory
         return [
-            ("dense", "dense", memory.dense),
-            ("resident", "experts", memory.experts),
-            ("other", "other programs", memory.other),
-            ("free", "free", memory.free),
+            ("dense", self.tr("dense"), memory.dense),
+            ("resident", self.tr("experts"), memory.experts),
+            ("other", self.tr("other programs"), memory.other),
+            ("free", self.tr("free"), memory.free),
         ]
 
     def show_memory(self, memory: Memory) -> None:

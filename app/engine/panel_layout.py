@@ -27,6 +27,7 @@ from app.engine.time_line import TimeLine
 from app.engine.token_strip import TokenStrip
 from app.facts import CacheFacts, ModelFacts
 from app.icon_button import IconButton
+from app.sentences import said
 
 
 class PanelParts(QObject):
@@ -129,7 +130,7 @@ class PanelParts(QObject):
             text = self.tr("asked for {asked}, in force {force}").format(
                 asked=units.size(asked_bytes), force=units.size(cache.bytes)
             )
-            self.force.setToolTip(cache.reason)
+            self.force.setToolTip(said(cache.reason))
         self.force.setText(text)
 
     def show_words(self, text: str, cache_bytes: int) -> None:

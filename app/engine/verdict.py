@@ -11,6 +11,7 @@ from app import units
 from app.engine.advice import Advice
 from app.facts import CacheFacts, ModelFacts, Statistics
 from app.language import translate
+from app.sentences import said
 
 WORTH_SAYING = 0.05  # shares below this are not worth the reader's time
 
@@ -25,7 +26,7 @@ def sentence(
     if model is None or cache is None:
         return ""
     if not model.is_moe:
-        return cache.reason or translate(
+        return said(cache.reason) or translate(
             "verdict", "This model has no experts, so nothing is cached."
         )
     if cache.mode == "plain":
@@ -33,7 +34,9 @@ def sentence(
             return translate(
                 "verdict", "Every expert is in memory, so no answer waits for the disk."
             )
-        return cache.reason or translate("verdict", "This model runs without the expert cache.")
+        return said(cache.reason) or translate(
+            "verdict", "This model runs without the expert cache."
+        )
     if stats is None or stats.n_token == 0 or stats.total_s <= 0:
         return translate(
             "verdict",

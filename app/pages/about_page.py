@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, 
 
 from app.licences import Component, components
 from app.pages.page import Page, small
+from app.sentences import said
 from backend import __version__
 
 
@@ -50,7 +51,7 @@ class AboutPage(Page):
     def _show(self, row: int) -> None:
         if 0 <= row < len(self._components):
             part = self._components[row]
-            self._licence.setText(f"{part.name} {part.version}   {part.licence}")
+            self._licence.setText(f"{part.name} {part.version}   {said(part.licence)}")
             self.text.setPlainText(
                 part.text or self.tr("This copy of it came without the text of its licence.")
             )

@@ -321,6 +321,28 @@
     </message>
 </context>
 <context>
+    <name>Decisions</name>
+    <message>
+        <source>All decisions</source>
+        <translation>Alle Entscheidungen</translation>
+    </message>
+    <message>
+        <source>Decided by auto</source>
+        <translation>Von der Automatik entschieden</translation>
+    </message>
+    <message>
+        <source>Only the last</source>
+        <translation>Nur die letzte</translation>
+    </message>
+    <message numerus="yes">
+        <source>All %n decision(s)</source>
+        <translation>
+            <numerusform>Die %n Entscheidung</numerusform>
+            <numerusform>Alle %n Entscheidungen</numerusform>
+        </translation>
+    </message>
+</context>
+<context>
     <name>Details</name>
     <message>
         <source>Load</source>
@@ -469,6 +491,21 @@
     </message>
 </context>
 <context>
+    <name>EnginePanel</name>
+    <message>
+        <source>Engine</source>
+        <translation>Engine</translation>
+    </message>
+    <message>
+        <source>stall ≤ {time}</source>
+        <translation>Warten ≤ {time}</translation>
+    </message>
+    <message>
+        <source>stall</source>
+        <translation>Warten</translation>
+    </message>
+</context>
+<context>
     <name>EngineSession</name>
     <message>
         <source>Back to the embedded model</source>
@@ -505,6 +542,100 @@
     <message>
         <source>Keep waiting</source>
         <translation>Weiter warten</translation>
+    </message>
+</context>
+<context>
+    <name>ExpertMap</name>
+    <message>
+        <source>Map of the experts in memory</source>
+        <translation>Karte der Experten im Speicher</translation>
+    </message>
+    <message>
+        <source>Layer {layer}, expert {expert}</source>
+        <translation>Schicht {layer}, Experte {expert}</translation>
+    </message>
+    <message>
+        <source>not in memory</source>
+        <translation>nicht im Speicher</translation>
+    </message>
+    <message>
+        <source>in memory</source>
+        <translation>im Speicher</translation>
+    </message>
+    <message>
+        <source>arriving</source>
+        <translation>kommt gerade</translation>
+    </message>
+    <message>
+        <source>just used, a hit</source>
+        <translation>eben benutzt, Treffer</translation>
+    </message>
+    <message>
+        <source>just used, late</source>
+        <translation>eben benutzt, verspätet</translation>
+    </message>
+    <message>
+        <source>just used, a miss</source>
+        <translation>eben benutzt, gefehlt</translation>
+    </message>
+    <message>
+        <source>pinned by the layer in progress</source>
+        <translation>von der laufenden Schicht festgehalten</translation>
+    </message>
+    <message>
+        <source>used by {n} of {tokens}</source>
+        <translation>benutzt von {n} von {tokens}</translation>
+    </message>
+    <message>
+        <source>No map</source>
+        <translation>Keine Karte</translation>
+    </message>
+    <message>
+        <source>{layers} layers of {experts} experts, {resident} experts in memory</source>
+        <translation>{layers} Schichten mit {experts} Experten, {resident} Experten im Speicher</translation>
+    </message>
+</context>
+<context>
+    <name>Figures</name>
+    <message>
+        <source>token/s</source>
+        <translation>Token/s</translation>
+    </message>
+    <message>
+        <source>hits</source>
+        <translation>Treffer</translation>
+    </message>
+    <message>
+        <source>late</source>
+        <translation>verspätet</translation>
+    </message>
+    <message>
+        <source>GB/s read</source>
+        <translation>GB/s gelesen</translation>
+    </message>
+    <message>
+        <source>misses</source>
+        <translation>gefehlt</translation>
+    </message>
+    <message>
+        <source>waiting</source>
+        <translation>Warten</translation>
+    </message>
+    <message>
+        <source>prefetches useful</source>
+        <translation>nützlich vorausgeladen</translation>
+    </message>
+    <message>
+        <source>prefetches wasted</source>
+        <translation>vergeblich vorausgeladen</translation>
+    </message>
+    <message>
+        <source>of {limit} GB/s</source>
+        <translation>von {limit} GB/s</translation>
+    </message>
+    <message>
+        <source>Read from the drive, and what it was measured to read at most on this machine</source>
+        <translation>Vom Laufwerk gelesen, und was es auf diesem Rechner gemessen höchstens liest</translation>
     </message>
 </context>
 <context>
@@ -780,6 +911,29 @@
     </message>
 </context>
 <context>
+    <name>MemoryBar</name>
+    <message>
+        <source>Memory</source>
+        <translation>Speicher</translation>
+    </message>
+    <message>
+        <source>dense</source>
+        <translation>dicht</translation>
+    </message>
+    <message>
+        <source>experts</source>
+        <translation>Experten</translation>
+    </message>
+    <message>
+        <source>other programs</source>
+        <translation>andere Programme</translation>
+    </message>
+    <message>
+        <source>free</source>
+        <translation>frei</translation>
+    </message>
+</context>
+<context>
     <name>ModeSwitch</name>
     <message>
         <source>Automatic</source>
@@ -830,6 +984,165 @@
     <message>
         <source>Back to the chat (Esc)</source>
         <translation>Zurück zum Chat (Esc)</translation>
+    </message>
+</context>
+<context>
+    <name>PanelParts</name>
+    <message>
+        <source>Now</source>
+        <translation>Jetzt</translation>
+    </message>
+    <message>
+        <source>Use the cache that would help</source>
+        <translation>Den Cache einstellen, der helfen würde</translation>
+    </message>
+    <message>
+        <source>Go on with what is now</source>
+        <translation>Weiter mit dem, was jetzt ist</translation>
+    </message>
+    <message>
+        <source>Pause the panel</source>
+        <translation>Die Ansicht anhalten</translation>
+    </message>
+    <message>
+        <source>Save or copy</source>
+        <translation>Speichern oder kopieren</translation>
+    </message>
+    <message>
+        <source>resident</source>
+        <translation>im Speicher</translation>
+    </message>
+    <message>
+        <source>arriving</source>
+        <translation>kommt gerade</translation>
+    </message>
+    <message>
+        <source>hit</source>
+        <translation>Treffer</translation>
+    </message>
+    <message>
+        <source>late</source>
+        <translation>verspätet</translation>
+    </message>
+    <message>
+        <source>miss</source>
+        <translation>gefehlt</translation>
+    </message>
+    <message>
+        <source>pinned</source>
+        <translation>festgehalten</translation>
+    </message>
+    <message>
+        <source>in memory</source>
+        <translation>im Speicher</translation>
+    </message>
+    <message>
+        <source>not in memory</source>
+        <translation>nicht im Speicher</translation>
+    </message>
+    <message>
+        <source>brighter: used more often</source>
+        <translation>heller: öfter benutzt</translation>
+    </message>
+    <message>
+        <source>token {number} of {all}</source>
+        <translation>Token {number} von {all}</translation>
+    </message>
+    <message>
+        <source>asked for {asked}, in force {force}</source>
+        <translation>verlangt {asked}, in Kraft {force}</translation>
+    </message>
+    <message>
+        <source>Use {size}</source>
+        <translation>{size} nehmen</translation>
+    </message>
+    <message>
+        <source>Tables (*.csv)</source>
+        <translation>Tabellen (*.csv)</translation>
+    </message>
+    <message>
+        <source>Pictures (*.png)</source>
+        <translation>Bilder (*.png)</translation>
+    </message>
+    <message>
+        <source>Save the tokens as CSV…</source>
+        <translation>Die Token als CSV speichern …</translation>
+    </message>
+    <message>
+        <source>tokens.csv</source>
+        <translation>token.csv</translation>
+    </message>
+    <message>
+        <source>Save the experts as CSV…</source>
+        <translation>Die Experten als CSV speichern …</translation>
+    </message>
+    <message>
+        <source>experts.csv</source>
+        <translation>experten.csv</translation>
+    </message>
+    <message>
+        <source>Save the picture as PNG…</source>
+        <translation>Das Bild als PNG speichern …</translation>
+    </message>
+    <message>
+        <source>engine.png</source>
+        <translation>engine.png</translation>
+    </message>
+    <message>
+        <source>Copy the picture</source>
+        <translation>Das Bild kopieren</translation>
+    </message>
+    <message>
+        <source>Save</source>
+        <translation>Speichern</translation>
+    </message>
+    <message>
+        <source>State</source>
+        <translation>Zustand</translation>
+    </message>
+    <message>
+        <source>What is in memory and what was just used</source>
+        <translation>Was im Speicher ist und was eben benutzt wurde</translation>
+    </message>
+    <message>
+        <source>Use</source>
+        <translation>Nutzung</translation>
+    </message>
+    <message>
+        <source>How often this answer used each expert</source>
+        <translation>Wie oft diese Antwort jeden Experten benutzt hat</translation>
+    </message>
+    <message>
+        <source>Map: {view}</source>
+        <translation>Karte: {view}</translation>
+    </message>
+    <message>
+        <source>Engine</source>
+        <translation>Engine</translation>
+    </message>
+    <message>
+        <source>Layers × experts</source>
+        <translation>Schichten × Experten</translation>
+    </message>
+    <message>
+        <source>compute</source>
+        <translation>Rechnen</translation>
+    </message>
+    <message>
+        <source>waiting for experts</source>
+        <translation>Warten auf Experten</translation>
+    </message>
+    <message>
+        <source>unexplained</source>
+        <translation>unerklärt</translation>
+    </message>
+    <message>
+        <source>Tokens</source>
+        <translation>Token</translation>
+    </message>
+    <message>
+        <source>Memory</source>
+        <translation>Speicher</translation>
     </message>
 </context>
 <context>
@@ -1257,6 +1570,25 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
     </message>
 </context>
 <context>
+    <name>StallBars</name>
+    <message>
+        <source>Waiting time of each layer</source>
+        <translation>Wartezeit jeder Schicht</translation>
+    </message>
+    <message>
+        <source>Layer {layer} waited longest, {time}</source>
+        <translation>Schicht {layer} wartete am längsten, {time}</translation>
+    </message>
+    <message>
+        <source>No layer waited</source>
+        <translation>Keine Schicht wartete</translation>
+    </message>
+    <message>
+        <source>Layer {layer} waited {time}</source>
+        <translation>Schicht {layer} wartete {time}</translation>
+    </message>
+</context>
+<context>
     <name>ThoughtFold</name>
     <message>
         <source>Thinking for {time}…</source>
@@ -1281,6 +1613,40 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
     <message>
         <source>Reasoning</source>
         <translation>Überlegung</translation>
+    </message>
+</context>
+<context>
+    <name>TimeLine</name>
+    <message>
+        <source>Token of the answer</source>
+        <translation>Token der Antwort</translation>
+    </message>
+</context>
+<context>
+    <name>TokenStrip</name>
+    <message>
+        <source>Time of the last tokens</source>
+        <translation>Zeit der letzten Token</translation>
+    </message>
+    <message>
+        <source>0 to {time}</source>
+        <translation>0 bis {time}</translation>
+    </message>
+    <message>
+        <source>slowest {time}</source>
+        <translation>langsamstes {time}</translation>
+    </message>
+    <message>
+        <source>No tokens</source>
+        <translation>Keine Token</translation>
+    </message>
+    <message>
+        <source>The slowest of the last {n} took {time}</source>
+        <translation>Das langsamste der letzten {n} brauchte {time}</translation>
+    </message>
+    <message>
+        <source>Token {number}: {total}; compute {compute}, waiting {waiting}, unexplained {other}</source>
+        <translation>Token {number}: {total}; Rechnen {compute}, Warten {waiting}, unerklärt {other}</translation>
     </message>
 </context>
 <context>
@@ -1599,6 +1965,25 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
     <message>
         <source>To the next control</source>
         <translation>Zum nächsten Bedienelement</translation>
+    </message>
+</context>
+<context>
+    <name>export</name>
+    <message>
+        <source>{name} could not be saved: there is no room on the drive.</source>
+        <translation>{name} konnte nicht gespeichert werden: Auf dem Laufwerk ist kein Platz.</translation>
+    </message>
+    <message>
+        <source>{name} could not be saved: its folder cannot be written to.</source>
+        <translation>{name} konnte nicht gespeichert werden: In den Ordner kann nicht geschrieben werden.</translation>
+    </message>
+    <message>
+        <source>{name} could not be saved: its folder does not exist.</source>
+        <translation>{name} konnte nicht gespeichert werden: Den Ordner gibt es nicht.</translation>
+    </message>
+    <message>
+        <source>{name} could not be saved: {reason}.</source>
+        <translation>{name} konnte nicht gespeichert werden: {reason}.</translation>
     </message>
 </context>
 <context>
@@ -2029,6 +2414,86 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
         <translation>Die Chat-Vorlage des Modells kann eine Antwort nicht fortsetzen.</translation>
     </message>
     <message>
+        <source>Starts reactive, measures what prefetching and other evictions bring on this machine with this model, and keeps what pays.</source>
+        <translation>Beginnt abwartend, misst, was Vorausladen und anderes Verdrängen auf diesem Rechner mit diesem Modell bringen, und behält, was sich lohnt.</translation>
+    </message>
+    <message>
+        <source>As promoe, but what was used most often of late stays, not what was used last.</source>
+        <translation>Wie promoe, aber es bleibt, was in letzter Zeit am häufigsten benutzt wurde, nicht das zuletzt Benutzte.</translation>
+    </message>
+    <message>
+        <source>As promoe, but what followed at moments like the present one stays: for slow drives.</source>
+        <translation>Wie promoe, aber es bleibt, was in ähnlichen Augenblicken folgte: für langsame Laufwerke.</translation>
+    </message>
+    <message>
+        <source>Prefetches what a predictor expects of the next layers; needed experts overtake, ready ones are computed first.</source>
+        <translation>Lädt voraus, was eine Vorhersage für die nächsten Schichten erwartet; gebrauchte Experten überholen, fertige werden zuerst berechnet.</translation>
+    </message>
+    <message>
+        <source>Keeps the top parts of hot experts and fetches the bottoms while the tops compute; sizes and cuts are fitted to what was measured.</source>
+        <translation>Behält die oberen Teile oft genutzter Experten und holt die unteren, während die oberen rechnen; Größen und Schnitte richten sich nach dem Gemessenen.</translation>
+    </message>
+    <message>
+        <source>As moepic, but every layer has the same slots and every expert is cut in the middle.</source>
+        <translation>Wie moepic, aber jede Schicht hat gleich viele Plätze und jeder Experte wird in der Mitte geschnitten.</translation>
+    </message>
+    <message>
+        <source>Passes experts through a few slots: in prompts one after the other, then what is predicted for the next layer.</source>
+        <translation>Führt Experten durch wenige Plätze: in Prompts einen nach dem anderen, dann das für die nächste Schicht Vorhergesagte.</translation>
+    </message>
+    <message>
+        <source>Remembers which experts past requests used and fetches what the most similar ones did; one pool for all layers.</source>
+        <translation>Merkt sich, welche Experten frühere Anfragen nutzten, und holt, was die ähnlichsten brauchten; ein Vorrat für alle Schichten.</translation>
+    </message>
+    <message>
+        <source>Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at once, hot ones first, and releases it.</source>
+        <translation>Holt die meistgenutzten Experten voraus, dann die vom Gate genannten; alle Token eines Experten auf einmal, die meistgenutzten zuerst, und gibt ihn frei.</translation>
+    </message>
+    <message>
+        <source>Reads an expert when its turn to be computed comes, and keeps the most recently used.</source>
+        <translation>Liest einen Experten, wenn er mit dem Rechnen dran ist, und behält die zuletzt benutzten.</translation>
+    </message>
+    <message>
+        <source>As lru, but at the gate all missing experts are ordered, and computed as they arrive.</source>
+        <translation>Wie lru, aber am Gate werden alle fehlenden Experten bestellt und berechnet, wie sie eintreffen.</translation>
+    </message>
+    <message>
+        <source>Reads an expert when its turn to be computed comes, and keeps the most often used.</source>
+        <translation>Liest einen Experten, wenn er mit dem Rechnen dran ist, und behält die am häufigsten benutzten.</translation>
+    </message>
+    <message>
+        <source>Keeps a fixed set, the most used of the first tokens; others pass through.</source>
+        <translation>Behält eine feste Auswahl, die meistgenutzten der ersten Token; andere gehen nur durch.</translation>
+    </message>
+    <message>
+        <source>Reads an expert when its turn to be computed comes; any one may leave.</source>
+        <translation>Liest einen Experten, wenn er mit dem Rechnen dran ist; weichen muss irgendeiner.</translation>
+    </message>
+    <message>
+        <source>Stock llama.cpp: the operating system pages the file in and out.</source>
+        <translation>llama.cpp unverändert: Das Betriebssystem lagert die Datei ein und aus.</translation>
+    </message>
+    <message>
+        <source>Stock llama.cpp: the experts are computed by the processor, where they lie.</source>
+        <translation>llama.cpp unverändert: Der Prozessor berechnet die Experten, wo sie liegen.</translation>
+    </message>
+    <message>
+        <source>The first step of ProMoE&apos;s ablation: prefetching, and nothing else.</source>
+        <translation>Der erste Schritt der Ablation von ProMoE: Vorausladen und sonst nichts.</translation>
+    </message>
+    <message>
+        <source>The second step: prefetching matrix by matrix.</source>
+        <translation>Der zweite Schritt: Vorausladen Matrix für Matrix.</translation>
+    </message>
+    <message>
+        <source>The third step: needed experts overtake predicted ones.</source>
+        <translation>Der dritte Schritt: Gebrauchte Experten überholen vorhergesagte.</translation>
+    </message>
+    <message>
+        <source>The fourth step: what is ready is computed first.</source>
+        <translation>Der vierte Schritt: Was fertig ist, wird zuerst berechnet.</translation>
+    </message>
+    <message>
         <source>the file is gone</source>
         <translation>die Datei ist weg</translation>
     </message>
@@ -2241,6 +2706,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
         <translation>Die Datei der Einstellungen war beschädigt; es gelten die Vorgaben, und die alte Datei ist {file}.</translation>
     </message>
     <message>
+        <source>MIT; the embedded model CC BY-SA 4.0</source>
+        <translation>MIT; das eingebaute Modell CC BY-SA 4.0</translation>
+    </message>
+    <message>
         <source>Cut off here.</source>
         <translation>Hier abgebrochen.</translation>
     </message>
@@ -2311,6 +2780,57 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
     <message>
         <source>it is neither JSON nor Markdown from this program</source>
         <translation>es ist weder JSON noch Markdown von diesem Programm</translation>
+    </message>
+</context>
+<context>
+    <name>verdict</name>
+    <message>
+        <source>This model has no experts, so nothing is cached.</source>
+        <translation>Dieses Modell hat keine Experten, also kommt nichts in den Cache.</translation>
+    </message>
+    <message>
+        <source>Every expert is in memory, so no answer waits for the disk.</source>
+        <translation>Alle Experten sind im Speicher, also wartet keine Antwort auf das Laufwerk.</translation>
+    </message>
+    <message>
+        <source>This model runs without the expert cache.</source>
+        <translation>Dieses Modell läuft ohne den Experten-Cache.</translation>
+    </message>
+    <message>
+        <source>{share} of the experts are kept in memory; the others are read when needed.</source>
+        <translation>{share} der Experten bleiben im Speicher; die anderen werden bei Bedarf gelesen.</translation>
+    </message>
+    <message>
+        <source>{compute} of this answer was computing and {stall} waiting for the disk: a larger cache would change little.</source>
+        <translation>{compute} dieser Antwort war Rechnen und {stall} Warten auf das Laufwerk: Ein größerer Cache würde wenig ändern.</translation>
+    </message>
+    <message>
+        <source>{stall} of this answer went to waiting for the disk; without it, it would have been {times} times as fast.</source>
+        <translation>{stall} dieser Antwort war Warten auf das Laufwerk; ohne das wäre sie {times}-mal so schnell gewesen.</translation>
+    </message>
+    <message>
+        <source>Only {share} of the time went to waiting for the disk; neither a larger cache nor another method would help.</source>
+        <translation>Nur {share} der Zeit war Warten auf das Laufwerk; weder ein größerer Cache noch ein anderes Verfahren würde helfen.</translation>
+    </message>
+    <message>
+        <source>{share} of the time went to waiting for the disk; no cache that fits into the free memory and no other method would make it noticeably faster.</source>
+        <translation>{share} der Zeit war Warten auf das Laufwerk; kein Cache, der in den freien Speicher passt, und kein anderes Verfahren würde das merklich beschleunigen.</translation>
+    </message>
+    <message>
+        <source>{share} of the time went to waiting for the disk; the method {method} would make this about {gain} times as fast.</source>
+        <translation>{share} der Zeit war Warten auf das Laufwerk; das Verfahren {method} würde dies etwa {gain}-mal so schnell machen.</translation>
+    </message>
+    <message>
+        <source>{share} of the time went to waiting for the disk; a cache of {size} instead of {now} would make this about {times} times as fast.</source>
+        <translation>{share} der Zeit war Warten auf das Laufwerk; ein Cache von {size} statt {now} würde dies etwa {times}-mal so schnell machen.</translation>
+    </message>
+    <message>
+        <source>{share} of the time went to waiting for the disk; the method {method} would make this about {gain} times as fast, a cache of {size} instead of {now} about {times} times.</source>
+        <translation>{share} der Zeit war Warten auf das Laufwerk; das Verfahren {method} würde dies etwa {gain}-mal so schnell machen, ein Cache von {size} statt {now} etwa {times}-mal.</translation>
+    </message>
+    <message>
+        <source>{share} of the time went to waiting for the disk; a cache of {size} instead of {now} would make this about {times} times as fast, the method {method} about {gain} times.</source>
+        <translation>{share} der Zeit war Warten auf das Laufwerk; ein Cache von {size} statt {now} würde dies etwa {times}-mal so schnell machen, das Verfahren {method} etwa {gain}-mal.</translation>
     </message>
 </context>
 <context>
