@@ -304,6 +304,22 @@
         <translation>Threads</translation>
     </message>
     <message>
+        <source>Pack the experts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Pack the experts into a second file</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Stop packing</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Stop packing the experts</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
         <source>stock llama.cpp</source>
         <translation>llama.cpp unverändert</translation>
     </message>
@@ -980,6 +996,25 @@
     </message>
 </context>
 <context>
+    <name>PackDesk</name>
+    <message>
+        <source>The experts are being packed: {share}.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Packing the experts would make answers about {gain} times as fast, but needs {size} of the drive, and {free} are free.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>Packing the experts into a second file of {size} would make answers about {gain} times as fast, by what was measured here.</source>
+        <translation type="unfinished"></translation>
+    </message>
+    <message>
+        <source>The experts are packed.</source>
+        <translation type="unfinished"></translation>
+    </message>
+</context>
+<context>
     <name>Page</name>
     <message>
         <source>Back to the chat (Esc)</source>
@@ -1537,6 +1572,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
         <source>What they do</source>
         <translation>Was sie tun</translation>
     </message>
+    <message>
+        <source>Columns</source>
+        <translation type="unfinished"></translation>
+    </message>
 </context>
 <context>
     <name>Sidebar</name>
@@ -1586,6 +1625,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
     <message>
         <source>Layer {layer} waited {time}</source>
         <translation>Schicht {layer} wartete {time}</translation>
+    </message>
+</context>
+<context>
+    <name>TextBlock</name>
+    <message>
+        <source>Part of the answer</source>
+        <translation type="unfinished"></translation>
     </message>
 </context>
 <context>
