@@ -24,6 +24,7 @@ from app.engine.memory_bar import Memory
 from app.engine.moment import Moments
 from app.engine.panel_layout import PanelParts
 from app.facts import CacheFacts, ModelFacts, Residency, Statistics
+from app.sentences import said
 from backend.methods import METHODS
 
 MEMORY_MS = 2000
@@ -84,7 +85,7 @@ class EnginePanel(QFrame):
         self.parts.show_kind(model is not None, has_experts, height)
         method = cache.method if cache is not None and cache.mode == "cached" else ""
         self.parts.method.setText(method)
-        self.parts.method.setToolTip(METHODS[method].sentence if method in METHODS else "")
+        self.parts.method.setToolTip(said(METHODS[method].sentence) if method in METHODS else "")
         self._refresh_memory()
         self._write_words()
 
