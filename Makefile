@@ -45,6 +45,7 @@ format: .dev
 translations: .dev
 	.venv/bin/pyside6-lupdate $(shell find app -name '*.py' | sort) -ts app/translations/de.ts \
 		-source-language en -target-language de -no-obsolete -locations none
+	sed -i 's/^ *//' app/translations/de.ts
 
 native:
 	@sh packaging/prepare.sh run
