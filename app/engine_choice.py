@@ -23,6 +23,7 @@ class EngineChoice:
     context_length: int = DEFAULTS.context_length
     n_thread: int = DEFAULTS.n_thread
     kv_type: str = DEFAULTS.kv_type
+    device: str = DEFAULTS.device
 
     def to_json(self) -> dict[str, object]:
         """Return the fields of the messages `load` and `configure`."""
@@ -33,4 +34,5 @@ class EngineChoice:
             "context_length": self.context_length,
             "n_thread": self.n_thread,
             "kv_type": self.kv_type,
+            "device": self.device,
         }

@@ -37,6 +37,7 @@ class EngineLink(QObject):
         cache_changed: CacheFacts that the engine changed by itself.
         waits: (n) answers of the local server come before this one.
         server: (dict) what the worker says of its local server.
+        devices: (list of (name, description)) what may compute beside the processor.
         prefill: (done, total) tokens of the prompt.
         text: a piece of the answer.
         statistics: Statistics, about five times a second while answering.
@@ -58,6 +59,7 @@ class EngineLink(QObject):
     cache_changed = Signal(object)
     waits = Signal(int)
     server = Signal(object)
+    devices = Signal(object)
     prefill = Signal(int, int)
     text = Signal(str)
     statistics = Signal(object)
@@ -144,6 +146,10 @@ class EngineLink(QObject):
     def serve(self, on: bool, port: int, key: str) -> None:
         """Switch the local server on or off."""
         self._request({"type": "serve", "on": on, "port": port, "key": key})
+
+    def list_devices(self) -> None:
+        """Ask what may compute here beside the processor."""
+        self._request({"type": "devices"})
 
     @property
     def last_words(self) -> str:
@@ -249,6 +255,10 @@ class EngineLink(QObject):
             self.configured.emit(model, CacheFacts.from_json(message["cache"]))
         elif kind == "cache_changed":
             self.cache_changed.emit(CacheFacts.from_json(message["cache"]))
+        elif kind == "devices":
+            self._finish(request_id)
+            found = message["devices"]
+            self.devices.emit([(str(d["name"]), str(d["description"])) for d in found])
         elif kind == "server":
             self._finish(request_id)
             self.server.emit(message)

@@ -64,6 +64,7 @@ class CacheFacts:
     asked_method: str = ""
     n_thread: int = 0
     kv_type: str = ""
+    device: str = ""
     pack: str = ""  # the file that experts are read from; "": the model's own
 
     @classmethod
@@ -83,6 +84,7 @@ class CacheFacts:
             asked_method=str(data.get("asked_method") or ""),
             n_thread=int(data.get("n_thread") or 0),
             kv_type=str(data.get("kv_type") or ""),
+            device=str(data.get("device") or ""),
             pack=str(data.get("pack") or ""),
         )
 

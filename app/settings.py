@@ -35,6 +35,7 @@ class Settings:
     context_length: int = DEFAULTS.context_length
     n_thread: int = DEFAULTS.n_thread
     kv_type: str = DEFAULTS.kv_type
+    device: str = DEFAULTS.device
     theme: str = "system"
     language: str = "system"
     show_panel: bool = True
@@ -124,6 +125,7 @@ def _checked(data: Any) -> Settings:
         context_length=choice.context_length,
         n_thread=choice.n_thread,
         kv_type=choice.kv_type,
+        device=choice.device,
     )
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")

@@ -197,6 +197,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
         "port": (_INT, True),
         "key": (_TEXT, True),
     },
+    "devices": {"id": (_INT, True)},
     "unload": {"id": (_INT, True)},
     "ping": {"id": (_INT, True)},
     "watch": {"scope": (_TEXT, True)},
@@ -205,7 +206,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
 }
 
 FINAL = frozenset(
-    {"loaded", "configured", "done", "cache", "server", "learning", "unloaded", "pong", "error"}
+    "loaded configured done cache server devices learning unloaded pong error".split()
 )
 """The types of message that end a request."""
 

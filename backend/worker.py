@@ -328,6 +328,8 @@ class Worker:
         if job.kind == "unload":
             self._close_engine()
             return {"type": "unloaded", "id": job.id}
+        if job.kind == "devices":
+            return _devices(job.id)
         if self._engine is None:
             raise RequestError("No model is loaded.")
         if job.kind == "generate":
@@ -419,6 +421,14 @@ class Worker:
 
     def _error(self, job_id: int | None, sentence: str) -> None:
         self._outbox.send({"type": "error", "id": job_id, "message": sentence})
+
+
+def _devices(job_id: int) -> Message:
+    """Return what may compute here beside the processor; no network is used."""
+    from backend.devices import available
+
+    found = [{"name": d.name, "description": d.description} for d in available()]
+    return {"type": "devices", "id": job_id, "devices": found}
 
 
 def _config(message: Message) -> EngineConfig:

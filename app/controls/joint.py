@@ -11,6 +11,7 @@ from app.controls.strip import ControlsStrip, InForce
 from app.engine_session import EngineSession
 from app.library.library import Library
 from app.rate_control import RateState
+from app.state import State
 from app.top_bar import TopBar
 
 
@@ -23,12 +24,15 @@ class Controls(QObject):
         super().__init__(parent)
         self._session, self._bar, self._library = session, bar, library
         self.strip = ControlsStrip()
+        self._asked_devices = False
         bar.rate.speed_of = library.speed
         bar.mode.chosen.connect(self.choose_automatic)
         bar.rate.chosen.connect(session.set_rate)
         self.strip.mode.chosen.connect(self.choose_automatic)
         self.strip.chosen.connect(session.choose)
-        session.state_changed.connect(lambda _: self.refresh())
+        session.state_changed.connect(self._state_changed)
+        session.link.devices.connect(self.strip.show_devices)
+        session.link.hello.connect(self._forget_devices)
         session.model_changed.connect(self.refresh)
         library.changed.connect(self.refresh)
         self.packs = packs = PackDesk(session, self)
@@ -37,6 +41,16 @@ class Controls(QObject):
         session.link.done.connect(lambda _, statistics: packs.answered(statistics))
         self.strip.pack.clicked.connect(packs.write)
         self.strip.unpack.clicked.connect(packs.stop)
+        self.refresh()
+
+    def _forget_devices(self) -> None:
+        self._asked_devices = False
+
+    def _state_changed(self, state: State) -> None:
+        # An idle worker that has loaded a model knows its devices without further waiting.
+        if state is State.IDLE and not self._asked_devices:
+            self._asked_devices = True
+            self._session.link.list_devices()
         self.refresh()
 
     def _show_offer(self) -> None:

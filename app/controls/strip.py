@@ -73,6 +73,8 @@ class ControlsStrip(QFrame):
         self.kv.setToolTip(
             self.tr("How the conversation is remembered: fewer bits need less memory.")
         )
+        self.device = DropDown()
+        self.show_devices([])
         self.threads = Number(0, N_THREAD_MAX)
         self.threads.setSpecialValueText(self.tr("all cores"))
         self._sentence = QLabel()
@@ -90,7 +92,8 @@ class ControlsStrip(QFrame):
         self._add(fields, 1, "method", self.tr("Method"), self.method)
         self._add(fields, 2, "context", self.tr("Context in tokens"), self.context)
         self._add(fields, 3, "kv", self.tr("Attention cache"), self.kv)
-        self._add(fields, 4, "threads", self.tr("Threads"), self.threads)
+        self._add(fields, 4, "device", self.tr("Device"), self.device)
+        self._add(fields, 5, "threads", self.tr("Threads"), self.threads)
         fields.setColumnStretch(9, 1)
         inner = QVBoxLayout()
         inner.setSpacing(8)
@@ -116,6 +119,7 @@ class ControlsStrip(QFrame):
         self.method.activated.connect(self._choose)
         self.context.activated.connect(self._choose)
         self.kv.activated.connect(self._choose)
+        self.device.activated.connect(self._choose)
         self.threads.editingFinished.connect(self._choose)
 
     @property
@@ -124,8 +128,17 @@ class ControlsStrip(QFrame):
         return self._sentence.text()
 
     def in_force(self, name: str) -> str:
-        """Return what is said to be in force of "method", "context", "kv" or "threads"."""
+        """Return what is said to be in force of a field, by its name."""
         return self._force[name].text()
+
+    def show_devices(self, devices: list[tuple[str, str]]) -> None:
+        """Offer these devices, by name and description, beside the processor."""
+        self.device.clear()
+        self.device.addItem(self.tr("automatic"), "auto")
+        self.device.addItem(self.tr("processor"), "cpu")
+        for name, description in devices:
+            self.device.addItem(f"{name}: {description}", name)
+        self._pick(self.device, self._choice.device)
 
     @property
     def offer(self) -> str:
@@ -152,6 +165,9 @@ class ControlsStrip(QFrame):
         shown = n_context if choice.automatic and n_context else choice.context_length
         self._fill_contexts(shown)
         self._pick(self.kv, choice.kv_type)
+        if self.device.findData(choice.device) < 0:
+            self.device.addItem(choice.device, choice.device)
+        self._pick(self.device, choice.device)
         if not self.threads.hasFocus():
             self.threads.setValue(choice.n_thread)
         self._sentence.setText(self._words(choice))
@@ -168,6 +184,7 @@ class ControlsStrip(QFrame):
         differs = bool(asked_context) and n_context != asked_context
         self._say("context", units.count(n_context, "token"), differs)
         self._say("kv", cache.kv_type, cache.kv_type not in ("", choice.kv_type))
+        self._say("device", cache.device, choice.device not in ("auto", cache.device))
         self._say("threads", str(cache.n_thread), choice.n_thread not in (0, cache.n_thread))
         if force.waits:
             self._sentence.setText(
@@ -206,7 +223,8 @@ class ControlsStrip(QFrame):
             label.style().unpolish(label)
             label.style().polish(label)
         fields: dict[str, QWidget] = {
-            "method": self.method, "context": self.context, "threads": self.threads, "kv": self.kv
+            "method": self.method, "context": self.context, "threads": self.threads, "kv": self.kv,
+            "device": self.device,
         }  # fmt: skip
         fields[name].setAccessibleDescription(label.text().strip())
 
@@ -225,7 +243,10 @@ class ControlsStrip(QFrame):
 
     def _choose(self, *_: object) -> None:
         choice = replace(
-            self._choice, n_thread=self.threads.value(), kv_type=str(self.kv.currentData())
+            self._choice,
+            n_thread=self.threads.value(),
+            kv_type=str(self.kv.currentData()),
+            device=str(self.device.currentData()),
         )
         if not choice.automatic:
             choice = replace(

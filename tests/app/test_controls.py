@@ -96,6 +96,19 @@ def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
     assert not strip.isVisible()
 
 
+def test_devices_are_those_that_the_worker_knows(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    device = window.controls.strip.device
+    qtbot.waitUntil(lambda: device.count() == 3, timeout=WAIT_MS)
+    assert [device.itemData(i) for i in range(3)] == ["auto", "cpu", "FAKE0"]
+    told = sent(window)
+    pick(window, "device", "FAKE0")
+    wait_idle(qtbot, window)
+    assert told[-1].device == "FAKE0"
+
+
 def test_during_an_answer_settings_wait_for_the_next(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
