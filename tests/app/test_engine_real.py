@@ -1,0 +1,115 @@
+"""The engine panel with the real worker, the real engine and the embedded model."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PySide6.QtCore import Qt
+from window_samples import Opener
+
+from app.engine.advice import Advice
+from app.engine.expert_map import View
+from app.engine_choice import EngineChoice
+from app.main_window import MainWindow
+from app.state import State
+from backend.client import worker_command
+from backend.system.paths import embedded_model
+
+WAIT_MS = 60_000
+QUESTION = "Tell me a long story about a soldier and the sea."
+
+
+@pytest.fixture
+def window(qtbot: Any, open_window: Opener) -> MainWindow:
+    window = open_window(command=worker_command())
+    window.resize(1300, 820)
+    window.session.asked = EngineChoice(
+        automatic=False, cache_rate=0.25, method="promoe", context_length=256, n_thread=1
+    )
+    window.open_model(embedded_model())
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    return window
+
+
+def ask(qtbot: Any, window: MainWindow) -> None:
+    """Ask until an answer is long enough to say something."""
+    for _ in range(20):
+        assert window.session.send(QUESTION)
+        qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+        if window.panel.moments.n_token >= 40:
+            return
+        window.session.new_chat()
+    raise AssertionError("the model never said so much")
+
+
+def test_an_answer_can_be_looked_at_token_by_token(
+    qtbot: Any, window: MainWindow, tmp_path: Path
+) -> None:
+    ask(qtbot, window)
+    panel, last = window.panel, window.session.conversation.last
+    assert last is not None and last.statistics is not None
+    # Every token was told of but for the last, after which nothing had to be computed.
+    assert last.statistics.n_token - 1 <= panel.moments.n_token <= last.statistics.n_token
+    figures = panel.moments.history.figures
+    for name in ("hits", "late", "misses", "bytes_read"):
+        assert sum(getattr(f, name) for f in figures) == getattr(last.statistics, name)
+    stalls_s = sum(f.stall_us for f in figures) / 1e6
+    assert stalls_s == pytest.approx(last.statistics.stall_s, rel=0.01, abs=1e-3)
+    n_used = sum(f.requests for f in figures if f.n_token)
+    assert sum(panel.moments.history.uses()) == n_used == 8 * 4 * panel.moments.n_token
+
+    panel.choose(7)
+    told = panel.map.residency
+    assert told is not None and sum(value & 12 != 0 for value in told.data) == 8 * 4
+    assert sum(value & 3 != 0 for value in told.data) <= 8 * 8
+    assert panel.parts.place.text().startswith("token 8 of")
+    panel.parts.view_button(View.USE).click()
+    panel.map.setFocus()
+    qtbot.keyClick(panel.map, Qt.Key.Key_Down)
+    assert "Layer 1, expert 0" in panel.map.accessibleDescription()
+    assert "of 8\u00a0tokens" in panel.map.accessibleDescription()
+
+    panel.save_tokens(tmp_path / "tokens.csv")
+    with open(tmp_path / "tokens.csv", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["kind"] == "token"]
+    assert len(rows) == panel.moments.n_token
+    panel.save_picture(tmp_path / "engine.png")
+    assert (tmp_path / "engine.png").stat().st_size > 1000
+
+
+def test_after_an_answer_the_simulator_says_what_would_help(qtbot: Any, window: MainWindow) -> None:
+    told: list[Advice] = []
+    window.link.advice.connect(told.append)
+    ask(qtbot, window)
+    told.clear()  # what was said about an answer that was too short
+    qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
+    advice = told[0]
+    assert 0 <= advice.stall_share <= 1
+    for option in (advice.cache, advice.method):
+        assert option is None or (option.times >= 1.05 and option.cache_bytes > 0)
+    assert advice.reason or "of the time went to waiting" in window.panel.words.text()
+    if advice.cache is not None:
+        assert advice.cache.n_slot > 8 and advice.cache.method == "promoe"
+        window.panel.parts.use_it.click()
+        qtbot.waitUntil(
+            lambda: (
+                window.session.state is State.IDLE
+                and window.session.cache is not None
+                and window.session.cache.rate == pytest.approx(advice.cache.rate)
+            ),
+            timeout=WAIT_MS,
+        )
+
+
+def test_a_hidden_panel_is_told_nothing(qtbot: Any, window: MainWindow) -> None:
+    told: list[object] = []
+    window.link.moments.connect(told.append)
+    window.top_bar.panel.click()
+    assert not window.panel.isVisible()
+    assert window.session.send(QUESTION)
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    assert told == []
+    window.top_bar.panel.click()
+    ask(qtbot, window)
+    assert told and window.panel.moments.n_token >= 40
