@@ -65,7 +65,7 @@ class Advisor:
         """Ask what would have helped the answer just given; it is heard as a message's fields."""
         is_new, self._is_new = self._is_new, False
         if is_new and self._engine.decoded.n_token > 0:
-            arguments = (self._question(), list(self._traces), advised, self._n_asked)
+            arguments = (self.question(), list(self._traces), advised, self._n_asked)
             threading.Thread(target=self._ask, args=arguments, daemon=True).start()
 
     def cancel(self) -> None:
@@ -81,7 +81,8 @@ class Advisor:
         self.cancel()
         self._traces.clear()
 
-    def _question(self) -> dict[str, Any]:
+    def question(self) -> dict[str, Any]:
+        """The fields of a backend.advice.Question about the answer just given."""
         engine, decoded = self._engine, self._engine.decoded
         return {
             "method": engine.cache.method,

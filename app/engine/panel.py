@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from PySide6.QtCore import QBuffer, QByteArray, QIODevice, QTimer, Signal
@@ -28,6 +29,9 @@ from app.sentences import said
 from backend.methods import METHODS
 
 MEMORY_MS = 2000
+LIVE_S = 0.35
+"""Between two updates of figures and bars while an answer runs; the map follows every snapshot.
+Labels and bars are what costs: at five times a second they took 3 % of a core."""
 MAP_HEIGHT_MIN = 60
 
 
@@ -56,6 +60,7 @@ class EnginePanel(QFrame):
         self._is_live = False
         self._residency: Residency | None = None  # the newest
         self._advice: Advice | None = None
+        self._shown_s = 0.0  # when figures and bars were shown last
         self.moments = Moments()
         self.parts = parts = PanelParts(self)
         self.figures, self.map, self.stall = parts.figures, parts.map, parts.stall
@@ -92,10 +97,18 @@ class EnginePanel(QFrame):
     def show_statistics(self, statistics: Statistics, is_live: bool) -> None:
         """Show the figures of an answer, while it runs or at its end."""
         if is_live and not self._is_live:
-            self._advice = None
+            self._advice, self._shown_s = None, 0.0  # another answer begins
         self._statistics, self._is_live = statistics, is_live
+        if is_live and time.monotonic() - self._shown_s < LIVE_S:
+            return
+        self._shown_s = time.monotonic()
         if self.moments.token is None:
             self._show_now()
+            if self.moments.n_token:
+                self._show_tokens()
+                self.map.show_uses(self.moments.history.uses(), self.moments.n_token)
+        else:
+            self._show_place()
         self.decisions.show_lines(statistics.decisions)
         self._write_words()
 
@@ -106,7 +119,10 @@ class EnginePanel(QFrame):
             self.map.show_residency(residency)
 
     def add_moments(self, batch: Batch) -> None:
-        """Keep some passes of the answer for the time line. Raises ValueError."""
+        """Keep some passes of the answer; they are shown with the next statistics.
+
+        Raises ValueError.
+        """
         n_before = self.moments.n_token
         if len(self.moments.history) and batch.first == 0:
             self._forget_answer()
@@ -114,11 +130,6 @@ class EnginePanel(QFrame):
         new = self.moments.add(batch)
         assert self.moments.n_token == n_before + len(new)
         self.time_line.add(new)
-        if self.moments.token is None:
-            self._show_tokens()
-            self.map.show_uses(self.moments.history.uses(), self.moments.n_token)
-        else:
-            self._show_place()
         self.parts.can_look_back(self.moments.n_token > 0)
 
     def show_advice(self, advice: Advice) -> None:

@@ -9,11 +9,11 @@ from PySide6.QtGui import QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractSlider, QSizePolicy, QWidget
 
 from app import theme
+from app.engine.bars import Bars
 from app.facts import TokenTime
 
 N_COLUMN = 200  # at most; beyond it two and two become one
 HEIGHT = 30
-_PARTS = ("compute", "stall", "other")
 
 
 class Overview:
@@ -78,10 +78,9 @@ class TimeLine(QAbstractSlider):
         self.update()
 
     def add(self, tokens: Iterable[TokenTime]) -> None:
-        """Append tokens; the value stays where it is."""
+        """Append tokens; the value stays where it is. They are seen with the next show_place."""
         self._overview.add(tokens)
         self.setMaximum(max(self._overview.n_token - 1, 0))
-        self.update()
 
     def show_place(self, shown: range, token: int | None) -> None:
         """Mark the tokens that the strip shows, and the one that is looked at, if any is."""
@@ -99,6 +98,10 @@ class TimeLine(QAbstractSlider):
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
         self._follow(event)
+
+    def sliderChange(self, change: QAbstractSlider.SliderChange) -> None:  # noqa: D102, N802
+        if change is not QAbstractSlider.SliderChange.SliderRangeChange:
+            super().sliderChange(change)
 
     def _follow(self, event: QMouseEvent) -> None:
         n_token = self._overview.n_token
@@ -138,14 +141,9 @@ class TimeLine(QAbstractSlider):
         totals = sorted(sum(mean) for mean in means)
         scale_s = max(totals[len(totals) * 9 // 10], 1e-9) * 1.1
         n_each, n_token = self._overview.n_each, self._overview.n_token
-        colours = [theme.colour(name) for name in _PARTS]
+        bars = Bars(bottom, scale_s)
         for i, mean in enumerate(means):
             x = self._x(i * n_each)
             width = max(self._x(min((i + 1) * n_each, n_token)) - x, 1)
-            y, sum_s = bottom, 0.0
-            for part_s, colour in zip(mean, colours, strict=True):
-                sum_s += part_s
-                top = max(bottom - round(sum_s / scale_s * bottom), 0)
-                if top < y:
-                    painter.fillRect(QRect(x, top, width, y - top), colour)
-                    y = top
+            bars.add(x, width, mean)
+        bars.paint(painter)

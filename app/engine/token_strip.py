@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 
-from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Signal
-from PySide6.QtGui import QColor, QHelpEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QHelpEvent, QMouseEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme, units
+from app.engine.bars import Bars
 from app.facts import TokenTime
 
 STEP = 6  # pixels from one bar to the next
@@ -128,31 +129,28 @@ class TokenStrip(QWidget):
         painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
         x = self._left()
         if self._scale_s > 0:
-            parts = [theme.colour(name) for name in ("compute", "stall", "other")]
-            for number, token in enumerate(self._tokens, self._first):
-                if number == self._chosen:
-                    painter.fillRect(x - 1, 0, STEP + 1, bottom, theme.colour("hover"))
-                self._paint_token(painter, x, bottom, token, parts)
-                if number == self._chosen:
-                    painter.setPen(theme.colour("text"))
-                    painter.drawRect(x - 1, 0, STEP, bottom)
+            bars = Bars(bottom, self._scale_s)
+            for token in self._tokens:
+                bars.add(x, STEP - 1, (token.compute_s, token.stall_s, token.other_s))
                 x += STEP
+            chosen = None if self._chosen is None else self._chosen - self._first
+            place = QRect(self._left() + (chosen or 0) * STEP - 1, 0, STEP, bottom)
+            if chosen is not None:
+                painter.fillRect(place, theme.colour("hover"))
+            bars.paint(painter)
+            self._paint_outliers(painter)
+            if chosen is not None:
+                painter.setPen(theme.colour("text"))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                painter.drawRect(place)
         painter.end()
 
-    def _paint_token(
-        self, painter: QPainter, x: int, bottom: int, token: TokenTime, colours: list[QColor]
-    ) -> None:
-        y, sum_s = bottom, 0.0
-        for part_s, colour in zip(
-            (token.compute_s, token.stall_s, token.other_s), colours, strict=True
-        ):
-            sum_s += part_s
-            top = max(bottom - round(sum_s / self._scale_s * bottom), 0)
-            if top < y:
-                painter.fillRect(QRect(x, top, STEP - 1, y - top), colour)
-                y = top
-        if token.total_s > self._scale_s:
-            painter.fillRect(x, 0, STEP - 1, 2, theme.colour("text"))
+    def _paint_outliers(self, painter: QPainter) -> None:
+        x = self._left()
+        for token in self._tokens:
+            if token.total_s > self._scale_s:
+                painter.fillRect(x, 0, STEP - 1, 2, theme.colour("text"))
+            x += STEP
 
     def _left(self) -> int:
         return self.width() - len(self._tokens) * STEP

@@ -241,7 +241,7 @@ def test_what_was_decided_is_told(panel: EnginePanel) -> None:
     assert panel.decisions.button.text() == "All 2 decisions"
     panel.decisions.button.click()
     assert panel.decisions.all.text() == "1. First.\n2. Second."
-    panel.show_statistics(ANSWER, True)
+    panel.show_statistics(ANSWER, False)
     assert not panel.decisions.isVisible()
 
 
