@@ -28,9 +28,10 @@ class ReadRing {
     // REQUIRES: nothing is under way.
     virtual ~ReadRing() = default;
 
-    // Makes this memory known, so that no read has to look its pages up. It stays in memory until
-    // the ring ends. False where the system permits less of that; reads work all the same.
-    virtual bool keep(std::span<const std::span<uint8_t>> memory) = 0;
+    // Makes this memory known, by and by, so that no read has to look its pages up any more. It is
+    // then in memory until the ring ends. Before, and where the system does not permit it, reads
+    // work all the same. Once.
+    virtual void keep(std::span<const std::span<uint8_t>> memory) = 0;
     // Begins reads that wait() will report as one, under `id`. False where the system refuses: none
     // has begun. Not from two threads at once. REQUIRES: not more than n_read are under way.
     virtual bool begin(uint64_t id, std::span<const Read> reads) = 0;

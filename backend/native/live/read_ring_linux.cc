@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
 namespace outrider {
 namespace {
@@ -74,7 +75,11 @@ class Uring final : public ReadRing {
         }
     }
     ~Uring() override {
-        if (!regions_.empty()) {
+        if (keeper_.joinable()) {
+            ending_ = true;
+            keeper_.join();
+        }
+        if (known_) {
             // Closing alone would give the memory back some time later.
             ::syscall(SYS_io_uring_register, fd_, IORING_UNREGISTER_BUFFERS, nullptr, 0);
         }
@@ -83,23 +88,17 @@ class Uring final : public ReadRing {
 
     bool works() const { return asked_ && ended_ && entries_; }
 
-    bool keep(std::span<const std::span<uint8_t>> memory) override {
-        std::vector<iovec> regions;
+    void keep(std::span<const std::span<uint8_t>> memory) override {
         for (auto left : memory) {
             while (!left.empty()) {
                 const size_t n = std::min(left.size(), max_region);
-                regions.push_back({left.data(), n});
+                regions_.push_back({left.data(), n});
                 left = left.subspan(n);
             }
         }
         const auto by_address = [](const iovec & a, const iovec & b) { return a.iov_base < b.iov_base; };
-        std::sort(regions.begin(), regions.end(), by_address);
-        if (::syscall(SYS_io_uring_register, fd_, IORING_REGISTER_BUFFERS, regions.data(), unsigned(regions.size())) !=
-            0) {
-            return false;
-        }
-        regions_ = std::move(regions);
-        return true;
+        std::sort(regions_.begin(), regions_.end(), by_address);
+        keeper_ = std::thread([this] { make_known(); });
     }
 
     bool begin(uint64_t id, std::span<const Read> reads) override {
@@ -163,6 +162,31 @@ class Uring final : public ReadRing {
     }
 
   private:
+    // The system makes memory known while no read can begin, so first every page gets its memory,
+    // which takes longest.
+    void make_known() {
+        constexpr size_t step = size_t(32) << 20;
+        for (const iovec & region : regions_) {
+            for (size_t at = 0; at < region.iov_len && !ending_; at += step) {
+                touch(static_cast<uint8_t *>(region.iov_base) + at, std::min(step, region.iov_len - at));
+            }
+        }
+        known_ = !ending_ && ::syscall(SYS_io_uring_register, fd_, IORING_REGISTER_BUFFERS, regions_.data(),
+                                       unsigned(regions_.size())) == 0;
+    }
+
+    static void touch(uint8_t * address, size_t size) {
+#ifdef MADV_POPULATE_WRITE
+        constexpr uintptr_t page = 4096;
+        const uintptr_t first = reinterpret_cast<uintptr_t>(address) / page * page;
+        ::madvise(reinterpret_cast<void *>(first), reinterpret_cast<uintptr_t>(address) + size - first,
+                  MADV_POPULATE_WRITE);
+#else
+        (void) address;
+        (void) size;
+#endif
+    }
+
     struct Group {
         uint64_t id;
         uint32_t n_left;
@@ -217,6 +241,9 @@ class Uring final : public ReadRing {
 
     // The piece of known memory that the read goes to, or -1.
     int region_of(const Read & r) const {
+        if (!known_) {
+            return -1;
+        }
         const auto after = std::upper_bound(regions_.begin(), regions_.end(), r.address,
                                             [](void * at, const iovec & v) { return at < v.iov_base; });
         if (after == regions_.begin()) {
@@ -237,7 +264,10 @@ class Uring final : public ReadRing {
     uint32_t * ended_tail_ = nullptr;
     uint32_t ended_mask_ = 0;
     io_uring_cqe * ended_entry_ = nullptr;
-    std::vector<iovec> regions_;
+    std::vector<iovec> regions_;  // that are, or will be, known
+    std::atomic<bool> known_ = false;
+    std::atomic<bool> ending_ = false;
+    std::thread keeper_;
 
     std::mutex mutex_;  // guards what follows
     std::vector<Group> groups_;

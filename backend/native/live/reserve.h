@@ -10,4 +10,7 @@ namespace outrider {
 void * reserve_address_space(size_t size);
 void release_address_space(void * address, size_t size);
 
+// Asks for pages larger than usual, where the system has them, before the memory is first used.
+void prefer_large_pages(void * address, size_t size);
+
 }  // namespace outrider

@@ -1,6 +1,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "reserve.h"
 
@@ -17,5 +18,19 @@ void * reserve_address_space(size_t size) {
 }
 
 void release_address_space(void * address, size_t size) { ::munmap(address, std::max<size_t>(size, 1)); }
+
+void prefer_large_pages(void * address, size_t size) {
+#ifdef MADV_HUGEPAGE
+    constexpr uintptr_t page = 4096;
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(address) + page - 1) / page * page;
+    const uintptr_t last = (reinterpret_cast<uintptr_t>(address) + size) / page * page;
+    if (first < last) {
+        ::madvise(reinterpret_cast<void *>(first), last - first, MADV_HUGEPAGE);
+    }
+#else
+    (void) address;
+    (void) size;
+#endif
+}
 
 }  // namespace outrider

@@ -13,4 +13,6 @@ void * reserve_address_space(size_t size) {
 
 void release_address_space(void * address, size_t) { ::VirtualFree(address, 0, MEM_RELEASE); }
 
+void prefer_large_pages(void *, size_t) {}
+
 }  // namespace outrider

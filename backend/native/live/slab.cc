@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "repack.h"
+#include "reserve.h"
 
 namespace outrider {
 namespace {
@@ -168,6 +169,7 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     bytes_ += size;
     auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
     if (is_host) {
+        prefer_large_pages(base, ggml_backend_buffer_get_size(buffer));
         base += to_next_block(reinterpret_cast<uintptr_t>(base));
     } else {
         ggml_backend_buffer_clear(buffer, 0);
