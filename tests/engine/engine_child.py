@@ -116,13 +116,13 @@ def shortage(path: Path) -> dict[str, object]:
     # Now there is not even memory for what was there before.
     sign.touch()
     errors = []
-    for attempt in (lambda: engine.set_cache_rate(0.98), lambda: tokens(engine)):
+    for attempt in (lambda: engine.set_cache_rate(0.9), lambda: tokens(engine)):
         try:
             attempt()
         except EngineError as caught:
             errors.append(str(caught))
     sign.unlink()
-    engine.set_cache_rate(0.98)
+    engine.set_cache_rate(0.9)
     return {**found, "errors": errors, "same_tokens_at_last": tokens(engine) == expected}
 
 
