@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, Qt
 from PySide6.QtWidgets import (
+    QAbstractSpinBox,
     QButtonGroup,
     QDialog,
     QDialogButtonBox,
@@ -175,6 +176,8 @@ def _field(name: str) -> QSpinBox | QDoubleSpinBox:
     field.setAccessibleName(translate("sampling", str(_LABELS[name])))
     field.setToolTip(translate("sampling", str(_HELP[name])))
     field.setFixedWidth(110)
+    field.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
+    field.lineEdit().setTextMargins(8, 0, 8, 0)
     return field
 
 

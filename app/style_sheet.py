@@ -67,6 +67,9 @@ QComboBox, QSpinBox, QDoubleSpinBox {
     background: $field; border: 1px solid $border; border-radius: 8px; padding: 5px 10px;
     min-height: 20px;
 }
+QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSpinBox::down-button {
+    subcontrol-origin: border; width: 0px;
+}
 QSpinBox QLineEdit, QDoubleSpinBox QLineEdit {
     background: transparent; border: none; border-radius: 0; padding: 0;
 }

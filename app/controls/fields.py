@@ -36,6 +36,7 @@ class Number(QSpinBox):
         super().__init__(parent)
         self.setRange(least, most)
         self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
+        self.lineEdit().setTextMargins(8, 0, 8, 0)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802

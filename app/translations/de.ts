@@ -300,6 +300,10 @@
 <translation>Attention-Cache</translation>
 </message>
 <message>
+<source>Device</source>
+<translation>Gerät</translation>
+</message>
+<message>
 <source>Threads</source>
 <translation>Threads</translation>
 </message>
@@ -318,6 +322,14 @@
 <message>
 <source>Stop packing the experts</source>
 <translation>Das Packen der Experten anhalten</translation>
+</message>
+<message>
+<source>automatic</source>
+<translation>automatisch</translation>
+</message>
+<message>
+<source>processor</source>
+<translation>Prozessor</translation>
 </message>
 <message>
 <source>stock llama.cpp</source>
@@ -2103,7 +2115,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Layers × experts × used</source>
-<translation>Schichten × Experten × genutzt</translation>
+<translation>Schichten × Exp. × genutzt</translation>
 </message>
 <message>
 <source>Context</source>
