@@ -35,7 +35,8 @@ from backend.methods import METHODS
 
 # Names and units are the same in every language.
 PLAIN = re.compile(
-    r"reading the dense weights|FAKE0: make-believe|\b(Outrider|model|fake|good|GGUF|README|qwen3moe|llama\.cpp|stock|"
+    r"reading the dense weights|FAKE0: make-believe|"
+    r"\b(Outrider|model|fake|good|GGUF|README|qwen3moe|llama\.cpp|stock|"
     r"Deutsch|English|MIT|Ctrl|Shift|"
     r"Alt|Enter|Esc|Tab|Del|F\d+|[A-Z]|GiB|MiB|KiB|GB/s|MB/s|token/s|ms|min|h|s|us|B|CPU|CUDA\d*|"
     r"Q\d\w*|auto|cpu|[A-Z]?\d[\w.]*|\d+[KMBT])\b|\w*/[\w./-]+|"
