@@ -116,13 +116,14 @@ def shortage(path: Path) -> dict[str, object]:
     # Now there is not even memory for what was there before.
     sign.touch()
     errors = []
-    for attempt in (lambda: engine.set_cache_rate(0.9), lambda: tokens(engine)):
+    other = EngineConfig(cache_rate=0.97, method="lru", n_thread=1, context_length=256)
+    for attempt in (lambda: engine.change(other), lambda: tokens(engine)):
         try:
             attempt()
         except EngineError as caught:
             errors.append(str(caught))
     sign.unlink()
-    engine.set_cache_rate(0.9)
+    engine.change(other)
     return {**found, "errors": errors, "same_tokens_at_last": tokens(engine) == expected}
 
 
