@@ -122,6 +122,7 @@ class TimeLine(QAbstractSlider):
             if len(self._shown) < n_token:
                 left, right = self._x(self._shown.start), self._x(self._shown.stop)
                 painter.setPen(theme.colour("faint"))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
                 painter.drawRect(QRect(left, 0, max(right - left, 4) - 1, bottom))
             if not self._is_live:
                 x = self._x(self.value())
