@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import (
     QFrame,
     QGridLayout,
@@ -87,14 +88,16 @@ class ControlsStrip(QFrame):
         fields.setVerticalSpacing(4)
         caption = QLabel(self.tr("Settings"))
         caption.setProperty("role", "small")
-        fields.addWidget(caption, 0, 0)
-        fields.addWidget(self.mode, 1, 0)
-        self._add(fields, 1, "method", self.tr("Method"), self.method)
-        self._add(fields, 2, "context", self.tr("Context in tokens"), self.context)
-        self._add(fields, 3, "kv", self.tr("Attention cache"), self.kv)
-        self._add(fields, 4, "device", self.tr("Device"), self.device)
-        self._add(fields, 5, "threads", self.tr("Threads"), self.threads)
-        fields.setColumnStretch(9, 1)
+        self._fields = fields
+        self._columns: list[tuple[QWidget, ...]] = [(caption, self.mode)]
+        self._n_column = 0
+        self._add("method", self.tr("Method"), self.method)
+        self._add("context", self.tr("Context in tokens"), self.context)
+        self._add("kv", self.tr("Attention cache"), self.kv)
+        self._add("device", self.tr("Device"), self.device)
+        self._add("threads", self.tr("Threads"), self.threads)
+        fields.setColumnStretch(len(self._columns), 1)
+        self._arrange(len(self._columns))
         inner = QVBoxLayout()
         inner.setSpacing(8)
         inner.addLayout(fields)
@@ -201,18 +204,36 @@ class ControlsStrip(QFrame):
             )
         return said(METHODS[choice.method].sentence)
 
-    def _add(self, grid: QGridLayout, column: int, name: str, title: str, field: QWidget) -> None:
+    def _add(self, name: str, title: str, field: QWidget) -> None:
         caption = QLabel(title)
         caption.setProperty("role", "small")
         caption.setBuddy(field)
         field.setAccessibleName(title)
-        field.setMinimumWidth(_COLUMN)
+        field.setFixedWidth(_COLUMN)
         force = QLabel()
         force.setProperty("role", "small")
+        force.setFixedWidth(_COLUMN)
         self._force[name] = force
-        grid.addWidget(caption, 0, column)
-        grid.addWidget(field, 1, column)
-        grid.addWidget(force, 2, column)
+        self._columns.append((caption, field, force))
+
+    def _arrange(self, n_column: int) -> None:
+        """Put the fields into so many columns."""
+        if n_column == self._n_column:
+            return
+        self._n_column = n_column
+        for number, widgets in enumerate(self._columns):
+            row, column = divmod(number, n_column)
+            for line, widget in enumerate(widgets):
+                self._fields.addWidget(widget, 3 * row + line, column)
+
+    def minimumSizeHint(self) -> QSize:  # noqa: D102, N802
+        # As many columns as there are now must not keep the window from becoming narrower.
+        return QSize(_COLUMN + 90, super().minimumSizeHint().height())
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        room = self.width() - 90
+        self._arrange(min(max(room // (_COLUMN + 26), 1), len(self._columns)))
 
     def _say(self, name: str, value: str, differs: bool) -> None:
         label = self._force[name]

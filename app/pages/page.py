@@ -82,6 +82,7 @@ class Section(QFrame):
         self.form = QFormLayout()
         self.form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.FieldsStayAtSizeHint)
+        self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
         self.form.setHorizontalSpacing(24)
         self.form.setVerticalSpacing(10)
         layout = QVBoxLayout(self)

@@ -32,7 +32,7 @@ class ServerSection(Section):
         self.port.setToolTip(self.tr("0: any free port"))
         self.key = QLineEdit(server.key)
         self.key.setReadOnly(True)
-        self.key.setMinimumWidth(290)
+        self.key.setMinimumWidth(240)
         self.key.setAccessibleName(self.tr("Key"))
         self.copy = QPushButton(self.tr("Copy"))
         self.copy.setAccessibleName(self.tr("Copy the key"))

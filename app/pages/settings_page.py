@@ -26,7 +26,7 @@ from app.pages.server_section import ServerSection
 from app.settings import Settings
 from app.theme import Choice
 
-FOLDER_WIDTH = 330
+FOLDER_WIDTH = 280
 _FOLDER = Qt.ItemDataRole.UserRole
 
 
@@ -130,7 +130,7 @@ class SettingsPage(Page):
         self.folders = QListWidget()
         self.folders.setAccessibleName(self.tr("Folders of models"))
         self.folders.setFixedHeight(92)
-        self.folders.setMinimumWidth(460)
+        self.folders.setMinimumWidth(300)
         self.add_folder = QPushButton(self.tr("Add\u2026"))
         self.add_folder.setAccessibleName(self.tr("Add a folder of models"))
         self.add_folder.clicked.connect(self._add_folder)
