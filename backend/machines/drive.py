@@ -44,14 +44,14 @@ def drive_of(path: Path, *, ring: bool) -> Drive:
     """How to read from the drive with this file: as measured before, or now, in two seconds.
 
     ring: by the kernel's own queue, which reads packs, not by threads. A file that is small, or
-    cannot be read, tells nothing: then as most drives want it.
+    cannot be read, tells nothing, nor does a busy machine: then as most drives want it.
     """
     try:
         key = _key(path) + ("-queue" if ring else "-threads")
         kept = _kept()
         if (found := _drive(kept.get(key))) is not None:
             return found
-        if path.stat().st_size < _LEAST_FILE_BYTES:
+        if path.stat().st_size < _LEAST_FILE_BYTES or _is_busy():
             return Drive()
         found = choose(measure(path, ring=ring))
         _keep({**kept, key: asdict(found)})
@@ -99,6 +99,14 @@ def choose(speeds: Speeds) -> Drive:
 
     read_bytes, n_read = fewest(0, 0.85), fewest(1, 0.95)
     return Drive(n_read, read_bytes, speeds[read_bytes, n_read])
+
+
+def _is_busy() -> bool:
+    """Whether others keep the processor busy, where the system says so."""
+    try:
+        return os.getloadavg()[0] > (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return False
 
 
 def _file() -> Path:

@@ -10,6 +10,7 @@ from backend.machines import drive
 from backend.machines.drive import Drive, choose, drive_of
 
 MIB = 1 << 20
+BUSY = drive._is_busy
 
 
 @pytest.fixture
@@ -32,6 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return {(MIB, 2): 1e9, (MIB, 4): 2e9}
 
     monkeypatch.setattr(drive, "measure", measure)
+    monkeypatch.setattr(drive, "_is_busy", lambda: False)
     return calls
 
 
@@ -68,6 +70,16 @@ def test_small_files_tell_nothing(large: Path, measured: list[bool]) -> None:
     small.write_bytes(bytes(MIB))
     assert drive_of(small, ring=True) == drive_of(small.with_name("none"), ring=True) == Drive()
     assert measured == []
+
+
+def test_a_busy_machine_tells_nothing(
+    large: Path, measured: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (1e6, 0.0, 0.0))
+    monkeypatch.setattr(drive, "_is_busy", BUSY)
+    assert drive_of(large, ring=True) == Drive() and measured == []
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    assert drive_of(large, ring=True) == Drive(4, MIB, 2e9)
 
 
 def test_reads_are_measured(large: Path) -> None:
