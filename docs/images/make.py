@@ -1,19 +1,20 @@
-"""Takes the pictures of the window that the documents show, of a real answer.
+"""Takes the pictures of the window, of a real answer.
 
-    python docs/images/make.py [--scale 2] [--out FOLDER] [--model MODEL] [--question QUESTION]
+    python docs/images/make.py              window.png, which the documents show
+    python docs/images/make.py --all FOLDER every view, dark and light, at 1x and 2x, to look at
 
-Needs no screen. Each picture is the end of one answer, with what the simulator says of it, dark and
-light; nothing in it is made up, so that another run says something else. Pictures at twice the
-resolution (--scale 2) are for looking at: the documents show the plain ones.
+Needs no screen. Nothing in the pictures is made up, so that another run says something else: an
+answer at its end, with what the simulator says of it; the same looked back over; the models.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from PySide6.QtGui import QImage  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
 from app import language, theme  # noqa: E402
+from app.engine.expert_map import View  # noqa: E402
 from app.main_window import MainWindow  # noqa: E402
 from app.state import State  # noqa: E402
 from app.theme import Choice  # noqa: E402
@@ -41,15 +43,26 @@ WAIT_MS = 120_000
 
 
 def main() -> int:
-    """Ask, wait for the answer and its advice, and take both pictures."""
+    """Take one picture, or all of them in a process for each resolution."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--all", type=Path, metavar="FOLDER")
+    parser.add_argument("--scale", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--model", type=Path, default=embedded_model())
     parser.add_argument("--question", default=QUESTION)
     parser.add_argument("--threads", type=int, default=0)
     arguments = parser.parse_args()
-    os.environ["QT_SCALE_FACTOR"] = str(arguments.scale)
+    if arguments.all is None or "QT_SCALE_FACTOR" in os.environ:
+        return take(arguments)
+    arguments.all.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, __file__, *sys.argv[1:]]
+    for scale in (1, 2):
+        environment = {**os.environ, "QT_SCALE_FACTOR": str(scale)}
+        subprocess.run([*command, "--scale", str(scale)], env=environment, check=True)
+    return 0
+
+
+def take(arguments: argparse.Namespace) -> int:
+    """Ask, wait for the answer and its advice, and take the pictures."""
     app = QApplication([])
     app.setStyle("Fusion")
     language.apply(app, "en")
@@ -62,19 +75,44 @@ def main() -> int:
         wait_for(lambda: window.session.state is State.IDLE)
         advised: list[object] = []
         window.link.advice.connect(advised.append)
-        for choice, name in ((Choice.DARK, "window"), (Choice.LIGHT, "window-light")):
-            window.preferences.set_theme(choice)
-            advised.clear()
-            window.session.new_chat()
-            window.session.notice.emit(None)
-            window.session.send(arguments.question)
-            wait_for(lambda: window.session.state is State.ANSWERING)
-            wait_for(lambda: window.session.state is State.IDLE)
-            wait_for(lambda: bool(advised))
-            suffix = f"-{arguments.scale:g}x" if arguments.scale != 1 else ""
-            save(window.grab().toImage(), arguments.out / f"{name}{suffix}.png")
+        window.session.send(arguments.question)
+        wait_for(lambda: window.session.state is State.ANSWERING)
+        wait_for(lambda: window.session.state is State.IDLE)
+        wait_for(lambda: bool(advised))
+        if arguments.all is None:
+            window.preferences.set_theme(Choice.DARK)
+            save(grab(window), HERE / "window.png")
+        else:
+            for choice in (Choice.DARK, Choice.LIGHT):
+                window.preferences.set_theme(choice)
+                for name, picture in views(window):
+                    file = f"{name}-{choice.value}-{arguments.scale}x.png"
+                    picture.save(str(arguments.all / file))
         window.close()
     return 0
+
+
+def views(window: MainWindow) -> Iterator[tuple[str, QImage]]:
+    """Every view by its name."""
+    panel = window.panel
+    yield "window", grab(window)
+    panel.choose(panel.moments.n_token // 3)
+    panel.show_view(View.USE)
+    panel.map.setFocus()
+    yield "looking-back", grab(window)
+    panel.choose(None)
+    panel.show_view(View.STATE)
+    for action in window.actions():
+        if action.shortcut().toString() == "Ctrl+M":
+            action.trigger()
+    yield "models", grab(window)
+    window.show_chat()
+
+
+def grab(window: MainWindow) -> QImage:
+    """What the window shows, as soon as it has settled."""
+    pause(300)
+    return window.grab().toImage()
 
 
 def save(picture: QImage, path: Path) -> None:
