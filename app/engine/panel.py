@@ -248,7 +248,7 @@ class EnginePanel(QFrame):
         layers = self._model.moe_layers if self._model else ()
         self.stall.show_stall(layers, stall_s)
         longest = self.stall.longest_s
-        text = self.tr("stall \u2264 {time}").format(time=units.short_time(longest))
+        text = self.tr("stall \u2264 {time}").format(time=units.short_time(max(longest, 0.001)))
         self.parts.longest.setText(text if longest > 0 else self.tr("stall"))
 
     def _refresh_memory(self) -> None:
