@@ -43,10 +43,10 @@ class GoodPred:
         return self.accuracy * self.fetch_rate
 
 
-def method_of(candidate: Candidate) -> Method:
-    """Promoe with this predictor, whose every forecast counts, fetched as early as it comes."""
+def method_of(candidate: Candidate, base: str = "promoe") -> Method:
+    """A method with this predictor, whose every forecast counts, fetched as early as it comes."""
     return replace(
-        METHODS["promoe"],
+        METHODS[base],
         predictor=candidate.part,
         fallback=None,
         depth=candidate.stride,
@@ -64,11 +64,12 @@ def measure(
     n_token: int,
     n_thread: int = 1,
     link_share: float = 0.5,
+    base: str = "promoe",
 ) -> Iterator[GoodPred]:
     """Measure candidates. The first result is a reactive cache without a limit: it sets the link.
 
-    link_share: the link's speed, of what would fetch that cache's misses while it computes. Raises
-    LlamaError, ValueError.
+    link_share: the link's speed, of what would fetch that cache's misses while it computes. base:
+    the method whose eviction and schedule are used. Raises LlamaError, ValueError.
     """
     cached = CachedModel(file, n_thread=n_thread, repack=True)
     try:
@@ -77,7 +78,9 @@ def measure(
         yield free
         link = link_share * free.bytes_read / max(free.compute_s, 1e-9)
         for c in candidates:
-            yield _run(cached, tokens, method_of(c), c.label, c.stride, learned, cache_rate, link)
+            yield _run(
+                cached, tokens, method_of(c, base), c.label, c.stride, learned, cache_rate, link
+            )
     finally:
         cached.close()
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from backend.predictor_file import PredictorWeights
-from predictors.networks import Design, Networks, TokenNetworks
+from predictors.networks import Design, Networks, Rounding, TokenNetworks
+from predictors.rounding import Factors
 from predictors.routings import Routings
 
 BATCH = 1024
@@ -30,6 +31,9 @@ PATIENCE = 2
 CHECKPOINT_S = 20.0
 UNROUNDED = 0.6
 """Share of the training after which the weights are those that the file keeps."""
+MAIN = 0.85
+"""Share of the time after which only factors and biases are trained."""
+FACTOR_RATE, BIAS_RATE = 1e-4, 3e-4
 
 Progress = Callable[[float, str], None]
 """Told what share is done, and in a few words what is going on."""
@@ -65,11 +69,15 @@ class Model(torch.nn.Module):
         if rows is not None and design.token_rank and bool((data.tokens >= 0).any()):
             self.of_tokens = TokenNetworks(data.sizes, design, rows)
 
+    @property
+    def parts(self) -> list[Rounding]:
+        """Both kinds of networks, where there are both."""
+        return [self.of_layers] if self.of_tokens is None else [self.of_layers, self.of_tokens]
+
     def round(self, yes: bool) -> None:
         """Compute with what a file keeps of the weights from now on, or with the weights."""
-        self.of_layers.is_rounded = yes
-        if self.of_tokens is not None:
-            self.of_tokens.is_rounded = yes
+        for part in self.parts:
+            part.is_rounded = yes
 
     def loss(self, data: Routings, rows: Tensor) -> Tensor:
         """Summed over the networks, the mean over the tokens."""
@@ -117,7 +125,7 @@ class Model(torch.nn.Module):
             "learned",
             data.sizes,
             arrays,
-            {"activation": 0},
+            {"activation": 0, "bytes": int(self.design.in_bytes(data.sizes))},
             {
                 **about,
                 "strides": list(self.design.strides),
@@ -183,7 +191,7 @@ def train(
         while run.step < n_step:
             run.spent_s = before_s + time.monotonic() - began_s
             by_steps = (run.epoch + run.step / n_step) / epochs
-            done = max(by_steps, run.spent_s / (60 * minutes))
+            done = max(by_steps, run.spent_s / (60 * minutes * MAIN))
             if done >= 1:
                 break
             model.round(done > UNROUNDED)
@@ -197,7 +205,7 @@ def train(
             optimiser.step()
             run.step += 1
             told_s = time.monotonic()
-            progress(done, _said(run, epochs, done))
+            progress(done * MAIN, _said(run, epochs, done))
             began_s += time.monotonic() - told_s  # whoever is told may have it wait
             if checkpoint is not None and time.monotonic() - saved_s > CHECKPOINT_S:
                 _save(checkpoint, model, optimiser, run, data)
@@ -211,7 +219,40 @@ def train(
             break
     if run.best_state:
         model.load_state_dict(run.best_state)
+    _finish(data, model, run, 60 * minutes - run.spent_s, progress)
     return run
+
+
+def _finish(data: Routings, model: Model, run: Run, most_s: float, progress: Progress) -> None:
+    """Train the factors and biases of the rounded weights, one epoch at most; kept if better."""
+    train_rows, held_out = data.split()
+    kept = [pair for part in model.parts for pair in part.kept_parameters()]
+    factors, chosen = Factors(kept), {id(parameter) for parameter, _ in kept}
+    model.round(False)  # they are rounded
+    rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
+    groups = [(factors.factors, FACTOR_RATE), (rest, BIAS_RATE)]
+    optimiser = torch.optim.Adam([{"params": p, "lr": rate} for p, rate in groups])
+    order = train_rows[torch.randperm(len(train_rows), generator=torch.Generator().manual_seed(7))]
+    batches = torch.split(order, min(BATCH, max(len(train_rows) // 8, 1)))
+    left_s = most_s
+    for number, rows in enumerate(batches):
+        began_s = time.monotonic()
+        done = max(number / len(batches), 1 - left_s / max(most_s, 1e-9))
+        if done >= 1:
+            break
+        for group, (_, rate) in zip(optimiser.param_groups, groups, strict=True):
+            group["lr"] = rate * (1 - done)
+        optimiser.zero_grad(set_to_none=True)
+        model.loss(data, rows).backward()  # type: ignore[no-untyped-call]
+        factors.take_gradients()
+        optimiser.step()
+        factors.put()
+        left_s -= time.monotonic() - began_s
+        progress(MAIN + (1 - MAIN) * done, f"factors, {max(run.best, 0):.1%} right before")
+    before = run.best
+    _judge(run, model, data, held_out)
+    if run.best == before and run.best_state:
+        model.load_state_dict(run.best_state)
 
 
 def _said(run: Run, epochs: int, done: float) -> str:

@@ -5,7 +5,7 @@ Networks of the same shape are stacked: a layer's network is a slice of every pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,11 @@ _SMALL: dict[str, Storage] = dict.fromkeys(("b1", "b2", "router"), "f2")
 LEAST_BYTES = 690_000
 """A small model's predictor may be as large as this, whatever its dense weights are."""
 SHARE_OF_DENSE = 0.03
-MOST_PRODUCTS = 300_000
-"""Multiplications of one network: about 60 us of one core, where the weights are in its caches."""
+MOST_PRODUCTS = 600_000
+"""Multiplications of one network, most of them of bytes: 43 us of one core, where the weights of
+all layers together are larger than its caches."""
+FEW_PRODUCTS = 100_000
+"""With no more of them floats are as fast as bytes, which are rounded once more."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Design:
         n_value = int(max(LEAST_BYTES, SHARE_OF_DENSE * dense_bytes) / BYTES_OF_VALUE)
         n_network = sizes.n_layer * len(strides)
         skip = sizes.n_expert * sizes.n_embd
-        full_skip = skip * n_network <= n_value // 4 and skip <= MOST_PRODUCTS // 2
+        full_skip = skip * n_network <= n_value // 2 and skip <= MOST_PRODUCTS // 2
         rank = max((r for r in (16, 32, 64) if n_vocab * r <= n_value // 3), default=0)
         rest = n_value - n_vocab * rank - (skip * n_network if full_skip else 0)
         rest -= n_network * sizes.n_expert**2
@@ -58,6 +61,10 @@ class Design:
         by_time = (MOST_PRODUCTS - skip) // (sizes.n_embd + sizes.n_expert)
         n_hidden = max(16, min(int(by_bytes), int(by_time), 512) // 16 * 16)
         return cls(strides, n_hidden, full_skip, rank)
+
+    def in_bytes(self, sizes: PredictorSizes) -> bool:
+        """Whether the engine had better multiply bytes (learned.h)."""
+        return sizes.n_embd * (self.n_hidden + sizes.n_expert) > FEW_PRODUCTS
 
 
 def storage(arrays: Mapping[str, np.ndarray]) -> dict[str, Storage]:
@@ -87,6 +94,12 @@ class Rounding(nn.Module):
     def kept(self, values: Tensor, dim: int = -1) -> Tensor:
         """Values whose rows in the file are along `dim`."""
         return rounded(values, dim) if self.is_rounded else values
+
+    def kept_parameters(self) -> Iterator[tuple[nn.Parameter, int]]:
+        """Those that a file keeps in four bits, and along which dimension their rows are."""
+        for name, parameter in self.named_parameters(recurse=False):
+            if name in ROUNDED:
+                yield parameter, 1 if name in ("w1", "w1_last", "w2", "skip") else -1
 
 
 class Networks(Rounding):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, whole_number
+from backend.methods import CACHED
 
 if TYPE_CHECKING:
     from backend.compose import Learned
@@ -36,6 +37,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("--predictors", metavar="P,P,...", help="only these")
     add("--live", action="store_true", help="also GoodPred in the engine with a slow link")
     add("--machine", metavar="M", help="also GoodPred in the simulator, on this machine")
+    add(
+        "--method",
+        choices=CACHED,
+        default="promoe",
+        metavar="M",
+        help="whose eviction and schedule GoodPred is measured with (default promoe)",
+    )
     add("--cache-rate", type=cache_rate, default=0.25, metavar="R", help="of GoodPred")
     add("--plot", type=Path, metavar="FILE.svg", help="draw the accuracy of each layer")
     add("--json", action="store_true", help="print one JSON object")
@@ -165,7 +173,7 @@ def _simulated(
             token_by_token(trace), hardware=load(args.machine), routers=matrices, learned=learned
         )
         for candidate in chosen:
-            for result in simulate(setting, [method_of(candidate)], [args.cache_rate]):
+            for result in simulate(setting, [method_of(candidate, args.method)], [args.cache_rate]):
                 if result.total is not None and result.total.good_pred is not None:
                     rows.append(
                         {
@@ -194,7 +202,15 @@ def _live(
     if not text:
         raise UserError("GoodPred in the engine needs --prompts or --texts.", status=2)
     n_token = min(args.tokens, 500)
-    results = measure(file, text, chosen, learned, cache_rate=args.cache_rate, n_token=n_token)
+    results = measure(
+        file,
+        text,
+        chosen,
+        learned,
+        cache_rate=args.cache_rate,
+        n_token=n_token,
+        base=args.method,
+    )
     return [
         {
             "set": "all",

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from predictors import expert_mlp, fit, tables  # noqa: E402
 from predictors import learned as training  # noqa: E402
 from predictors.networks import Design, Networks, TokenNetworks  # noqa: E402
-from predictors.rounding import rounded  # noqa: E402
+from predictors.rounding import Factors, rounded  # noqa: E402
 from predictors.routings import Routings  # noqa: E402
 
 N_LAYER, N_EXPERT, N_USED, N_EMBD, N_VOCAB = 4, 8, 2, 12, 20
@@ -126,6 +126,24 @@ def test_rounds_as_the_file_does() -> None:
     assert np.array_equal(kept.detach().movedim(1, -1).numpy(), of_file)
     kept.sum().backward()
     assert values.grad is not None and bool((values.grad == 1).all())
+
+
+def test_factors_are_trained_and_numbers_stay() -> None:
+    weights = torch.nn.Parameter(torch.randn(2, 64, 3))
+    numbers = rounded(weights, 1).detach()
+    numbers = numbers / numbers.abs().amax(1, keepdim=True) * 8
+    target = 1.25 * rounded(weights, 1).detach()
+    factors = Factors([(weights, 1)])
+    optimiser = torch.optim.Adam(factors.factors, lr=3e-3)
+    for _ in range(200):
+        (weights - target).square().sum().backward()
+        factors.take_gradients()
+        optimiser.step()
+        factors.put()
+    assert torch.allclose(weights, target, atol=0.02)
+    assert torch.equal(rounded(weights, 1), weights)  # as the file will keep it
+    now = weights.detach() / weights.detach().abs().amax(1, keepdim=True) * 8
+    assert torch.allclose(now, numbers, atol=1e-4)
 
 
 def test_the_engine_computes_what_torch_does() -> None:
