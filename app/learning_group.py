@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 from app import units
 from app.engine_link import EngineLink
 from app.facts import LearningFacts
+from app.sentences import said
 
 REFRESH_MS = 5_000
 
@@ -91,7 +92,7 @@ class LearningGroup(QGroupBox):
             self._size.clear()
             return
         self.bar.setValue(int(1000 * (facts.share or 0.0)))
-        self._state.setText(facts.sentence)
+        self._state.setText(said(facts.sentence))
         self._size.setText(self._words_of_size(facts))
 
     def _words_of_size(self, facts: LearningFacts) -> str:

@@ -265,6 +265,26 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "it is not a file of chats"),
     QT_TRANSLATE_NOOP("sentences", "it was written by a newer version"),
     QT_TRANSLATE_NOOP("sentences", "it is neither JSON nor Markdown from this program"),
+    # Learning from chats
+    QT_TRANSLATE_NOOP("sentences", "Nothing is recorded."),
+    QT_TRANSLATE_NOOP("sentences", "Answers will be recorded once a model is loaded."),
+    QT_TRANSLATE_NOOP("sentences", "This model has no experts, so there is nothing to learn."),
+    QT_TRANSLATE_NOOP(
+        "sentences", "This model runs without the expert cache, so nothing is recorded."
+    ),
+    QT_TRANSLATE_NOOP("sentences", "{n} of the {enough} tokens that training needs are recorded."),
+    QT_TRANSLATE_NOOP("sentences", "Training begins when nobody has used the engine for a while."),
+    QT_TRANSLATE_NOOP("sentences", "Training in the background ({share} %)."),
+    QT_TRANSLATE_NOOP("sentences", "Training waits for the engine ({share} %)."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "A better predictor was found ({new} % right instead of {old} %); it is used when the "
+        "model is loaded again.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The last training found nothing better ({new} % right instead of {old} %).",
+    ),
 )
 _PLACE = re.compile(r"\{(\w+)\}")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z'])")

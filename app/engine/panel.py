@@ -90,7 +90,11 @@ class EnginePanel(QFrame):
         self.parts.show_kind(model is not None, has_experts, height)
         method = cache.method if cache is not None and cache.mode == "cached" else ""
         self.parts.method.setText(method)
-        self.parts.method.setToolTip(said(METHODS[method].sentence) if method in METHODS else "")
+        about = said(METHODS[method].sentence) if method in METHODS else ""
+        if cache is not None and cache.predictor:
+            forecast = self.tr("Forecasts by: {predictor}.").format(predictor=cache.predictor)
+            about = f"{about} {forecast}"
+        self.parts.method.setToolTip(about)
         self._refresh_memory()
         self._write_words()
 
