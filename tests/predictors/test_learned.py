@@ -79,7 +79,7 @@ def a_model(data: Routings, strides: tuple[int, ...] = (1, 2)) -> training.Model
 def trained(tmp_path: Path, trace: Trace, epochs: int = 40) -> predictor_file.PredictorWeights:
     data = Routings.of([trace])
     model = a_model(data)
-    training.train(data, model, minutes=5, epochs=epochs, checkpoint=None, progress=lambda *_: None)
+    training.train(data, model, minutes=60, epochs=epochs, checkpoint=None, progress=lambda *_: None)
     return model.weights(data, data.split()[1], {})
 
 
@@ -197,7 +197,7 @@ def test_an_interrupted_training_ends_as_one_that_was_not(tmp_path: Path) -> Non
                 raise KeyboardInterrupt
 
         return training.train(
-            data, model, minutes=5, epochs=epochs, checkpoint=checkpoint, progress=stop
+            data, model, minutes=60, epochs=epochs, checkpoint=checkpoint, progress=stop
         )
 
     path = tmp_path / "checkpoint.pt"
