@@ -274,17 +274,14 @@ TEMPLATES = (
     ),
     QT_TRANSLATE_NOOP("sentences", "{n} of the {enough} tokens that training needs are recorded."),
     QT_TRANSLATE_NOOP("sentences", "Training begins when nobody has used the engine for a while."),
-    QT_TRANSLATE_NOOP("sentences", "Training in the background ({share} %)."),
-    QT_TRANSLATE_NOOP("sentences", "Training waits for the engine ({share} %)."),
+    QT_TRANSLATE_NOOP("sentences", "Training in the background ({share})."),
+    QT_TRANSLATE_NOOP("sentences", "Training waits for the engine ({share})."),
     QT_TRANSLATE_NOOP(
         "sentences",
-        "A better predictor was found ({new} % right instead of {old} %); it is used when the "
-        "model is loaded again.",
+        "A better predictor was found ({shares}); it is used when the model is loaded again.",
     ),
-    QT_TRANSLATE_NOOP(
-        "sentences",
-        "The last training found nothing better ({new} % right instead of {old} %).",
-    ),
+    QT_TRANSLATE_NOOP("sentences", "The last training found nothing better ({shares})."),
+    QT_TRANSLATE_NOOP("sentences", "{new} % right instead of {old} %"),
 )
 _PLACE = re.compile(r"\{(\w+)\}")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z'])")

@@ -191,10 +191,11 @@ class Learner:
             )  # fmt: skip
         if recordings.result and not recordings.is_due:
             return recordings.result
+        if not recordings.is_due and not self._is_cached():
+            return "This model runs without the expert cache, so nothing is recorded."
         if not recordings.is_due:
-            return (
-                f"{tokens} of the {recordings.enough_tokens} tokens that training needs are there."
-            )
+            enough = recordings.enough_tokens
+            return f"{tokens} of the {enough} tokens that training needs are recorded."
         return "Training begins when nobody has used the engine for a while."
 
     # Recording.

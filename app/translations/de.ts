@@ -525,6 +525,10 @@
 <translation>Engine</translation>
 </message>
 <message>
+<source>Forecasts by: {predictor}.</source>
+<translation>Vorhersagen von: {predictor}.</translation>
+</message>
+<message>
 <source>stall ≤ {time}</source>
 <translation>Warten ≤ {time}</translation>
 </message>
@@ -2838,6 +2842,50 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>it is neither JSON nor Markdown from this program</source>
 <translation>es ist weder JSON noch Markdown von diesem Programm</translation>
+</message>
+<message>
+<source>Nothing is recorded.</source>
+<translation>Nichts wird aufgezeichnet.</translation>
+</message>
+<message>
+<source>Answers will be recorded once a model is loaded.</source>
+<translation>Antworten werden aufgezeichnet, sobald ein Modell geladen ist.</translation>
+</message>
+<message>
+<source>This model has no experts, so there is nothing to learn.</source>
+<translation>Dieses Modell hat keine Experten, also gibt es nichts zu lernen.</translation>
+</message>
+<message>
+<source>This model runs without the expert cache, so nothing is recorded.</source>
+<translation>Dieses Modell läuft ohne den Expertenspeicher, also wird nichts aufgezeichnet.</translation>
+</message>
+<message>
+<source>{n} of the {enough} tokens that training needs are recorded.</source>
+<translation>{n} von {enough} Token, die das Training braucht, sind aufgezeichnet.</translation>
+</message>
+<message>
+<source>Training begins when nobody has used the engine for a while.</source>
+<translation>Das Training beginnt, wenn das Modell eine Weile nicht benutzt wurde.</translation>
+</message>
+<message>
+<source>Training in the background ({share}).</source>
+<translation>Training im Hintergrund ({share}).</translation>
+</message>
+<message>
+<source>Training waits for the engine ({share}).</source>
+<translation>Das Training wartet auf das Modell ({share}).</translation>
+</message>
+<message>
+<source>A better predictor was found ({shares}); it is used when the model is loaded again.</source>
+<translation>Eine bessere Vorhersage wurde gefunden ({shares}); sie gilt, wenn das Modell wieder geladen wird.</translation>
+</message>
+<message>
+<source>The last training found nothing better ({shares}).</source>
+<translation>Das letzte Training fand nichts Besseres ({shares}).</translation>
+</message>
+<message>
+<source>{new} % right instead of {old} %</source>
+<translation>{new} % richtig statt {old} %</translation>
 </message>
 </context>
 <context>

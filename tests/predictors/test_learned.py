@@ -79,7 +79,8 @@ def a_model(data: Routings, strides: tuple[int, ...] = (1, 2)) -> training.Model
 def trained(tmp_path: Path, trace: Trace, epochs: int = 40) -> predictor_file.PredictorWeights:
     data = Routings.of([trace])
     model = a_model(data)
-    training.train(data, model, minutes=60, epochs=epochs, checkpoint=None, progress=lambda *_: None)
+    limits = {"minutes": 60.0, "epochs": epochs}
+    training.train(data, model, **limits, checkpoint=None, progress=lambda *_: None)
     return model.weights(data, data.split()[1], {})
 
 
