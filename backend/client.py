@@ -76,6 +76,8 @@ _WINDOWS_EXITS = {
     0xC0000409: "it stopped on a failed check",
 }
 _ASSERT = re.compile(r"GGML_ASSERT\((.*)\) failed|fatal error: (.*)")
+_DEVICE_GONE = re.compile(r"Remote RPC server crashed|Failed to connect to|RPC handshake failed")
+_DEVICE_FAILED = re.compile(r"^(CUDA|ROCm|Vulkan|Metal|SYCL)[^:\n]*error:? *(.*)", re.MULTILINE)
 _OUT_OF_MEMORY = re.compile(
     r"bad_alloc|MemoryError|failed to allocate|cannot allocate memory|out of memory", re.IGNORECASE
 )
@@ -93,6 +95,14 @@ def describe_exit(returncode: int | None, stderr_tail: str) -> str:
     memory = _OUT_OF_MEMORY.search(stderr_tail) is not None
     if returncode is None:
         return f"{who}."
+    if _DEVICE_GONE.search(stderr_tail):
+        return (
+            f"{who}: the remote device no longer answers. What was said is kept; "
+            "choose another device, or load the model again when it is back."
+        )
+    if failed_device := _DEVICE_FAILED.search(stderr_tail):
+        said = " ".join(failed_device.group(2).split())[:120] or "no reason was given"
+        return f"{who}: the device failed ({failed_device.group(1)}: {said})."
     if failed_check is not None:
         check = " ".join((failed_check.group(1) or failed_check.group(2)).split())[:120]
         return f"{who}: llama.cpp stopped on a failed check ({check})."

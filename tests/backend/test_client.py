@@ -183,6 +183,8 @@ def test_thread_that_may_end_asks_for_no_death_signal() -> None:
         pytest.param(-15, "", "told to end", marks=posix),
         (-6, "x.c:1: GGML_ASSERT(n > 0) failed\nmore", "(n > 0)"),
         (-6, "ggml.c:9: fatal error: no device", "(no device)"),
+        (-6, "ggml-rpc.cpp:9: Remote RPC server crashed or so", "device no longer answers"),
+        (-6, "CUDA error: out of memory\n  current device: 0", "(CUDA: out of memory)"),
         (-200, "", "signal 200"),
         (0, "", "without an error"),
         (7, "", "status 7"),
