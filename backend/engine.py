@@ -14,6 +14,7 @@ from backend.config import EngineConfig, Sampling
 from backend.facts import CacheFacts, ModelFacts
 from backend.gguf_file import ModelFile, read_model
 from backend.loaded import EngineError, LoadedModel, Progress, engine_errors
+from backend.placement import DevicePlan
 from backend.statistics import Decoded, Meter, Statistics
 from backend.watch import Watch
 
@@ -373,6 +374,11 @@ class Engine:
     def file(self) -> ModelFile:
         """The model's file."""
         return self._file
+
+    @property
+    def device_plan(self) -> DevicePlan | None:
+        """What is where on the devices; None where the CPU computes alone."""
+        return self._loaded.on_device.plan
 
     @property
     def remark(self) -> str:
