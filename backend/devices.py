@@ -68,7 +68,7 @@ def available() -> list[Device]:
     """Return the devices of this machine. Opens no connection."""
     from backend import _native
 
-    return [d for d in map(Device.of, _native.list_devices()) if not d.is_remote]
+    return [Device.of(info) for info in _native.list_devices()]
 
 
 def resolve(option: str) -> list[Device]:

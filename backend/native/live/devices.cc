@@ -8,15 +8,18 @@ namespace {
 
 using AddServer = ggml_backend_reg_t (*)(const char * endpoint);
 
+bool is_remote(ggml_backend_dev_t device) {
+    return std::strncmp(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), "RPC", 3) == 0;
+}
+
 DeviceInfo info_of(ggml_backend_dev_t device) {
     ggml_backend_dev_props props{};
     ggml_backend_dev_get_props(device, &props);
-    const char * registry = ggml_backend_reg_name(ggml_backend_dev_backend_reg(device));
     return {props.name,
             props.description,
             props.memory_free,
             props.memory_total,
-            std::strncmp(registry, "RPC", 3) == 0,
+            is_remote(device),
             props.caps.host_buffer,
             props.type == GGML_BACKEND_DEVICE_TYPE_IGPU,
             device};
@@ -28,6 +31,9 @@ std::vector<DeviceInfo> list_devices() {
     std::vector<DeviceInfo> all;
     for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
         ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (is_remote(device)) {
+            continue;
+        }
         const auto type = ggml_backend_dev_type(device);
         if (type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU) {
             all.push_back(info_of(device));

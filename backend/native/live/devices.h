@@ -20,6 +20,7 @@ struct DeviceInfo {
     ggml_backend_dev_t device;
 };
 
+// Of this machine: to ask a remote one that is gone would end the process.
 std::vector<DeviceInfo> list_devices();
 size_t device_free_bytes(ggml_backend_dev_t device);
 // Makes the devices of llama.cpp's rpc server at "host:port" known, and returns them. Throws

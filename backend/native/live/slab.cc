@@ -16,6 +16,10 @@ constexpr size_t block = DirectFile::block_bytes;
 // Slots at least so large may get a block each of padding, which is then 1.6 % of them at most.
 constexpr uint64_t min_bytes_to_pad = 64 * block;
 
+// At once to a device. The rpc backend hashes what is larger than 10 MiB before it sends it, which
+// takes longer than sending; and what is computed need not wait behind a whole matrix.
+constexpr uint64_t max_sent_bytes = 4 << 20;
+
 size_t to_next_block(uint64_t x) { return (block - x % block) % block; }
 
 // Memory of the calling thread where `size` bytes from `offset` of a file can be read directly.
@@ -336,7 +340,9 @@ void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
     if (home.repacked) {
         repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, in_slot);
     } else if (!home.on_host) {
-        ggml_backend_tensor_set(home.slots, bytes, at, home.bytes());
+        for (uint64_t i = 0; i < home.bytes(); i += max_sent_bytes) {
+            ggml_backend_tensor_set(home.slots, bytes + i, at + i, std::min(max_sent_bytes, home.bytes() - i));
+        }
     }
 }
 
