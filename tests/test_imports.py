@@ -56,7 +56,13 @@ MAY_IMPORT = {
         "tokenizers",
         "torch",
     },
-    "packaging": {"app.display"},
+    "packaging": {
+        "app.display",
+        "backend.config",
+        "backend.devices",
+        "backend.engine",
+        "loopback",
+    },
 }
 
 # What only some may import, also among those that the first table allows.
