@@ -40,6 +40,7 @@ class Job:
     method: str
     rate: float
     n_thread: int
+    device: str
     n_ubatch: int
     n_round: int
     requests: list[list[int]]
@@ -103,6 +104,7 @@ class Runner:
             n_thread=job.n_thread,
             n_ubatch=job.n_ubatch,
             pack=job.pack,
+            device=job.device,
         )
         if job.kind in ("outrider", "link"):
             return LoadedModel(self._file, config, None, study)

@@ -68,6 +68,8 @@ class Setting:
     n_round: int = 3
     n_ubatch: int = 512
     n_thread: int = 0
+    device: str = "cpu"
+    """Of Outrider's ways; llama.cpp without a cache computes on the processor."""
     cap_bytes: int = 0
     """0: none."""
     tokens: str = ""
@@ -331,6 +333,7 @@ def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str)
         rate=way.rate if way.kind == "outrider" else 0.0,
         n_thread=setting.n_thread or physical_cores(),
         n_ubatch=setting.n_ubatch,
+        device=setting.device,
         n_round=setting.n_round,
         requests=[[r.n_prompt, r.n_decode] for r in setting.requests],
         tokens=setting.tokens,

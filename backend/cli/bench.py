@@ -11,7 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import UserError, cache_rate, printable, whole_number
+from backend.cli.common import (
+    UserError,
+    add_device_option,
+    cache_rate,
+    printable,
+    whole_number,
+)
 from backend.methods import RUNNABLE
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="a GGUF file; or results of --json, which are shown again",
     )
     _add_ways(add)
+    add_device_option(parser)
     _add_workload(add)
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
     add("--charts", type=Path, metavar="FOLDER", help="draw speed over the cache rate, as SVG")
@@ -233,6 +240,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         n_round=args.rounds,
         n_ubatch=args.ubatch,
         n_thread=args.threads,
+        device=args.device or "cpu",
         cap_bytes=args.memory_cap,
         tokens=_text(args.prompts),
         forced=forced,
