@@ -3,8 +3,8 @@
 The bound of a pass is max(compute, bytes / bandwidth). compute: with everything resident, in the
 same layout, a decoded token right before and after the turn (machines are not always equally fast),
 a prompt's pass the same one in the same round. bandwidth: the copies', by the same reader in the
-same sizes, with nothing else going on, before and after the turn too, the faster of whole experts
-and matrices.
+same sizes, with nothing else going on, before and after the turn too, the fastest of whole experts,
+matrices, and what the turn itself read while at least one copy was under way.
 bytes: those read during the pass, less what the whole run read in vain, and no more than those of
 the experts that the pass needed. Experts that are cut in two (MoEpic) count twice there.
 """
@@ -124,6 +124,13 @@ def _bandwidths(turns: Sequence[Turn]) -> list[float]:
     return [statistics.mean(speeds) for speeds in found if speeds]
 
 
+def _while_busy(turn: Turn) -> float:
+    """Bytes per second of a turn's own copies while at least one was under way."""
+    costs = [cost for request in turn["requests"] for cost in request["passes"]]
+    busy_s = _total(costs, "link_busy_s")
+    return _total(costs, "bytes_read") / busy_s if busy_s > 0 else 0.0
+
+
 def _tokens_alone_s(turns: Sequence[Turn]) -> list[float]:
     """How long computing a token takes alone, [round], likewise; empty where it is not known."""
     found = [[one["token_s"] for one in t["bounds"] if "token_s" in one] for t in turns]
@@ -133,7 +140,9 @@ def _tokens_alone_s(turns: Sequence[Turn]) -> list[float]:
 def _row(way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: float) -> WayFigures:
     facts, turns = way["facts"], way["turns"]
     resident = alone[facts.get("layout", "file")]
-    bandwidths = _bandwidths(turns)
+    bandwidths = [
+        max(alone_, _while_busy(t)) for alone_, t in zip(_bandwidths(turns), turns, strict=False)
+    ]
     start = {"name": way["name"], "kind": way["kind"], "error": way["error"]}
     rate, n_slot = facts.get("rate", way["asked_rate"]), facts.get("n_slot", 0)
     if not turns:

@@ -85,7 +85,7 @@ def test_passes() -> None:
 
 def cost(position: int, is_decode: bool, wall_s: float, **counts: float) -> dict[str, Any]:
     zero = dict.fromkeys(("hits", "late", "misses", "bytes_read", "bytes_useful"), 0)
-    rest = {"bytes_wasted": 0, "stall_s": 0.0, "compute_s": wall_s}
+    rest = {"bytes_wasted": 0, "stall_s": 0.0, "compute_s": wall_s, "link_busy_s": 0.0}
     n_token = 1 if is_decode else 4
     return {
         **{"position": position, "n_token": n_token, "is_decode": is_decode, "wall_s": wall_s},
