@@ -98,15 +98,21 @@ def window_main(folder: Path, seed: int) -> None:
         if session.state is State.DEAD:
             session.go_on()
 
-    window.show()
-    window.open_model(folder / "model.gguf")
-    tell("ready", pid=window.link.pid)
     timer = QTimer(window)
     timer.timeout.connect(act)
-    timer.start(15)
     telling = QTimer(window)
     telling.timeout.connect(shown)
-    telling.start(10)
+
+    def begin(state: State) -> None:
+        """The kill's clock starts here: what happens while a model loads is not what is tried."""
+        if state is State.IDLE and not timer.isActive():
+            tell("ready", pid=window.link.pid)
+            timer.start(15)
+            telling.start(10)
+
+    window.session.state_changed.connect(begin)
+    window.show()
+    window.open_model(folder / "model.gguf")
     qt.exec()
 
 
