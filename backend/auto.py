@@ -354,6 +354,8 @@ def _refusal(old: Setting, new: Setting) -> str:
 
 
 def _figures(old: Setting, new: Setting, verdict: Verdict) -> str:
+    if not verdict.n_token:
+        return "broken off, because the first tokens took too long"
     change = math.expm1(verdict.change)
     if round(abs(change), 2) == 0:
         time = "took as long"
