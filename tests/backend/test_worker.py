@@ -421,7 +421,8 @@ def test_the_server_answers_in_turns_with_the_client(pipe: Pipe) -> None:
     # An answer for the client waits for one that a program has begun, and says so.
     stream = {"prompt": "endless", "max_tokens": 100_000, "stream": True}
     with httpx.stream("POST", f"{url}/completions", json=stream, headers=headers) as reply:
-        next(reply.iter_bytes())
+        pieces = reply.iter_bytes()  # kept: the connection ends with it
+        next(pieces)
         pipe.send("generate", id=2, prompt="count 3", sampling={}, max_tokens=-1)
         first = pipe.until(lambda m: m.get("id") == 2)[-1]
         assert (first["type"], first["n_before"]) == ("waits", 1)
