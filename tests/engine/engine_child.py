@@ -132,19 +132,24 @@ def hang(path: Path) -> dict[str, object]:
     engine = open_engine(path, 0.0)
     expected = tokens(engine)
     sign, was_hanging = Path("hanging"), []
+    begun = threading.Event()
 
     def stop_when_it_hangs() -> None:
+        begun.wait()  # a stop before the answer has begun is not for it
         while not any(byte & 2 for byte in engine.residency()):
             time.sleep(0.001)
         engine.stop()
 
     def answer() -> int:
         """Of a prompt that shares nothing with the others."""
-        pieces = list(engine.generate_text("of " * 40, Sampling(temperature=0), 8))
+        asked = engine.generate_text(
+            "of " * 40, Sampling(temperature=0), 8, on_prefill=lambda *_: begun.set()
+        )
+        pieces = list(asked)
         was_hanging.append(sign.exists())
         return len(pieces)
 
-    engine.set_cache_rate(0.25)  # nothing is resident
+    engine.set_cache_rate(0.5)  # of another number of slots, so nothing is resident
     sign.touch()
     stopper = threading.Thread(target=stop_when_it_hangs)
     stopper.start()
