@@ -4,7 +4,7 @@ PY := .venv/bin/python
 STUB := backend/_native.pyi
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run test lint format native translations clean distclean
+.PHONY: help run test lint format native translations bundle clean distclean
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -13,6 +13,7 @@ help:
 	@echo "make format     format Python and C++"
 	@echo "make translations bring app/translations up to date with the texts of the window"
 	@echo "make native     build and install the native part after a change"
+	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
 run:
@@ -46,6 +47,12 @@ translations: .dev
 	.venv/bin/pyside6-lupdate $(shell find app -name '*.py' | sort) -ts app/translations/de.ts \
 		-source-language en -target-language de -no-obsolete -locations none
 	sed -i 's/^ *//' app/translations/de.ts
+
+bundle:
+	@sh packaging/prepare.sh run
+	@$(PY) -m pip install --quiet --disable-pip-version-check pyinstaller==6.22.3
+	@$(PY) -m PyInstaller --noconfirm --log-level WARN --distpath dist --workpath build/bundle \
+		packaging/outrider.spec
 
 native:
 	@sh packaging/prepare.sh run

@@ -52,7 +52,7 @@ class Component:
 
 def components() -> list[Component]:
     """Return Outrider, llama.cpp, and every installed package that it uses, by name."""
-    found = {_plain(name): component for name in _needed() if (component := _read(name))}
+    found = {_plain(name): component for name in packages() if (component := _read(name))}
     return [_outrider(), _llama_cpp(), *sorted(found.values(), key=lambda c: c.name.lower())]
 
 
@@ -71,7 +71,7 @@ def _llama_cpp() -> Component:
     return Component("llama.cpp and ggml", "", "MIT", text)
 
 
-def _needed() -> list[str]:
+def packages() -> list[str]:
     """Return the names of all packages that are needed here, directly or not."""
     names: list[str] = []
     waiting = list(_OWN)

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backend import children
 from backend.system.memory import available_bytes
 
 if TYPE_CHECKING:
@@ -127,12 +128,5 @@ class Advisor:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    root = str(Path(__file__).resolve().parent.parent)
-    start = (
-        f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-        "from backend.advice import main; sys.exit(main())"
-    )
-    command = [sys.executable, "-P", "-c", start]
-    if getattr(sys, "frozen", False):
-        command = [sys.executable, "--outrider-advice"]
+    command = children.command("backend.advice")
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

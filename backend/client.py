@@ -17,9 +17,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import IO, Any
 
+from backend import children
 from backend.messages import (
     EXIT_PROTOCOL,
     FINAL,
@@ -48,23 +48,11 @@ class RequestFailed(Exception):
 def worker_command() -> list[str]:
     """Return the command that starts a worker running the same code as this process.
 
-    In a bundled application the executable itself is the worker when its first argument is
-    "--outrider-worker". The worker is asked to die with the calling thread only where that is
-    the main thread, since the system would otherwise kill it when the thread ends.
+    The worker is asked to die with the calling thread only where that is the main thread, since
+    the system would otherwise kill it when the thread ends.
     """
-    if getattr(sys, "frozen", False):
-        command = [sys.executable, "--outrider-worker"]
-    else:
-        # -P and an explicit folder: neither the current folder nor a missing install matters.
-        root = str(Path(__file__).resolve().parent.parent)
-        start = (
-            f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-            "from backend.worker import main; main()"
-        )
-        command = [sys.executable, "-P", "-c", start]
-    if threading.current_thread() is threading.main_thread():
-        command.append("--die-with-parent")
-    return command
+    in_main = threading.current_thread() is threading.main_thread()
+    return children.command("backend.worker", *(["--die-with-parent"] if in_main else []))
 
 
 _WINDOWS_EXITS = {

@@ -64,6 +64,11 @@ def check_option(text: str) -> None:
             raise ValueError(f"The device {part} cannot be combined with others.")
 
 
+def is_remote(option: str) -> bool:
+    """Whether an option names a device on another machine."""
+    return any(part.startswith("rpc:") for part in option.split(","))
+
+
 def available() -> list[Device]:
     """Return the devices of this machine. Opens no connection."""
     from backend import _native

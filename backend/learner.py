@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from backend import learning
+from backend import children, learning
 from backend.consent import allow, allowed, recordings_folder
 from backend.container import ContainerError
 from backend.gguf_file import ModelFile
@@ -258,15 +258,13 @@ class Learner:
 
     def _start_child(self) -> None:
         assert self._file is not None
-        root = str(Path(__file__).resolve().parent.parent)
-        start = f"import sys; sys.path.insert(0, {root!r}); import backend.learning_run as run; "
         arguments = [str(self._file.path), str(self._root), str(self._minutes)]
         options: dict[str, Any] = {}
         if sys.platform == "win32":
             options["creationflags"] = subprocess.CREATE_NO_WINDOW | subprocess.IDLE_PRIORITY_CLASS
         try:
             self._child = subprocess.Popen(
-                [sys.executable, "-P", "-c", start + "run.main()", *arguments],
+                children.command("backend.learning_run", *arguments),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from backend import children
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,6 @@ class PackOffer:
         return {**asdict(self), "fits": self.fits}
 
 
-def pack_command(model: Path, *options: str) -> list[str] | None:
-    """Return a command that runs `outrider pack` on a model; None where this copy has none."""
-    if getattr(sys, "frozen", False):
-        return None
-    root = str(Path(__file__).resolve().parent.parent)
-    start = (
-        f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-        "from backend.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    return [sys.executable, "-P", "-c", start, "pack", str(model), "--json", *options]
+def pack_command(model: Path, *options: str) -> list[str]:
+    """Return a command that runs `outrider pack` on a model."""
+    return children.command("backend.cli", "pack", str(model), "--json", *options)

@@ -58,6 +58,9 @@ MAY_IMPORT = {
     },
     "packaging": {
         "app.display",
+        "app.main",
+        "backend.children",
+        "backend.cli",
         "backend.config",
         "backend.devices",
         "backend.engine",

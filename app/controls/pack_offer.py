@@ -120,9 +120,7 @@ class PackDesk(QObject):
             self._path, self._offer, self._gain = None, None, 1.0
             self.changed.emit()
 
-    def _start(self, command: list[str] | None) -> None:
-        if command is None:
-            return
+    def _start(self, command: list[str]) -> None:
         self._buffer = b""
         self._process = process = QProcess(self)
         process.readyReadStandardOutput.connect(self._read)

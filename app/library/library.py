@@ -177,8 +177,6 @@ class Library(QObject):
         large = max(self.scan.entries, key=lambda entry: entry.size_bytes, default=None)
         model = large.path if large is not None and is_large(large.path) else None
         command = measure_command(self._machine_path, model)
-        if command is None:
-            return
         self._process = QProcess(self)
         self._process.finished.connect(self._measured)
         self._process.errorOccurred.connect(self._measured)

@@ -9,7 +9,6 @@ import os
 import platform
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from backend import children
 from backend.bench.cap import CapRefused, MemoryCap
 from backend.bench.child import Job
 from backend.bench.workload import Request
@@ -148,13 +148,8 @@ class Child:
         if self.cap_bytes:
             self._cap = MemoryCap(self.cap_bytes, self.name)
             job = replace(job, join=str(self._cap.join_path))
-        root = str(Path(__file__).resolve().parents[2])
-        code = (
-            f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-            "from backend.bench.child import main; main()"
-        )
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", code, json.dumps(asdict(job))],
+            children.command("backend.bench.child", json.dumps(asdict(job))),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -98,12 +98,14 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
 
 def device(text: str) -> str:
     """Type of an argument: what computes."""
-    from backend.devices import check_option
+    from backend.devices import TRUST, check_option, is_remote
 
     try:
         check_option(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
+    if is_remote(text):
+        print(TRUST, file=sys.stderr)
     return text
 
 

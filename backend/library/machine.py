@@ -11,6 +11,7 @@ import os
 import sys
 from pathlib import Path
 
+from backend import children
 from backend.machines import Hardware, MachineError, load
 
 _LARGE_BYTES = 64 << 20
@@ -24,19 +25,13 @@ def kept_machine(path: Path) -> Hardware | None:
         return None
 
 
-def measure_command(result: Path, model: Path | None) -> list[str] | None:
-    """Return a command that measures and writes `result`; None where this copy has none.
+def measure_command(result: Path, model: Path | None) -> list[str]:
+    """Return a command that measures and writes `result`.
 
     model: a large file on the drive that matters, or None to write a temporary one.
     """
-    if getattr(sys, "frozen", False):
-        return None
-    root = str(Path(__file__).resolve().parents[2])
-    start = (
-        f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
-        "from backend.library.machine import main; sys.exit(main(sys.argv[1:]))"
-    )
-    return [sys.executable, "-P", "-c", start, str(result), *([str(model)] if model else [])]
+    paths = [result, model] if model else [result]
+    return children.command("backend.library.machine", *map(str, paths))
 
 
 def is_large(path: Path) -> bool:
@@ -47,10 +42,11 @@ def is_large(path: Path) -> bool:
         return False
 
 
-def main(arguments: list[str]) -> int:
+def main() -> int:
     """Measure, write the machine file named first; the model to read from may follow."""
     from backend.machines.measure import measure
 
+    arguments = sys.argv[1:]
     result = Path(arguments[0])
     try:
         machine = measure(Path(arguments[1]) if len(arguments) > 1 else None)

@@ -75,5 +75,5 @@ def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
 def bare_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Other programs' models are none of the tests' business; measuring takes seconds."""
     monkeypatch.setattr("app.library.library.known_folders", lambda: [])
-    monkeypatch.setattr("app.library.library.measure_command", lambda *_: None)
+    monkeypatch.setattr("app.library.library.Library.measure", lambda *_: None)
     monkeypatch.setattr("app.library.page.models_folder", lambda: tmp_path / "downloads")

@@ -1,0 +1,74 @@
+"""Processes of our own: how they are started, from a checkout and from a bundle."""
+
+import importlib
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from backend import __version__, children
+
+ROOT = Path(__file__).resolve().parents[2]
+posix = pytest.mark.skipif(os.name == "nt", reason="a shell script stands for the executable")
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
+
+
+def bundle(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Behave as a bundled application does, whose executable is a script that begins likewise."""
+    executable = folder / name
+    begin = (
+        f"import runpy, sys; sys.executable = {str(executable)!r}; "
+        f"sys.path.insert(0, {str(ROOT)!r}); sys.argv[0] = sys.executable; "
+        f"runpy.run_path({str(ROOT / 'packaging' / 'bundled.py')!r}, run_name='__main__')"
+    )
+    executable.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{begin}" "$@"\n')
+    executable.chmod(executable.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    monkeypatch.setattr(sys, "executable", str(executable))
+    return executable
+
+
+@pytest.mark.parametrize("module", children.MODULES)
+def test_every_child_has_a_main(module: str) -> None:
+    assert callable(importlib.import_module(module).main)
+
+
+def test_a_child_is_this_very_code_from_any_folder(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('the wrong json')")
+    (tmp_path / "backend").mkdir()
+    (tmp_path / "backend" / "__init__.py").write_text("raise SystemExit('the wrong backend')")
+    done = run(children.command("backend.cli", "--version"), tmp_path)
+    assert (done.returncode, __version__ in done.stdout) == (0, True), done.stderr
+
+
+@posix
+def test_a_bundled_executable_becomes_its_own_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = bundle(tmp_path, "outrider-app", monkeypatch)
+    command = children.command("backend.cli", "--version")
+    assert command[0] == str(executable)
+    done = run(command, tmp_path)
+    assert (done.returncode, __version__ in done.stdout) == (0, True), done.stderr
+
+
+@posix
+def test_a_bundled_executable_is_the_command_line_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = run([str(bundle(tmp_path, "outrider", monkeypatch)), "--version"], tmp_path)
+    assert (done.returncode, __version__ in done.stdout) == (0, True), done.stderr
+
+
+@posix
+def test_nothing_else_can_be_a_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable = bundle(tmp_path, "outrider", monkeypatch)
+    done = run([str(executable), children.MARK, "http.server"], tmp_path)
+    assert done.returncode != 0
+    assert "no child process" in done.stderr
