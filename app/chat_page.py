@@ -104,7 +104,7 @@ class ChatPage(QObject):
         used = last.statistics.n_prompt + last.statistics.n_token
         meter.show_use(used, session.n_context)
         return self.tr("context {used} of {limit}").format(
-            used=f"{used:,}", limit=units.count(session.n_context, "token")
+            used=units.number(used), limit=units.count(session.n_context, "token")
         )
 
     def _show_state(self, state: State) -> None:

@@ -27,8 +27,6 @@ _PLURAL_FORM: dict[str, Callable[[int], int]] = {
     "en": lambda n: 0 if n == 1 else 1,
     "de": lambda n: 0 if n == 1 else 1,
 }
-_MARKS = {"en": ".,", "de": ",."}  # of decimals and of thousands
-
 _marks: dict[int, str] = {}  # in force: what stands for "." and ","
 
 Texts = dict[tuple[str, str, str], str | tuple[str, ...]]
@@ -57,7 +55,7 @@ def resolve(choice: str) -> str:
 
 
 def number(text: str) -> str:
-    """Return a number in English notation, 1,204.5, as the window's language writes it."""
+    """Return numbers in English notation, 1,204.5, as the window's language writes them."""
     return text.translate(_marks)
 
 
@@ -67,13 +65,21 @@ def apply(app: QCoreApplication, choice: str) -> None:
     for old in app.findChildren(QTranslator):
         app.removeTranslator(old)
         old.setParent(None)
-    _marks.update(zip(map(ord, ".,"), _MARKS[code], strict=True))
-    QLocale.setDefault(QLocale.system() if choice == "system" else QLocale(code))
+    locale = _locale(code)
+    QLocale.setDefault(locale)
+    marks = locale.decimalPoint(), locale.groupSeparator()
+    _marks.update(zip(map(ord, ".,"), marks, strict=True))
     qt = QTranslator(app)  # for what Qt itself says in its dialogs
     if qt.load(f"qtbase_{code}", QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath)):
         app.installTranslator(qt)
     texts = {} if code == SOURCE else read(FOLDER / f"{code}.ts")
     app.installTranslator(Translator(texts, _PLURAL_FORM[code], app))
+
+
+def _locale(code: str) -> QLocale:
+    """How numbers and dates are written: as this system has it, where it speaks the language."""
+    system = QLocale.system()
+    return system if system.name().split("_")[0] == code else QLocale(code)
 
 
 class Translator(QTranslator):

@@ -87,7 +87,9 @@ class MainWindow(QMainWindow):
         self.chat = self.chat_page.view
         self.engine_page = EnginePage(self.session, self._link_gb_per_s, self)
         self.panel = self.engine_page.panel
-        self.controls = Controls(self.session, self.top_bar, self.library.library, self)
+        self.controls = Controls(
+            self.session, self.top_bar, self.library.library, self.settings, self
+        )
         self.settings_page = SettingsPage(self.settings, self.library, self.server, self.link)
         self._statistics: Statistics | None = None  # of the last answer
         self._lay_out()
@@ -239,6 +241,7 @@ class MainWindow(QMainWindow):
             lambda text: session.notice.emit(Notice(text, is_trouble=False))
         )
         self.server.changed.connect(lambda _: preferences.take_server(self.server))
+        self.controls.trusted_changed.connect(preferences.save)
 
     # What the user does
 
@@ -325,6 +328,7 @@ class MainWindow(QMainWindow):
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
         self.session.choose(self.settings.choice)
+        self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())
 

@@ -24,7 +24,7 @@ class Preferences(QObject):
 
     def __init__(self, path: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._path = path
+        self.path = path
         self.values, self.remark = settings.load(path)
         self._failed = False
 
@@ -80,7 +80,7 @@ class Preferences(QObject):
 
     def save(self) -> None:
         """Write the file."""
-        trouble = settings.save(self.values, self._path)
+        trouble = settings.save(self.values, self.path)
         if trouble and not self._failed:
             self._failed = True
             self.trouble.emit(trouble)

@@ -12,7 +12,7 @@ import re
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP
 
-from app.language import translate
+from app.language import number, translate
 
 TEMPLATES = (
     # The engine's process
@@ -283,6 +283,7 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "The last training found nothing better ({shares})."),
     QT_TRANSLATE_NOOP("sentences", "{new} % right instead of {old} %"),
 )
+_NUMBER = re.compile(r"[\d,]*\d(\.\d+)?(\s\S+)?")  # and its unit
 _PLACE = re.compile(r"\{(\w+)\}")
 _END = re.compile(r"(?<=[.!?]) (?=[A-Z'])")
 
@@ -292,13 +293,18 @@ def said(text: str) -> str:
     found = _form(text)
     if found is not None:
         template, words = found
-        shown = {name: said(word) for name, word in words.items()}
+        shown = {name: _word(word) for name, word in words.items()}
         return translate("sentences", template).format(**shown)
     sentences = _END.split(text)
     if len(sentences) > 1:
         return " ".join(said(sentence) for sentence in sentences)
     about, colon, rest = text.partition(": ")
     return f"{about}: {said(rest)}" if colon and _form(rest) is not None else text
+
+
+def _word(word: str) -> str:
+    """Return what stands in a place: a number as the language writes it, or half a sentence."""
+    return number(word) if _NUMBER.fullmatch(word) else said(word)
 
 
 @functools.lru_cache(maxsize=256)

@@ -284,7 +284,7 @@ class Session(EngineSession):
     def _on_prefill(self, done: int, total: int) -> None:
         self._progress(
             self.tr("Reading the prompt: {done} of {total}").format(
-                done=f"{done:,}", total=units.count(total, "token")
+                done=units.number(done), total=units.count(total, "token")
             )
         )
 

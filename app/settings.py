@@ -36,6 +36,7 @@ class Settings:
     n_thread: int = DEFAULTS.n_thread
     kv_type: str = DEFAULTS.kv_type
     device: str = DEFAULTS.device
+    trusted_devices: list[str] = field(default_factory=list)  # rpc://host:port, once confirmed
     theme: str = "system"
     language: str = "system"
     show_panel: bool = True
@@ -116,8 +117,9 @@ def _checked(data: Any) -> Settings:
         if type(value) is not type(default):
             raise ValueError(f"{name} is of the wrong kind")
         setattr(settings, name, value)
-    if not all(isinstance(item, str) for item in settings.recent):
-        raise ValueError("a recent model is not a path")
+    for items in (settings.recent, settings.trusted_devices):
+        if not all(isinstance(item, str) for item in items):
+            raise ValueError("a list of texts holds something else")
     choice = settings.choice
     EngineConfig(
         cache_rate=choice.cache_rate,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QCoreApplication
+import datetime
+
+from PySide6.QtCore import QCoreApplication, QDate, QLocale
 
 from app import language
 
@@ -49,6 +51,14 @@ def seconds(value_s: float) -> str:
 def short_time(value_s: float) -> str:
     """Return a duration that is compared with others of its kind: in ms up to a second."""
     return f"{decimal(1000 * value_s, 0)}{SPACE}ms" if value_s < 1 else seconds(value_s)
+
+
+def date(at_s: float) -> str:
+    """Return the day of a time in seconds since 1970."""
+    day = datetime.date.fromtimestamp(at_s)
+    #: The form of a date, in Qt's letters.
+    form = language.translate("units", "d MMM yyyy")
+    return QLocale().toString(QDate(day.year, day.month, day.day), form)
 
 
 def speed(tokens_per_s: float) -> str:

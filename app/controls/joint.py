@@ -4,26 +4,41 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from app.controls.pack_offer import PackDesk
+from app.controls.remote_device import RemoteDialog, remote_parts, warning
 from app.controls.strip import ControlsStrip, InForce
 from app.engine_session import EngineSession
 from app.library.library import Library
 from app.rate_control import RateState
-from app.state import State
+from app.settings import Settings
+from app.state import Notice, State
 from app.top_bar import TopBar
 
 
 class Controls(QObject):
-    """The strip, `strip`, and what passes between the session and everything that controls it."""
+    """The strip, `strip`, and what passes between the session and everything that controls it.
+
+    Another machine is used only when its address is one that the user confirmed (`settings`).
+
+    Signals:
+        trusted_changed: another address was confirmed.
+    """
+
+    trusted_changed = Signal()
 
     def __init__(
-        self, session: EngineSession, bar: TopBar, library: Library, parent: QObject | None = None
-    ) -> None:
+        self, session: EngineSession, bar: TopBar, library: Library, settings: Settings,
+        parent: QObject | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(parent)
         self._session, self._bar, self._library = session, bar, library
+        self._settings = settings
+        self._unconfirmed = self._hold_back()
         self.strip = ControlsStrip()
+        self.show_trusted()
+        self.strip.remote_wanted.connect(self.ask_remote)
         self._asked_devices = False
         bar.rate.speed_of = library.speed
         bar.mode.chosen.connect(self.choose_automatic)
@@ -51,7 +66,50 @@ class Controls(QObject):
         if state is State.IDLE and not self._asked_devices:
             self._asked_devices = True
             self._session.link.list_devices()
+        if state is State.IDLE and self._unconfirmed:
+            QTimer.singleShot(0, self._ask_unconfirmed)  # behind what is said of the model
         self.refresh()
+
+    # Other machines
+
+    def ask_remote(self) -> RemoteDialog:
+        """Let the user name another machine; what that means is said there."""
+        dialog = RemoteDialog(self.strip.window())
+        dialog.accepted.connect(lambda: self.trust(dialog.device))
+        dialog.finished.connect(dialog.deleteLater)
+        dialog.open()
+        return dialog
+
+    def trust(self, device: str) -> None:
+        """The user knows what it means: use these devices, now and later without asking."""
+        trusted = self._settings.trusted_devices
+        trusted += [part for part in remote_parts(device) if part not in trusted]
+        self._unconfirmed = ""
+        self.show_trusted()
+        self.trusted_changed.emit()
+        self._session.choose(replace(self._session.asked, device=device))
+
+    def show_trusted(self) -> None:
+        """Offer the machines that were confirmed."""
+        self.strip.show_remote(self._settings.trusted_devices)
+
+    def _hold_back(self) -> str:
+        """Return the devices of the settings where one of them was never confirmed, unused."""
+        session, device = self._session, self._session.asked.device
+        if all(part in self._settings.trusted_devices for part in remote_parts(device)):
+            return ""
+        session.asked = replace(session.asked, device="auto")
+        return device
+
+    def _ask_unconfirmed(self) -> None:
+        device, self._unconfirmed = self._unconfirmed, ""
+        if not device:
+            return
+        actions = (
+            (self.tr("Trust it and use it"), lambda: self.trust(device)),
+            (self.tr("Do not use it"), lambda: self._session.notice.emit(None)),
+        )
+        self._session.notice.emit(Notice(warning(device), actions, is_trouble=False))
 
     def _show_offer(self) -> None:
         packs = self.packs

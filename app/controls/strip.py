@@ -28,6 +28,7 @@ from backend.methods import METHODS, RUNNABLE
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 N_THREAD_MAX = 256
 _COLUMN = 150
+_ANOTHER = ""  # the last entry of the devices: one that is not in the list yet
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,12 @@ class ControlsStrip(QFrame):
     Signals:
         chosen: (EngineChoice) the user wants this.
         closed: the user wants the strip away.
+        remote_wanted: the user wants to name another machine.
     """
 
     chosen = Signal(object)
     closed = Signal()
+    remote_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -75,7 +78,9 @@ class ControlsStrip(QFrame):
             self.tr("How the conversation is remembered: fewer bits need less memory.")
         )
         self.device = DropDown()
-        self.show_devices([])
+        self._devices: list[tuple[str, str]] = []
+        self._remote: list[str] = []
+        self._fill_devices()
         self.threads = Number(0, N_THREAD_MAX)
         self.threads.setSpecialValueText(self.tr("all cores"))
         self._sentence = QLabel()
@@ -136,12 +141,30 @@ class ControlsStrip(QFrame):
 
     def show_devices(self, devices: list[tuple[str, str]]) -> None:
         """Offer these devices, by name and description, beside the processor."""
+        self._devices = devices
+        self._fill_devices()
+
+    def show_remote(self, addresses: list[str]) -> None:
+        """Offer other machines that the user trusts."""
+        self._remote = list(addresses)
+        self._fill_devices()
+
+    def _fill_devices(self) -> None:
         self.device.clear()
         self.device.addItem(self.tr("automatic"), "auto")
         self.device.addItem(self.tr("processor"), "cpu")
-        for name, description in devices:
+        for name, description in self._devices:
             self.device.addItem(f"{name}: {description}", name)
-        self._pick(self.device, self._choice.device)
+        for address in self._remote:
+            self.device.addItem(address, address)
+        self.device.addItem(self.tr("another machine\u2026"), _ANOTHER)
+        self._show_device()
+
+    def _show_device(self) -> None:
+        device = self._choice.device
+        if self.device.findData(device) < 0:
+            self.device.insertItem(self.device.count() - 1, device, device)
+        self._pick(self.device, device)
 
     @property
     def offer(self) -> str:
@@ -168,9 +191,7 @@ class ControlsStrip(QFrame):
         shown = n_context if choice.automatic and n_context else choice.context_length
         self._fill_contexts(shown)
         self._pick(self.kv, choice.kv_type)
-        if self.device.findData(choice.device) < 0:
-            self.device.addItem(choice.device, choice.device)
-        self._pick(self.device, choice.device)
+        self._show_device()
         if not self.threads.hasFocus():
             self.threads.setValue(choice.n_thread)
         self._sentence.setText(self._words(choice))
@@ -263,6 +284,10 @@ class ControlsStrip(QFrame):
             field.setCurrentIndex(index)
 
     def _choose(self, *_: object) -> None:
+        if self.device.currentData() == _ANOTHER:
+            self._show_device()
+            self.remote_wanted.emit()
+            return
         choice = replace(
             self._choice,
             n_thread=self.threads.value(),

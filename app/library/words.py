@@ -17,7 +17,7 @@ def parameters(n: int) -> str:
     for letter, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if n >= 0.9995 * scale:
             value = n / scale
-            return f"{value:.1f}{letter}" if value < 99.95 else f"{value:.0f}{letter}"
+            return units.decimal(value, 1 if value < 99.95 else 0) + letter
     return str(n)
 
 
@@ -49,7 +49,7 @@ def ago(at_s: float, now_s: float | None = None) -> str:
         return translate("library", "yesterday")
     if days < 30:
         return translate("library", "{days} ago").format(days=units.count(days, "day"))
-    return time.strftime("%Y-%m-%d", time.localtime(at_s))
+    return units.date(at_s)
 
 
 def _day(at_s: float | None) -> str:

@@ -254,6 +254,17 @@
 </message>
 </context>
 <context>
+<name>Controls</name>
+<message>
+<source>Trust it and use it</source>
+<translation>Vertrauen und verwenden</translation>
+</message>
+<message>
+<source>Do not use it</source>
+<translation>Nicht verwenden</translation>
+</message>
+</context>
+<context>
 <name>ControlsStrip</name>
 <message>
 <source>Engine controls</source>
@@ -330,6 +341,10 @@
 <message>
 <source>processor</source>
 <translation>Prozessor</translation>
+</message>
+<message>
+<source>another machine…</source>
+<translation>anderer Rechner …</translation>
 </message>
 <message>
 <source>stock llama.cpp</source>
@@ -1312,6 +1327,29 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>RemoteDialog</name>
+<message>
+<source>Another machine</source>
+<translation>Anderer Rechner</translation>
+</message>
+<message>
+<source>Address of the machine</source>
+<translation>Adresse des Rechners</translation>
+</message>
+<message>
+<source>Address at which llama.cpp&apos;s rpc server runs there</source>
+<translation>Adresse, unter der dort der RPC-Server von llama.cpp läuft</translation>
+</message>
+<message>
+<source>Trust it and use it</source>
+<translation>Vertrauen und verwenden</translation>
+</message>
+<message>
+<source>That machine</source>
+<translation>Jener Rechner</translation>
+</message>
+</context>
+<context>
 <name>ServerSection</name>
 <message>
 <source>Local server</source>
@@ -2027,6 +2065,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>To the next control</source>
 <translation>Zum nächsten Bedienelement</translation>
+</message>
+</context>
+<context>
+<name>devices</name>
+<message>
+<source>{address} is sent the model&apos;s weights, your prompts and the answers, unencrypted, and whoever reaches that port controls it. Use it only in a network that you trust.</source>
+<translation>{address} bekommt die Gewichte des Modells, die Eingaben und die Antworten, unverschlüsselt, und wer diesen Port erreicht, beherrscht ihn. Nur in einem vertrauenswürdigen Netz verwenden.</translation>
 </message>
 </context>
 <context>
@@ -2886,6 +2931,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{new} % right instead of {old} %</source>
 <translation>{new} % richtig statt {old} %</translation>
+</message>
+</context>
+<context>
+<name>units</name>
+<message>
+<source>d MMM yyyy</source>
+<extracomment>The form of a date, in Qt&apos;s letters.</extracomment>
+<translation>d. MMM yyyy</translation>
 </message>
 </context>
 <context>

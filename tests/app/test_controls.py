@@ -9,6 +9,8 @@ import pytest
 from PySide6.QtCore import Qt
 from window_samples import WAIT_MS, Model, Opener
 
+from app import settings
+from app.controls.remote_device import RemoteDialog
 from app.engine_choice import EngineChoice
 from app.main_window import MainWindow
 from app.state import State
@@ -101,7 +103,7 @@ def test_devices_are_those_that_the_worker_knows(
 ) -> None:
     window = open_window(model())
     device = window.controls.strip.device
-    qtbot.waitUntil(lambda: device.count() == 3, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: device.count() == 4, timeout=WAIT_MS)
     assert [device.itemData(i) for i in range(3)] == ["auto", "cpu", "FAKE0"]
     told = sent(window)
     pick(window, "device", "FAKE0")
@@ -250,3 +252,46 @@ def test_a_pack_that_fails_is_said(
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
     assert window.chat.banner.sentence == "The drive is full."
     assert window.controls.strip.pack.isVisible()  # it can be tried again
+
+
+def test_another_machine_is_used_once_it_is_trusted(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    told = sent(window)
+    pick(window, "device", "")  # another machine...
+    (dialog,) = window.findChildren(RemoteDialog)
+    assert dialog.isVisible() and not dialog.use.isEnabled()
+    dialog.address.setText("rpc://nowhere")
+    dialog.use.click()
+    assert "rpc://host:port" in dialog.sentence and not told
+    dialog.address.setText("127.0.0.1:50052")
+    assert "rpc://127.0.0.1:50052 is sent" in dialog.warning
+    dialog.use.click()
+    wait_idle(qtbot, window)
+    assert [choice.device for choice in told] == ["rpc://127.0.0.1:50052"]
+    assert settings.load(window.preferences.path)[0].trusted_devices == ["rpc://127.0.0.1:50052"]
+    pick(window, "device", "cpu")
+    wait_idle(qtbot, window)
+    pick(window, "device", "rpc://127.0.0.1:50052")  # it is in the list now, and not asked again
+    wait_idle(qtbot, window)
+    assert told[-1].device == "rpc://127.0.0.1:50052"
+    window.reset_settings()
+    assert window.controls.strip.device.findData("rpc://127.0.0.1:50052") < 0
+
+
+def test_another_machine_of_the_settings_file_is_asked_about(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    kept = {"automatic": False, "method": "promoe", "device": "rpc://10.0.0.9:7000"}
+    (tmp_path / "settings.json").write_text(json.dumps(kept))
+    window = open_window(model())
+    told = sent(window)
+    banner = window.chat.banner
+    qtbot.waitUntil(banner.isVisible, timeout=WAIT_MS)
+    assert "rpc://10.0.0.9:7000 is sent" in banner.sentence
+    assert window.session.asked.device == "auto" and not told
+    banner.buttons[0].click()
+    wait_idle(qtbot, window)
+    assert told[-1].device == "rpc://10.0.0.9:7000"
+    assert window.settings.trusted_devices == ["rpc://10.0.0.9:7000"]
