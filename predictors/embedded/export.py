@@ -6,11 +6,14 @@ class Qwen3MoeModel. The output matrix is left out: llama.cpp then uses the embe
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import gguf
+import llama_cpp
 import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType as Type
@@ -29,8 +32,14 @@ from predictors.embedded.config import (
 
 Array = npt.NDArray[np.float32]
 
-EXPERT_TYPE = Type.Q4_0
-DENSE_TYPE = Type.Q8_0
+
+@dataclass(frozen=True)
+class Types:
+    """What matrices are written as. The values stay with the embedding: answers feel them most."""
+
+    embedding_and_values: Type = Type.Q8_0
+    attention: Type = Type.Q6_K
+    expert: Type = Type.Q4_0
 
 
 def tensors(weights: dict[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Array]]:
@@ -57,11 +66,34 @@ def tensors(weights: dict[str, Tensor], config: ModelConfig) -> Iterator[tuple[s
             yield f"{target}{name}.weight", get(source + name)
 
 
-def tensor_type(name: str, array: Array, dense: Type, expert: Type) -> Type:
+def tensor_type(name: str, array: Array, types: Types) -> Type:
     """Norms and the router stay f32; the router decides, and its rounding would move experts."""
     if array.ndim == 1 or "ffn_gate_inp" in name:
         return Type.F32
-    return expert if "_exps" in name else dense
+    if "_exps" in name:
+        return types.expert
+    return types.embedding_and_values if "attn_v" in name or "embd" in name else types.attention
+
+
+def quantize(array: Array, kind: Type) -> npt.NDArray[np.generic]:
+    """`array` (f32, [rows..., n]) as `kind`, by llama.cpp where the gguf package cannot."""
+    try:
+        return gguf.quants.quantize(array, kind)
+    except NotImplementedError:
+        folder = Path(llama_cpp.__file__).parent / "lib"
+        ggml = ctypes.CDLL(str(next(folder.glob("*ggml-base.*"))))
+        n_block, n_byte = gguf.GGML_QUANT_SIZES[kind]
+        values = np.ascontiguousarray(array)
+        n_row, n = values.size // values.shape[-1], values.shape[-1]
+        packed = np.empty((*values.shape[:-1], n // n_block * n_byte), np.uint8)
+        pointer = ctypes.c_void_p
+        ggml.ggml_quantize_chunk.restype = ctypes.c_size_t
+        ggml.ggml_quantize_chunk.argtypes = [ctypes.c_int, pointer, pointer, *3 * [ctypes.c_int64]]
+        ggml.ggml_quantize_chunk.argtypes += [pointer]
+        ggml.ggml_quantize_chunk(
+            int(kind), values.ctypes.data, packed.ctypes.data, 0, n_row, n, None
+        )
+        return packed
 
 
 def add_metadata(writer: gguf.GGUFWriter, config: ModelConfig, name: str) -> None:
@@ -111,8 +143,7 @@ def write(
     weights: dict[str, Tensor],
     config: ModelConfig,
     words: Tokenizer,
-    dense: Type = DENSE_TYPE,
-    expert: Type = EXPERT_TYPE,
+    types: Types = Types(),
     name: str = "Outrider Tiny",
 ) -> int:
     """Writes the file through a temporary one; returns its size in bytes."""
@@ -122,8 +153,8 @@ def write(
     add_metadata(writer, config, name)
     add_tokenizer(writer, words)
     for tensor, array in tensors(weights, config):
-        kind = tensor_type(tensor, array, dense, expert)
-        writer.add_tensor(tensor, gguf.quants.quantize(array, kind), raw_dtype=kind)
+        kind = tensor_type(tensor, array, types)
+        writer.add_tensor(tensor, quantize(array, kind), raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -80,7 +80,7 @@ def load(path: Path, n_ctx: int = 128) -> llama_cpp.Llama:
 def write(path: Path, model: Model, words: Tokenizer, dense: Type, expert: Type) -> None:
     """Exports an untrained model."""
     weights = {name: p.detach() for name, p in model.named_parameters()}
-    export.write(path, weights, model.config, words, dense, expert)
+    export.write(path, weights, model.config, words, export.Types(dense, dense, expert))
 
 
 @pytest.mark.parametrize("kind", [Type.F32, Type.F16])
@@ -109,6 +109,13 @@ def test_quantised_logits_stay_close(
     llama.eval(tokens.tolist())
     actual, expected = np.array(llama.scores[:60]), model.logits(tokens[None])[0].numpy()
     assert np.corrcoef(actual.ravel(), expected.ravel())[0, 1] > 0.9
+
+
+def test_types_that_only_llama_cpp_writes_are_read_back() -> None:
+    values = np.random.default_rng(15).standard_normal((2, 3, 256)).astype(np.float32)
+    packed = export.quantize(values, Type.Q6_K)
+    read = dequantize(packed.reshape(6, -1), Type.Q6_K).reshape(values.shape)
+    assert 0 < np.abs(read - values).max() < 0.1
 
 
 def test_tokens_are_those_of_the_tokenizers_library(
@@ -196,7 +203,7 @@ def test_logits_of_the_shipped_weights_equal_the_training_codes(
     ids = words.encode(STORY).ids
     expected = model.logits(torch.tensor([ids]))[0].numpy()
     path = tmp_path / "m.gguf"
-    export.write(path, weights, config, words, kind, kind)
+    export.write(path, weights, config, words, export.Types(kind, kind, kind))
     llama = load(path)
     assert llama.tokenize(STORY.encode(), add_bos=False, special=True) == ids
     llama.eval(ids)

@@ -144,7 +144,7 @@ def test_the_evaluation_agrees_with_the_training_code(work: Path) -> None:
                 p.mul_(10)
     path = work / "m.gguf"
     weights = {name: p.detach() for name, p in model.named_parameters()}
-    export.write(path, weights, SHAPE, words, Type.F32, Type.F32)
+    export.write(path, weights, SHAPE, words, export.Types(Type.F32, Type.F32, Type.F32))
     scorer = evaluate.Scorer(path, 1)
     text = "The king saw the fox. The fox saw it."
     bits, n_byte = evaluate.bits_per_byte(scorer, iter([text]), 10_000)
