@@ -56,6 +56,7 @@ class LearningGroup(QGroupBox):
         self.delete = QPushButton(self.tr("Delete all recordings"))
         self.delete.setAccessibleName(self.delete.text())
         layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         for widget in (self.switch, self._explanation, self._state, self.bar, self._size):
             layout.addWidget(widget)

@@ -17,6 +17,9 @@ SUGGESTIONS = (
 )
 
 
+WORDS_WIDTH = 400
+
+
 class _Mark(QWidget):
     """The application's mark."""
 
@@ -59,7 +62,8 @@ class Welcome(QWidget):
         layout.addWidget(_Mark(), 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(12)
         layout.addWidget(self._title)
-        layout.addWidget(self._words)
+        self._words.setFixedWidth(WORDS_WIDTH)
+        layout.addWidget(self._words, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(20)
         for _ in SUGGESTIONS:
             button = QPushButton()

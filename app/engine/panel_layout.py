@@ -57,8 +57,8 @@ class PanelParts(QObject):
         self.now = QPushButton(self.tr("Now"))
         self.use_it.setAccessibleName(self.tr("Use the cache that would help"))
         self.now.setAccessibleName(self.tr("Go on with what is now"))
-        for button in (self.use_it, self.now):
-            button.setProperty("role", "quiet")
+        for button, role in ((self.use_it, "little"), (self.now, "quiet")):
+            button.setProperty("role", role)
             button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.pause = IconButton("pause", self.tr("Pause the panel"), side=28)
         self.more = IconButton("more", self.tr("Save or copy"), side=28)
@@ -139,7 +139,7 @@ class PanelParts(QObject):
         if text != self.words.text():
             self.words.setText(text)
         self.use_it.setVisible(cache_bytes > 0)
-        self.use_it.setText(self.tr("Use {size}").format(size=units.size(cache_bytes)))
+        self.use_it.setText(self.tr("Use a cache of {size}").format(size=units.size(cache_bytes)))
 
     # Making them
 

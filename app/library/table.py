@@ -103,7 +103,7 @@ COLUMNS = (
     ),
     Column(
         QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
-        168,
+        176,
         _of(words.shape),
         _key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
     ),

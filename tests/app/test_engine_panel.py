@@ -249,7 +249,7 @@ def test_advice_is_said_and_can_be_taken(qtbot: Any, panel: EnginePanel) -> None
     fill(panel)
     panel.show_advice(Advice(0.4, Option("promoe", 5, 0.625, 6 * GIB, 2.1)))
     assert "a cache of 6.0 GiB instead of 3.8 GiB" in plain(panel.words.text())
-    assert plain(panel.parts.use_it.text()) == "Use 6.0 GiB"
+    assert plain(panel.parts.use_it.text()) == "Use a cache of 6.0 GiB"
     with qtbot.waitSignal(panel.rate_wanted) as wanted:
         panel.parts.use_it.click()
     assert wanted.args == [5]
