@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
 
 from app import units
 from app.engine_link import EngineLink
-from app.facts import LearningFacts
 from app.sentences import said
+from backend.facts import LearningFacts
 
 REFRESH_MS = 5_000
 

@@ -9,7 +9,7 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from app import icons, models, theme, units
-from app.facts import ModelFacts
+from backend.facts import ModelFacts
 
 WIDEST = 300
 

@@ -7,8 +7,8 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app import icons, models, theme, units
-from app.facts import ModelFacts
 from app.language import translate
+from backend.facts import ModelFacts
 
 SUGGESTIONS = (
     QT_TRANSLATE_NOOP("welcome", "Tell me a fairy tale about a tin soldier who learns to swim."),

@@ -21,9 +21,9 @@ from app.controls.fields import DropDown, Number
 from app.controls.mode_switch import ModeSwitch
 from app.controls.remote_device import remote_parts
 from app.engine_choice import EngineChoice
-from app.facts import CacheFacts, ModelFacts
 from app.icon_button import IconButton
 from app.sentences import said
+from backend.facts import CacheFacts, ModelFacts
 from backend.methods import METHODS, RUNNABLE
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)

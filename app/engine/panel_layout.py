@@ -25,9 +25,9 @@ from app.engine.memory_bar import MemoryBar
 from app.engine.stall_bars import StallBars
 from app.engine.time_line import TimeLine
 from app.engine.token_strip import TokenStrip
-from app.facts import CacheFacts, ModelFacts
 from app.icon_button import IconButton
 from app.sentences import said
+from backend.facts import CacheFacts, ModelFacts
 
 
 class PanelParts(QObject):
