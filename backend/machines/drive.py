@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from backend.system.kept_file import write_json
 from backend.system.paths import data_folder
 
 READ_BYTES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
@@ -132,12 +132,8 @@ def _kept() -> dict[str, object]:
 
 def _keep(drives: Mapping[str, object]) -> None:
     """Write what is known; where that cannot be, it is measured again."""
-    path = _file()
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
-        temporary.write_text(json.dumps(drives, indent=1), encoding="utf-8")
-        os.replace(temporary, path)
+        write_json(_file(), drives)
 
 
 def _drive(said: object) -> Drive | None:
