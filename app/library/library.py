@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, QProcess, QTimer, Signal
 
+from app.background import Background
 from backend.config import EngineConfig
 from backend.library.estimate import Speed, Verdict, judge, speed
 from backend.library.facts import Facts, FactsCache
@@ -24,7 +22,6 @@ from backend.system.memory import available_bytes
 SETTLE_MS = 500  # from the first change in a folder until it is looked through
 N_WATCHED_MAX = 1000
 N_TOKEN_MIN = 16  # an answer shorter than this says little about the speed
-_JOIN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -67,8 +64,7 @@ class Library(QObject):
         self._machine_path = cache / "machine.json"
         self._facts_path = cache / "library.json"
         self._cache: FactsCache | None = None  # belongs to the thread
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._background = Background("library")
         self._number = 0  # of the newest scan; older ones end early
         self._is_open = False
         self._begun = False
@@ -115,7 +111,7 @@ class Library(QObject):
         number = self._number
         folders, files = [folder for _, folder in self.folders], list(self.loose)
         self.busy.emit(True)
-        self._later(lambda: self._look(number, folders, files))
+        self._background.later(lambda: self._look(number, folders, files))
 
     def verdict(self, facts: Facts) -> Verdict:
         """Judge a model with the memory that is free now, also one that is not in the list."""
@@ -137,7 +133,7 @@ class Library(QObject):
                 if entry.facts is not None:
                     self._recognised.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
 
-        self._later(recognise)
+        self._background.later(recognise)
 
     def look_at(self, path: Path | None) -> None:
         """Learn what `speed` needs about the model that is loaded."""
@@ -151,7 +147,7 @@ class Library(QObject):
             for entry in scan([], [path], self._facts_cache()).entries:
                 self._looked.emit(entry)
 
-        self._later(look)
+        self._background.later(look)
 
     def speed(self, n_slot: int) -> Speed | None:
         """Return how fast the loaded model would be with so many experts of each layer."""
@@ -191,23 +187,9 @@ class Library(QObject):
             self._process.blockSignals(True)
             self._process.kill()
             self._process.waitForFinished(1000)
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join(_JOIN_S)
-            self._thread = None
+        self._background.shut_down()
 
     # In the thread
-
-    def _later(self, job: Callable[[], None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="library", daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            with contextlib.suppress(RuntimeError):  # the window is gone
-                job()
 
     def _facts_cache(self) -> FactsCache:
         if self._cache is None:
