@@ -2677,12 +2677,24 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>ihre Zahlen ergeben keinen Sinn</translation>
 </message>
 <message>
-<source>The list of folders could not be saved: {reason}.</source>
-<translation>Die Liste der Ordner konnte nicht gespeichert werden: {reason}.</translation>
+<source>The list of folders</source>
+<translation>Die Liste der Ordner</translation>
 </message>
 <message>
-<source>The list of folders could not be read: {reason}.</source>
-<translation>Die Liste der Ordner konnte nicht gelesen werden: {reason}.</translation>
+<source>The list of downloads</source>
+<translation>Die Liste der Downloads</translation>
+</message>
+<message>
+<source>{list} could not be saved: {reason}.</source>
+<translation>{list} konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+<message>
+<source>{list} was damaged; an empty one is used.</source>
+<translation>{list} war beschädigt; es wird mit einer leeren begonnen.</translation>
+</message>
+<message>
+<source>{list} was damaged; the old file is {file}.</source>
+<translation>{list} war beschädigt; die alte Datei heißt {file}.</translation>
 </message>
 <message>
 <source>only {n} of its {all} parts are there</source>
