@@ -84,7 +84,11 @@ class EngineSession(QObject):
     @property
     def asked_rate(self) -> float:
         """The cache rate that is asked for the present model; 1: as much as memory permits."""
-        choice = self.choice_for(self.path)
+        return self.rate_for(self.path)
+
+    def rate_for(self, path: Path | None) -> float:
+        """The cache rate that a model would be asked to have."""
+        choice = self.choice_for(path)
         return 1.0 if choice.automatic else choice.cache_rate
 
     @property

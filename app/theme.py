@@ -145,7 +145,7 @@ def apply(app: QApplication, choice: Choice) -> None:
     values |= {
         "small": f"{body - 1}px", "body": f"{body}px", "text_size": f"{body + 1}px",
         "large": f"{body + 7}px", "title": f"{body + 11}px", "fixed": fixed_family(),
-        "veil": f"#e8{_current.window[1:]}",
+        "veil": f"#f4{_current.window[1:]}",
     }  # fmt: skip
     app.setStyleSheet(STYLE_SHEET.substitute(values))
 

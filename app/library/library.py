@@ -17,7 +17,7 @@ from backend.library.machine import is_large, kept_machine, measure_command
 from backend.library.places import known_folders
 from backend.library.scan import Entry, Scan, scan
 from backend.machines import Hardware
-from backend.system.memory import available_bytes
+from backend.system.memory import available_bytes, is_busy
 
 SETTLE_MS = 500  # from the first change in a folder until it is looked through
 N_WATCHED_MAX = 1000
@@ -57,7 +57,8 @@ class Library(QObject):
         self.rows: list[Row] = []
         self.loose: list[Path] = []
         """Single files that belong to the list: the embedded model, recent ones."""
-        self.asked_rate = EngineConfig().cache_rate
+        self.rate_for: Callable[[Path | None], float] = lambda _: EngineConfig().cache_rate
+        """The cache rate that a model is loaded with."""
         self.returned_bytes = 0
         """What the model in memory gives back when another is loaded."""
         self.may_measure: Callable[[], bool] = lambda: True
@@ -115,7 +116,7 @@ class Library(QObject):
 
     def verdict(self, facts: Facts) -> Verdict:
         """Judge a model with the memory that is free now, also one that is not in the list."""
-        return self._verdict(facts, available_bytes() + self.returned_bytes)
+        return self._verdict(facts, None, available_bytes() + self.returned_bytes)
 
     def judge(self) -> None:
         """Judge all models again: the memory that is free, or the cache rate, may have changed."""
@@ -166,8 +167,11 @@ class Library(QObject):
         return self._process is not None
 
     def measure(self, again: bool = False) -> None:
-        """Measure this machine where that was never done and the engine is at rest."""
-        known = self.machine is not None or self._measure_failed
+        """Measure this machine where that was never done, and both it and the engine are at rest.
+
+        again: the user wants it, at once.
+        """
+        known = self.machine is not None or self._measure_failed or is_busy()
         if self._process is not None or (known and not again) or not self.may_measure():
             return
         large = max(self.scan.entries, key=lambda entry: entry.size_bytes, default=None)
@@ -216,12 +220,13 @@ class Library(QObject):
         self.measure()
 
     def _row(self, entry: Entry, free_bytes: int) -> Row:
-        verdict = self._verdict(entry.facts, free_bytes) if entry.facts is not None else None
+        facts = entry.facts
+        verdict = self._verdict(facts, entry.path, free_bytes) if facts is not None else None
         return Row(entry, verdict, self.history.used_s(entry.path))
 
-    def _verdict(self, facts: Facts, free_bytes: int) -> Verdict:
+    def _verdict(self, facts: Facts, path: Path | None, free_bytes: int) -> Verdict:
         measured = self.history.measured(facts.fingerprint)
-        return judge(facts, self.asked_rate, free_bytes, self.machine, measured)
+        return judge(facts, self.rate_for(path), free_bytes, self.machine, measured)
 
     def _something_changed(self, _: str) -> None:
         if not self._settle.isActive():

@@ -87,6 +87,7 @@ class LibraryView(QWidget):
         self._sorted.setSourceModel(self._rows)
         self._refresh = QTimer(self, interval=REFRESH_MS)
         self._refresh.timeout.connect(library.judge)
+        self._refresh.timeout.connect(library.measure)  # waits until the machine is at rest
         self._dress_table()
         self._lay_out()
         self.search.textChanged.connect(self._search)

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from backend.system.kept_file import write_json
+from backend.system.memory import is_busy
 from backend.system.paths import data_folder
 
 READ_BYTES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
@@ -51,7 +52,7 @@ def drive_of(path: Path, *, ring: bool) -> Drive:
         kept = _kept()
         if (found := _drive(kept.get(key))) is not None:
             return found
-        if path.stat().st_size < _LEAST_FILE_BYTES or _is_busy():
+        if path.stat().st_size < _LEAST_FILE_BYTES or is_busy():
             return Drive()
         found = choose(measure(path, ring=ring))
         _keep({**kept, key: asdict(found)})
@@ -99,14 +100,6 @@ def choose(speeds: Speeds) -> Drive:
 
     read_bytes, n_read = fewest(0, 0.85), fewest(1, 0.95)
     return Drive(n_read, read_bytes, speeds[read_bytes, n_read])
-
-
-def _is_busy() -> bool:
-    """Whether others keep the processor busy, where the system says so."""
-    try:
-        return os.getloadavg()[0] > (os.cpu_count() or 1)
-    except (AttributeError, OSError):
-        return False
 
 
 def _file() -> Path:

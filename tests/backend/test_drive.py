@@ -10,7 +10,7 @@ from backend.machines import drive
 from backend.machines.drive import Drive, choose, drive_of
 
 MIB = 1 << 20
-BUSY = drive._is_busy
+BUSY = drive.is_busy
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         return {(MIB, 2): 1e9, (MIB, 4): 2e9}
 
     monkeypatch.setattr(drive, "measure", measure)
-    monkeypatch.setattr(drive, "_is_busy", lambda: False)
+    monkeypatch.setattr(drive, "is_busy", lambda: False)
     return calls
 
 
@@ -76,7 +76,7 @@ def test_a_busy_machine_tells_nothing(
     large: Path, measured: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (1e6, 0.0, 0.0))
-    monkeypatch.setattr(drive, "_is_busy", BUSY)
+    monkeypatch.setattr(drive, "is_busy", BUSY)
     assert drive_of(large, ring=True) == Drive() and measured == []
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))
     assert drive_of(large, ring=True) == Drive(4, MIB, 2e9)
