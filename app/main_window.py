@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from PySide6.QtCore import QPoint
+from PySide6.QtCore import QByteArray, QPoint, QSize
 from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QFileDialog,
@@ -101,7 +101,7 @@ class MainWindow(QMainWindow):
         self._connect()
         self._connect_settings()
         self.pages.went.connect(self._went)
-        self.resize(self.settings.width, self.settings.height)
+        self._restore_place()
         self._show_model()
         remarks = (self.preferences.remark, self.chats.store.trouble)
         if trouble := " ".join(text for text in remarks if text):
@@ -109,6 +109,13 @@ class MainWindow(QMainWindow):
         if self.settings.open_chat:
             self.chats.open(self.settings.open_chat)
         self.pages.go(self.settings.page)
+
+    def _restore_place(self) -> None:
+        """Be where and as large as the last time; never larger than the screen."""
+        kept = QByteArray.fromBase64(self.settings.geometry.encode("ascii", "replace"))
+        if kept.isEmpty() or not self.restoreGeometry(kept):
+            size = QSize(self.settings.width, self.settings.height)
+            self.resize(size.boundedTo(self.screen().availableSize()))
 
     def open_first(self, path: Path | None = None) -> None:
         """Load a model at start: the one asked for, the last one, or the embedded one."""
@@ -374,6 +381,7 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
         if not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()
+        self.settings.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
         self.settings.open_chat = self.chats.open_id
         self.settings.page = self.pages.present
         self.preferences.take_server(self.server)

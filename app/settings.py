@@ -49,6 +49,7 @@ class Settings:
     open_chat: int = 0  # as well; 0: a new one
     width: int = 1320
     height: int = 840
+    geometry: str = ""  # place, size and maximised or not, as Qt writes them, in base64
 
     @property
     def choice(self) -> EngineChoice:

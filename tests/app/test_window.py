@@ -644,3 +644,16 @@ def test_a_damaged_settings_file_is_said(open_window: Opener, tmp_path: Path) ->
     (tmp_path / "settings.json").write_text("{")
     window = open_window()
     assert "settings file was damaged" in window.chat.banner.sentence
+
+
+def test_the_window_comes_back_where_it_was(open_window: Opener, tmp_path: Path) -> None:
+    first = open_window()
+    first.setGeometry(60, 50, 700, 500)
+    first.close()
+    second = open_window()
+    assert second.geometry() == first.geometry()
+    second.close()
+    kept = json.loads((tmp_path / "settings.json").read_text())
+    (tmp_path / "settings.json").write_text(json.dumps({**kept, "geometry": "nonsense\u00e9"}))
+    third = open_window()
+    assert (third.width(), third.height()) == (700, 500)
