@@ -29,6 +29,7 @@ class ChatPage(QObject):
         session.branch_begun.connect(view.transcript.cut)
         session.notice.connect(view.banner.show_notice)
         session.draft.connect(view.composer.set_text)
+        session.send_again.connect(lambda: self.send(view.composer.input.toPlainText()))
         view.composer.send.connect(self.send)
         view.composer.stop.connect(session.stop)
         view.composer.preset.clicked.connect(self.edit_preset)

@@ -23,8 +23,8 @@ class Chats(QObject):
     """The bridge between a session and the store.
 
     Connect it to the session before anything that shows messages: what is shown is then kept. Where
-    the store fails, the chat goes on, `trouble` says so once, and what was missed is written with
-    the next message for which there is room.
+    the store fails, `trouble` says so once. A question that cannot be kept is not sent, unless the
+    user wants that; then what was missed is written with the next message for which there is room.
 
     Signals:
         list_changed: another chat, name, pin or order.
@@ -40,6 +40,8 @@ class Chats(QObject):
         self.store = ChatStore.open(path)
         self._n_saved: dict[int, int] = {}  # characters of growing answers: message id -> count
         self._said_trouble = False
+        self._why = ""  # of the last failure, until something could be written again
+        session.why_not_kept = lambda message: "" if message.id else self._why
         self._rows: list[ChatRow] | None = None
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -276,9 +278,10 @@ class Chats(QObject):
         return True
 
     def _succeed(self) -> None:
-        self._said_trouble = False
+        self._said_trouble, self._why = False, ""
 
     def _fail(self, error: StoreError) -> None:
+        self._why = str(error)
         if not self._said_trouble:
             self._said_trouble = True
             self.trouble.emit(str(error))

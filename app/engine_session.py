@@ -192,7 +192,8 @@ class EngineSession(QObject):
         if self._cancelled:
             self.notice.emit(Notice(self.tr("Loading was cancelled."), tuple(actions), False))
         else:
-            name = f"{failed.name}: " if failed else ""
+            named = failed is None or sentence.startswith(failed.name)
+            name = "" if named or failed is None else f"{failed.name}: "
             self.notice.emit(Notice(name + sentence, tuple(actions)))
 
     # Other settings

@@ -103,12 +103,10 @@ class MainWindow(QMainWindow):
         self.pages.went.connect(self._went)
         self._restore_place()
         self._show_model()
-        remarks = (self.preferences.remark, self.chats.store.trouble)
-        if trouble := " ".join(text for text in remarks if text):
-            self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
         if self.settings.open_chat:
             self.chats.open(self.settings.open_chat)
         self.pages.go(self.settings.page)
+        self._say_remarks()
 
     def _restore_place(self) -> None:
         """Be where and as large as the last time; never larger than the screen."""
@@ -125,7 +123,14 @@ class MainWindow(QMainWindow):
         path = path or models.embedded_model()
         if path is not None:
             self.session.open_model(path)
+            self._say_remarks()  # which loading has taken away
         self.chat.composer.setFocus()
+
+    def _say_remarks(self) -> None:
+        """Say what was wrong with the files of settings and of chats."""
+        remarks = (self.preferences.remark, self.chats.store.trouble)
+        if trouble := " ".join(text for text in remarks if text):
+            self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
 
     def open_model(self, path: Path) -> None:
         """Load a model that the user picked."""

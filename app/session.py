@@ -45,6 +45,7 @@ class Session(EngineSession):
         busy_changed: other chats are under way.
         statistics_changed: Statistics.
         draft: text to put back into the composer.
+        send_again: what is in the composer is to be sent.
     """
 
     message_added = Signal(int)
@@ -56,6 +57,7 @@ class Session(EngineSession):
     busy_changed = Signal()
     statistics_changed = Signal(object)
     draft = Signal(str)
+    send_again = Signal()
 
     def __init__(
         self, link: EngineLink, choice: EngineChoice, parent: QObject | None = None
@@ -63,6 +65,9 @@ class Session(EngineSession):
         super().__init__(link, choice, parent)
         self.conversation = Conversation()
         self.model_preset = Preset()  # of chats that have none of their own
+        self.why_not_kept: Callable[[Message], str] = lambda _: ""
+        """Why a message that was just added is not on disk, in a sentence; empty where it is."""
+        self._says_unkept = False  # the user agreed to that
         self._live: _Turn | None = None  # the answer that the engine is writing
         self._live_message: Message | None = None
         self._waiting_turns: list[_Turn] = []
@@ -121,10 +126,7 @@ class Session(EngineSession):
     def send(self, text: str) -> bool:
         """Say something; False where that is not possible now."""
         text = text.strip()
-        if not text or not self.can_send:
-            return False
-        self._ask(Message("user", text))
-        return True
+        return bool(text) and self.can_send and self._ask(Message("user", text))
 
     def regenerate(self, index: int) -> None:
         """Ask for another answer in the place of this one, which stays as a branch."""
@@ -133,9 +135,10 @@ class Session(EngineSession):
 
     def edit(self, index: int, text: str) -> None:
         """Ask another question in the place of this one, which stays as a branch."""
-        text = text.strip()
-        if text and self._make_room(index, "user"):
-            self._ask(Message("user", text))
+        text, before = text.strip(), list(self.conversation.messages)
+        if text and self._make_room(index, "user") and not self._ask(Message("user", text)):
+            self.conversation.messages[:] = before
+            self.conversation_replaced.emit()
 
     def stop(self) -> None:
         """Stop the answer that is shown. A last token may still arrive."""
@@ -198,14 +201,33 @@ class Session(EngineSession):
         self.branch_begun.emit(index)
         return True
 
-    def _ask(self, question: Message | None) -> None:
-        """Say something, or ask again for an answer, as soon as the engine is free."""
+    def _ask(self, question: Message | None) -> bool:
+        """Say something, or ask again for an answer, as soon as the engine is free.
+
+        False where the question cannot be kept: then it is taken back, unless that was agreed to.
+        """
         self._dismiss()
         self.conversation.was_shortened = False
         if question is not None:
             self._add(question)
+            why = self.why_not_kept(question)
+            if why and not self._says_unkept:
+                self._take_back(question, why)
+                return False
         self._add(Message("assistant", "", Ending.WAITING))
         self._queue(_Turn(self.conversation))
+        return True
+
+    def _take_back(self, question: Message, why: str) -> None:
+        def send_anyway() -> None:
+            self._says_unkept = True
+            self.send_again.emit()
+
+        self.conversation.messages.remove(question)
+        self.conversation_replaced.emit()
+        self.draft.emit(question.content)
+        actions = ((self.tr("Send it anyway"), send_anyway),)
+        self.notice.emit(Notice(f"{why} {self.tr('So it was not sent.')}", actions))
 
     def _queue(self, turn: _Turn) -> None:
         self._waiting_turns.append(turn)

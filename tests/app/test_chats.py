@@ -161,7 +161,7 @@ def test_renamed_pinned_and_found(qtbot: Any, open_window: Opener, model: Model)
     assert window.chats.open_id != 0
 
 
-def test_a_full_disk_is_said_and_the_chat_goes_on(
+def test_what_does_not_fit_on_the_disk_is_sent_only_if_that_is_wanted(
     qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
 ) -> None:
     window = open_window(model())
@@ -169,8 +169,16 @@ def test_a_full_disk_is_said_and_the_chat_goes_on(
     connection = window.chats.store.connection
     pages = connection.execute("PRAGMA page_count").fetchone()[0]
     connection.execute(f"PRAGMA max_page_count = {pages}")
-    ask(window, "word " * 20_000)
+    long = ("word " * 20_000).strip()
+    window.chat.composer.set_text(long)
+    window.chat.composer.button.click()
     assert "the disk is full" in window.chat.banner.sentence
+    assert window.chat.banner.sentence.endswith("So it was not sent.")
+    assert window.chat.composer.input.toPlainText() == long  # the draft stays
+    assert window.session.state is State.IDLE and len(window.session.conversation.messages) == 2
+    window.session.edit(0, long)
+    assert [m.content for m in window.session.conversation.messages][0] == "Kept"
+    window.chat.banner.buttons[0].click()
     wait_idle(qtbot, window)
     assert last(window).content and last(window).id == 0
     connection.execute("PRAGMA max_page_count = 100000")

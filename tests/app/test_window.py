@@ -640,10 +640,15 @@ def test_tab_goes_round_the_controls(qtbot: Any, open_window: Opener, model: Mod
     assert any(name.startswith("Model: ") for name in visited)
 
 
-def test_a_damaged_settings_file_is_said(open_window: Opener, tmp_path: Path) -> None:
+def test_a_damaged_settings_file_is_said_also_while_the_first_model_loads(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
     (tmp_path / "settings.json").write_text("{")
     window = open_window()
+    window.open_first(model())
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
     assert "settings file was damaged" in window.chat.banner.sentence
+    assert window.chat.banner.isVisible()
 
 
 def test_the_window_comes_back_where_it_was(open_window: Opener, tmp_path: Path) -> None:
