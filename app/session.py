@@ -227,7 +227,7 @@ class Session(EngineSession):
         self.conversation_replaced.emit()
         self.draft.emit(question.content)
         actions = ((self.tr("Send it anyway"), send_anyway),)
-        self.notice.emit(Notice(f"{why} {self.tr('So it was not sent.')}", actions))
+        self.notice.emit(Notice(why + " " + self.tr("So it was not sent."), actions))
 
     def _queue(self, turn: _Turn) -> None:
         self._waiting_turns.append(turn)

@@ -1429,6 +1429,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Zuerst ein Modell öffnen.</translation>
 </message>
 <message>
+<source>Send it anyway</source>
+<translation>Trotzdem senden</translation>
+</message>
+<message>
+<source>So it was not sent.</source>
+<translation>Deshalb wurde nichts gesendet.</translation>
+</message>
+<message>
 <source>Waits for the answer in another chat</source>
 <translation>Wartet auf die Antwort in einem anderen Chat</translation>
 </message>
