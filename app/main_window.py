@@ -196,7 +196,7 @@ class MainWindow(QMainWindow):
             {
                 "new_chat": self._new_chat, "search": self._search_chats,
                 "sidebar": self._toggle_sidebar, "open": self.browse,
-                "models": self._toggle_library, "get": self._get_models,
+                "models": self._toggle_library, "get": self.show_get_models,
                 "preset": self.chat_page.edit_preset,
                 "controls": self._toggle_controls,
                 "settings": functools.partial(self.pages.toggle, "settings"),
@@ -228,7 +228,7 @@ class MainWindow(QMainWindow):
         self.chat.welcome.open_file.connect(self.browse)
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
-        bar.model.library.connect(self._show_library)
+        bar.model.library.connect(self.show_library)
         self.library.picked.connect(self.open_model)
         self.library.closed.connect(self.show_chat)
         self.library.notice.connect(session.notice)
@@ -267,11 +267,13 @@ class MainWindow(QMainWindow):
         self.sidebar.list.mark(0)
         self._chat_opened()
 
-    def _show_library(self) -> None:
+    def show_library(self) -> None:
+        """Show the models that are here."""
         self.library.show_models()
         self.pages.go("models")
 
-    def _get_models(self) -> None:
+    def show_get_models(self) -> None:
+        """Show where models come from."""
         self.library.show_get()
         self.pages.go("models")
 
@@ -279,7 +281,7 @@ class MainWindow(QMainWindow):
         if self.library.view.isVisible():
             self.show_chat()
         else:
-            self._show_library()
+            self.show_library()
 
     def _escape(self) -> None:
         if self.pages.present != CHAT:
@@ -352,7 +354,7 @@ class MainWindow(QMainWindow):
     def _add_folders(self, folders: list[Path]) -> None:
         for folder in folders:
             self.library.library.add_folder(folder)
-        self._show_library()
+        self.show_library()
 
     def _refuse(self, sentence: str) -> None:
         self.show_chat()

@@ -53,7 +53,7 @@ class GetPage(QWidget):
         super().__init__(parent)
         self.search = search
         self.downloads = downloads
-        self._busy = False
+        self.is_busy = False
         self._refusal = ""
         self.address = QLineEdit()
         self.address.setPlaceholderText(self.tr("owner/name, or the address of a GGUF file"))
@@ -226,13 +226,13 @@ class GetPage(QWidget):
         self._show_words()
 
     def _show_busy(self, busy: bool) -> None:
-        self._busy = busy
+        self.is_busy = busy
         if busy:
             self._refusal = ""
         self._show_words()
 
     def _show_words(self) -> None:
-        self._progress.setVisible(self._busy)
+        self._progress.setVisible(self.is_busy)
         chosen = self.chosen
         sentence = self._words()
         self._said.setText(sentence if chosen is not None else "")
@@ -248,7 +248,7 @@ class GetPage(QWidget):
         if self._refusal:
             return self._refusal
         if listing is None or chosen is None:
-            if self._busy:
+            if self.is_busy:
                 return self.tr("Asking\u2026")
             return self.tr(
                 "Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what "
@@ -258,7 +258,7 @@ class GetPage(QWidget):
         parts = []
         if row.verdict is not None or row.entry.trouble:
             parts.append(words.sentence(row.entry, row.verdict))
-        if not chosen.is_exact and self._busy:
+        if not chosen.is_exact and self.is_busy:
             parts.append(self.tr("Reading the header of the file to know more\u2026"))
         elif not chosen.is_exact:
             parts.append(self.tr("Judged by its size and by another file of this repository."))

@@ -62,7 +62,7 @@ def test_every_control_of_every_page_has_a_name_and_a_role(
     window.resize(1400, 900)
     window.session.send("Hello")
     wait_idle(qtbot, window)
-    window._show_controls(True)
+    window.top_bar.controls.click()
     window.chat.banner.show_notice(None)
     lacking = []
     for page in PAGES:
@@ -93,7 +93,7 @@ def test_tab_reaches_every_control_and_the_focus_is_seen(
 ) -> None:
     window = open_window(model())
     window.resize(1400, 900)
-    window._show_controls(True)
+    window.top_bar.controls.click()
     window.activateWindow()
     qtbot.waitUntil(lambda: QApplication.activeWindow() is window)
     for page in ("chat", "settings"):

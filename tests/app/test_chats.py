@@ -76,7 +76,7 @@ def test_the_open_chat_is_there_at_the_next_start(
 ) -> None:
     window = open_window(model(echo=True))
     say(qtbot, window, "First")
-    window._new_chat()
+    window.top_bar.new_chat.click()
     say(qtbot, window, "Second")
     before = said(window)
     window.close()
@@ -145,7 +145,7 @@ def test_deleting_can_be_undone(qtbot: Any, open_window: Opener, model: Model) -
 def test_renamed_pinned_and_found(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model())
     for text in ("Alpha", "Beta"):
-        window._new_chat()
+        window.top_bar.new_chat.click()
         say(qtbot, window, text)
     alpha = next(row for row in window.chats.rows() if row.title == "Alpha")
     window.chats.pin(alpha.id, True)
@@ -245,7 +245,7 @@ def test_the_preset_reaches_the_engine(qtbot: Any, open_window: Opener, model: M
     say(qtbot, window, "Hello")
     turns = json.loads(last(window).content)
     assert turns[0] == {"role": "system", "content": "Be kind."}
-    window._new_chat()
+    window.top_bar.new_chat.click()
     say(qtbot, window, "Hello")
     assert json.loads(last(window).content)[0]["content"] == "Be brief."
     window.close()
@@ -301,7 +301,7 @@ def test_late_text_does_not_reach_another_chat(
     window = open_window(model(token_s=0.02))
     say(qtbot, window, "First")
     first, before = window.chats.open_id, said(window)
-    window._new_chat()
+    window.top_bar.new_chat.click()
     ask(window, "Second")
     qtbot.waitUntil(lambda: bool(last(window).content), timeout=WAIT_MS)
     second = window.session.conversation

@@ -115,7 +115,7 @@ def test_during_an_answer_settings_wait_for_the_next(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.03, n_token=30))
-    window._toggle_controls()
+    window.top_bar.controls.click()
     window.session.send("Tell me a story.")
     qtbot.waitUntil(lambda: window.session.state is State.ANSWERING, timeout=WAIT_MS)
     told = sent(window)
@@ -145,7 +145,7 @@ def test_choices_are_there_at_the_next_start(
 ) -> None:
     path = model()
     window = open_window(path)
-    window._toggle_controls()
+    window.top_bar.controls.click()
     pick(window, "method", "moepic")
     wait_idle(qtbot, window)
     window.close()
@@ -221,7 +221,7 @@ def test_a_pack_is_offered_with_its_size_and_gain_and_written(
         "app.controls.pack_offer.pack_command", lambda path, *options: commands[options]
     )
     window = open_window(model())
-    window._show_controls(True)
+    window.top_bar.controls.click()
     strip = window.controls.strip
     assert strip.offer == "" and not strip.pack.isVisible()
     window.session.send("Hello")
@@ -246,7 +246,7 @@ def test_a_pack_that_fails_is_said(
         "app.controls.pack_offer.pack_command", lambda path, *options: commands[options]
     )
     window = open_window(model())
-    window._show_controls(True)
+    window.top_bar.controls.click()
     window.session.send("Hello")
     qtbot.waitUntil(window.controls.strip.pack.isVisible, timeout=WAIT_MS)
     wait_idle(qtbot, window)

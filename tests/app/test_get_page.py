@@ -56,7 +56,7 @@ def look_up(qtbot: Any, window: MainWindow, text: str = REPOSITORY) -> None:
     assert get.isVisible()
     get.address.setText(text)
     qtbot.keyClick(get.address, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: not get._busy, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not get.is_busy, timeout=WAIT_MS)
 
 
 def test_a_repository_by_keyboard(qtbot: Any, open_window: Opener, hub: FakeHub) -> None:
@@ -78,9 +78,9 @@ def test_a_repository_by_keyboard(qtbot: Any, open_window: Opener, hub: FakeHub)
     qtbot.waitUntil(lambda: get.rows[0].download.n_byte >= 20_000, timeout=WAIT_MS)
     (row,) = get.rows
     assert row.main.accessibleName() == "Pause: Tiny-Q8_0"
-    window._show_library()
+    window.show_library()
     assert window.library.view.get.text() == "Getting 1 model\u2026"
-    window._get_models()
+    window.show_get_models()
     row.main.click()
     assert get.downloads.all()[0].state is State.PAUSED
     qtbot.waitUntil(lambda: "paused" in row.sentence, timeout=WAIT_MS)
@@ -118,7 +118,7 @@ def test_what_goes_wrong_is_a_sentence(qtbot: Any, open_window: Opener, hub: Fak
     window.show_chat()
     banner = window.chat.banner
     qtbot.waitUntil(lambda: "arrived damaged" in banner.sentence, timeout=WAIT_MS)
-    window._show_library()
+    window.show_library()
     assert window.library.view.get.text() == "1 download stopped\u2026"
     assert window.library.library.rows == []
 
@@ -134,7 +134,7 @@ def test_interrupted_downloads_come_back(qtbot: Any, open_window: Opener, hub: F
     window.close()
     n_request = len(hub.requests)
     again = open_window()
-    again._get_models()
+    again.show_get_models()
     (row,) = again.library.get.rows
     assert row.main.text() == "Resume" and len(hub.requests) == n_request
     row.main.click()

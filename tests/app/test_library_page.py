@@ -126,7 +126,7 @@ def test_folders_that_vanish_and_come_back(qtbot: Any, open_window: Opener, fold
     away = folder.with_name("away")
     folder.rename(away)
     wait_for(qtbot, window)
-    foot = window.library.view._foot
+    foot = window.library.view.foot
     assert foot.text() == "No models. The folder models is not there."
     away.rename(folder)
     wait_for(qtbot, window, "good", "cut", "dense", "split")
@@ -135,7 +135,7 @@ def test_folders_that_vanish_and_come_back(qtbot: Any, open_window: Opener, fold
 def test_a_model_that_is_deleted_while_open(qtbot: Any, open_window: Opener, model: Model) -> None:
     path = model("mine")
     window = open_window(path)
-    window._show_library()
+    window.show_library()
     wait_for(qtbot, window, "mine")
     path.unlink()
     banner = window.chat.banner

@@ -1,6 +1,8 @@
 """Settings, diagnostics, shortcuts, about: what they show, and that it works by keyboard."""
 
 import json
+import os
+import signal
 import stat
 from pathlib import Path
 from typing import Any
@@ -123,7 +125,7 @@ def test_reset_brings_the_beginning_back(
     path = model()
     window = open_window(path)
     window.settings_page.theme_chosen.emit(theme.Choice.LIGHT)
-    window._show_controls(True)
+    window.top_bar.controls.click()
     window.server.want(True, 0)
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
     window.reset_settings()
@@ -175,7 +177,7 @@ def test_the_server_comes_back_with_the_engine(
     window = open_window(model())
     window.server.want(True, 0)
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
-    window.link._process.kill()  # type: ignore[union-attr]
+    os.kill(window.link.pid, signal.SIGKILL)
     qtbot.waitUntil(lambda: not window.server.facts.on, timeout=WAIT_MS)
     assert window.settings_page.server.status.text() == "It starts with the engine."
     window.chat.banner.buttons[0].click()

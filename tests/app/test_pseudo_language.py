@@ -139,12 +139,12 @@ def test_no_text_escapes(
     found |= escaped(window)
     window.session.stop()
     window.library.library.add_folder(folder)
-    window._show_library()
+    window.show_library()
     qtbot.waitUntil(lambda: len(window.library.view.shown) >= 2, timeout=WAIT_MS)
     for row in window.library.view.shown:
         window.library.view.pick(row.entry.path)
         found |= escaped(window)
-    window._get_models()
+    window.show_get_models()
     found |= escaped(window)
     for page in ("settings", "diagnostics", "shortcuts", "about"):
         window.pages.go(page)

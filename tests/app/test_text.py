@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QPushButton
 
 from app import highlight, reasoning, theme
 from app.blocks import PROSE_LINES, BlockSplitter
@@ -106,7 +106,7 @@ def test_code_has_colours_and_long_code_is_whole(qtbot: Any, qapp: QApplication)
     first = bodies[0].document().begin().layout().formats()
     kinds = {span.format.foreground().color().name() for span in first}
     assert {theme.DARK.code_keyword, theme.DARK.code_comment} <= kinds
-    card._copy()
+    card.findChildren(QPushButton)[0].click()
     assert QApplication.clipboard().text() == text
 
 

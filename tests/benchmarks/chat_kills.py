@@ -91,7 +91,7 @@ def window_main(folder: Path, seed: int) -> None:
                 window.chat.banner.buttons[0].click()
                 tell("restored", id=deleted[-1])
         elif kind == "new":
-            window._new_chat()
+            window.top_bar.new_chat.click()
         elif kind == "open" and chats.rows():
             chats.open(rng.choice(chats.rows()[:5]).id)
         shown()
