@@ -6,7 +6,10 @@
 namespace outrider {
 
 TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring)
-    : work_(std::move(work)), max_running_(size_t(n_running)), ring_(std::move(ring)) {
+    : work_(std::move(work)),
+      max_running_(size_t(n_running)),
+      max_low_((max_running_ + 1) / 2),
+      ring_(std::move(ring)) {
     try {
         for (int i = 0; i < (ring_ ? 1 : n_running); i++) {
             threads_.emplace_back([this] { ring_ ? run_ring() : run(); });
@@ -106,6 +109,11 @@ void TransferPool::drain() {
     arrivals_.clear();
 }
 
+// REQUIRES: the lock is held.
+bool TransferPool::may_begin() const {
+    return high_.empty() ? !low_.empty() && n_batch_ < max_low_ : n_batch_ < max_running_;
+}
+
 // The most urgent copy, with those behind it that are read together with it.
 // REQUIRES: the lock is held; something is queued.
 TransferPool::Batch TransferPool::take() {
@@ -170,7 +178,7 @@ void TransferPool::ended(std::vector<Arrival> arrivals) {
 void TransferPool::run() {
     std::unique_lock lock(mutex_);
     while (true) {
-        work_there_.wait(lock, [&] { return stopping_ || !high_.empty() || !low_.empty(); });
+        work_there_.wait(lock, [&] { return stopping_ || may_begin(); });
         if (stopping_) {
             return;
         }
@@ -185,7 +193,7 @@ void TransferPool::run() {
 
 // Gives the ring as much as may be under way. REQUIRES: the lock is held.
 void TransferPool::begin_reads() {
-    while (n_batch_ < max_running_ && (!high_.empty() || !low_.empty())) {
+    while (may_begin()) {
         Batch batch = take();
         began(batch);
         reads_.clear();

@@ -43,7 +43,8 @@ class TransferPool {
     // At most `n_running` copies, or sets of them that are read together, are under way at the same
     // time: each in a thread of the pool, or in the `ring`, if there is one; what a ring could not
     // read as a whole is copied by `work.copy` after all. Without any, a copy runs in submit(), and
-    // its arrival can be had at once.
+    // its arrival can be had at once. Low ones take half of the places at most, so that what is needed
+    // at once never waits for all of them.
     TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring = nullptr);
     // Waits for copies that have begun; drops the others.
     ~TransferPool();
@@ -70,6 +71,7 @@ class TransferPool {
     void run();
     void run_ring();
     void stop();
+    bool may_begin() const;
     Batch take();
     void begin_reads();
     void began(const Batch & batch);
@@ -78,6 +80,7 @@ class TransferPool {
 
     const CopyWork work_;
     const size_t max_running_;
+    const size_t max_low_;  // a low one begins only where fewer are under way
     std::unique_ptr<ReadRing> ring_;
     mutable std::mutex mutex_;
     std::condition_variable work_there_;

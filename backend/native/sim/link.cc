@@ -1,4 +1,5 @@
-// INVARIANT: fewer than n_at_once_ copies are under way only where none waits.
+// INVARIANT: fewer than n_at_once_ copies are under way only where no high one waits, fewer than n_low_
+// only where none waits.
 #include "link.h"
 
 #include <algorithm>
@@ -15,7 +16,10 @@ constexpr Ticket no_ticket = std::numeric_limits<Ticket>::max();
 }  // namespace
 
 Link::Link(double bytes_per_us, double latency_us, int32_t n_at_once)
-    : bytes_per_us_(bytes_per_us), latency_us_(latency_us), n_at_once_(size_t(n_at_once)) {}
+    : bytes_per_us_(bytes_per_us),
+      latency_us_(latency_us),
+      n_at_once_(size_t(n_at_once)),
+      n_low_((n_at_once_ + 1) / 2) {}
 
 void Link::submit(Ticket ticket, Urgency urgency, double n_bytes) {
     (urgency == Urgency::high ? high_ : low_).items.push_back({ticket, n_bytes});
@@ -67,7 +71,7 @@ bool Link::take_arrival(Ticket & ticket) {
 
 void Link::begin_waiting() {
     Waiting item;
-    while (running_.size() < n_at_once_ && (pop(high_, item) || pop(low_, item))) {
+    while ((running_.size() < n_at_once_ && pop(high_, item)) || (running_.size() < n_low_ && pop(low_, item))) {
         running_.push_back({item.ticket, clock_us_ + latency_us_, item.n_bytes});
     }
 }

@@ -1,6 +1,6 @@
 // The link in virtual time: what live/transfer.cc does with threads. High copies before low ones,
-// each kind in the order in which it was submitted; one that has begun is not preempted; those
-// under way share the bandwidth equally.
+// each kind in the order in which it was submitted; one that has begun is not preempted; low ones take
+// half of the places at most; those under way share the bandwidth equally.
 #pragma once
 
 #include <cstddef>
@@ -53,6 +53,7 @@ class Link {
     double bytes_per_us_;
     double latency_us_;
     size_t n_at_once_;
+    size_t n_low_;  // a low one begins only where fewer are under way
     double clock_us_ = 0;
     double busy_us_ = 0;
     Queue high_, low_;
