@@ -21,6 +21,7 @@ constexpr uint64_t min_bytes_to_pad = 64 * block;
 constexpr uint64_t max_sent_bytes = 4 << 20;
 
 size_t to_next_block(uint64_t x) { return (block - x % block) % block; }
+uint64_t whole_blocks(uint64_t x) { return x + to_next_block(x); }
 
 // Memory of the calling thread where `size` bytes from `offset` of a file can be read directly.
 uint8_t * scratch_for(uint64_t offset, size_t size) {
@@ -136,24 +137,25 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
 
 // Room for `n_slot` of the largest of `homes`, which all of them use. On the host a slot's address
 // is congruent with its place in the file modulo the block where that can be, so that direct reads
-// need no second copy: then slots are whole blocks, and where layers have their experts at different
-// places in a block, each needs one more.
+// need no second copy: then slots are whole blocks, with room for those around the experts.
 void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     auto buft = ggml_backend_dev_buffer_type(homes.front()->device);
     const bool is_host = ggml_backend_buft_is_host(buft);
     const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
     const Home & largest = **std::max_element(homes.begin(), homes.end(), larger);
-    const auto is_range = [](const Home * h) { return h->n_piece == 1; };
-    const auto range = std::find_if(homes.begin(), homes.end(), is_range);
-    const uint64_t place = range == homes.end() ? 0 : (*range)->first() % block;
-    const auto all_ranges = [&](auto && has) {
-        return std::all_of(homes.begin(), homes.end(), [&](const Home * h) { return !is_range(h) || has(h); });
-    };
-    const bool congruent = all_ranges([&](const Home * h) { return h->first() % block == place; });
-    const bool steady = all_ranges([](const Home * h) { return h->stride % block == 0; });
+    uint64_t room = whole_blocks(largest.bytes());
+    uint64_t place = 0;  // in its block, of the first that is a range
+    bool any_range = false, steady = true;
+    for (const Home * h : homes) {
+        if (h->n_piece == 1) {
+            place = any_range ? place : h->first() % block;
+            any_range = true;
+            steady = steady && h->stride % block == 0;
+            room = std::max(room, whole_blocks(h->first() % block + h->bytes()));
+        }
+    }
     const bool pad = is_host && steady && largest.bytes() >= min_bytes_to_pad;
-    const uint64_t padding = pad ? to_next_block(largest.bytes()) + (congruent ? 0 : block) : 0;
-    const uint64_t stride = largest.bytes() + padding;
+    const uint64_t stride = pad ? room : largest.bytes();
     if (largest.repacked) {
         buft = repack_buffer_type();
     }
@@ -285,17 +287,20 @@ bool Slab::in_blocks() const {
     return true;
 }
 
-// What is read behind a matrix, up to the end of the block, goes into its slot's padding.
+// What is read before and behind a matrix, up to the ends of its blocks, goes into its slot's padding.
 bool Slab::is_in_blocks(const Home & home) const {
-    return goes_straight(home) && home.file->direct() && home.first() % block == 0 && home.stride % block == 0 &&
-           home.slots->nb[2] % block == 0 && reinterpret_cast<uintptr_t>(home.slots->data) % block == 0;
+    const uint64_t place = home.first() % block;
+    return goes_straight(home) && home.file->direct() && home.stride % block == 0 && home.slots->nb[2] % block == 0 &&
+           home.slots->nb[2] >= place + home.bytes() && reinterpret_cast<uintptr_t>(home.slots->data) % block == place;
 }
 
 void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const {
     for (const Copy & copy : copies) {
         for_chunks(copy, [&](const Home & home) {
-            const auto size = uint32_t(home.bytes() + to_next_block(home.bytes()));
-            reads.push_back({home.file->handle(), home.begin(copy.expert), home.in_slot(copy.slot), size});
+            const uint64_t place = home.first() % block;
+            const auto size = uint32_t(whole_blocks(place + home.bytes()));
+            reads.push_back(
+                {home.file->handle(), home.begin(copy.expert) - place, home.in_slot(copy.slot) - place, size});
         });
     }
 }

@@ -56,7 +56,7 @@ class Slab {
     void fill(std::span<const Copy> copies) const;
     // Whether the second copy's bytes lie behind those of the first, so that one read brings both.
     bool joins(const Copy & first, const Copy & second) const;
-    // Whether all copies are reads of whole blocks into whole blocks of the host's memory.
+    // Whether all copies can be reads of whole blocks into whole blocks of the host's memory.
     bool in_blocks() const;
     // Those reads, appended. REQUIRES: in_blocks().
     void reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const;
