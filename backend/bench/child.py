@@ -50,7 +50,7 @@ class Job:
     n_expert_used: int = 0
     """With forced routing."""
     forced: str = ""
-    """A .npy file with the experts of the requests' tokens, [token, layer, k]; empty: none."""
+    """A .npy file with the experts of all rounds' tokens, [token, layer, k]; empty: none."""
     accuracy: float | None = None
     lookahead: int = 1
     link_bytes_per_s: float = 0.0
@@ -90,6 +90,7 @@ class Runner:
         self._loaded = self._open(study)
         self._load_s = time.perf_counter() - began_s
         self._tokens = self._all_tokens()
+        self._n_turn = 0
         self._first_token_s: float | None = None
 
     def _open(self, study: Study) -> Any:
@@ -141,8 +142,9 @@ class Runner:
         return said
 
     def turn(self) -> dict[str, Any]:
-        """Compute every request of a round."""
-        first, done = 0, []
+        """Compute every request of the next round."""
+        first, done = self._n_turn * sum(r.n_token for r in self._requests), []
+        self._n_turn += 1
         for request in self._requests:
             done.append(self._compute(request, first))
             first += request.n_token
@@ -231,13 +233,10 @@ class Runner:
     def read_dense(self) -> dict[str, float]:
         """How long the drive takes for everything that is not a routed expert."""
         from backend.machines.measure import read_s
+        from backend.read_ahead import dense_ranges
 
-        experts = {t.name for tensors in self._file.expert_tensors.values() for t in tensors}
-        by_part: dict[int, list[tuple[int, int]]] = {}
-        for t in self._file.tensors:
-            if t.name not in experts:
-                by_part.setdefault(t.part, []).append((t.offset, t.n_bytes))
-        seconds = sum(read_s(self._file.paths[part], rows) for part, rows in by_part.items())
+        ranges = dense_ranges(self._file)
+        seconds = sum(read_s(path, rows) for path, rows in ranges.items() if rows)
         return {"dense_read_s": seconds, "dense_bytes": float(self._file.dense_bytes)}
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ class Setting:
     """0: none."""
     tokens: str = ""
     forced: Any = None
-    """Experts of all tokens of the requests, [token, layer, k] (workload.forced_rows), or None."""
+    """Experts of all rounds' tokens, [token, layer, k] (workload.forced_rows), or None."""
     accuracy: float | None = None
     lookahead: int = 1
     link_bytes_per_s: float = 0.0

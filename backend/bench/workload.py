@@ -4,8 +4,10 @@ Forced routing. A recorded trace's choices replace those of a model of the same 
 trace has more layers than the model they are taken evenly spread: with S = trace layers // model
 layers, layer i of the model is routed as layer S * i + r of the trace. r is 0 for what was
 recorded first; text that is longer than the trace goes through it again with r = 1, 2, ... and so
-with other choices. A layer of the trace that did not compute a token (llama.cpp leaves out the
-last layer but for a prompt's last token) is given the choice of the next token that it did.
+with other choices. What is decoded in a round follows what was decoded in the round before, until
+the trace ends; then it is its beginning again. A layer of the trace that did not compute a token
+(llama.cpp leaves out the last layer but for a prompt's last token) is given the choice of the next
+token that it did.
 """
 
 from __future__ import annotations
@@ -99,16 +101,18 @@ def n_recorded_prompt(trace: Trace) -> int:
     return int(trace.begins[decoded[0]]) if len(decoded) else 0
 
 
-def forced_rows(trace: Trace, file: ModelFile, requests: Sequence[Request]) -> Ids:
-    """The experts of every token of the requests, one after another, [token, layer, k]."""
+def forced_rows(
+    trace: Trace, file: ModelFile, requests: Sequence[Request], n_round: int = 1
+) -> Ids:
+    """The experts of every token of the rounds' requests, one after another, [token, layer, k]."""
     n_layer = file.n_moe_layer
     stride = trace.n_layer // n_layer
     whole = _filled(trace)
     n_prompt = n_recorded_prompt(trace)
     rows = []
-    for request in requests:
+    for round_, request in ((n, r) for n in range(n_round) for r in requests):
         if request.n_decode:  # a conversation: a prompt as recorded, and what followed it
-            after = whole[n_prompt:]
+            after = np.roll(whole[n_prompt:], -round_ * request.n_decode, axis=0)
             parts = ((whole[:n_prompt], request.n_prompt), (after, request.n_decode))
         else:
             parts = ((whole, request.n_prompt), (whole, 0))
@@ -135,8 +139,8 @@ def _filled(trace: Trace) -> Ids:
 def future(ids: Ids, requests: Sequence[Request], n_ubatch: int, n_round: int) -> _native.Future:
     """All passes of `n_round` rounds, as predictors that know the future are given them."""
     coming = _native.Future()
+    first = 0
     for _ in range(n_round):
-        first = 0
         for request in requests:
             for step in passes(request, n_ubatch):
                 begin = first + step.position

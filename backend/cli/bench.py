@@ -217,7 +217,7 @@ def _setting(args: argparse.Namespace) -> Setting:
             n_prompt = args.prompt or n_recorded_prompt(trace)
             file = used
             requests = [Request(n_prompt, args.tokens), *(Request(n, 0) for n in args.prefill)]
-            forced = forced_rows(trace, file, requests)
+            forced = forced_rows(trace, file, requests, args.rounds)
         except WorkloadError as error:
             raise UserError(str(error)) from None
     requests = [Request(n_prompt, args.tokens), *(Request(n, 0) for n in args.prefill)]

@@ -69,6 +69,16 @@ def test_a_token_that_a_layer_left_out_is_given_the_next_ones_choice() -> None:
     assert np.array_equal(rows[:, :-1], trace.ids[:, :-1])
 
 
+def test_rounds_go_on_where_the_one_before_ended() -> None:
+    trace = trace_of(n_layer=8)
+    rows = forced_rows(trace, read_model(EMBEDDED), [Request(4, 4), Request(2, 0)], 2)
+    first, second = rows[:10], rows[10:]
+    assert np.array_equal(second[:4], first[:4]) and np.array_equal(second[8:], first[8:])
+    assert np.array_equal(first[4:8], trace.ids[4:8])
+    assert np.array_equal(second[4:6], trace.ids[8:10])
+    assert np.array_equal(second[6:8], trace.ids[4:6])  # the trace's beginning again
+
+
 def test_passes() -> None:
     steps = [(p.position, p.n_token, p.is_decode) for p in passes(Request(10, 2), 4)]
     assert steps == [
