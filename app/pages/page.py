@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.controls.fields import FIELD_HEIGHT
 from app.icon_button import IconButton
 
 COLUMN_WIDTH = 760
@@ -98,7 +97,7 @@ class Section(QFrame):
             field.setAccessibleName(caption)
         label = QLabel(caption)
         label.setBuddy(field)
-        label.setMinimumSize(170, FIELD_HEIGHT)  # in line with the field
+        label.setMinimumWidth(170)
         self.form.addRow(label, field)
 
     def wide(self, field: QWidget) -> None:

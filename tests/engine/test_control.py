@@ -13,7 +13,6 @@ from factory import make_tiny
 from backend.config import EngineConfig, Sampling
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFileError, read_model
-from backend.llama import LlamaError
 from backend.memory_watch import MemoryWatch, Reading
 from backend.methods import CACHED, METHODS
 from backend.plan import plan
@@ -30,7 +29,7 @@ def tokens(engine: Engine, prompt: str = PROMPT, n: int = 12) -> list[int]:
 
     How a text is cut into passes shows in the last bits of the logits, in stock llama.cpp too.
     """
-    engine.forget()
+    engine._forget_from(0)
     return tokens_with_reuse(engine, prompt, n)
 
 
@@ -136,7 +135,7 @@ def test_a_stop_within_a_pass(
             engine.stop()
 
         engine.set_cache_rate(0.0)  # nothing is resident any more
-        engine.forget()
+        engine._forget_from(0)
         n_token = len(list(engine.generate_text(PROMPT, GREEDY, -1, on_prefill)))
         stopper[0].join()
         assert engine.finish_reason in ("cancelled", "stop", "context")
@@ -155,7 +154,7 @@ def test_a_stop_within_a_pass_of_plain_llama_cpp(
     expected = tokens(engine, prompt, 3)
     passes_ended: list[int] = []
     for _ in range(4):
-        engine.forget()
+        engine._forget_from(0)
         stopper = threading.Timer(0.01, engine.stop)
 
         def on_prefill(done: int, total: int, stopper: threading.Timer = stopper) -> None:
@@ -409,23 +408,23 @@ def test_a_method_changes_without_reading_the_weights_again(
 ) -> None:
     expected = tokens(open_engine(tiny, cache_rate=0.25, method="lru"))
     engine = open_engine(tiny, cache_rate=0.25, method="promoe")
-    llama = engine.loaded.llama
+    llama = engine._llama
     tokens(engine)
     for method in ("lru", "moepic", "auto", "duoserve", "outrider", "lru"):
         cache = engine.change(EngineConfig(cache_rate=0.25, method=method, n_thread=1))
         assert (cache.method, cache.asked_method) == (method, method)
         assert tokens(engine) == expected, method
-    assert engine.loaded.llama is llama
+    assert engine._llama is llama
 
 
 def test_the_context_and_the_threads_change_without_reading_the_weights_again(
     open_engine: OpenEngine, tiny: Path
 ) -> None:
     engine = open_engine(tiny, cache_rate=0.25, context_length=512, n_thread=1)
-    llama = engine.loaded.llama
+    llama = engine._llama
     before = tokens(engine)
     cache = engine.change(EngineConfig(cache_rate=0.25, context_length=256, n_thread=2))
-    assert engine.loaded.llama is llama and cache.n_thread == 2
+    assert engine._llama is llama and cache.n_thread == 2
     assert engine.n_context == engine.model.context_length == 256
     assert tokens(engine) == before
     with pytest.raises(EngineError, match="the context holds only 256"):
@@ -450,11 +449,11 @@ def test_settings_that_cannot_be_had_leave_those_before(
     engine = open_engine(tiny, cache_rate=0.25, n_thread=1)
     before, cache = tokens(engine), engine.cache
 
-    def fail(*_arguments: object, **_options: object) -> None:
+    def fail() -> None:
         monkeypatch.undo()
-        raise LlamaError("There is no room.")
+        raise EngineError("There is no room.")
 
-    monkeypatch.setattr("backend.llama.Context", fail)
+    monkeypatch.setattr(engine._loaded, "_make_context", fail)
     with pytest.raises(EngineError, match="no room"):
         engine.change(EngineConfig(cache_rate=0.5, context_length=256, n_thread=1))
     assert engine.cache == cache
@@ -507,7 +506,7 @@ def test_an_answer_is_the_same_when_memory_is_short_and_when_it_is_back(
     engine = open_engine(tiny, cache_rate=0.75, method=method)
     assert engine.cache.n_slot == 12
     sizes = []
-    engine.forget()
+    engine._forget_from(0)
     given: list[int] = []
     for piece in engine.generate_text(PROMPT, GREEDY, 100):
         given.append(piece.token_id)
