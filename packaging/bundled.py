@@ -28,8 +28,9 @@ def main() -> int:
 def _restore_environment() -> None:
     """Other programs, as a file manager that is opened, get the system's libraries, not ours.
 
-    Our own have been found when this runs, and our children's starter finds them again.
+    Our own have been found when this runs; our children look for them anew.
     """
+    os.environ["PYINSTALLER_RESET_ENVIRONMENT"] = "1"
     original = os.environ.pop("LD_LIBRARY_PATH_ORIG", None)
     if original is not None:
         os.environ["LD_LIBRARY_PATH"] = original
