@@ -45,11 +45,6 @@ def engine_errors() -> Iterator[None]:
         raise EngineError(str(error)) from None
 
 
-def _context_settings(config: EngineConfig) -> tuple[object, ...]:
-    """What another llama_context has to be made for."""
-    return config.context_length, config.n_thread, config.n_ubatch, config.kv_type
-
-
 class LoadedModel:
     """llama.cpp's model and context, and the patch where experts are cached.
 
@@ -148,7 +143,7 @@ class LoadedModel:
         if config.method != before.method:
             self._auto = self._configurator = None
             self._stock_is_faster = ""
-        other_context = _context_settings(config) != _context_settings(before)
+        other_context = self._context_settings(config) != self._context_settings(before)
         if other_context:
             self._n_ubatch = 0
         placement = self.on_device.placement
@@ -198,10 +193,17 @@ class LoadedModel:
             from backend.compose import with_accuracy
 
             self.method = with_accuracy(self.method, study.accuracy, lookahead=study.lookahead)
-        # More than the model was trained for is beyond what it can make sense of.
+        self._n_context, self._n_thread, *_ = self._context_settings(config)
+
+    def _context_settings(self, config: EngineConfig) -> tuple[int, int, int, str]:
+        """What another llama_context has to be made for: tokens, threads, ubatch, kv_type.
+
+        More tokens than the model was trained for are beyond what it can make sense of.
+        """
         trained = self.file.context_length or config.context_length
-        self._n_context = min(config.context_length, trained)
-        self._n_thread = config.n_thread or physical_cores()
+        n_context = min(config.context_length, trained)
+        n_thread = config.n_thread or physical_cores()
+        return n_context, n_thread, config.n_ubatch, config.kv_type
 
     def _free_bytes(self) -> int:
         """What may be taken: what this model holds already is given back before."""

@@ -431,6 +431,17 @@ def test_the_context_and_the_threads_change_without_reading_the_weights_again(
         engine.generate_text(PROMPT * 8, GREEDY)
 
 
+def test_a_context_beyond_the_trained_one_is_the_same_context(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny, cache_rate=0.25, context_length=1 << 15, n_thread=1)
+    tokens(engine)
+    context, held = engine._context, engine.residency()
+    engine.change(EngineConfig(cache_rate=0.25, context_length=1 << 16, n_thread=1))
+    assert engine._context is context
+    assert engine.residency() == held  # what was in memory still is
+
+
 @pytest.mark.parametrize("rate", [0.25, 1.0])
 def test_stock_and_back_again(rate: float, open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny, cache_rate=rate, n_thread=1)
