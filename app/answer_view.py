@@ -61,6 +61,7 @@ class AnswerView(QWidget):
         self._note = _small_label("warning")
         self._note.setWordWrap(True)
         self._figures = _small_label("small")
+        self._figures.setContentsMargins(0, 0, 10, 0)
         self._copy = _quiet_button(self.tr("Copy"), self.tr("Copy this answer"), self._copy_text)
         self._go_on = _quiet_button(
             self.tr("Go on"), self.tr("Continue this answer"), self.go_on.emit
@@ -74,7 +75,6 @@ class AnswerView(QWidget):
         foot = QHBoxLayout()
         foot.setSpacing(4)
         foot.addWidget(self._figures)
-        foot.addSpacing(10)
         foot.addWidget(self._copy)
         foot.addWidget(self._again)
         foot.addWidget(self._go_on)

@@ -76,7 +76,7 @@ class CodeCard(QFrame):
             self._colour(body, begin)
 
     def _new_part(self, begin: int) -> None:
-        body = TextBlock()
+        body = TextBlock(is_code=True)
         body.setAccessibleName(self.tr("Code"))
         self._parts.append((body, begin))
         self._bodies.addWidget(body)

@@ -15,8 +15,9 @@ from PySide6.QtCore import QObject, Signal
 from app import models
 from app.engine_choice import DEFAULTS, EngineChoice
 from app.engine_link import EngineLink
-from app.facts import CacheFacts, ModelFacts, Residency, SlotRange
+from app.facts import Residency, SlotRange
 from app.state import Notice, State
+from backend.facts import CacheFacts, ModelFacts
 
 SHOWN_RATE = 0.25  # of the embedded model, which would fit whole and is there to show the cache
 
@@ -83,7 +84,11 @@ class EngineSession(QObject):
     @property
     def asked_rate(self) -> float:
         """The cache rate that is asked for the present model; 1: as much as memory permits."""
-        choice = self.choice_for(self.path)
+        return self.rate_for(self.path)
+
+    def rate_for(self, path: Path | None) -> float:
+        """The cache rate that a model would be asked to have."""
+        choice = self.choice_for(path)
         return 1.0 if choice.automatic else choice.cache_rate
 
     @property

@@ -14,7 +14,7 @@ from collections import deque
 from pathlib import Path
 
 from app.engine_session import EngineSession
-from app.facts import CacheFacts, ModelFacts
+from backend.facts import CacheFacts, ModelFacts
 
 N_LINE = 400
 _PATH = re.compile(

@@ -8,6 +8,8 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from app import icons, theme
 
+_ON = {"accent": "on_accent", "raised": "text"}  # colours on a fill
+
 
 class IconButton(QAbstractButton):
     """Square, with a tool tip and an accessible name; `fill` is a colour's name or empty."""
@@ -48,12 +50,13 @@ class IconButton(QAbstractButton):
             background = theme.colour(self._fill)
             if self.underMouse():
                 background = background.lighter(112)
-            colour = theme.colour("on_accent") if self._fill == "accent" else QColor("#ffffff")
+            colour = theme.colour(_ON.get(self._fill, "on_danger"))
         elif self._fill:
             background, colour = theme.colour("raised"), theme.colour("faint")
         elif self.isDown() or self.isChecked() or self.underMouse():
             background, colour = theme.colour("raised"), theme.colour("text")
-        painter.setPen(Qt.PenStyle.NoPen)
+        edged = self._fill == "raised"
+        painter.setPen(QPen(theme.colour("border")) if edged else Qt.PenStyle.NoPen)
         if background is not None:
             painter.setBrush(background)
             painter.drawRoundedRect(place, 10, 10)

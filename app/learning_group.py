@@ -20,8 +20,8 @@ from PySide6.QtWidgets import (
 
 from app import units
 from app.engine_link import EngineLink
-from app.facts import LearningFacts
 from app.sentences import said
+from backend.facts import LearningFacts
 
 REFRESH_MS = 5_000
 
@@ -56,6 +56,7 @@ class LearningGroup(QGroupBox):
         self.delete = QPushButton(self.tr("Delete all recordings"))
         self.delete.setAccessibleName(self.delete.text())
         layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         for widget in (self.switch, self._explanation, self._state, self.bar, self._size):
             layout.addWidget(widget)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal
 
 from app.engine_link import EngineLink
-from app.facts import Json
+from backend.facts import Json
 
 DEFAULT_PORT = 8088
 

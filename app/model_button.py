@@ -9,7 +9,7 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from app import icons, models, theme, units
-from app.facts import ModelFacts
+from backend.facts import ModelFacts
 
 WIDEST = 300
 
@@ -32,7 +32,7 @@ class ModelButton(QPushButton):
         self.setObjectName("modelButton")
         self._menu = QMenu(self)
         self._menu.setToolTipsVisible(True)
-        self._full = ""
+        self._full = self._name = ""  # with and without the size
         self.setMenu(self._menu)
         self.setMaximumWidth(WIDEST)
         self.show_model(None, None)
@@ -40,9 +40,9 @@ class ModelButton(QPushButton):
     def show_model(self, path: Path | None, model: ModelFacts | None) -> None:
         """Name the model that is loaded or being loaded."""
         if path is None:
-            self._full = self.tr("Choose a model")
+            self._full = self._name = self.tr("Choose a model")
         else:
-            self._full = models.title(path)
+            self._full = self._name = models.title(path)
             if model is not None:
                 self._full += f"   {units.size(model.file_bytes)}"
         self.setToolTip(str(path) if path else "")
@@ -77,7 +77,10 @@ class ModelButton(QPushButton):
         super().paintEvent(event)
         painter = QPainter(self)
         room = self.rect().adjusted(14, 0, -34, 0)
-        text = self.fontMetrics().elidedText(self._full, Qt.TextElideMode.ElideMiddle, room.width())
+        metrics, middle = self.fontMetrics(), Qt.TextElideMode.ElideMiddle
+        text = self._full
+        if metrics.horizontalAdvance(text) > room.width():
+            text = metrics.elidedText(self._name, middle, room.width())
         where = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
         painter.setPen(theme.colour("text"))
         painter.drawText(room, where, text)

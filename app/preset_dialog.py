@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.controls.fields import FIELD_HEIGHT
 from app.language import translate
 from app.store.presets import RANGES, SYSTEM_CHARS, WHOLE, Preset
 from backend.config import Sampling
@@ -82,7 +83,10 @@ class PresetDialog(QDialog):
         for name, label in _LABELS.items():
             field = _field(name)
             self._fields[name] = field
-            form.addRow(translate("sampling", str(label)), field)
+            caption = QLabel(translate("sampling", str(label)))
+            caption.setBuddy(field)
+            caption.setMinimumHeight(FIELD_HEIGHT)  # in line with the field
+            form.addRow(caption, field)
         self._show_sampling(preset.sampling)
         named = QHBoxLayout()
         for title, sampling in NAMED.items():

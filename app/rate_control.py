@@ -9,8 +9,9 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
 from app import units
-from app.facts import CacheFacts, ModelFacts, SlotRange
+from app.facts import SlotRange
 from app.sentences import said
+from backend.facts import CacheFacts, ModelFacts
 from backend.library.estimate import Speed
 
 KEYS_SETTLE_MS = 500  # after the last arrow key, a position counts as chosen

@@ -178,8 +178,11 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "it is truncated: {detail}"),
     QT_TRANSLATE_NOOP("sentences", "its architecture {name} is not known to llama.cpp"),
     QT_TRANSLATE_NOOP("sentences", "its numbers make no sense"),
-    QT_TRANSLATE_NOOP("sentences", "The list of folders could not be saved: {reason}."),
-    QT_TRANSLATE_NOOP("sentences", "The list of folders could not be read: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The list of folders"),
+    QT_TRANSLATE_NOOP("sentences", "The list of downloads"),
+    QT_TRANSLATE_NOOP("sentences", "{list} could not be saved: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "{list} was damaged; an empty one is used."),
+    QT_TRANSLATE_NOOP("sentences", "{list} was damaged; the old file is {file}."),
     # Downloads
     QT_TRANSLATE_NOOP("sentences", "only {n} of its {all} parts are there"),
     QT_TRANSLATE_NOOP(

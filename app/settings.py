@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import platformdirs
 from app.engine_choice import EngineChoice
 from app.local_server import DEFAULT_PORT
 from backend.config import EngineConfig
+from backend.system.kept_file import set_aside, write_json
 
 DEFAULTS = EngineChoice()
 N_RECENT = 8
@@ -79,31 +79,23 @@ def load(path: Path) -> tuple[Settings, str | None]:
     except FileNotFoundError:
         return Settings(), None
     except UnicodeDecodeError:
-        return Settings(), _set_aside(path)
+        return Settings(), _damaged(path)
     except OSError as error:
         return Settings(), f"The settings could not be read: {error.strerror or error}."
     try:
         return _checked(json.loads(text)), None
     except (ValueError, TypeError, RecursionError):
-        return Settings(), _set_aside(path)
+        return Settings(), _damaged(path)
 
 
 def save(settings: Settings, path: Path) -> str | None:
     """Write the file whole or not at all. Returns one sentence when that fails."""
-    temporary = path.with_name(path.name + ".new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "w", encoding="utf-8", opener=_private) as file:
-            file.write(json.dumps(asdict(settings), indent=2) + "\n")
-        os.replace(temporary, path)
+        # For nobody else: the key of the local server is in it.
+        write_json(path, asdict(settings), private=True)
     except OSError as error:
         return f"The settings could not be saved: {error.strerror or error}."
     return None
-
-
-def _private(path: str, flags: int) -> int:
-    """Open a file for nobody else: the key of the local server is in it."""
-    return os.open(path, flags, 0o600)
 
 
 def _checked(data: Any) -> Settings:
@@ -142,14 +134,7 @@ def _checked(data: Any) -> Settings:
     return settings
 
 
-def _set_aside(path: Path) -> str:
-    """Keep a broken file under the first free name."""
-    for number in range(1, 1000):
-        kept = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
-        if not kept.exists():
-            break
-    try:
-        os.replace(path, kept)
-    except OSError:
+def _damaged(path: Path) -> str:
+    if (kept := set_aside(path)) is None:
         return "The settings file was damaged; the defaults are used."
     return f"The settings file was damaged; the defaults are used and the old file is {kept.name}."

@@ -36,13 +36,10 @@ QPushButton[role="quiet"] {
 }
 QPushButton[role="quiet"]:hover { color: $text; background: $raised; }
 QPushButton[role="quiet"]:focus { border: 1px solid $focus; color: $text; }
-QPushButton[role="segment"] {
-    background: transparent; border: 1px solid transparent; color: $muted; padding: 1px 8px;
-    border-radius: 6px; font-size: $small;
+QPushButton[role="little"] {
+    border-radius: 6px; padding: 3px 10px; font-size: $small; background: $hover;
 }
-QPushButton[role="segment"]:hover { color: $text; }
-QPushButton[role="segment"]:checked { background: $raised; color: $text; border-color: $border; }
-QPushButton[role="segment"]:focus { border: 1px solid $focus; }
+QPushButton[role="little"]:hover { background: $bubble; }
 QPushButton[role="suggestion"] {
     background: transparent; border: 1px solid $border; border-radius: 12px; padding: 10px 16px;
     color: $text; text-align: left;
@@ -55,17 +52,19 @@ QPushButton#modelButton::menu-indicator { image: none; width: 0; }
 QFrame#modeSwitch { background: $raised; border: 1px solid $border; border-radius: 9px; }
 QPushButton[role="segment"] {
     background: transparent; border: 1px solid transparent; border-radius: 7px; padding: 4px 10px;
-    color: $muted;
+    color: $muted; font-size: $small;
 }
 QPushButton[role="segment"]:hover { color: $text; }
 QPushButton[role="segment"]:checked { background: $bubble; color: $text; }
 QPushButton[role="segment"]:focus { border: 1px solid $focus; }
 QFrame#controlsStrip { background: $surface; border: none; border-bottom: 1px solid $border; }
+QGroupBox { border: none; border-top: 1px solid $border; margin-top: 6px; padding-top: 30px; }
+QGroupBox::title { subcontrol-origin: border; left: 0; top: 8px; padding: 0; }
 QFrame#card { background: $surface; border: 1px solid $border; border-radius: 12px; }
 QWidget#page, QWidget#pageColumn { background: $window; }
 QComboBox, QSpinBox, QDoubleSpinBox {
     background: $field; border: 1px solid $border; border-radius: 8px; padding: 5px 10px;
-    min-height: 20px;
+    min-height: 20px; max-height: 20px;
 }
 QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSpinBox::down-button {
     subcontrol-origin: border; width: 0px;
@@ -114,7 +113,9 @@ QScrollArea { background: transparent; border: none; }
 QWidget#transcriptColumn { background: transparent; }
 QScrollBar:vertical { background: transparent; width: 12px; margin: 2px; }
 QScrollBar::handle:vertical { background: $border; border-radius: 4px; min-height: 32px; }
-QScrollBar::handle:vertical:hover { background: $faint; }
+QScrollBar:horizontal { background: transparent; height: 12px; margin: 2px; }
+QScrollBar::handle:horizontal { background: $border; border-radius: 4px; min-width: 32px; }
+QScrollBar::handle:hover { background: $faint; }
 QScrollBar::add-line, QScrollBar::sub-line { height: 0; width: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 
@@ -159,7 +160,7 @@ QTableView:focus { border: 1px solid $focus; border-radius: 6px; }
 QHeaderView { background: transparent; }
 QHeaderView::section {
     background: transparent; color: $muted; border: none; border-bottom: 1px solid $border;
-    padding: 6px 8px; font-size: $small;
+    padding: 6px 11px; font-size: $small;
 }
 
 QFrame#banner { background: $surface; border: 1px solid $border; border-radius: 12px; }

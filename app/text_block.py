@@ -10,11 +10,11 @@ from PySide6.QtCore import QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QDesktopServices,
     QFont,
-    QFontInfo,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
     QTextDocument,
+    QTextFormat,
     QTextFrameFormat,
     QTextTable,
     QWheelEvent,
@@ -35,14 +35,16 @@ _FEATURES = (
 
 # Lines whose place at the start of a line means something: lists, quotes, headings, tables, code.
 _STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)|.*\|")
+_RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
 _LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
 
 
 class TextBlock(QTextBrowser):
     """Selectable text without scroll bars; it never loads anything that the text refers to."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
+    def __init__(self, parent: QWidget | None = None, *, is_code: bool = False) -> None:
         super().__init__(parent)
+        self._is_code = is_code
         self.setAccessibleName(self.tr("Part of the answer"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -94,7 +96,8 @@ class TextBlock(QTextBrowser):
     def _format(self, gap: int = PARAGRAPH_GAP) -> None:
         """Set room between lines and paragraphs, a ground under inline code, quiet tables."""
         document = self.document()
-        line_height = round(QFontInfo(self.font()).pixelSize() * LINE_HEIGHT)
+        # The sizes of the style sheet, which this may not have yet.
+        line_height = round((theme.pixels() + (not self._is_code)) * LINE_HEIGHT)
         cursor = QTextCursor(document)
         cursor.beginEditBlock()
         block = document.begin()
@@ -114,6 +117,8 @@ class TextBlock(QTextBrowser):
             last = not block.next().isValid()
             layout.setBottomMargin(0 if last else 0 if in_table else 3 if in_list else gap)
             cursor.mergeBlockFormat(layout)
+            if block.blockFormat().hasProperty(_RULE):
+                cursor.mergeBlockFormat(_rule_format())
             self._format_code(block.begin(), cursor)
             block = block.next()
         for frame in document.rootFrame().childFrames():
@@ -130,11 +135,19 @@ class TextBlock(QTextBrowser):
             iterator += 1
         for position, length in spans:
             look = QTextCharFormat()
-            look.setBackground(theme.colour("raised"))
+            look.setBackground(theme.colour("hover"))
             look.setFontFamilies([theme.fixed_family()])
             cursor.setPosition(position)
             cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
             cursor.mergeCharFormat(look)
+
+
+def _rule_format() -> QTextBlockFormat:
+    """A line between paragraphs, in the colour of other borders."""
+    layout = QTextBlockFormat()
+    layout.setBackground(theme.colour("border"))
+    layout.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+    return layout
 
 
 def _format_table(table: QTextTable) -> None:

@@ -45,6 +45,7 @@ class Colours:
     focus: str
     warning: str
     danger: str
+    on_danger: str
     # The engine's vocabulary
     absent: str
     resident: str
@@ -70,7 +71,8 @@ DARK = Colours(
     raised="#23272d", hover="#2b3037", border="#2a2e35", bubble="#262d3a", code="#0e1012",
     text="#e9ebee", muted="#98a0aa",
     faint="#717983", accent="#4fbf9f", on_accent="#08211a", focus="#6fd6b8", warning="#e3b04b",
-    danger="#d9604f", absent="#202429", resident="#3a8f79", arriving="#e0a63a", hit="#f5f0c4",
+    danger="#d9604f", on_danger="#ffffff",
+    absent="#202429", resident="#3a8f79", arriving="#e0a63a", hit="#f5f0c4",
     late="#bb8ae0", stall="#d9604f", compute="#4779a8", other="#727a85", dense="#66739c",
     free="#2a2f35", kv="#b0708f",
     code_keyword="#c792ea", code_string="#9ece8a", code_comment="#7f8995",
@@ -82,7 +84,8 @@ LIGHT = Colours(
     raised="#ffffff", hover="#e8e9e6", border="#dcdedb", bubble="#e4eaf4", code="#f0f0ed",
     text="#1c2024", muted="#5d656e",
     faint="#838b94", accent="#1d8468", on_accent="#ffffff", focus="#1d8468", warning="#94640a",
-    danger="#c2412f", absent="#e6e8e5", resident="#7cc4ae", arriving="#e2a52f", hit="#0c4a3a",
+    danger="#c2412f", on_danger="#ffffff",
+    absent="#e6e8e5", resident="#7cc4ae", arriving="#e2a52f", hit="#0c4a3a",
     late="#9557c4", stall="#cf4b39", compute="#6496c6", other="#b1b7be", dense="#8f9bc2",
     free="#dfe2df", kv="#cf94b2",
     code_keyword="#7b3fa8", code_string="#2f6f2f", code_comment="#6b737c",
@@ -142,7 +145,7 @@ def apply(app: QApplication, choice: Choice) -> None:
     values |= {
         "small": f"{body - 1}px", "body": f"{body}px", "text_size": f"{body + 1}px",
         "large": f"{body + 7}px", "title": f"{body + 11}px", "fixed": fixed_family(),
-        "veil": f"#e8{_current.window[1:]}",
+        "veil": f"#f4{_current.window[1:]}",
     }  # fmt: skip
     app.setStyleSheet(STYLE_SHEET.substitute(values))
 

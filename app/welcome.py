@@ -7,14 +7,17 @@ from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app import icons, models, theme, units
-from app.facts import ModelFacts
 from app.language import translate
+from backend.facts import ModelFacts
 
 SUGGESTIONS = (
     QT_TRANSLATE_NOOP("welcome", "Tell me a fairy tale about a tin soldier who learns to swim."),
     QT_TRANSLATE_NOOP("welcome", "Why does the sky turn red in the evening?"),
     QT_TRANSLATE_NOOP("welcome", "Write a letter to a friend who lives by the sea."),
 )
+
+
+WORDS_WIDTH = 400
 
 
 class _Mark(QWidget):
@@ -59,7 +62,8 @@ class Welcome(QWidget):
         layout.addWidget(_Mark(), 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(12)
         layout.addWidget(self._title)
-        layout.addWidget(self._words)
+        self._words.setFixedWidth(WORDS_WIDTH)
+        layout.addWidget(self._words, 0, Qt.AlignmentFlag.AlignHCenter)
         layout.addSpacing(20)
         for _ in SUGGESTIONS:
             button = QPushButton()

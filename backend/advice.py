@@ -17,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from backend import _native, learned
 from backend.compose import NOTHING_LEARNED, Learned
+from backend.facts import Advice, Option
 from backend.gguf_file import read_model
 from backend.methods import METHODS
 from backend.simulate import Setting, run
@@ -62,36 +63,6 @@ class Question:
     bytes_read: int
     spare_bytes: int
     accuracy: float | None = None
-
-
-@dataclass(frozen=True)
-class Option:
-    """One change, and the times as fast that it is forecast to make the answer."""
-
-    method: str
-    n_slot: int
-    rate: float
-    cache_bytes: int
-    times: float
-
-
-@dataclass(frozen=True)
-class Advice:
-    """Where the time went, and the best change of each kind that is worth it.
-
-    scale: measured waiting to simulated waiting, of the setting that ran; 0 where nothing could be
-    simulated. `reason` says why nothing is forecast, and is else empty.
-    """
-
-    stall_share: float
-    cache: Option | None = None
-    method: Option | None = None
-    scale: float = 0.0
-    reason: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain dicts."""
-        return asdict(self)
 
 
 def advise(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from backend.messages import Message, RequestError
 from backend.outbox import Outbox
+from backend.request_settings import checked_sampling
 from backend.watch import Watch
 
 if TYPE_CHECKING:
-    from backend.config import Sampling
     from backend.engine import Engine, Piece
 
 
@@ -168,21 +167,3 @@ def residency(request_id: int, engine: Engine) -> Message:
         "n_expert": engine.model.n_expert,
         "data": base64.b64encode(engine.residency()).decode("ascii"),
     }
-
-
-def checked_sampling(values: dict[str, Any]) -> Sampling:
-    """Return the sampling settings of a request; raises RequestError."""
-    from backend.config import Sampling
-
-    fields = {field.name: str(field.type) for field in dataclasses.fields(Sampling)}
-    for name, value in values.items():
-        if name not in fields:
-            raise RequestError(f"Unknown sampling setting {ascii(name[:40])}.")
-        allowed = int if "int" in fields[name] else int | float
-        is_none = value is None and "None" in fields[name]
-        if not is_none and (isinstance(value, bool) or not isinstance(value, allowed)):
-            raise RequestError(f"The sampling setting {name} has a value of the wrong type.")
-    try:
-        return Sampling(**values)
-    except ValueError as error:
-        raise RequestError(str(error)) from None

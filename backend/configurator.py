@@ -45,7 +45,11 @@ class Configurator:
         return found.layout
 
     def times(self) -> Any:
-        """What was measured since the last time, as backend._native.MoepicTimes."""
+        """What was measured since the last time, as backend._native.MoepicTimes.
+
+        What a copy costs but for its bytes, and what a layer takes longer when it is cut, is not
+        measured apart: both count as nothing, so that cutting looks cheaper than it is.
+        """
         cost, shape = self._cost, self._shape
         n_expert = max(1, cost.n_token * shape.n_layer * shape.n_expert_used)
         rest_s = max(0.0, cost.compute_s - self._wave_s)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import secrets
 from pathlib import Path
 
+from backend.system.kept_file import write_json
 from backend.system.paths import data_folder
 
 _CONSENT = "consent.json"
@@ -27,7 +27,4 @@ def allowed(root: Path) -> bool:
 
 def allow(root: Path, yes: bool) -> None:
     """Remember the user's answer, for all models. What was recorded stays. Raises OSError."""
-    root.mkdir(parents=True, exist_ok=True)
-    partial = root / f"{_CONSENT}.{secrets.token_hex(4)}"
-    partial.write_text(json.dumps({"record": yes}), "utf-8")
-    partial.replace(root / _CONSENT)
+    write_json(root / _CONSENT, {"record": yes})

@@ -1,11 +1,28 @@
-"""What is loaded and what is in force, for whoever shows it."""
+"""What is loaded, in force, learned and advised: as the worker says it, and as others read it.
+
+Reading takes what is absent for nothing and raises TypeError or ValueError for what is nonsense.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
-from backend.gguf_file import ModelFile
+if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+
+Json = dict[str, Any]
+_KINDS: Mapping[Any, Any] = {"str": str, "int": int, "float": float, "bool": bool}
+
+
+def scalars(kind: type, data: Json) -> Json:
+    """The fields of a dataclass that are a text, a number, or true or false."""
+    return {
+        field.name: _KINDS[field.type](data.get(field.name) or _KINDS[field.type]())
+        for field in fields(kind)
+        if field.type in _KINDS
+    }
 
 
 @dataclass(frozen=True)
@@ -46,7 +63,13 @@ class ModelFacts:
             is_moe=file.is_moe,
         )
 
-    def to_json(self) -> dict[str, Any]:
+    @classmethod
+    def from_json(cls, data: Json) -> ModelFacts:
+        """Read the `model` object of a message."""
+        layers = tuple(int(layer) for layer in data.get("moe_layers") or ())
+        return cls(**scalars(cls, data), moe_layers=layers)
+
+    def to_json(self) -> Json:
         """As a plain dict."""
         return {**asdict(self), "moe_layers": list(self.moe_layers)}
 
@@ -80,6 +103,83 @@ class CacheFacts:
     layout: str = "file"
     """Of the experts in memory: "file", as in the model, or "repacked", as stock llama.cpp's."""
 
-    def to_json(self) -> dict[str, Any]:
+    @classmethod
+    def from_json(cls, data: Json) -> CacheFacts:
+        """Read the `cache` object of a message."""
+        values = scalars(cls, data)
+        return cls(**{**values, "mode": values["mode"] or "plain"})
+
+    def to_json(self) -> Json:
+        """As a plain dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LearningFacts:
+    """How learning from chats stands."""
+
+    allowed: bool
+    n_bytes: int
+    """On the drive, of all models."""
+    most_bytes: int
+    """For the loaded model; 0 where none is."""
+    n_token: int
+    enough_tokens: int
+    share: float | None
+    """Of a training in progress; None where there is none."""
+    is_paused: bool
+    sentence: str
+
+    @classmethod
+    def from_json(cls, data: Json) -> LearningFacts:
+        """Read the `state` object of a message."""
+        share = data.get("share")
+        return cls(**scalars(cls, data), share=None if share is None else float(share))
+
+    def to_json(self) -> Json:
+        """As a plain dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One change, and the times as fast that it is forecast to make the answer."""
+
+    method: str
+    n_slot: int
+    rate: float
+    cache_bytes: int
+    times: float
+
+    @classmethod
+    def from_json(cls, data: Json | None) -> Option | None:
+        """Read an option; None stays None."""
+        return None if data is None else cls(**scalars(cls, data))
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Where the time of an answer's tokens went, and the best change of each kind that is worth it.
+
+    scale: measured waiting to simulated waiting, of the setting that ran; 0 where nothing could be
+    simulated. `reason` says why nothing is forecast, and is else empty.
+    """
+
+    stall_share: float
+    cache: Option | None = None
+    method: Option | None = None
+    scale: float = 0.0
+    reason: str = ""
+
+    @classmethod
+    def from_json(cls, data: Json) -> Advice:
+        """Read a message "advice"."""
+        return cls(
+            **scalars(cls, data),
+            cache=Option.from_json(data.get("cache")),
+            method=Option.from_json(data.get("method")),
+        )
+
+    def to_json(self) -> Json:
         """As a plain dict."""
         return asdict(self)

@@ -16,8 +16,8 @@ from backend.compose import Learned, composition, layout
 from backend.evaluation import Candidate
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError
-from backend.loaded import N_TRANSFER_THREAD
 from backend.loading import CachedModel
+from backend.machines.drive import Drive
 from backend.methods import METHODS, Method
 
 WARM_UP_TOKENS = 32
@@ -98,7 +98,7 @@ def _run(
     patch = cached.patch
     shape = patch.shape
     options = _native.PatchOptions(
-        n_thread=1, n_transfer_thread=N_TRANSFER_THREAD, max_token=8, link_bytes_per_s=link
+        n_thread=1, n_transfer_thread=Drive().n_read, max_token=8, link_bytes_per_s=link
     )
     patch.configure(layout(method, shape, cache_rate), composition(method, shape, learned), options)
     context = Context(

@@ -15,13 +15,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from backend import children, learning
 from backend.consent import allow, allowed, recordings_folder
 from backend.container import ContainerError
+from backend.facts import LearningFacts
 from backend.gguf_file import ModelFile
 from backend.learning import Recordings
 
@@ -49,27 +50,6 @@ class Traces(Protocol):
         """No more."""
 
 
-@dataclass(frozen=True)
-class LearningState:
-    """What the user is shown."""
-
-    allowed: bool
-    n_bytes: int
-    """On the drive, of all models."""
-    most_bytes: int
-    """For the loaded model; 0 where none is."""
-    n_token: int
-    enough_tokens: int
-    share: float | None
-    """Of a training in progress; None where there is none."""
-    is_paused: bool
-    sentence: str
-
-    def to_json(self) -> dict[str, Any]:
-        """As a plain dict."""
-        return asdict(self)
-
-
 class Learner:
     """One for a worker. Every method may be called from any thread, and none waits for long.
 
@@ -80,7 +60,7 @@ class Learner:
 
     def __init__(
         self,
-        tell: Callable[[LearningState], None],
+        tell: Callable[[LearningFacts], None],
         root: Path | None = None,
         *,
         idle_s: float = IDLE_S,
@@ -128,7 +108,7 @@ class Learner:
         with self._lock:
             self._idle_since_s = None if yes else time.monotonic()
 
-    def act(self, action: str) -> LearningState:
+    def act(self, action: str) -> LearningFacts:
         """Do one of ACTIONS and return the state; what could not be done is its sentence."""
         assert action in ACTIONS, action
         with self._lock:
@@ -147,14 +127,14 @@ class Learner:
                 self._fault = ""
             return self.state()
 
-    def state(self) -> LearningState:
+    def state(self) -> LearningFacts:
         """What is going on."""
         with self._lock:
             recordings = self._recordings
             tokens = 0
             if recordings is not None:
                 tokens = sum(map(learning.n_token, recordings.split()[0]))
-            return LearningState(
+            return LearningFacts(
                 allowed=allowed(self._root),
                 n_bytes=learning.n_bytes(self._root),
                 most_bytes=recordings.most_bytes if recordings else 0,

@@ -10,7 +10,6 @@ they predict held-out recordings better. learner.py sees to it in the worker.
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from backend.learned import in_data_folder, sizes_of, weights_of
 from backend.parts import part
 from backend.predictor_file import PredictorWeights, read
 from backend.simulate_model import routers
+from backend.system.kept_file import write_json
 from backend.trace import Trace, read_trace
 
 MOST_BYTES = 512 << 20
@@ -64,12 +64,6 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except OSError:  # it was deleted since
         return 0
-
-
-def _write(path: Path, value: dict[str, Any]) -> None:
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    partial.write_text(json.dumps(value), "utf-8")
-    partial.replace(path)
 
 
 class Recordings:
@@ -152,7 +146,7 @@ class Recordings:
     def note_training(self, trained_to: int, result: str) -> None:
         """Remember what came of a training. Nothing to remember where all was deleted meanwhile."""
         if self._folder.is_dir():
-            _write(self._folder / _STATE, {"trained_to": trained_to, "result": result})
+            write_json(self._folder / _STATE, {"trained_to": trained_to, "result": result})
 
     def _state(self) -> dict[str, Any]:
         try:

@@ -2,47 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from backend.auto import Auto, Decision, prefers_stock
 from backend.auto_trial import Window
-from backend.auto_work import WorkMeter
 from backend.automatic import automatic
 from backend.config import EngineConfig
-from backend.devices import DeviceError
+from backend.engine_error import EngineError, engine_errors
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
-from backend.machines.drive import Drive, drive_of, in_whole_blocks
+from backend.grant import Grant, grant, held_bytes
+from backend.machines.drive import Drive, drive_of
 from backend.memory_watch import Cache, MemoryWatch
-from backend.methods import METHODS
+from backend.methods import METHODS, Method
 from backend.pack_file import Pack, find
-from backend.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_no_kv_type
+from backend.plan import slots
 from backend.study import NO_STUDY, Study
 from backend.system.memory import available_bytes, physical_cores
 
-N_TRANSFER_THREAD = 4
-"""Threads that read experts. They wait for the drive nearly all the time."""
+if TYPE_CHECKING:
+    from backend.adapter import Adapter
 
 Progress = Callable[[float, str], bool]
-
-
-class EngineError(RuntimeError):
-    """Something that the user should know; the text is one plain sentence."""
-
-
-@contextlib.contextmanager
-def engine_errors() -> Iterator[None]:
-    """llama.cpp's errors as the engine's."""
-    from backend.llama import LlamaError
-
-    try:
-        yield
-    except (LlamaError, DeviceError) as error:
-        raise EngineError(str(error)) from None
 
 
 class LoadedModel:
@@ -68,6 +51,7 @@ class LoadedModel:
         self.context: Any = None
         self.template: Any = None
         self.cache: CacheFacts
+        self.method: Method
         self._study = study
         self.stop_flag = _native.StopFlag()
         self.file = file
@@ -76,16 +60,12 @@ class LoadedModel:
         self._pack: Pack | None = None
         self._drive = Drive()
         self._cached: Any = None
-        self._auto: Auto | None = None
-        self._work: WorkMeter | None = None
-        self._configurator: Any = None
-        self._take(self._resolve(config, available_bytes()))
+        self._adapter: Adapter | None = None
+        self._granted: Grant
         self._memory: MemoryWatch | None = None
         self._most_slots = 0  # that memory has permitted
-        self._n_ubatch = 0  # not chosen yet
-        self.why_ubatch = ""  # why so many tokens of a prompt are computed at once
         self._refused = ""  # why this model cannot be cached at all
-        self._stock_is_faster = ""  # why an adaptive method leaves llama.cpp unpatched
+        self._take(self._resolve(config, available_bytes()))
         try:
             self._load(self.config.cache_rate, progress)
         except BaseException:
@@ -102,6 +82,12 @@ class LoadedModel:
     def n_context(self) -> int:
         """Tokens of conversation that are kept."""
         return int(self.context.n_context)
+
+    def residency(self) -> bytes:
+        """One byte per MoE layer and expert, see Patch.snapshot; all resident without a cache."""
+        if (patch := self.patch) is not None:
+            return bytes(patch.snapshot())
+        return bytes([1]) * (self.file.n_moe_layer * self.file.n_expert)
 
     def close(self) -> None:
         """Free the model. Twice is fine."""
@@ -122,7 +108,7 @@ class LoadedModel:
         is another `context`. The weights are read again only where llama.cpp is to run patched
         after it ran unpatched, or the other way round.
         """
-        before, context = self.config, self.context
+        before, granted, context = self.config, self._granted, self.context
         with engine_errors():
             free_bytes = self._free_bytes()
             self._take(self._resolve(config, free_bytes))
@@ -130,6 +116,7 @@ class LoadedModel:
                 self._change(before, free_bytes)
             except Exception:
                 self._take(before)
+                self._granted = granted
                 if self.context is not context:
                     self.close()
                     self._load(before.cache_rate, None)
@@ -140,17 +127,10 @@ class LoadedModel:
     def _change(self, before: EngineConfig, free_bytes: int) -> None:
         """Bring what was taken into force."""
         config, rate = self.config, self.config.cache_rate
-        if config.method != before.method:
-            self._auto = self._configurator = None
-            self._stock_is_faster = ""
         other_context = self._context_settings(config) != self._context_settings(before)
-        if other_context:
-            self._n_ubatch = 0
         placement = self.on_device.placement
-        granted, reason = self._grant(rate, free_bytes)
-        self._note_stock(granted, free_bytes)
-        self._choose_ubatch(granted, free_bytes)
-        is_plain = bool(self._refused) or self._is_plain(granted)
+        self._ask(free_bytes, new_context=other_context)
+        is_plain = bool(self._refused) or self._is_plain()
         other_pack = not is_plain and config.pack != before.pack
         moved = self.on_device.placement != placement
         if is_plain != (self._cached is None) or other_pack or moved:
@@ -159,20 +139,20 @@ class LoadedModel:
             return
         if is_plain:
             self.cache = self._plain_facts(rate)
-        elif not other_context and self._is_in_force(before, granted):
-            self.cache = self._facts(rate, reason)
+        elif not other_context and self._is_in_force(before):
+            self.cache = self._facts(rate, self._granted.reason)
         else:
-            self._configure(rate, granted, reason)
+            self._configure(rate, self._granted.rate, self._granted.reason)
         self._most_slots = self.cache.n_slot
         if other_context:
             self.context.close()
             self.context = None
             self._make_context()
 
-    def _is_in_force(self, before: EngineConfig, granted: float) -> bool:
+    def _is_in_force(self, before: EngineConfig) -> bool:
         """Whether the cache is already what is asked for, and need not be emptied."""
         same = self.config.method == before.method and self.config.pack == before.pack
-        return same and slots(self.file, granted) == self.cache.n_slot
+        return same and slots(self.file, self._granted.rate) == self.cache.n_slot
 
     def _resolve(self, config: EngineConfig, free_bytes: int) -> EngineConfig:
         """Where memory is to decide, return what it decides."""
@@ -187,6 +167,8 @@ class LoadedModel:
         """Note what is asked for."""
         self.on_device.take(config.device)
         self.config = config
+        if self._adapter is not None and config.method != self.method.name:
+            self._adapter = None
         self.method = METHODS[config.method]
         study = self._study
         if study.accuracy is not None:
@@ -207,53 +189,53 @@ class LoadedModel:
 
     def _free_bytes(self) -> int:
         """What may be taken: what this model holds already is given back before."""
-        return available_bytes() + self._held_bytes()
+        if self.llama is None:
+            return available_bytes()
+        rate, n_ubatch = self.cache.rate, self._granted.n_ubatch
+        return available_bytes() + held_bytes(
+            self.file, self.config, self.on_device, self._n_context, rate, n_ubatch
+        )
+
+    def _ask(self, free_bytes: int, *, new_context: bool) -> None:
+        """Have memory grant what is asked for, or less."""
+        kept = 0 if new_context else self._granted.n_ubatch
+        self._granted = grant(
+            self.file, self.config, self.method, self.on_device, self._n_context, free_bytes, kept
+        )
+        headroom_bytes = self._granted.headroom_bytes
+        self._memory = None if headroom_bytes is None else MemoryWatch(headroom_bytes)
+
+    def _is_plain(self) -> bool:
+        """Whether llama.cpp runs unpatched with what was granted."""
+        stock = self.method.kind == "stock" or bool(self._granted.stock_is_faster)
+        return not self.file.is_moe or self._granted.rate >= 1.0 or stock
 
     def mind_memory(self) -> bool:
         """Give memory back where it is short, or take it again; True: the cache is another one."""
-        if self._cached is not None and self.on_device.plan is not None:
-            n_slot = self.on_device.give_back(slots(self.file, 0.0))
-            return n_slot is not None and self._give_device_memory(n_slot)
-        if self._cached is None or self._memory is None:
+        if self._cached is None:
             return False
-        file, facts = self.file, self.cache
-        asked = self._most_slots if self.config.automatic else slots(file, facts.asked_rate)
-        slot_bytes = sum(file.expert_bytes_per_layer().values())
-        n_slot = self._memory.look(
-            Cache(facts.n_slot, slots(file, 0.0), max(asked, facts.n_slot), slot_bytes)
-        )
+        facts, n_expert, least = self.cache, self.file.n_expert, slots(self.file, 0.0)
+        if self.on_device.plan is not None:
+            n_slot = self.on_device.give_back(least)
+            asked, what, kept = facts.n_slot, "the device's memory", "kept there"
+        else:
+            most = self._most_slots if self.config.automatic else slots(self.file, facts.asked_rate)
+            asked, what, kept = max(most, facts.n_slot), "memory", "kept"
+            slot_bytes = sum(self.file.expert_bytes_per_layer().values())
+            cache = Cache(facts.n_slot, least, asked, slot_bytes)
+            n_slot = None if self._memory is None else self._memory.look(cache)
         if n_slot is None:
             return False
         reason = ""
         if n_slot < asked:
             reason = (
-                f"Other programs need memory: {n_slot} of {file.n_expert} experts of each layer "
-                f"are kept instead of {asked}."
+                f"Other programs need {what}: {n_slot} of {n_expert} experts of each layer "
+                f"are {kept} instead of {asked}."
             )
-        self._configure(facts.asked_rate, n_slot / file.n_expert, reason)
+        self._configure(facts.asked_rate, n_slot / n_expert, reason)
         if self.cache.n_slot == facts.n_slot:  # a method whose cache has one size
             self._memory = None
         return True
-
-    def _give_device_memory(self, n_slot: int) -> bool:
-        """Keep so many experts of each layer; the layers stay where they are."""
-        facts, n_expert = self.cache, self.file.n_expert
-        reason = (
-            f"Other programs need the device's memory: {n_slot} of {n_expert} experts of each "
-            f"layer are kept there instead of {facts.n_slot}."
-        )
-        self._configure(facts.asked_rate, n_slot / n_expert, reason)
-        return self.cache.n_slot != facts.n_slot
-
-    def _note_stock(self, granted: float, free_bytes: int) -> None:
-        """Let an adaptive method say whether llama.cpp had better run unpatched."""
-        if self.method.adaptive and self.on_device.plan is None:
-            sizes = self.file.file_size_bytes, self.file.expert_bytes_total
-            self._stock_is_faster = prefers_stock(*sizes, free_bytes, granted)
-
-    def _is_plain(self, rate: float) -> bool:
-        stock = self.method.kind == "stock" or bool(self._stock_is_faster)
-        return not self.file.is_moe or rate >= 1.0 or stock
 
     def _load(self, rate: float, progress: Progress | None) -> None:
         from backend import llama, loading
@@ -264,17 +246,11 @@ class LoadedModel:
 
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         self._refused = "" if self.file.is_moe else "A dense model has no experts to cache."
-        free_bytes = self._free_bytes()
-        self._n_ubatch = 0
-        granted, reason = self._grant(rate, free_bytes)
-        self._note_stock(granted, free_bytes)
-        self._choose_ubatch(granted, free_bytes)
-        if not self._is_plain(granted):
+        self._ask(self._free_bytes(), new_context=True)
+        if not self._is_plain():
             self._pack, remark = find(self.file) if self.config.pack else (None, "")
             slow_tier = self._pack.path if self._pack else self.file.paths[0]
-            matrices = (t.matrix_bytes for ts in self.file.expert_tensors.values() for t in ts)
-            by_queue = self._pack is not None or in_whole_blocks(matrices)
-            self._drive = drive_of(slow_tier, ring=by_queue)
+            self._drive = drive_of(slow_tier, ring=self._pack is not None)
             self.remark = " ".join(filter(None, [self._remark, remark]))
             try:
                 self._cached = loading.CachedModel(
@@ -292,7 +268,7 @@ class LoadedModel:
         if self._cached is None:
             self._load_plain(rate, on_progress)
         else:
-            self._configure(rate, granted, reason)
+            self._configure(rate, self._granted.rate, self._granted.reason)
             self._most_slots = self.cache.n_slot
         self.template = ChatTemplate(self.llama, self.file.chat_template)
         self._make_context()
@@ -304,7 +280,7 @@ class LoadedModel:
         self.context = llama.Context(
             self.llama,
             n_context=self._n_context,
-            n_ubatch=self._n_ubatch,
+            n_ubatch=self._granted.n_ubatch,
             n_thread=self._n_thread,
             callback=hook.callback if hook else None,
             user_data=hook.user_data if hook else None,
@@ -325,7 +301,7 @@ class LoadedModel:
 
     def _plain_facts(self, rate: float) -> CacheFacts:
         is_stock = self.method.kind == "stock"
-        why = self.method.sentence if is_stock else self._stock_is_faster
+        why = self.method.sentence if is_stock else self._granted.stock_is_faster
         return CacheFacts(
             asked_rate=rate,
             rate=1.0,
@@ -344,113 +320,34 @@ class LoadedModel:
     def _min_rate(self) -> float:
         return self.file.n_expert_used / self.file.n_expert if self.file.n_expert else 1.0
 
-    def _grant(self, rate: float, free_bytes: int) -> tuple[float, str]:
-        """The rate that memory permits, and why it is not the one asked for.
-
-        With a device: the rate that its memory permits, and what is where.
-        """
-        self._memory = None
-        if why := why_no_kv_type(self.file, self.config.kv_type):
-            raise EngineError(why)
-        whole = self.method.kind == "stock"
-        on_device = self.on_device
-        on_device.make_plan(self.file, rate, self._n_context, self.config, whole=whole)
-        if on_device.plan is not None:
-            return on_device.plan.rate, on_device.said
-        if whole:
-            return rate, on_device.said
-        wanted = self._plan(rate, free_bytes)
-        self._memory = MemoryWatch(wanted.headroom_bytes)
-        if not self.file.is_moe or wanted.fits:
-            return rate, on_device.said
-        granted = 0.0 if wanted.best_rate is None else wanted.best_rate
-        n_slot = slots(self.file, granted)
-        return granted, (
-            f"{free_bytes / (1 << 30):.1f} GiB of memory are free: {n_slot} of "
-            f"{self.file.n_expert} experts of each layer are kept instead of {wanted.n_slot}."
-        )
-
-    def _held_bytes(self) -> int:
-        """What this model takes now; it is given back before something is taken."""
-        if self.llama is None:
-            return 0
-        if self.on_device.plan is not None:
-            return 0  # nearly all of it is the device's
-        n_ubatch = self._n_ubatch or N_UBATCH
-        held = plan(self.file, self.cache.rate, self._n_context, 0, n_ubatch, self.config.kv_type)
-        return held.total_bytes - held.process_bytes
-
-    def _plan(self, rate: float, free_bytes: int) -> MemoryPlan:
-        """Experts go before larger pieces of prompts."""
-        n_ubatch = self.config.n_ubatch or self._n_ubatch or min(N_UBATCH, self._n_context)
-        return plan(self.file, rate, self._n_context, free_bytes, n_ubatch, self.config.kv_type)
-
-    def _choose_ubatch(self, granted: float, free_bytes: int) -> None:
-        """Compute as many tokens of a prompt at once as the memory beside the cache permits."""
-        if self.config.n_ubatch or self.on_device.plan is not None:
-            self._n_ubatch = min(self.config.n_ubatch or N_UBATCH, self._n_context)
-        elif not self._n_ubatch:
-            made = self._plan(granted, free_bytes)
-            self._n_ubatch, self.why_ubatch = largest_ubatch(self.file, made, self._n_context)
-
     def _configure(self, rate: float, granted: float, reason: str) -> None:
+        from backend.adapter import Adapter
         from backend.compose import layout
-        from backend.configurator import Configurator
 
-        if self.method.configured and self._configurator is None:
-            self._configurator = Configurator(self.patch.shape)
-        if self._configurator is not None:
-            self.patch.set_statistics(self._configurator.statistics)
-        self.lay_out(layout(self.method, self.patch.shape, granted))
+        patch = self.patch
+        if self._adapter is None:
+            predicts = self._predictor() is not None
+            self._adapter = Adapter(self.method, patch.shape, predicts=predicts)
+        patch.set_statistics(self._adapter.statistics)
+        self.lay_out(layout(self.method, patch.shape, granted))
         self.cache = self._facts(rate, reason)
-        if self.method.adaptive:
-            self._start_adapting(f"The cache rate is {100 * self.cache.rate:.0f} %")
-
-    def _start_adapting(self, why: str) -> None:
-        shape = self.patch.shape
-        self._work = WorkMeter(shape.n_layer, shape.n_expert, self.cache.n_slot)
-        if self._auto is None:
-            from backend.compose import predictor_of
-
-            names = [eviction.name for eviction in self.method.evictions]
-            predictor = predictor_of(self.method, self.learned, has_routers=self.patch.n_embd > 0)
-            self._auto = Auto(names, max_depth=0 if predictor is None else self.method.depth)
-            self._tune(Decision(self._auto.setting, ""))
-        else:
-            self._tune(self._auto.restart(why))
-
-    def _tune(self, decision: Decision) -> None:
-        from backend import _native
-
-        setting = decision.setting
-        names = [eviction.name for eviction in self.method.evictions]
-        self.patch.tune(
-            _native.Tuning(
-                setting.prefetch,
-                setting.depth,
-                setting.min_precision,
-                names.index(setting.eviction),
-            )
-        )
+        why = f"The cache rate is {100 * self.cache.rate:.0f} %"
+        self._adapter.attend(patch, self.cache.n_slot, why)
 
     def observe(self, token: Window, wave_s: float) -> str:
         """Hear what a decoded token cost; returns what an adaptive method decided, or ""."""
-        if self._configurator is not None:
-            self._configurator.observe(token, wave_s)
-        if self._auto is None or self.patch is None:
+        if self._adapter is None or self.patch is None:
             return ""
-        assert self._work is not None
-        decision = self._auto.observe(replace(token, work=self._work.count(self.patch.snapshot())))
-        if decision is None:
-            return ""
-        self._tune(decision)
-        return decision.line
+        return self._adapter.hear(token, wave_s)
 
     def idle(self) -> bool:
         """Do what only an engine may that nobody waits for; True if the cache was laid out anew."""
-        if self._configurator is None or self.patch is None or not self._configurator.is_due:
+        patch = self.patch
+        if self._adapter is None or patch is None:
             return False
-        layout = self._configurator.layout(self.patch.layout.bytes(self.patch.shape))
+        layout = self._adapter.new_layout(patch.layout.bytes(patch.shape))
+        if layout is None:
+            return False
         self.lay_out(layout)
         self.cache = self._facts(self.cache.asked_rate, self.cache.reason)
         return True
@@ -464,7 +361,7 @@ class LoadedModel:
             n_thread=self._n_thread,
             n_transfer_thread=self._drive.n_read,
             joined_bytes=self._drive.read_bytes,
-            max_token=self._n_ubatch,
+            max_token=self._granted.n_ubatch,
             link_bytes_per_s=self._study.link_bytes_per_s,
             repack=self._cached.repacked,
         )
@@ -480,12 +377,17 @@ class LoadedModel:
         has_routers = patch.n_embd > 0
         return composition(self.method, patch.shape, self.learned, has_routers=has_routers)
 
+    def _predictor(self) -> Any:
+        """What forecasts the experts, as a backend.parts.Part; None: nothing does."""
+        from backend.compose import predictor_of
+
+        return predictor_of(self.method, self.learned, has_routers=self.patch.n_embd > 0)
+
     def _facts(self, rate: float, reason: str) -> CacheFacts:
-        from backend.compose import predictor_of, predictor_text
+        from backend.compose import predictor_text
 
         patch = self.patch
         shape, layout = patch.shape, patch.layout
-        predictor = predictor_of(self.method, self.learned, has_routers=patch.n_embd > 0)
         total_bytes = sum(shape.expert_bytes(n) for n in range(shape.n_layer)) * shape.n_expert
         share = min(1.0, layout.bytes(shape) / total_bytes)
         n_slot = round(share * shape.n_expert)
@@ -499,7 +401,7 @@ class LoadedModel:
             mode="cached",
             reason=reason,
             method=self.method.name,
-            predictor=predictor_text(predictor),
+            predictor=predictor_text(self._predictor()),
             remark=self.remark,
             asked_method=self.method.name,
             n_thread=self._n_thread,

@@ -156,32 +156,22 @@ _PATH: _Test = (_is_path, "a path")
 _OBJECT: _Test = (_is_object, "an object")
 _CONVERSATION: _Test = (_is_conversation, 'a list of objects with the texts "role" and "content"')
 
-# type -> field -> (test, must it be there)
+# field -> (test, must it be there)
+_SETTINGS: dict[str, tuple[_Test, bool]] = {
+    "cache_rate": (_NUMBER, True),
+    "method": (_TEXT, True),
+    "context_length": (_INT, True),
+    "n_thread": (_INT, True),
+    "automatic": (_BOOL, False),
+    "device": (_TEXT, False),
+    "pack": (_BOOL, False),
+    "kv_type": (_TEXT, False),
+}
+# type -> its fields
 _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
     "hello": {"version": (_INT, True)},
-    "load": {
-        "id": (_INT, True),
-        "path": (_PATH, True),
-        "cache_rate": (_NUMBER, True),
-        "method": (_TEXT, True),
-        "context_length": (_INT, True),
-        "n_thread": (_INT, True),
-        "automatic": (_BOOL, False),
-        "device": (_TEXT, False),
-        "pack": (_BOOL, False),
-        "kv_type": (_TEXT, False),
-    },
-    "configure": {
-        "id": (_INT, True),
-        "cache_rate": (_NUMBER, True),
-        "method": (_TEXT, True),
-        "context_length": (_INT, True),
-        "n_thread": (_INT, True),
-        "automatic": (_BOOL, False),
-        "device": (_TEXT, False),
-        "pack": (_BOOL, False),
-        "kv_type": (_TEXT, False),
-    },
+    "load": {"id": (_INT, True), "path": (_PATH, True), **_SETTINGS},
+    "configure": {"id": (_INT, True), **_SETTINGS},
     "generate": {
         "id": (_INT, True),
         "messages": (_CONVERSATION, False),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
+from backend.adapter import Adapter
+from backend.auto_trial import Window
 from backend.compose import (
     NOTHING_LEARNED,
     Learned,
@@ -26,7 +29,6 @@ from backend.configurator import INTERVAL_TOKENS
 from backend.machines import Hardware
 from backend.methods import METHODS, REACTIVE, Method
 from backend.parts import part
-from backend.simulate_adapt import Adapter
 from backend.simulate_results import Counts, Phase, Result, summed
 from backend.trace import DECODE, Trace
 
@@ -145,7 +147,7 @@ def _simulate(
     all_bytes = sum(sum(sizes) for sizes in trace.chunk_bytes) * trace.n_expert
     actual_rate = cache_bytes / all_bytes
     predicts = predictor_of(method, setting.learned) is not None
-    adapter = Adapter(method, shape, actual_rate, setting.configure_tokens, predicts=predicts)
+    adapter = Adapter(method, shape, predicts=predicts, configure_tokens=setting.configure_tokens)
     layers: list[tuple[Counts, ...]] = []
     phases: list[tuple[Phase, Phase]] = []
     stalls_us: list[NDArray[np.float64]] = []
@@ -155,6 +157,7 @@ def _simulate(
         if core is None or anew is not None:
             place = anew or place
             core, used = _core(setting, method, shape, place, future, adapter)
+            adapter.attend(core, round(actual_rate * shape.n_expert))
         simulation = _native.simulate(
             core,
             future if piece is trace else piece.future(),
@@ -162,7 +165,7 @@ def _simulate(
             inputs=piece.inputs if core.wants_gate_input() or method.adaptive else None,
             weights=piece.weights,
             has_inputs=[] if piece.has_inputs is None else [bool(x) for x in piece.has_inputs],
-            after_pass=adapter.hear if adapter.listens else None,
+            after_pass=partial(_hear, adapter) if adapter.listens else None,
         )
         layers.append(_layers(simulation))
         stalls_us.append(simulation.pass_stall_us)
@@ -185,6 +188,29 @@ def _simulate(
         pass_stall_us=np.concatenate(stalls_us),
         lines=adapter.lines,
     )
+
+
+def _hear(adapter: Adapter, done: _native.SimulatedPass) -> None:
+    """Tell what a decoded token cost."""
+    times, counts = done.times, done.counts
+    if done.phase != _native.Phase.decode or times.n_token != 1:
+        return
+    cost = Window(
+        n_token=1,
+        wall_s=times.time_us / 1e6,
+        compute_s=times.compute_us / 1e6,
+        stall_s=times.stall_us / 1e6,
+        link_busy_s=times.link_busy_us / 1e6,
+        bytes_read=counts.bytes_read,
+        bytes_useful=counts.bytes_useful,
+        bytes_wasted=counts.bytes_wasted,
+        prefetches_useful=counts.prefetches_useful,
+        prefetches_wasted=counts.prefetches_wasted,
+        hits=counts.hits,
+        late=counts.late,
+        misses=counts.misses,
+    )
+    adapter.hear(cost, times.wave_us / 1e6)
 
 
 def _pieces(setting: Setting, method: Method) -> list[Trace]:
@@ -233,7 +259,6 @@ def _core(
                 f"The predictor {predictor_of(method, setting.learned)} needs the layers' inputs, "
                 "which the trace does not hold"
             )
-        adapter.attend(core)
         return core
 
     try:

@@ -26,8 +26,8 @@ from backend.compose import (
 )
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError, Model
-from backend.loaded import N_TRANSFER_THREAD
 from backend.loading import ON_CPU, CachedModel, Placement, load_native, load_plain
+from backend.machines.drive import Drive
 from backend.methods import METHODS
 from backend.pack_file import Layout, Pack
 from backend.system.memory import available_bytes
@@ -121,7 +121,7 @@ def compare(
                 slots = layout(METHODS[method], shape, rate)
                 options = _native.PatchOptions(
                     n_thread=n_thread,
-                    n_transfer_thread=N_TRANSFER_THREAD,
+                    n_transfer_thread=Drive().n_read,
                     max_token=_N_UBATCH,
                     repack=in_layout == "repacked",
                 )

@@ -26,7 +26,8 @@ from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.advisor import Advisor
 from backend.answer import Answer, Gaze, residency
 from backend.answer_trace import AnswerTraces
-from backend.consent import allowed, recordings_folder
+from backend.explain import explain
+from backend.learning_desk import LearningDesk
 from backend.messages import (
     EXIT_PROTOCOL,
     VERSION,
@@ -38,31 +39,22 @@ from backend.messages import (
     request_id,
 )
 from backend.outbox import Outbox
+from backend.request_line import Job, RequestLine
+from backend.request_settings import engine_config
 from backend.server_desk import ServerDesk, Work
+from backend.system.pipes import die_with_parent, private_pipes
 
 if TYPE_CHECKING:
     from backend.config import EngineConfig
     from backend.engine import Engine
-    from backend.learner import Learner, LearningState
 
 Progress = Callable[[float, str], bool]
 EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
 
-_MAX_WAITING = 64
 _READ_BYTES = 1 << 16
 _LEAVE_S = 1.0
 MIND_MEMORY_S = 2.0
 """How often an engine at rest is asked to mind the memory."""
-
-
-class _Job:
-    """One request that waits for the engine or is being done."""
-
-    def __init__(self, message: Message) -> None:
-        self.message = message
-        self.kind: str = message["type"]
-        self.id: int = message["id"]
-        self.cancelled = False
 
 
 def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
@@ -91,16 +83,15 @@ class Worker:
         self._engine: Engine | None = None
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
-        self._learner: Learner | None = None
         self._gaze = Gaze()
-        self._jobs: queue.SimpleQueue[_Job | Work | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | Work | None] = queue.SimpleQueue()
         self._told_cache: object = None  # the CacheFacts that the client knows
-        self._lock = threading.Lock()  # guards the two below
-        self._waiting: dict[int, _Job] = {}
-        self._active: _Job | None = None
+        self._lock = threading.Lock()  # so that an engine and who looks at it change together
+        self._line = RequestLine()
         self._greeted = False
         self._finished = threading.Event()
         self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
+        self._learning = LearningDesk(self._outbox.send)
         self._server = ServerDesk(self._jobs.put, self._outbox.offer, self._model_name)
 
     def run(self) -> int:
@@ -116,24 +107,23 @@ class Worker:
         )
         threading.Thread(target=self._read_all, name="reader", daemon=True).start()
         while (job := self._next()) is not None:
-            if isinstance(job, _Job):
+            if isinstance(job, Job):
                 self._do(job)
             else:
-                self._set_busy(True)
+                self._learning.set_busy(True)
                 job(self._engine)  # an answer for the local server
-                self._set_busy(False)
+                self._learning.set_busy(not self._line.is_empty)
             if self._jobs.empty() and self._engine is not None:
                 self._idle(self._engine)
         self._server.close()
-        if self._learner is not None:
-            self._learner.close()
+        self._learning.close()
         if self._engine is not None:
             self._engine.close()
         self._outbox.close(_LEAVE_S)
         self._finished.set()
         return 0
 
-    def _next(self) -> _Job | Work | None:
+    def _next(self) -> Job | Work | None:
         """Wait for something to do; the memory is minded meanwhile."""
         while True:
             try:
@@ -200,44 +190,18 @@ class Worker:
                     {"type": "pong", "id": message["id"], "n_token": self._outbox.n_token}
                 )
             elif kind == "stop":
-                self._cancel(message["id"])
+                self._line.cancel(message["id"], self._stop)
             elif kind == "learning":
-                self._learn(message)
+                self._learning.serve(message)
             elif kind == "watch":
                 with self._lock:
                     self._gaze.set(message["scope"], self._engine)
             elif kind == "serve":
                 self._server.serve(message, self._outbox.send)
             else:
-                self._enqueue(_Job(message))
+                self._enqueue(Job(message))
         except RequestError as error:
             self._error(request_id(message), str(error))
-
-    def _learn(self, message: Message) -> None:
-        """Answer what concerns learning from chats, also while the engine answers."""
-        learner = self._made_learner()
-        if message["action"] not in learner.actions:
-            raise RequestError(f"Unknown action {ascii(message['action'][:40])} of learning.")
-        state = learner.act(message["action"])
-        self._outbox.send({"type": "learning", "id": message["id"], "state": state.to_json()})
-
-    def _made_learner(self) -> Learner:
-        """The learner; made when it is first wanted, as most users never want it."""
-        from backend.learner import Learner
-
-        with self._lock:
-            if self._learner is None:
-                self._learner = Learner(self._tell_learning)
-                self._learner.set_busy(bool(self._waiting))
-                if self._engine is not None and self._traces is not None:
-                    self._teach(self._learner, self._engine, self._traces)
-            return self._learner
-
-    def _teach(self, learner: Learner, engine: Engine, traces: AnswerTraces) -> None:
-        learner.attach(engine.file, traces, lambda: engine.shape is not None)
-
-    def _tell_learning(self, state: LearningState) -> None:
-        self._outbox.send({"type": "learning", "id": None, "state": state.to_json()})
 
     def _greet(self, message: Message) -> None:
         if message["version"] != VERSION:
@@ -247,39 +211,22 @@ class Worker:
             )
         self._greeted = True
 
-    def _enqueue(self, job: _Job) -> None:
-        with self._lock:
-            if job.id in self._waiting:
-                raise RequestError(f"The id {job.id} is already in use by another request.")
-            if len(self._waiting) >= _MAX_WAITING:
-                raise RequestError(f"More than {_MAX_WAITING} requests are waiting for the engine.")
-            if job.kind in ("set_cache_rate", "configure") and any(
-                other.kind == "generate" for other in self._waiting.values()
-            ):
-                raise RequestError("The cache cannot change while an answer is being written.")
-            self._waiting[job.id] = job
+    def _enqueue(self, job: Job) -> None:
+        self._line.add(job)
         if job.kind in ("load", "unload"):
             self._server.stop_answers()
         elif job.kind == "generate" and (n_before := self._server.n_open):
             self._outbox.send({"type": "waits", "id": job.id, "n_before": n_before})
         self._jobs.put(job)
 
-    def _cancel(self, job_id: int) -> None:
-        """Cancel a waiting or running load or answer; anything else is left alone."""
-        with self._lock:
-            job = self._waiting.get(job_id)
-            if job is None or job.kind not in ("load", "generate"):
-                return
-            job.cancelled = True
-            if job is self._active and job.kind == "generate" and self._engine is not None:
-                self._engine.stop()
+    def _stop(self) -> None:
+        """Stop the answer in progress."""
+        if (engine := self._engine) is not None:
+            engine.stop()
 
     def _shut_down(self) -> None:
         """Let the engine thread end in order; leave without it where it takes too long."""
-        with self._lock:
-            ids = list(self._waiting)
-        for job_id in ids:
-            self._cancel(job_id)
+        self._line.cancel_all(self._stop)
         self._server.stop_answers()
         self._jobs.put(None)
         self._finished.wait(_LEAVE_S)
@@ -287,33 +234,24 @@ class Worker:
 
     # The engine's thread.
 
-    def _do(self, job: _Job) -> None:
+    def _do(self, job: Job) -> None:
         """Do one request; it ends in exactly one final message."""
-        with self._lock:
-            self._active = job
-        self._set_busy(True)
+        self._line.begin(job)
+        self._learning.set_busy(True)
         if self._advisor is not None:
             self._advisor.cancel()
         try:
             final, with_map = self._perform(job), job.kind != "unload"
         except Exception as error:
             final, with_map = self._failure(job, error), False
-        with self._lock:
-            self._active = None
-            del self._waiting[job.id]
-        self._set_busy(False)
+        self._line.end(job)
+        self._learning.set_busy(not self._line.is_empty)
         if "cache" in final and self._engine is not None:
             self._told_cache = self._engine.cache
         self._outbox.settle()
         self._outbox.send(final)
         if with_map and self._engine is not None:
             self._outbox.send(residency(job.id, self._engine))
-
-    def _set_busy(self, yes: bool) -> None:
-        """Tell whoever works while nobody waits."""
-        with self._lock:
-            if self._learner is not None:
-                self._learner.set_busy(yes or bool(self._waiting))
 
     def _idle(self, engine: Engine) -> None:
         """Nobody waits: let the engine put its cache in order."""
@@ -322,7 +260,7 @@ class Worker:
         except Exception:
             traceback.print_exc()  # the next request will say what is wrong
 
-    def _perform(self, job: _Job) -> Message:
+    def _perform(self, job: Job) -> Message:
         if job.kind == "load":
             return self._load(job)
         if job.kind == "unload":
@@ -334,12 +272,10 @@ class Worker:
             raise RequestError("No model is loaded.")
         if job.kind == "generate":
             return self._answer(job, self._engine)
-        if self._advisor is not None and job.kind in ("configure", "set_cache_rate"):
+        if self._advisor is not None:
             self._advisor.forget()
         if job.kind == "configure":
-            if self._advisor is not None:
-                self._advisor.forget()
-            cache = self._engine.change(_config(job.message))
+            cache = self._engine.change(engine_config(job.message))
             model = self._engine.model.to_json()
             return {"type": "configured", "id": job.id, "model": model, "cache": cache.to_json()}
         assert job.kind == "set_cache_rate", job.kind
@@ -349,7 +285,7 @@ class Worker:
         cache = self._engine.set_cache_rate(float(rate))
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
 
-    def _answer(self, job: _Job, engine: Engine) -> Message:
+    def _answer(self, job: Job, engine: Engine) -> Message:
         def is_cancelled() -> bool:
             self._tell_cache(engine)
             return job.cancelled
@@ -370,12 +306,12 @@ class Worker:
             if self._gaze.all:
                 advisor.advise(lambda said: self._tell_advice(job, said))
 
-    def _tell_advice(self, job: _Job, advice: Message) -> None:
+    def _tell_advice(self, job: Job, advice: Message) -> None:
         self._outbox.send({"type": "advice", "id": job.id, **advice})
 
-    def _load(self, job: _Job) -> Message:
+    def _load(self, job: Job) -> Message:
         message = job.message
-        config = _config(message)
+        config = engine_config(message)
 
         def progress(fraction: float, stage: str) -> bool:
             self._outbox.offer(
@@ -391,8 +327,7 @@ class Worker:
             self._engine = engine
             self._gaze.attach(engine)
         self._advisor, self._traces = Advisor(engine), AnswerTraces(engine)
-        if self._learner is not None or allowed(recordings_folder()):
-            self._teach(self._made_learner(), engine, self._traces)
+        self._learning.attach(engine, self._traces)
         return {
             "type": "loaded",
             "id": job.id,
@@ -405,13 +340,12 @@ class Worker:
             engine, self._engine = self._engine, None
         if self._advisor is not None:
             self._advisor.cancel()
-        if self._learner is not None:
-            self._learner.detach()
+        self._learning.detach()
         self._advisor = self._traces = None
         if engine is not None:
             engine.close()
 
-    def _failure(self, job: _Job, error: Exception) -> Message:
+    def _failure(self, job: Job, error: Exception) -> Message:
         """Return the final message of a request that failed."""
         if job.kind == "load" and job.cancelled:
             sentence = "Loading was cancelled."
@@ -431,83 +365,13 @@ def _devices(job_id: int) -> Message:
     return {"type": "devices", "id": job_id, "devices": found}
 
 
-def _config(message: Message) -> EngineConfig:
-    """Return the settings that a request asks for; raises RequestError."""
-    from backend.config import EngineConfig
-
-    try:
-        return EngineConfig(
-            cache_rate=float(message["cache_rate"]),
-            method=message["method"],
-            context_length=message["context_length"],
-            n_thread=message["n_thread"],
-            automatic=message.get("automatic", False),
-            device=message.get("device", "auto"),
-            pack=message.get("pack", True),
-            kv_type=message.get("kv_type", "f16"),
-        )
-    except ValueError as error:
-        raise RequestError(str(error)) from None
-
-
-def explain(error: Exception) -> str:
-    """Return one plain sentence for the user about `error`, and log what is unexpected."""
-    if type(error).__module__.startswith("backend."):
-        return _plain(error)
-    traceback.print_exc()
-    if isinstance(error, MemoryError):
-        return "There is not enough memory; a lower cache rate or a shorter context needs less."
-    if isinstance(error, OSError) and error.strerror:
-        where = f": {error.filename}" if error.filename else ""
-        return f"{error.strerror}{where}."
-    if isinstance(error, ImportError):
-        return f"The engine could not be started: {_plain(error)}"
-    return f"The engine failed unexpectedly ({type(error).__name__}): {_plain(error)}"
-
-
-def _plain(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if text.endswith((".", "!", "?")) else text + "."
-
-
-def _private_pipes() -> tuple[int, int]:
-    """Return (in, out) descriptors for the messages, and point 0 at nothing and 1 at 2.
-
-    No print of a library can then corrupt the stream, and no child inherits it.
-    """
-    in_fd, out_fd = os.dup(0), os.dup(1)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    if sys.platform == "win32":
-        import msvcrt
-
-        msvcrt.setmode(in_fd, os.O_BINARY)
-        msvcrt.setmode(out_fd, os.O_BINARY)
-    return in_fd, out_fd
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to kill this process when the thread that started it ends.
-
-    The end of standard input already does this; the signal also reaches a process whose
-    interpreter is stuck in native code.
-    """
-    if sys.platform == "linux":
-        import ctypes
-
-        pr_set_pdeathsig = 1
-        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
-
-
 def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
     """Serve standard input and output, and end the process."""
-    in_fd, out_fd = _private_pipes()
+    in_fd, out_fd = private_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the client
     faulthandler.enable()
     if "--die-with-parent" in sys.argv:
-        _die_with_parent()
+        die_with_parent()
     # A failed check of ggml would otherwise start a debugger, and bury its own message.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     status = Worker(engine_factory, in_fd, out_fd).run()

@@ -20,6 +20,7 @@ MAY_IMPORT = {
         "backend.client",
         "backend.config",
         "backend.downloads",
+        "backend.facts",
         "backend.library",
         "backend.machines",
         "backend.messages",
@@ -71,8 +72,8 @@ MAY_IMPORT = {
 # What only some may import, also among those that the first table allows.
 ONLY_FROM = {
     "backend._native": {
+        "backend.adapter",
         "backend.advice",
-        "backend.bench",
         "backend.bench",
         "backend.compose",
         "backend.configurator",
@@ -87,10 +88,10 @@ ONLY_FROM = {
         "backend.pack",
         "backend.pack_file",
         "backend.pack_offer",
+        "backend.passes",
         "backend.predictor_file",
         "backend.recording",
         "backend.simulate",
-        "backend.simulate_adapt",
         "backend.study",
         "backend.trace",
         "backend.verify",

@@ -8,6 +8,8 @@ from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QSpinBox, QWidget
 
 from app import icons, theme
 
+FIELD_HEIGHT = 32  # pixels, of both, by the style sheet
+
 
 class DropDown(QComboBox):
     """A QComboBox with the window's chevron. The wheel scrolls the page, not the choice."""

@@ -61,8 +61,10 @@ class RemoteDialog(QDialog):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(20, 18, 20, 16)
         layout.setSpacing(10)
-        for widget in (asked, self.address, self._trouble, self._warning, buttons):
+        for widget in (asked, self.address, self._trouble, self._warning):
             layout.addWidget(widget)
+        layout.addStretch(1)
+        layout.addWidget(buttons)
         self.address.textChanged.connect(self._show)
         self._show()
 

@@ -19,10 +19,11 @@ from PySide6.QtWidgets import (
 from app import units
 from app.controls.fields import DropDown, Number
 from app.controls.mode_switch import ModeSwitch
+from app.controls.remote_device import remote_parts
 from app.engine_choice import EngineChoice
-from app.facts import CacheFacts, ModelFacts
 from app.icon_button import IconButton
 from app.sentences import said
+from backend.facts import CacheFacts, ModelFacts
 from backend.methods import METHODS, RUNNABLE
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -207,8 +208,12 @@ class ControlsStrip(QFrame):
         asked_context = 0 if choice.automatic else choice.context_length
         differs = bool(asked_context) and n_context != asked_context
         self._say("context", units.count(n_context, "token"), differs)
-        self._say("kv", cache.kv_type, cache.kv_type not in ("", choice.kv_type))
-        self._say("device", cache.device, choice.device not in ("auto", cache.device))
+        kv = self._words_of(self.kv, cache.kv_type)
+        self._say("kv", kv, cache.kv_type not in ("", choice.kv_type))
+        device = (
+            self._words_of(self.device, cache.device) if cache.device == "cpu" else cache.device
+        )
+        self._say("device", device, _is_other(choice.device, cache.device))
         self._say("threads", str(cache.n_thread), choice.n_thread not in (0, cache.n_thread))
         if force.waits:
             self._sentence.setText(
@@ -270,6 +275,10 @@ class ControlsStrip(QFrame):
         }  # fmt: skip
         fields[name].setAccessibleDescription(label.text().strip())
 
+    def _words_of(self, field: DropDown, value: str) -> str:
+        """What a value is called in a list."""
+        return field.itemText(field.findData(value)) or value
+
     def _fill_contexts(self, shown: int) -> None:
         wanted = sorted({*CONTEXTS, shown})
         if [self.context.itemData(i) for i in range(self.context.count())] != wanted:
@@ -302,3 +311,10 @@ class ControlsStrip(QFrame):
             )
         if choice != self._choice:
             self.chosen.emit(choice)
+
+
+def _is_other(asked: str, device: str) -> bool:
+    """Whether something else computes than was asked for; a remote one has a name of its own."""
+    if asked == "auto":
+        return False
+    return device == "cpu" if remote_parts(asked) else asked.lower() != device.lower()

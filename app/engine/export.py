@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import errno
 import io
-import os
-import secrets
 from array import array
 from pathlib import Path
 
 from app.engine.history import History
-from app.facts import ModelFacts
 from app.language import translate
+from backend.facts import ModelFacts
+from backend.system.kept_file import write_whole
 
 _STATES = {0: "absent", 1: "resident", 2: "arriving"}
 
@@ -70,16 +68,9 @@ def experts_csv(model: ModelFacts, residency: bytes, uses: array[int], n_token: 
 
 def write(path: Path, data: bytes) -> str:
     """Write a file as a whole or not at all; returns "", or one sentence about what went wrong."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_whole(path, data, makes_folder=False, durable=True)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
         return _sentence(path, error)
     return ""
 

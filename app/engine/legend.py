@@ -33,7 +33,7 @@ class Legend(QLabel):
             self._write()
 
     def _write(self) -> None:
-        text = " &nbsp; ".join(
+        text = "&nbsp;&nbsp; ".join(
             f'<span style="color:{theme.colour(name).name()}">{(*sign, SQUARE)[0]}</span>'
             f"&nbsp;{words.replace(' ', '&nbsp;')}"
             for name, words, *sign in self._items

@@ -9,7 +9,7 @@ from PySide6.QtGui import QPainter, QPainterPath, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from app import theme, units
-from app.facts import CacheFacts, ModelFacts
+from backend.facts import CacheFacts, ModelFacts
 from backend.system.memory import memory_facts
 
 

@@ -25,9 +25,9 @@ from app.engine.memory_bar import MemoryBar
 from app.engine.stall_bars import StallBars
 from app.engine.time_line import TimeLine
 from app.engine.token_strip import TokenStrip
-from app.facts import CacheFacts, ModelFacts
 from app.icon_button import IconButton
 from app.sentences import said
+from backend.facts import CacheFacts, ModelFacts
 
 
 class PanelParts(QObject):
@@ -57,8 +57,8 @@ class PanelParts(QObject):
         self.now = QPushButton(self.tr("Now"))
         self.use_it.setAccessibleName(self.tr("Use the cache that would help"))
         self.now.setAccessibleName(self.tr("Go on with what is now"))
-        for button in (self.use_it, self.now):
-            button.setProperty("role", "quiet")
+        for button, role in ((self.use_it, "little"), (self.now, "quiet")):
+            button.setProperty("role", role)
             button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.pause = IconButton("pause", self.tr("Pause the panel"), side=28)
         self.more = IconButton("more", self.tr("Save or copy"), side=28)
@@ -139,7 +139,7 @@ class PanelParts(QObject):
         if text != self.words.text():
             self.words.setText(text)
         self.use_it.setVisible(cache_bytes > 0)
-        self.use_it.setText(self.tr("Use {size}").format(size=units.size(cache_bytes)))
+        self.use_it.setText(self.tr("Use a cache of {size}").format(size=units.size(cache_bytes)))
 
     # Making them
 

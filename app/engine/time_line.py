@@ -115,9 +115,9 @@ class TimeLine(QAbstractSlider):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
         bottom = self.height() - 1
-        painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
         n_token = self._overview.n_token
         if n_token:
+            painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
             self._paint_columns(painter, bottom)
             if len(self._shown) < n_token:
                 left, right = self._x(self._shown.start), self._x(self._shown.stop)

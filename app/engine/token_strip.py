@@ -126,7 +126,12 @@ class TokenStrip(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
         bottom = self.height() - 1
-        painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
+        if self._tokens:
+            painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
+        else:
+            painter.setPen(theme.colour("faint"))
+            centre = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
+            painter.drawText(self.rect(), centre, self.tr("A bar for each token of an answer"))
         x = self._left()
         if self._scale_s > 0:
             bars = Bars(bottom, self._scale_s)

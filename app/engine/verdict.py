@@ -8,10 +8,10 @@ given for that.
 from __future__ import annotations
 
 from app import units
-from app.engine.advice import Advice
-from app.facts import CacheFacts, ModelFacts, Statistics
+from app.facts import Statistics
 from app.language import translate
 from app.sentences import said
+from backend.facts import Advice, CacheFacts, ModelFacts
 
 WORTH_SAYING = 0.05  # shares below this are not worth the reader's time
 

@@ -8,10 +8,8 @@ from urllib.parse import urlsplit
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QFileDialog,
     QHBoxLayout,
-    QHeaderView,
     QLabel,
     QLineEdit,
     QProgressBar,
@@ -24,8 +22,9 @@ from PySide6.QtWidgets import (
 
 from app.icon_button import IconButton
 from app.library import words
+from app.library.columns import dress
 from app.library.download_row import DownloadRow
-from app.library.get_table import FILES, TYPE, WIDTHS, GetTable
+from app.library.get_table import COLUMNS, FILES, TYPE, GetTable
 from app.library.search import Found, Search
 from app.sentences import said
 from backend.downloads.address import endpoint
@@ -115,7 +114,7 @@ class GetPage(QWidget):
     def chosen(self) -> Found | None:
         """The model that is picked in the table."""
         row = self.table.currentIndex().row()
-        return self._model.found[row] if 0 <= row < len(self._model.found) else None
+        return self._model.rows[row] if 0 <= row < len(self._model.rows) else None
 
     def show_downloads(self) -> None:
         """Show the downloads as they are now."""
@@ -142,19 +141,7 @@ class GetPage(QWidget):
         table = self.table
         table.setModel(self._model)
         table.setAccessibleName(self.tr("Models that can be downloaded"))
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setTabKeyNavigation(False)
-        table.verticalHeader().hide()
-        table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 18)
-        header = table.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        for i, width in enumerate(WIDTHS[1:], 1):
-            header.resizeSection(i, width)
+        dress(table, COLUMNS)
 
     def _lay_out(self) -> None:
         title = QLabel(self.tr("Get models"))
@@ -302,7 +289,7 @@ class GetPage(QWidget):
 
     def _picked(self, *_: object) -> None:
         row = self.table.currentIndex().row()
-        if self._model.found and row >= 0:
+        if self._model.rows and row >= 0:
             self.search.read(row)
         self._show_words()
 

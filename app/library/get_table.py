@@ -4,88 +4,66 @@ from __future__ import annotations
 
 from typing import Any
 
-from PySide6.QtCore import QT_TRANSLATE_NOOP, QAbstractTableModel, QModelIndex, Qt
-from PySide6.QtGui import QBrush
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QObject, Qt
 
-from app import theme, units
-from app.language import translate
+from app import units
 from app.library import words
+from app.library.columns import Column, ColumnTable, Index
 from app.library.search import Found
-from app.library.table import Index, verdict_dot
+from app.library.table import verdict_dot
 
-HEADINGS = (
-    QT_TRANSLATE_NOOP("library", "Name"),
-    QT_TRANSLATE_NOOP("library", "Here"),
-    QT_TRANSLATE_NOOP("library", "Type"),
-    QT_TRANSLATE_NOOP("library", "Files"),
-    QT_TRANSLATE_NOOP("library", "Size"),
+
+def _verdict(item: Found) -> str:
+    return words.short(item.row.entry, item.row.verdict) if _is_known(item) else ""
+
+
+def _is_known(item: Found) -> bool:
+    return item.row.verdict is not None or bool(item.row.entry.trouble)
+
+
+def _quantisation(item: Found) -> str:
+    facts = item.row.entry.facts
+    return facts.quantisation if facts else item.offer.quantisation
+
+
+COLUMNS = (
+    Column[Found](QT_TRANSLATE_NOOP("library", "Name"), 300, lambda item: item.offer.name),
+    Column[Found](QT_TRANSLATE_NOOP("library", "Here"), 230, _verdict),
+    Column[Found](QT_TRANSLATE_NOOP("library", "Type"), 100, _quantisation),
+    Column[Found](
+        QT_TRANSLATE_NOOP("library", "Files"),
+        70,
+        lambda item: units.number(len(item.offer.files)),
+        is_number=True,
+    ),
+    Column[Found](
+        QT_TRANSLATE_NOOP("library", "Size"),
+        100,
+        lambda item: units.size(item.offer.size_bytes),
+        is_number=True,
+    ),
 )
-WIDTHS = (300, 230, 100, 70, 100)
-HERE, TYPE, FILES, SIZE = 1, 2, 3, 4
+HERE, TYPE, FILES = 1, 2, 3
 
 
-class GetTable(QAbstractTableModel):
-    """The models of a listing as Qt wants them."""
+class GetTable(ColumnTable[Found]):
+    """The models of a listing."""
 
-    def __init__(self, parent: Any = None) -> None:
-        super().__init__(parent)
-        self.found: list[Found] = []
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(COLUMNS, HERE, parent)
 
     def show_found(self, found: list[Found]) -> None:
-        """Show models; where they are the same, only their contents are announced."""
-        same = [item.offer for item in found] == [item.offer for item in self.found]
-        if not same:
-            self.beginResetModel()
-        self.found = found
-        if not same:
-            self.endResetModel()
-        elif found:
-            last = self.index(len(found) - 1, len(HEADINGS) - 1)
-            self.dataChanged.emit(self.index(0, 0), last)
+        """Show models."""
+        same = [item.offer for item in found] == [item.offer for item in self.rows]
+        self.take_rows(found, same=same)
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
-        return 0 if parent.isValid() else len(self.found)
-
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
-        return 0 if parent.isValid() else len(HEADINGS)
-
-    def headerData(  # noqa: D102, N802
-        self, section: int, orientation: Qt.Orientation, role: int = 0
-    ) -> Any:
-        if orientation is not Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            return translate("library", str(HEADINGS[section]))
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(section)
-        return None
+    def is_faint(self, row: Found) -> bool:
+        """Whether a model cannot be downloaded."""
+        return bool(row.row.entry.trouble)
 
     def data(self, index: Index, role: int = 0) -> Any:  # noqa: D102
-        if not index.isValid() or index.row() >= len(self.found):
-            return None
-        item, column = self.found[index.row()], index.column()
-        row = item.row
-        known = row.verdict is not None or bool(row.entry.trouble)
-        if role == Qt.ItemDataRole.DisplayRole:
-            return (
-                item.offer.name,
-                words.short(row.entry, row.verdict) if known else "",
-                row.entry.facts.quantisation if row.entry.facts else item.offer.quantisation,
-                units.number(len(item.offer.files)),
-                units.size(item.offer.size_bytes),
-            )[column]
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(column)
-        if role == Qt.ItemDataRole.DecorationRole and column == HERE and known:
-            return verdict_dot(row)
-        if role == Qt.ItemDataRole.ForegroundRole:
-            if row.entry.trouble:
-                return QBrush(theme.colour("faint"))
-            return None if column <= HERE else QBrush(theme.colour("muted"))
-        return None
-
-
-def _alignment(column: int) -> Qt.AlignmentFlag:
-    is_number = column in (FILES, SIZE)
-    side = Qt.AlignmentFlag.AlignRight if is_number else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter
+        is_dot = role == Qt.ItemDataRole.DecorationRole and index.column() == HERE
+        if is_dot and index.isValid() and index.row() < len(self.rows):
+            item = self.rows[index.row()]
+            return verdict_dot(item.row) if _is_known(item) else None
+        return super().data(index, role)

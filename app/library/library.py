@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, QProcess, QTimer, Signal
 
+from app.background import Background
 from backend.config import EngineConfig
 from backend.library.estimate import Speed, Verdict, judge, speed
 from backend.library.facts import Facts, FactsCache
@@ -19,12 +17,11 @@ from backend.library.machine import is_large, kept_machine, measure_command
 from backend.library.places import known_folders
 from backend.library.scan import Entry, Scan, scan
 from backend.machines import Hardware
-from backend.system.memory import available_bytes
+from backend.system.memory import available_bytes, is_busy
 
 SETTLE_MS = 500  # from the first change in a folder until it is looked through
 N_WATCHED_MAX = 1000
 N_TOKEN_MIN = 16  # an answer shorter than this says little about the speed
-_JOIN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -60,15 +57,15 @@ class Library(QObject):
         self.rows: list[Row] = []
         self.loose: list[Path] = []
         """Single files that belong to the list: the embedded model, recent ones."""
-        self.asked_rate = EngineConfig().cache_rate
+        self.rate_for: Callable[[Path | None], float] = lambda _: EngineConfig().cache_rate
+        """The cache rate that a model is loaded with."""
         self.returned_bytes = 0
         """What the model in memory gives back when another is loaded."""
         self.may_measure: Callable[[], bool] = lambda: True
         self._machine_path = cache / "machine.json"
         self._facts_path = cache / "library.json"
         self._cache: FactsCache | None = None  # belongs to the thread
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._background = Background("library")
         self._number = 0  # of the newest scan; older ones end early
         self._is_open = False
         self._begun = False
@@ -115,11 +112,11 @@ class Library(QObject):
         number = self._number
         folders, files = [folder for _, folder in self.folders], list(self.loose)
         self.busy.emit(True)
-        self._later(lambda: self._look(number, folders, files))
+        self._background.later(lambda: self._look(number, folders, files))
 
     def verdict(self, facts: Facts) -> Verdict:
         """Judge a model with the memory that is free now, also one that is not in the list."""
-        return self._verdict(facts, available_bytes() + self.returned_bytes)
+        return self._verdict(facts, None, available_bytes() + self.returned_bytes)
 
     def judge(self) -> None:
         """Judge all models again: the memory that is free, or the cache rate, may have changed."""
@@ -137,7 +134,7 @@ class Library(QObject):
                 if entry.facts is not None:
                     self._recognised.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
 
-        self._later(recognise)
+        self._background.later(recognise)
 
     def look_at(self, path: Path | None) -> None:
         """Learn what `speed` needs about the model that is loaded."""
@@ -151,7 +148,7 @@ class Library(QObject):
             for entry in scan([], [path], self._facts_cache()).entries:
                 self._looked.emit(entry)
 
-        self._later(look)
+        self._background.later(look)
 
     def speed(self, n_slot: int) -> Speed | None:
         """Return how fast the loaded model would be with so many experts of each layer."""
@@ -170,8 +167,11 @@ class Library(QObject):
         return self._process is not None
 
     def measure(self, again: bool = False) -> None:
-        """Measure this machine where that was never done and the engine is at rest."""
-        known = self.machine is not None or self._measure_failed
+        """Measure this machine where that was never done, and both it and the engine are at rest.
+
+        again: the user wants it, at once.
+        """
+        known = self.machine is not None or self._measure_failed or is_busy()
         if self._process is not None or (known and not again) or not self.may_measure():
             return
         large = max(self.scan.entries, key=lambda entry: entry.size_bytes, default=None)
@@ -191,23 +191,9 @@ class Library(QObject):
             self._process.blockSignals(True)
             self._process.kill()
             self._process.waitForFinished(1000)
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join(_JOIN_S)
-            self._thread = None
+        self._background.shut_down()
 
     # In the thread
-
-    def _later(self, job: Callable[[], None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="library", daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            with contextlib.suppress(RuntimeError):  # the window is gone
-                job()
 
     def _facts_cache(self) -> FactsCache:
         if self._cache is None:
@@ -234,12 +220,13 @@ class Library(QObject):
         self.measure()
 
     def _row(self, entry: Entry, free_bytes: int) -> Row:
-        verdict = self._verdict(entry.facts, free_bytes) if entry.facts is not None else None
+        facts = entry.facts
+        verdict = self._verdict(facts, entry.path, free_bytes) if facts is not None else None
         return Row(entry, verdict, self.history.used_s(entry.path))
 
-    def _verdict(self, facts: Facts, free_bytes: int) -> Verdict:
+    def _verdict(self, facts: Facts, path: Path | None, free_bytes: int) -> Verdict:
         measured = self.history.measured(facts.fingerprint)
-        return judge(facts, self.asked_rate, free_bytes, self.machine, measured)
+        return judge(facts, self.rate_for(path), free_bytes, self.machine, measured)
 
     def _something_changed(self, _: str) -> None:
         if not self._settle.isActive():

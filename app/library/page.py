@@ -44,6 +44,7 @@ class LibraryPage(QObject):
         self._session = session
         self.library = Library(history, cache, self)
         self.library.may_measure = lambda: session.state not in _BUSY
+        self.library.rate_for = session.rate_for
         self.view = LibraryView(self.library)
         # By default, downloads go beside what else must not be lost; nothing is made before.
         self.downloads = Downloads(
@@ -136,7 +137,6 @@ class LibraryPage(QObject):
         cached = model is not None and cache is not None and cache.mode == "cached"
         # What stock llama.cpp maps from the file counts as available already.
         library.returned_bytes = model.dense_bytes + cache.bytes if cached else 0  # type: ignore[union-attr]
-        library.asked_rate = session.asked_rate
         if model is not None and session.path is not None and session.path != self._used:
             library.history.remember_use(session.path)
         loaded = session.path if model is not None else None

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
+from app.background import Background
 from app.library.library import Library, Row
 from backend.config import EngineConfig
 from backend.downloads.errors import DownloadError
@@ -18,8 +15,6 @@ from backend.downloads.headers import read_facts, scaled
 from backend.downloads.offers import Listing, Offer
 from backend.library.facts import Facts
 from backend.library.scan import Entry
-
-_JOIN_S = 2.0
 
 
 @dataclass(frozen=True)
@@ -61,8 +56,7 @@ class Search(QObject):
         self._known: dict[int, Facts | str] = {}  # by place in the listing
         self._basis: int | None = None  # the model by which the others are judged
         self._number = 0  # of the newest request; older ones end early
-        self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._background = Background("search")
         self._listed.connect(self._take_listing)
         self._read.connect(self._take_facts)
         self._failed.connect(self._take_failure)
@@ -80,7 +74,7 @@ class Search(QObject):
         self.listing, self._known, self._basis = None, {}, None
         self.changed.emit()
         self.busy.emit(True)
-        self._later(lambda: self._list(number, text))
+        self._background.later(lambda: self._list(number, text))
 
     def read(self, i: int) -> None:
         """Read the header of a model of the listing, unless that was done."""
@@ -89,15 +83,12 @@ class Search(QObject):
         self._number += 1
         number, offer = self._number, self.listing.offers[i]
         self.busy.emit(True)
-        self._later(lambda: self._read_header(number, i, offer))
+        self._background.later(lambda: self._read_header(number, i, offer))
 
     def shut_down(self) -> None:
         """End the thread."""
         self._number += 1
-        if self._thread is not None:
-            self._jobs.put(None)
-            self._thread.join(_JOIN_S)
-            self._thread = None
+        self._background.shut_down()
 
     def _judged(self, i: int, offer: Offer) -> Found:
         own = self._known.get(i)
@@ -112,17 +103,6 @@ class Search(QObject):
         return Found(offer, Row(entry, verdict, 0.0), own is not None or bool(offer.trouble))
 
     # In the thread
-
-    def _later(self, job: Callable[[], None]) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="search", daemon=True)
-            self._thread.start()
-        self._jobs.put(job)
-
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            with contextlib.suppress(RuntimeError):  # the window is gone
-                job()
 
     def _list(self, number: int, text: str) -> None:
         from backend.downloads.address import parse

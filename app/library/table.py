@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import (
-    QT_TRANSLATE_NOOP,
-    QAbstractTableModel,
-    QModelIndex,
-    QObject,
-    QPersistentModelIndex,
-    QSortFilterProxyModel,
-    Qt,
-)
-from PySide6.QtGui import QBrush, QColor, QFont, QPainter, QPixmap
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QObject, QSortFilterProxyModel, Qt
+from PySide6.QtGui import QColor, QFont, QPainter, QPixmap
 
 from app import models, theme, units
 from app.language import translate
 from app.library import words
+from app.library.columns import Column, ColumnTable, Index
 from app.library.library import Row
 from backend.library.estimate import Kind
 from backend.library.facts import Facts
 
-Index = QModelIndex | QPersistentModelIndex
 _SORT = Qt.ItemDataRole.UserRole
 _COLOURS = {Kind.FITS: "resident", Kind.CACHE: "arriving", Kind.LARGE: "stall"}
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column: heading (English), width in pixels, text, and what is sorted by."""
-
-    title: object
-    width: int
-    text: Callable[[Row], str]
-    key: Callable[[Row], Any]
-    is_number: bool = False
 
 
 def _of(read: Callable[[Facts], str]) -> Callable[[Row], str]:
@@ -69,52 +49,54 @@ def _verdict_key(row: Row) -> tuple[int, float]:
 
 
 COLUMNS = (
-    Column(QT_TRANSLATE_NOOP("library", "Name"), 250, title, lambda row: title(row).casefold()),
-    Column(
+    Column[Row](
+        QT_TRANSLATE_NOOP("library", "Name"), 250, title, lambda row: title(row).casefold()
+    ),
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Here"),
         216,
         lambda row: words.short(row.entry, row.verdict),
         _verdict_key,
     ),
-    Column(
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Parameters"),
         150,
         _of(words.total_and_active),
         _key(lambda f: f.n_parameter, 0),
     ),
-    Column(
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Type"),
         80,
         _of(lambda f: f.quantisation),
         _key(lambda f: f.quantisation, ""),
     ),
-    Column(
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Size"),
         80,
         lambda row: units.size(row.entry.size_bytes),
         lambda row: row.entry.size_bytes,
         is_number=True,
     ),
-    Column(
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Architecture"),
         110,
         _of(lambda f: f.architecture),
         _key(lambda f: f.architecture, ""),
     ),
-    Column(
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
-        168,
+        176,
         _of(words.shape),
         _key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
     ),
-    Column(
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Context"),
         80,
         _of(lambda f: units.number(f.context_length)),
         _key(lambda f: f.context_length, 0),
         is_number=True,
     ),
-    Column(
+    Column[Row](
         QT_TRANSLATE_NOOP("library", "Last used"),
         96,
         lambda row: words.ago(row.used_s),
@@ -124,67 +106,39 @@ COLUMNS = (
 HERE = 1
 
 
-class Table(QAbstractTableModel):
-    """The rows as Qt wants them."""
+class Table(ColumnTable[Row]):
+    """The models of the library."""
 
     def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self.rows: list[Row] = []
+        super().__init__(COLUMNS, HERE, parent)
         self._loaded: Path | None = None
 
     def show_rows(self, rows: list[Row], loaded: Path | None) -> None:
-        """Show rows; where they are of the same files, only their contents are announced."""
+        """Show models, and which of them is loaded."""
+        self._loaded = loaded
         same = [row.entry.path for row in rows] == [row.entry.path for row in self.rows]
-        if not same:
-            self.beginResetModel()
-        self.rows, self._loaded = rows, loaded
-        if not same:
-            self.endResetModel()
-        elif rows:
-            last = self.index(len(rows) - 1, len(COLUMNS) - 1)
-            self.dataChanged.emit(self.index(0, 0), last)
+        self.take_rows(rows, same=same)
 
-    def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
-        return 0 if parent.isValid() else len(self.rows)
-
-    def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
-        return 0 if parent.isValid() else len(COLUMNS)
-
-    def headerData(  # noqa: D102, N802
-        self, section: int, orientation: Qt.Orientation, role: int = 0
-    ) -> Any:
-        if orientation is not Qt.Orientation.Horizontal:
-            return None
-        if role == Qt.ItemDataRole.DisplayRole:
-            return translate("library", str(COLUMNS[section].title))
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(COLUMNS[section])
-        return None
+    def is_faint(self, row: Row) -> bool:
+        """Whether a model cannot be loaded."""
+        return row.entry.facts is None
 
     def data(self, index: Index, role: int = 0) -> Any:  # noqa: D102
         if not index.isValid() or index.row() >= len(self.rows):
             return None
         row, column = self.rows[index.row()], COLUMNS[index.column()]
-        if role == Qt.ItemDataRole.DisplayRole:
-            return column.text(row)
         if role == _SORT:
             return column.key(row)
-        if role == Qt.ItemDataRole.TextAlignmentRole:
-            return _alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
             path = str(row.entry.path).encode("utf-8", "replace").decode("utf-8")
             return f"{words.sentence(row.entry, row.verdict)}\n{path}"
         if role == Qt.ItemDataRole.DecorationRole and index.column() == HERE:
             return verdict_dot(row)
-        if role == Qt.ItemDataRole.ForegroundRole:
-            if row.entry.facts is None:
-                return QBrush(theme.colour("faint"))
-            return None if index.column() <= HERE else QBrush(theme.colour("muted"))
         if role == Qt.ItemDataRole.FontRole and row.entry.path == self._loaded:
             font = QFont()
             font.setBold(True)
             return font if index.column() == 0 else None
-        return None
+        return super().data(index, role)
 
 
 class SortedTable(QSortFilterProxyModel):
@@ -213,11 +167,6 @@ class SortedTable(QSortFilterProxyModel):
         assert isinstance(table, Table)
         key = COLUMNS[left.column()].key
         return bool(key(table.rows[left.row()]) < key(table.rows[right.row()]))
-
-
-def _alignment(column: Column) -> Qt.AlignmentFlag:
-    side = Qt.AlignmentFlag.AlignRight if column.is_number else Qt.AlignmentFlag.AlignLeft
-    return side | Qt.AlignmentFlag.AlignVCenter
 
 
 def verdict_dot(row: Row) -> QPixmap:

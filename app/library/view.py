@@ -8,10 +8,8 @@ from pathlib import Path
 from PySide6.QtCore import QEvent, QModelIndex, QObject, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QAbstractItemView,
     QFileDialog,
     QHBoxLayout,
-    QHeaderView,
     QLabel,
     QLineEdit,
     QMenu,
@@ -24,6 +22,7 @@ from PySide6.QtWidgets import (
 from app import units
 from app.icon_button import IconButton
 from app.library import words
+from app.library.columns import dress
 from app.library.details import Details
 from app.library.library import Library, Row
 from app.library.table import COLUMNS, HERE, SortedTable, Table
@@ -88,6 +87,7 @@ class LibraryView(QWidget):
         self._sorted.setSourceModel(self._rows)
         self._refresh = QTimer(self, interval=REFRESH_MS)
         self._refresh.timeout.connect(library.judge)
+        self._refresh.timeout.connect(library.measure)  # waits until the machine is at rest
         self._dress_table()
         self._lay_out()
         self.search.textChanged.connect(self._search)
@@ -128,23 +128,9 @@ class LibraryView(QWidget):
         table = self.table
         table.setModel(self._sorted)
         table.setAccessibleName(self.tr("Models"))
-        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
-        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
-        table.setHorizontalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
-        table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setTabKeyNavigation(False)
+        dress(table, COLUMNS)
         table.setSortingEnabled(True)
         table.sortByColumn(HERE, Qt.SortOrder.AscendingOrder)
-        table.verticalHeader().hide()
-        table.verticalHeader().setDefaultSectionSize(table.fontMetrics().height() + 18)
-        header = table.horizontalHeader()
-        header.setHighlightSections(False)
-        header.setMinimumSectionSize(60)
-        header.setSectionResizeMode(0, QHeaderView.ResizeMode.Stretch)
-        for i, column in enumerate(COLUMNS[1:], 1):
-            header.resizeSection(i, column.width)
         table.selectionModel().currentRowChanged.connect(self._current_changed)
         table.doubleClicked.connect(self._load)
         table.installEventFilter(self)

@@ -28,7 +28,6 @@ class DiagnosticsPage(Page):
         self.text.setReadOnly(True)
         self.text.setTabChangesFocus(True)
         self.text.setAccessibleName(self.tr("Report"))
-        self.text.setLineWrapMode(QPlainTextEdit.LineWrapMode.NoWrap)
         self._done = small("")
         row = QHBoxLayout()
         row.addWidget(self.copy)

@@ -13,6 +13,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from app.controls.fields import FIELD_HEIGHT
 from app.icon_button import IconButton
 
 COLUMN_WIDTH = 760
@@ -97,7 +98,7 @@ class Section(QFrame):
             field.setAccessibleName(caption)
         label = QLabel(caption)
         label.setBuddy(field)
-        label.setMinimumWidth(170)
+        label.setMinimumSize(170, FIELD_HEIGHT)  # in line with the field
         self.form.addRow(label, field)
 
     def wide(self, field: QWidget) -> None:

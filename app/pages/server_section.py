@@ -30,7 +30,8 @@ class ServerSection(Section):
         self.port = Number(0, 65535)
         self.port.setMinimumWidth(110)
         self.port.setToolTip(self.tr("0: any free port"))
-        self.key = QLineEdit(server.key)
+        self.key = QLineEdit()
+        self._show_key()
         self.key.setReadOnly(True)
         self.key.setMinimumWidth(240)
         self.key.setAccessibleName(self.tr("Key"))
@@ -68,9 +69,13 @@ class ServerSection(Section):
     def _copy(self) -> None:
         QApplication.clipboard().setText(self._server.key)
 
+    def _show_key(self) -> None:
+        self.key.setText(self._server.key)
+        self.key.setCursorPosition(0)
+
     def _renew(self) -> None:
         self._server.renew_key()
-        self.key.setText(self._server.key)
+        self._show_key()
 
     def _show(self, facts: ServerFacts) -> None:
         if facts.trouble:

@@ -26,6 +26,7 @@ from app.pages.server_section import ServerSection
 from app.settings import Settings
 from app.theme import Choice
 
+FIELD_WIDTH = 220
 FOLDER_WIDTH = 280
 _FOLDER = Qt.ItemDataRole.UserRole
 
@@ -95,6 +96,8 @@ class SettingsPage(Page):
         self.language.activated.connect(self._language_picked)
         self._language_hint = small("")
         self._language_hint.hide()
+        for field in (self.theme, self.language):
+            field.setFixedWidth(FIELD_WIDTH)
         section.row(self.tr("Colours"), self.theme)
         section.row(self.tr("Language"), self.language)
         section.wide(self._language_hint)
@@ -160,6 +163,10 @@ class SettingsPage(Page):
             item = QListWidgetItem(words)
             item.setData(_FOLDER, "" if program else str(folder))
             self.folders.addItem(item)
+        if not self.folders.count():
+            none = QListWidgetItem(self.tr("None yet. A model that was opened is listed anyway."))
+            none.setFlags(Qt.ItemFlag.NoItemFlags)
+            self.folders.addItem(none)
         self.folders.setCurrentRow(min(picked, self.folders.count() - 1))
         goes_to = str(self._library.downloads.folder)
         metrics = self._downloads_folder.fontMetrics()

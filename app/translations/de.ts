@@ -52,7 +52,7 @@
 </message>
 <message>
 <source>Retry</source>
-<translation>Neu</translation>
+<translation>Noch einmal</translation>
 </message>
 <message>
 <source>Ask for another answer</source>
@@ -670,11 +670,11 @@
 </message>
 <message>
 <source>prefetches useful</source>
-<translation>nützlich vorausgeladen</translation>
+<translation>vorab nützlich</translation>
 </message>
 <message>
 <source>prefetches wasted</source>
-<translation>vergeblich vorausgeladen</translation>
+<translation>vorab vergeblich</translation>
 </message>
 <message>
 <source>of {limit} GB/s</source>
@@ -1119,8 +1119,8 @@
 <translation>verlangt {asked}, in Kraft {force}</translation>
 </message>
 <message>
-<source>Use {size}</source>
-<translation>{size} nehmen</translation>
+<source>Use a cache of {size}</source>
+<translation>Cache von {size} verwenden</translation>
 </message>
 <message>
 <source>Tables (*.csv)</source>
@@ -1281,7 +1281,7 @@
 </message>
 <message>
 <source>a small cache, to see it work</source>
-<translation>ein kleiner Cache, um ihn arbeiten zu sehen</translation>
+<translation>klein, um ihm zuzusehen</translation>
 </message>
 <message>
 <source>all of it fits in memory</source>
@@ -1576,6 +1576,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Downloads kommen nach</translation>
 </message>
 <message>
+<source>None yet. A model that was opened is listed anyway.</source>
+<translation>Noch keine. Ein geöffnetes Modell wird auch so aufgeführt.</translation>
+</message>
+<message>
 <source>Folder that downloads go to</source>
 <translation>Ordner für Downloads</translation>
 </message>
@@ -1755,6 +1759,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Token {number}: {total}; compute {compute}, waiting {waiting}, unexplained {other}</source>
 <translation>Token {number}: {total}; Rechnen {compute}, Warten {waiting}, unerklärt {other}</translation>
+</message>
+<message>
+<source>A bar for each token of an answer</source>
+<translation>Ein Balken für jedes Token einer Antwort</translation>
 </message>
 </context>
 <context>
@@ -2677,12 +2685,24 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>ihre Zahlen ergeben keinen Sinn</translation>
 </message>
 <message>
-<source>The list of folders could not be saved: {reason}.</source>
-<translation>Die Liste der Ordner konnte nicht gespeichert werden: {reason}.</translation>
+<source>The list of folders</source>
+<translation>Die Liste der Ordner</translation>
 </message>
 <message>
-<source>The list of folders could not be read: {reason}.</source>
-<translation>Die Liste der Ordner konnte nicht gelesen werden: {reason}.</translation>
+<source>The list of downloads</source>
+<translation>Die Liste der Downloads</translation>
+</message>
+<message>
+<source>{list} could not be saved: {reason}.</source>
+<translation>{list} konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+<message>
+<source>{list} was damaged; an empty one is used.</source>
+<translation>{list} war beschädigt; es wird mit einer leeren begonnen.</translation>
+</message>
+<message>
+<source>{list} was damaged; the old file is {file}.</source>
+<translation>{list} war beschädigt; die alte Datei heißt {file}.</translation>
 </message>
 <message>
 <source>only {n} of its {all} parts are there</source>

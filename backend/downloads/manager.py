@@ -6,8 +6,6 @@ do not go on by themselves: nobody is contacted before the user says so.
 
 from __future__ import annotations
 
-import json
-import os
 import threading
 import time
 from collections import deque
@@ -19,10 +17,10 @@ from typing import Any
 
 from backend.downloads.errors import DownloadError, Stopped
 from backend.downloads.job import Job
+from backend.system.kept_file import KeptList
 
 N_RUNNING_MAX = 2
 _FORMAT = 1
-_FILE_BYTES_MAX = 16 << 20
 _SPEED_S = 5.0  # over which the speed is taken
 _JOIN_S = 1.0  # for all; one that waits for a server's byte may be left behind
 
@@ -68,7 +66,7 @@ class Downloads:
     def __init__(
         self, path: Path, folder: Path, changed: Callable[[], None] = lambda: None
     ) -> None:
-        self._path = path
+        self._file = KeptList(path, "The list of downloads")
         self._changed = changed
         self._lock = threading.RLock()
         self._all: dict[int, Download] = {}
@@ -78,7 +76,7 @@ class Downloads:
         self._is_open = True
         self.folder = folder
         """Where models go."""
-        self.trouble = self._load()
+        self.trouble = self._file.load(self._take)
         """One sentence where the file could not be read or written."""
 
     def all(self) -> list[Download]:
@@ -239,35 +237,9 @@ class Downloads:
     def _save(self) -> None:
         kept = [item.job.to_json() for item in self._all.values() if item.state is not State.DONE]
         data = {"format": _FORMAT, "folder": str(self.folder), "downloads": kept}
-        temporary = self._path.with_name(self._path.name + ".new")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-            os.replace(temporary, self._path)
-            self.trouble = ""
-        except OSError as error:
-            self.trouble = f"The list of downloads could not be saved: {error.strerror or error}."
+        self.trouble = self._file.save(data)
 
-    def _load(self) -> str:
-        try:
-            if self._path.stat().st_size > _FILE_BYTES_MAX:
-                raise ValueError("too large")
-            self._parse(json.loads(self._path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            return f"The list of downloads could not be read: {error.strerror or error}."
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            self._all = {}
-            kept = self._path.with_name(self._path.name + ".broken")
-            try:
-                os.replace(self._path, kept)
-            except OSError:
-                return "The list of downloads was damaged; an empty one is used."
-            return f"The list of downloads was damaged; the old file is {kept.name}."
-        return ""
-
-    def _parse(self, data: Any) -> None:
+    def _take(self, data: Any) -> None:
         if data["format"] != _FORMAT:
             raise ValueError("another format")
         jobs = [Job.from_json(item) for item in data["downloads"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.plan import Needs
+from backend.system.kept_file import write_whole
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
@@ -175,13 +177,9 @@ class FactsCache:
                 return
             newest = dict(list(self._kept.items())[-_N_KEPT_MAX:])
             self._changed = False
-        temporary = self._path.with_name(self._path.name + ".new")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps({"format": _FORMAT, "files": newest}))
-            os.replace(temporary, self._path)
-        except OSError:
-            pass
+        with contextlib.suppress(OSError):
+            text = json.dumps({"format": _FORMAT, "files": newest})
+            write_whole(self._path, text.encode("ascii"))
 
     def _read(self, path: Path) -> Facts | str:
         from backend.gguf_file import ModelFileError, read_model  # needs numpy: not at start

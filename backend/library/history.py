@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from backend.system.kept_file import KeptList
+
 _FORMAT = 1
 _N_KEPT_MAX = 1000
-_FILE_BYTES_MAX = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -35,11 +34,11 @@ class History:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = KeptList(path, "The list of folders")
         self.folders: list[Path] = []
         self._used_s: dict[str, float] = {}  # by path
         self._measured: dict[str, Measured] = {}  # by fingerprint
-        self.trouble = self._load()
+        self.trouble = self._file.load(self._take)
         """One sentence where the file was damaged or could not be read."""
 
     def used_s(self, path: Path) -> float:
@@ -86,47 +85,22 @@ class History:
                 key: asdict(item) for key, item in list(self._measured.items())[-_N_KEPT_MAX:]
             },
         }
-        temporary = self._path.with_name(self._path.name + ".new")
-        try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-            os.replace(temporary, self._path)
-            self.trouble = ""
-        except OSError as error:
-            self.trouble = f"The list of folders could not be saved: {error.strerror or error}."
+        self.trouble = self._file.save(data)
 
-    def _load(self) -> str:
-        try:
-            if self._path.stat().st_size > _FILE_BYTES_MAX:
-                raise ValueError("too large")
-            self._parse(json.loads(self._path.read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return ""
-        except OSError as error:
-            return f"The list of folders could not be read: {error.strerror or error}."
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            self.folders, self._used_s, self._measured = [], {}, {}
-            kept = self._path.with_name(self._path.name + ".broken")
-            try:
-                os.replace(self._path, kept)
-            except OSError:
-                return "The list of folders was damaged; an empty one is used."
-            return f"The list of folders was damaged; the old file is {kept.name}."
-        return ""
-
-    def _parse(self, data: Any) -> None:
+    def _take(self, data: Any) -> None:
         if data["format"] != _FORMAT:
             raise ValueError("another format")
-        self.folders = [Path(_kind(item, str)) for item in data["folders"]]
-        self._used_s = {str(key): _number(value) for key, value in data["used"].items()}
-        self._measured = {
+        folders = [Path(_kind(item, str)) for item in data["folders"]]
+        used_s = {str(key): _number(value) for key, value in data["used"].items()}
+        measured = {
             str(key): Measured(
                 _kind(item["n_slot"], int), _number(item["tokens_per_s"]), _number(item["at_s"])
             )
             for key, item in data["measured"].items()
         }
-        if any(item.tokens_per_s <= 0 for item in self._measured.values()):
+        if any(item.tokens_per_s <= 0 for item in measured.values()):
             raise ValueError("a speed is not positive")
+        self.folders, self._used_s, self._measured = folders, used_s, measured
 
 
 def _kind(value: Any, kind: type) -> Any:

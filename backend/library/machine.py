@@ -6,13 +6,12 @@ do it itself: it starts `measure_command` and reads what that leaves.
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from pathlib import Path
 
 from backend import children
 from backend.machines import Hardware, MachineError, load
+from backend.system.kept_file import write_json
 
 _LARGE_BYTES = 64 << 20
 
@@ -50,10 +49,7 @@ def main() -> int:
     result = Path(arguments[0])
     try:
         machine = measure(Path(arguments[1]) if len(arguments) > 1 else None)
-        result.parent.mkdir(parents=True, exist_ok=True)
-        temporary = result.with_name(result.name + ".new")
-        temporary.write_text(json.dumps(machine.to_json(), indent=1), encoding="utf-8")
-        os.replace(temporary, result)
+        write_json(result, machine.to_json())
     except (MachineError, OSError) as error:
         print(error, file=sys.stderr)
         return 1

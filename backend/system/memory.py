@@ -101,6 +101,17 @@ def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
     return max(1, min(len(cores), math.ceil(quota) if quota < math.inf else len(cores)))
 
 
+def is_busy() -> bool:
+    """Whether more wants to compute here than there are processors, where the system says so.
+
+    What is measured then is the load and not the machine.
+    """
+    try:
+        return os.getloadavg()[0] > (os.cpu_count() or 1)
+    except (AttributeError, OSError):
+        return False
+
+
 def control_groups(controller: str, proc: Path = _PROC) -> Iterator[Path]:
     """Yield the folders of the control groups that hold this process; none where there are none.
 

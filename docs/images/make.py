@@ -3,8 +3,9 @@
     python docs/images/make.py              window.png, which the documents show
     python docs/images/make.py --all FOLDER every view, dark and light, at 1x and 2x, to look at
 
-Needs no screen. Nothing in the pictures is made up, so that another run says something else: an
-answer at its end, with what the simulator says of it; the same looked back over; the models.
+Needs no screen. Nothing in the pictures is made up, so that another run says something else: a new
+chat, an answer at its end with what the simulator says of it, the same looked back over, all pages,
+the dialogs, the engine's controls, and a narrow window. `--language de` shows them in German.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 import numpy as np  # noqa: E402
 from PySide6.QtCore import QEventLoop, Qt, QTimer  # noqa: E402
 from PySide6.QtGui import QImage  # noqa: E402
-from PySide6.QtWidgets import QApplication  # noqa: E402
+from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 from app import language, theme  # noqa: E402
 from app.engine.expert_map import View  # noqa: E402
 from app.main_window import MainWindow  # noqa: E402
+from app.preset_dialog import PresetDialog  # noqa: E402
 from app.state import State  # noqa: E402
 from app.theme import Choice  # noqa: E402
 from backend.client import worker_command  # noqa: E402
@@ -37,6 +39,7 @@ from backend.system.paths import embedded_model  # noqa: E402
 
 QUESTION = "Tell me a story about a soldier and the sea."
 SIZE = 1280, 880
+PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
 N_COLOUR = 16
 MEANINGS = ("text", "absent", "resident", "arriving", "hit", "late", "stall", "compute", "other")
 WAIT_MS = 120_000
@@ -50,6 +53,7 @@ def main() -> int:
     parser.add_argument("--model", type=Path, default=embedded_model())
     parser.add_argument("--question", default=QUESTION)
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--language", default="en")
     arguments = parser.parse_args()
     if arguments.all is None or "QT_SCALE_FACTOR" in os.environ:
         return take(arguments)
@@ -65,7 +69,7 @@ def take(arguments: argparse.Namespace) -> int:
     """Ask, wait for the answer and its advice, and take the pictures."""
     app = QApplication([])
     app.setStyle("Fusion")
-    language.apply(app, "en")
+    language.apply(app, arguments.language)
     with tempfile.TemporaryDirectory() as folder:
         window = MainWindow(worker_command(), Path(folder) / "settings.json")
         window.resize(*SIZE)
@@ -73,6 +77,8 @@ def take(arguments: argparse.Namespace) -> int:
         window.session.asked = replace(window.session.asked, n_thread=arguments.threads)
         window.open_model(arguments.model)
         wait_for(lambda: window.session.state is State.IDLE)
+        if arguments.all is not None:
+            take_all(window, welcome, arguments)
         advised: list[object] = []
         window.link.advice.connect(advised.append)
         window.session.send(arguments.question)
@@ -83,17 +89,34 @@ def take(arguments: argparse.Namespace) -> int:
             window.preferences.set_theme(Choice.DARK)
             save(grab(window), HERE / "window.png")
         else:
-            for choice in (Choice.DARK, Choice.LIGHT):
-                window.preferences.set_theme(choice)
-                for name, picture in views(window):
-                    file = f"{name}-{choice.value}-{arguments.scale}x.png"
-                    picture.save(str(arguments.all / file))
+            take_all(window, views, arguments)
         window.close()
     return 0
 
 
-def views(window: MainWindow) -> Iterator[tuple[str, QImage]]:
-    """Every view by its name."""
+Views = Iterator[tuple[str, QImage]]
+
+
+def take_all(
+    window: MainWindow, views: Callable[[MainWindow], Views], arguments: argparse.Namespace
+) -> None:
+    """Write these views in both themes."""
+    for choice in (Choice.DARK, Choice.LIGHT):
+        window.preferences.set_theme(choice)
+        for name, picture in views(window):
+            picture.save(str(arguments.all / f"{name}-{choice.value}-{arguments.scale}x.png"))
+
+
+def welcome(window: MainWindow) -> Views:
+    """What is seen before anything was said."""
+    yield "welcome", grab(window)
+    press(window, "Ctrl+G")
+    yield "get", grab(window)
+    window.show_chat()
+
+
+def views(window: MainWindow) -> Views:
+    """Every view of an answer, and every page, by its name."""
     panel = window.panel
     yield "window", grab(window)
     panel.choose(panel.moments.n_token // 3)
@@ -102,15 +125,52 @@ def views(window: MainWindow) -> Iterator[tuple[str, QImage]]:
     yield "looking-back", grab(window)
     panel.choose(None)
     panel.show_view(View.STATE)
-    for action in window.actions():
-        if action.shortcut().toString() == "Ctrl+M":
-            action.trigger()
-    yield "models", grab(window)
+    for name, keys in PAGES.items():
+        press(window, keys)
+        yield name, grab(window)
+    window.pages.go("about")
+    yield "about", grab(window)
     window.show_chat()
+    yield from controls(window)
+    yield from narrow(window)
 
 
-def grab(window: MainWindow) -> QImage:
-    """What the window shows, as soon as it has settled."""
+def controls(window: MainWindow) -> Views:
+    """The engine's settings by hand, and the dialogs."""
+    automatic = window.session.asked.automatic
+    window.controls.choose_automatic(False)
+    wait_for(lambda: window.session.state is State.IDLE)
+    press(window, "Ctrl+K")
+    yield "controls", grab(window)
+    press(window, "Ctrl+K")
+    window.controls.choose_automatic(automatic)
+    preset = PresetDialog(window.session.preset, "outrider-tiny", False, window)
+    for name, dialog in (("preset", preset), ("another-machine", window.controls.ask_remote())):
+        dialog.show()
+        yield name, grab(dialog)
+        dialog.reject()
+    wait_for(lambda: window.session.state is State.IDLE)
+
+
+def narrow(window: MainWindow) -> Views:
+    """A window with room for the chat or the panel, not for both."""
+    window.resize(620, SIZE[1])
+    yield "narrow", grab(window)
+    press(window, "Ctrl+E")
+    yield "narrow-panel", grab(window)
+    press(window, "Ctrl+E")
+    window.resize(*SIZE)
+
+
+def press(window: MainWindow, keys: str) -> None:
+    """Do what keys do."""
+    for action in window.actions():
+        if action.shortcut().toString() == keys:
+            action.trigger()
+
+
+def grab(window: QWidget) -> QImage:
+    """What a window shows, as soon as it has settled."""
     pause(300)
     return window.grab().toImage()
 

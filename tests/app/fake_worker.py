@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend import worker  # noqa: E402
+from backend import devices, worker  # noqa: E402
 
 WORDS = (
     "Once there was a tin soldier who stood on a window sill and watched the river all day long. "
@@ -276,11 +276,7 @@ def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -
     return FakeEngine(path, options, config.cache_rate, config.method)
 
 
-def devices(job_id: int) -> dict[str, Any]:
-    found = [{"name": "FAKE0", "description": "make-believe"}]
-    return {"type": "devices", "id": job_id, "devices": found}
-
-
 if __name__ == "__main__":
-    worker._devices = devices
+    found = SimpleNamespace(name="FAKE0", description="make-believe")
+    devices.available = lambda: [found]  # type: ignore[assignment, list-item]
     sys.exit(worker.main(open_fake))  # type: ignore[arg-type]

@@ -168,6 +168,8 @@ def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
     assert window.session.cache is not None and window.session.cache.n_slot == 8
     assert window.top_bar.mode.automatic.isChecked()
     assert window.top_bar.rate.force_text == "a small cache, to see it work"
+    assert window.session.rate_for(embedded) == 0.25
+    assert window.session.rate_for(model("another")) == 1.0  # as much as memory permits
 
 
 # Memory

@@ -14,7 +14,6 @@ from PySide6.QtWidgets import QApplication
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
 from app import theme
-from app.engine.advice import Advice, Option
 from app.engine.expert_map import View
 from app.engine.history import Batch
 from app.engine.panel import EnginePanel
@@ -22,6 +21,7 @@ from app.engine.time_line import N_COLUMN, Overview
 from app.facts import Residency, TokenTime
 from app.theme import Choice
 from backend.auto_trial import Window
+from backend.facts import Advice, Option
 from backend.watch import Watch
 
 N_LAYER, N_EXPERT, N_TOKEN = 4, 8, 150
@@ -249,7 +249,7 @@ def test_advice_is_said_and_can_be_taken(qtbot: Any, panel: EnginePanel) -> None
     fill(panel)
     panel.show_advice(Advice(0.4, Option("promoe", 5, 0.625, 6 * GIB, 2.1)))
     assert "a cache of 6.0 GiB instead of 3.8 GiB" in plain(panel.words.text())
-    assert plain(panel.parts.use_it.text()) == "Use 6.0 GiB"
+    assert plain(panel.parts.use_it.text()) == "Use a cache of 6.0 GiB"
     with qtbot.waitSignal(panel.rate_wanted) as wanted:
         panel.parts.use_it.click()
     assert wanted.args == [5]
@@ -317,7 +317,7 @@ def test_a_drive_that_refuses_is_a_sentence(
     def refuse(_: int) -> None:
         raise OSError(code, "Input/output error")
 
-    monkeypatch.setattr("app.engine.export.os.fsync", refuse)
+    monkeypatch.setattr("os.fsync", refuse)
     panel.save_tokens(tmp_path / "tokens.csv")
     assert len(told) == 1 and told[0].startswith("tokens.csv could not be saved: ")
     assert words in told[0] and told[0].endswith(".")

@@ -8,12 +8,12 @@ import pytest
 from PySide6.QtCore import Qt
 from window_samples import Opener
 
-from app.engine.advice import Advice
 from app.engine.expert_map import View
 from app.engine_choice import EngineChoice
 from app.main_window import MainWindow
 from app.state import State
 from backend.client import worker_command
+from backend.facts import Advice
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000

@@ -10,9 +10,9 @@ from PySide6.QtWidgets import QPushButton
 
 from app.engine_choice import EngineChoice
 from app.engine_link import EngineLink
-from app.facts import LearningFacts
 from app.learning_group import LearningGroup
 from backend.client import worker_command
+from backend.facts import LearningFacts
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000
@@ -72,7 +72,8 @@ def test_consent_recording_and_deleting(qtbot: Any, link: EngineLink, tmp_path: 
 def test_training_is_shown(qtbot: Any, link: EngineLink) -> None:
     group = LearningGroup(link)
     qtbot.addWidget(group)
-    facts = LearningFacts(True, 3 << 20, 512 << 20, 0.5, "Training in the background (50 %).")
+    said = "Training in the background (50 %)."
+    facts = LearningFacts(True, 3 << 20, 512 << 20, 900, 1000, 0.5, False, said)
     group.show_facts(facts)
     assert group.sentence == facts.sentence and group.delete.isEnabled()
     bar = group.findChild(type(group.bar))

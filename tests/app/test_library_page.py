@@ -18,6 +18,8 @@ from app.main_window import MainWindow
 from app.state import State
 from backend.library.estimate import Kind
 
+MEASURE = Library.measure  # which no other test here does
+
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
@@ -152,7 +154,7 @@ def test_use_and_speed_are_remembered(qtbot: Any, tmp_path: Path, folder: Path) 
     library = Library(tmp_path / "library.json", tmp_path / "cache")
     library.remember_answer(folder / "good.gguf", 8, 15, 99.0)  # too short to count
     library.remember_answer(folder / "good.gguf", 8, 100, 12.5)
-    library.asked_rate = 0.5
+    library.rate_for = lambda _: 0.5
     library.add_folder(folder)
     library.begin()
 
@@ -188,3 +190,26 @@ def test_words() -> None:
     assert words.ago(0.0, now) == "" and words.ago(now - 60, now) == "today"
     assert words.ago(now - 13 * 3600, now) == "yesterday"
     assert words.ago(now - 3 * 86_400, now).startswith("3")
+
+
+def test_a_busy_machine_is_measured_only_when_that_is_wanted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr(
+        "app.library.library.QProcess.start", lambda _, *command: started.append(list(command))
+    )
+    load = [1e6]
+    monkeypatch.setattr("os.getloadavg", lambda: (load[0], 0.0, 0.0))
+    library = Library(tmp_path / "library.json", tmp_path / "cache")
+    MEASURE(library)
+    assert not started and not library.is_measuring
+    load[0] = 0.0
+    MEASURE(library)
+    assert len(started) == 1 and library.is_measuring
+    again = Library(tmp_path / "library.json", tmp_path / "cache")
+    load[0] = 1e6
+    MEASURE(again, again=True)
+    assert len(started) == 2
+    for one in (library, again):
+        one.shut_down()

@@ -6,8 +6,8 @@ from window_samples import ANSWER, CACHE, GIB, MODEL
 
 from app.answer_footer import footer
 from app.engine import verdict
-from app.engine.advice import Advice, Option
-from app.facts import CacheFacts, ModelFacts, SlotRange, Statistics
+from app.facts import SlotRange, Statistics
+from backend.facts import Advice, CacheFacts, ModelFacts, Option
 
 
 def words(model: ModelFacts | None, cache: CacheFacts | None, stats: Statistics | None,

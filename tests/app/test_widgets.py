@@ -406,3 +406,21 @@ def test_statistics_that_lack_things_are_read() -> None:
     statistics = Statistics.from_json(data)
     assert statistics.layer_stall_s == {3: 0.5}
     assert statistics.tokens == (TokenTime(1.0, 0.0, 0.0),)
+
+
+def test_a_kept_answer_has_its_lines_at_once_as_after_a_change_of_theme(qtbot: Any) -> None:
+    transcript = Transcript()
+    qtbot.addWidget(transcript)
+    transcript.show()
+    transcript.show_conversation(Conversation([Message("assistant", "A line.")]))
+    view = transcript.view(0)
+    assert isinstance(view, AnswerView)
+    (block,) = view.findChildren(TextBlock)
+
+    def line_height() -> float:
+        return float(block.document().begin().blockFormat().lineHeight())
+
+    first = line_height()
+    qtbot.wait(1)
+    view.redress()
+    assert line_height() == first > 18

@@ -519,7 +519,7 @@ def test_a_damaged_list(tmp_path: Path, text: str) -> None:
     path = tmp_path / "downloads.json"
     path.write_text(text)
     made = Downloads(path, tmp_path)
-    assert made.all() == [] and "downloads.json.broken" in made.trouble
+    assert made.all() == [] and "downloads.broken-1.json" in made.trouble
 
 
 def test_a_transfer_stops_between_pieces(hub: FakeHub, tmp_path: Path) -> None:

@@ -221,7 +221,7 @@ def test_history_lasts_and_survives_damage(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("12.5", "-1"))
     damaged = History(path)
     assert damaged.folders == [] and "damaged" in damaged.trouble
-    assert (tmp_path / "library.json.broken").exists()
+    assert (tmp_path / "library.broken-1.json").exists()
     again.remove_folder(tmp_path)
     assert History(path).folders == []
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from endless import make_endless
-from factory import make_tiny
 from loopback import Server, needs_rpc, server
 
 from backend.client import WorkerClient, WorkerDied
@@ -27,27 +25,6 @@ LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 4096, "n_thread": 
 def device() -> Iterator[Server]:
     with server() as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights: three layers of 16 experts, 4 used."""
-    return make_tiny("qwen3moe", "Q8_0", tmp_path_factory.mktemp("models") / "tiny.gguf")
-
-
-@pytest.fixture
-def open_engine() -> Iterator[Callable[..., Engine]]:
-    """Opens engines with one thread, and closes them when the test ends."""
-    opened: list[Engine] = []
-
-    def open_one(path: Path, **settings: Any) -> Engine:
-        config = EngineConfig(**{"n_thread": 1, "context_length": 512, **settings})
-        opened.append(Engine.open(path, config))
-        return opened[-1]
-
-    yield open_one
-    for engine in opened:
-        engine.close()
 
 
 @pytest.fixture

@@ -55,11 +55,9 @@ def main() -> int:
 
 def row(config: EngineConfig, link_mb_per_s: float, n_more: int) -> str:
     """One line of the table."""
-    engine = Engine.open(embedded_model(), config)
+    study = Study(link_bytes_per_s=1e6 * link_mb_per_s)
+    engine = Engine.open(embedded_model(), config, study=study)
     try:
-        engine._loaded._study = Study(link_bytes_per_s=1e6 * link_mb_per_s)
-        for rate in (config.cache_rate / 2, config.cache_rate):  # made anew, behind that link
-            engine.set_cache_rate(rate)
         kept: list[Trace] = []
         traces = AnswerTraces(engine)
         traces.want(kept.append, inputs=True)

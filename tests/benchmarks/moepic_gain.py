@@ -106,13 +106,11 @@ class Bench:
         took_ms = (time.perf_counter() - began) * 1e3
         half, whole = self.run(uniform(0.5), machine), self.run(uniform(1), machine)
         fitted = self.run(found.layout, machine)
-        reuse = _native.Spec("by_reuse", {}, {"reuse": statistics.reuse()})
-        reused = self.run(_native.allocate(reuse, self.shape, rate), machine)
         shares = sorted(set(found.top_share))
         cuts = ", ".join(f"{found.top_share.count(s)} x {s:.2f}" for s in shares)
         cells = [
             f"{link_gb_per_s:g}", f"{rate:.0%}",
-            *(f"{r.token_ms:.2f} ({r.stall_ms:.2f})" for r in (half, whole, fitted, reused)),
+            *(f"{r.token_ms:.2f} ({r.stall_ms:.2f})" for r in (half, whole, fitted)),
             f"{half.token_ms / fitted.token_ms:.2f}", f"{whole.token_ms / fitted.token_ms:.2f}",
             cuts, f"{min(found.n_slot)} to {max(found.n_slot)}", str(found.n_step),
             f"{took_ms:.0f}",
@@ -180,10 +178,10 @@ def main() -> None:
     links = [float(x) for x in args.links.split(",") if x] or [hardware.link_gb_per_s]
     print(f"{args.trace.name}; {args.machine}; {bench.predictor}; {args.eviction}")
     print(
-        "| link GB/s | rate | theta 0.5 | theta 1 | configured | by reuse | gain over 0.5 "
+        "| link GB/s | rate | theta 0.5 | theta 1 | configured | gain over 0.5 "
         "| over 1 | theta | slots | steps | ms |"
     )
-    print("|---" * 12 + "|")
+    print("|---" * 11 + "|")
     for link in links:
         changed = replace(hardware, link_gb_per_s=link)
         if args.no_waves:

@@ -197,42 +197,6 @@ def test_planned_by_slots() -> None:
         allocate(Spec("planned", {}, arrays), shape, 0.4)
 
 
-def test_reuse_gives_slots_where_they_hit() -> None:
-    """Layer 0 hits with few slots, layer 1 only with many, layer 2 never."""
-    shape = Shape(16, 2, [[10]] * 3)
-    reuse = np.zeros((3, 16), np.float32)
-    reuse[0, :4] = 100
-    reuse[1, 11] = 300  # a cliff: nothing before the twelfth slot
-    layout = allocate(Spec("by_reuse", {}, {"reuse": reuse}), shape, 18 / 48)
-    assert n_slots(layout) == [4, 12, 2]
-    assert n_slots(allocate(Spec("by_reuse"), shape, 18 / 48)) == [6, 6, 6]
-
-
-@settings(max_examples=40, deadline=None)
-@given(SHAPES, RATES, st.integers(0, 10**6))
-def test_by_reuse(shape: Shape, rate: float, seed: int) -> None:
-    reuse = np.random.default_rng(seed).exponential(size=(shape.n_layer, shape.n_expert))
-    layout = allocate(Spec("by_reuse", {}, {"reuse": reuse.astype(np.float32)}), shape, rate)
-    check(shape, layout, rate)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.floats(0, 1))
-def test_by_reuse_is_the_best_for_falling_gains(seed: int, rate: float) -> None:
-    """Against all ways to divide the slots of two layers."""
-    rng = np.random.default_rng(seed)
-    shape = Shape(6, 1, [[10]] * 2)
-    reuse = -np.sort(-rng.integers(0, 100, (2, 6)), axis=1).astype(np.float32)
-    tops = n_slots(allocate(Spec("by_reuse", {}, {"reuse": reuse}), shape, rate))
-
-    def hits(a: int, b: int) -> float:
-        return float(reuse[0, :a].sum() + reuse[1, :b].sum())
-
-    total = max(2, math.floor(rate * 12 + 1e-9))
-    best = max(hits(a, total - a) for a in range(1, 7) if 1 <= total - a <= 6)
-    assert hits(*tops) == best
-
-
 def test_moepic_starts_uniform_with_half_of_each_expert() -> None:
     shape = Shape(32, 4, [[48]] * 4, [4] * 4)
     start = allocate(Spec("moepic"), shape, 0.25)
@@ -255,7 +219,6 @@ def test_moepic_starts_uniform_with_half_of_each_expert() -> None:
         (Spec("planned", {}, {"n_slot": np.array([-1, 2], np.float32)}), "no amounts"),
         (Spec("planned", {}, {"share": np.array([np.nan, 2], np.float32)}), "no amounts"),
         (Spec("planned", {"n_bottom": -1.0}, {"share": np.ones(2, np.float32)}), "n_bottom"),
-        (Spec("by_reuse", {}, {"reuse": np.ones(5, np.float32)}), "does not fit the model"),
     ],
 )
 def test_bad_specs_are_refused(spec: Spec, message: str) -> None:

@@ -218,11 +218,11 @@ def test_long_runs_neither_overflow_nor_forget() -> None:
         ("fifo", {}, "There is no eviction called fifo"),
         ("belady", {}, "The eviction belady needs a trace of what is to come"),
         ("lru", {"omega": 3}, "The eviction lru has no use for a number called omega"),
-        ("lcp", {"rho": 0}, "The eviction lcp needs as rho a number between 1e-09 and 1"),
-        ("lcp", {"omega": float("nan")}, "The eviction lcp needs as omega a number"),
+        ("lcp", {"rho": 0}, "The eviction lcp needs a number rho between 1e-09 and 1"),
+        ("lcp", {"omega": float("nan")}, "The eviction lcp needs a number omega between"),
         ("random", {"seed": 0.5}, "The eviction random needs a whole number as seed"),
-        ("recall", {"window": 1}, "The eviction recall needs as window a number between"),
-        ("static", {"warmup": -1}, "The eviction static needs as warmup a number between"),
+        ("recall", {"window": 1}, "The eviction recall needs a number window between"),
+        ("static", {"warmup": -1}, "The eviction static needs a number warmup between"),
     ],
 )
 def test_refusals(name: str, numbers: dict[str, float], sentence: str) -> None:
@@ -231,7 +231,7 @@ def test_refusals(name: str, numbers: dict[str, float], sentence: str) -> None:
 
 
 def test_a_popularity_or_a_trace_of_another_model_is_refused() -> None:
-    with pytest.raises(ValueError, match="needs a popularity for each expert of each layer"):
+    with pytest.raises(ValueError, match="needs an array popularity of 4 x 12"):
         evictor("static", SIZES[0], arrays={"popularity": np.zeros((4, 5), np.float32)})
     with pytest.raises(ValueError, match="no use for an array called weights"):
         evictor("static", SIZES[0], arrays={"weights": np.zeros((4, 12), np.float32)})

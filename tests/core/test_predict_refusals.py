@@ -37,13 +37,13 @@ def eams(n: int = 2) -> Any:
 
 
 REFUSED: list[tuple[str, dict[str, float], Arrays, str]] = [
-    ("accuracy", {"accuracy": 1.5}, {}, "needs a accuracy between 0 and 1"),
+    ("accuracy", {"accuracy": 1.5}, {}, "needs a number accuracy between 0 and 1"),
     ("accuracy", {"accuracy": np.nan}, {}, "between 0 and 1"),
     ("accuracy", {"seed": 0.5}, {}, "needs a whole number as seed"),
     ("oracle", {"lookahead": 0}, {}, "between 1 and 3"),
     ("oracle", {"lookahead": 4}, {}, "between 1 and 3"),
     ("next_router", {"stride": 3}, {}, "between 1 and 2"),
-    ("next_router", {"strides": 1}, {}, "knows no number called strides"),
+    ("next_router", {"strides": 1}, {}, "has no use for a number called strides"),
     ("next_router", {}, {"w1": np.ones(3)}, "has no use for an array called w1"),
     ("popularity", {}, {"counts": np.ones((3, 7))}, "an array counts of 3 x 8, and has .* 3 x 7"),
     ("popularity", {}, {"counts": np.ones((8, 3))}, "of 3 x 8"),

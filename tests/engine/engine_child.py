@@ -71,7 +71,7 @@ def open_engine(path: Path, rate: float) -> Engine:
 
 
 def tokens(engine: Engine) -> list[int]:
-    engine._forget_from(0)  # so that the passes are the same every time
+    engine.forget()  # so that the passes are the same every time
     return [p.token_id for p in engine.generate_text(PROMPT, Sampling(temperature=0), 8)]
 
 

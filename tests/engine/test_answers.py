@@ -75,7 +75,7 @@ def test_random_bytes_are_streamed_as_they_decode_at_once(
     for seed in range(5):
         pieces = say(engine, "the", 60, Sampling(temperature=2.0, seed=seed, top_k=0, min_p=0))
         n = engine.statistics().n_token
-        data = b"".join(engine._llama.piece(p.token_id) for p in pieces[:n])
+        data = b"".join(engine.loaded.llama.piece(p.token_id) for p in pieces[:n])
         assert text_of(pieces) == data.decode(errors="replace")
         assert len(pieces) in (n, n + 1)  # one more for the rest of a character
 

@@ -13,6 +13,7 @@ from factory import make_tiny
 from backend.config import EngineConfig, Sampling
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFileError, read_model
+from backend.llama import LlamaError
 from backend.memory_watch import MemoryWatch, Reading
 from backend.methods import CACHED, METHODS
 from backend.plan import plan
@@ -29,7 +30,7 @@ def tokens(engine: Engine, prompt: str = PROMPT, n: int = 12) -> list[int]:
 
     How a text is cut into passes shows in the last bits of the logits, in stock llama.cpp too.
     """
-    engine._forget_from(0)
+    engine.forget()
     return tokens_with_reuse(engine, prompt, n)
 
 
@@ -135,7 +136,7 @@ def test_a_stop_within_a_pass(
             engine.stop()
 
         engine.set_cache_rate(0.0)  # nothing is resident any more
-        engine._forget_from(0)
+        engine.forget()
         n_token = len(list(engine.generate_text(PROMPT, GREEDY, -1, on_prefill)))
         stopper[0].join()
         assert engine.finish_reason in ("cancelled", "stop", "context")
@@ -154,7 +155,7 @@ def test_a_stop_within_a_pass_of_plain_llama_cpp(
     expected = tokens(engine, prompt, 3)
     passes_ended: list[int] = []
     for _ in range(4):
-        engine._forget_from(0)
+        engine.forget()
         stopper = threading.Timer(0.01, engine.stop)
 
         def on_prefill(done: int, total: int, stopper: threading.Timer = stopper) -> None:
@@ -408,23 +409,23 @@ def test_a_method_changes_without_reading_the_weights_again(
 ) -> None:
     expected = tokens(open_engine(tiny, cache_rate=0.25, method="lru"))
     engine = open_engine(tiny, cache_rate=0.25, method="promoe")
-    llama = engine._llama
+    llama = engine.loaded.llama
     tokens(engine)
     for method in ("lru", "moepic", "auto", "duoserve", "outrider", "lru"):
         cache = engine.change(EngineConfig(cache_rate=0.25, method=method, n_thread=1))
         assert (cache.method, cache.asked_method) == (method, method)
         assert tokens(engine) == expected, method
-    assert engine._llama is llama
+    assert engine.loaded.llama is llama
 
 
 def test_the_context_and_the_threads_change_without_reading_the_weights_again(
     open_engine: OpenEngine, tiny: Path
 ) -> None:
     engine = open_engine(tiny, cache_rate=0.25, context_length=512, n_thread=1)
-    llama = engine._llama
+    llama = engine.loaded.llama
     before = tokens(engine)
     cache = engine.change(EngineConfig(cache_rate=0.25, context_length=256, n_thread=2))
-    assert engine._llama is llama and cache.n_thread == 2
+    assert engine.loaded.llama is llama and cache.n_thread == 2
     assert engine.n_context == engine.model.context_length == 256
     assert tokens(engine) == before
     with pytest.raises(EngineError, match="the context holds only 256"):
@@ -460,11 +461,11 @@ def test_settings_that_cannot_be_had_leave_those_before(
     engine = open_engine(tiny, cache_rate=0.25, n_thread=1)
     before, cache = tokens(engine), engine.cache
 
-    def fail() -> None:
+    def fail(*_arguments: object, **_options: object) -> None:
         monkeypatch.undo()
-        raise EngineError("There is no room.")
+        raise LlamaError("There is no room.")
 
-    monkeypatch.setattr(engine._loaded, "_make_context", fail)
+    monkeypatch.setattr("backend.llama.Context", fail)
     with pytest.raises(EngineError, match="no room"):
         engine.change(EngineConfig(cache_rate=0.5, context_length=256, n_thread=1))
     assert engine.cache == cache
@@ -517,7 +518,7 @@ def test_an_answer_is_the_same_when_memory_is_short_and_when_it_is_back(
     engine = open_engine(tiny, cache_rate=0.75, method=method)
     assert engine.cache.n_slot == 12
     sizes = []
-    engine._forget_from(0)
+    engine.forget()
     given: list[int] = []
     for piece in engine.generate_text(PROMPT, GREEDY, 100):
         given.append(piece.token_id)

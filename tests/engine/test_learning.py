@@ -13,7 +13,8 @@ from backend import consent, learned, learner, learning
 from backend.answer_trace import AnswerTraces
 from backend.config import Sampling
 from backend.engine import Engine
-from backend.learner import Learner, LearningState
+from backend.facts import LearningFacts
+from backend.learner import Learner
 from backend.recording import Recording
 
 WAIT_S = 60.0
@@ -35,7 +36,7 @@ def engine(tiny: Path, open_engine: Callable[..., Engine]) -> Engine:
 def make_learner(root: Path) -> Iterator[Callable[..., Learner]]:
     made: list[Learner] = []
 
-    def make(told: Callable[[LearningState], Any] = lambda _: None, **options: Any) -> Learner:
+    def make(told: Callable[[LearningFacts], Any] = lambda _: None, **options: Any) -> Learner:
         made.append(Learner(told, root, **options))
         return made[-1]
 
@@ -126,7 +127,7 @@ def test_trains_while_nobody_waits(
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr(learning, "ENOUGH_TOKENS", 100)
-    told: list[LearningState] = []
+    told: list[LearningFacts] = []
     one = make_learner(told.append, idle_s=0.0, minutes=0.02)
     one.set_busy(True)
     traces = attach(one, engine)

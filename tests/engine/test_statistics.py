@@ -42,7 +42,7 @@ def test_requests_and_bytes_add_up(
         assert n_token > 1 and tuple(x.layer for x in s.layers) == model.moe_layers
         for name in ("hits", "late", "misses", "bytes_read"):
             assert sum(getattr(x, name) for x in s.layers) == getattr(s, name)
-        is_cut = engine._loaded.patch.layout.any_cut()
+        is_cut = engine.loaded.patch.layout.any_cut()
         n_used = model.n_expert_used * len(model.moe_layers) * (2 if is_cut else 1)
         assert len(s.tokens) == n_token - 1  # the first comes with the prompt
         assert {t.hits + t.late + t.misses for t in s.tokens} == {n_used}
@@ -74,7 +74,7 @@ def test_over_a_cache_life_every_byte_is_useful_wasted_or_undecided(
 
 def test_a_prompt_requests_what_its_tokens_choose(open_engine: OpenEngine, tiny: Path) -> None:
     engine = open_engine(tiny, method="lru", cache_rate=0.25)
-    ids = engine._llama.tokenize(PROMPT)
+    ids = engine.loaded.llama.tokenize(PROMPT)
     assert answer(engine, n=1) == 1
     s = engine.statistics()
     assert (s.n_prompt, s.n_reused, len(s.tokens)) == (len(ids), 0, 0)

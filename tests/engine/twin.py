@@ -21,12 +21,12 @@ class Twin:
 
     def __init__(self, path: Path, engine: Engine) -> None:
         self._model = loading.load_native(read_model(path))
-        real = engine._context
+        passes, real = engine.passes, engine.loaded.context
         self._context = llama.Context(
             self._model, n_context=real.n_context, n_ubatch=real.n_ubatch, n_thread=1
         )
         self.n_pass = self.n_stopped = 0
-        forget, compute = real.forget_from, engine._pass
+        forget, compute = real.forget_from, passes.compute
 
         def forget_from(position: int) -> bool:
             done: bool = forget(position)
@@ -35,7 +35,7 @@ class Twin:
             return done
 
         def one_pass(tokens: list[int], *arguments: Any, **options: Any) -> bool:
-            position = len(engine._tokens)
+            position = len(passes.tokens)
             done: bool = compute(tokens, *arguments, **options)
             if done:
                 assert self._context.decode(tokens, position) == 0
@@ -47,7 +47,7 @@ class Twin:
             return done
 
         real.forget_from = forget_from
-        engine._pass = one_pass  # type: ignore[method-assign]
+        passes.compute = one_pass  # type: ignore[method-assign]
 
     def close(self) -> None:
         self._context.close()

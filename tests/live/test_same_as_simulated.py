@@ -29,7 +29,6 @@ COUNTS = (
 
 PLANS: dict[str, dict[str, Any]] = {
     "planned": {"n_slot": np.array([6, 4, 4], np.float32)},
-    "by_reuse": {"reuse": np.arange(48, 0, -1, dtype=np.float32).reshape(3, 16)},
 }
 """Arrays that an allocation cannot do without."""
 

@@ -41,28 +41,6 @@ Split least(const Spec & spec, const Shape & shape, uint64_t budget_bytes) {
     return split;
 }
 
-// [n]: hits that the n-th slot adds, on the concave hull of the curve of hits over slots from
-// `n_least` on. It never rises, so that the greedy choice is the best.
-std::vector<double> hull_gains(std::span<const float> reuse, int32_t n_least) {
-    const auto n = int32_t(reuse.size());
-    std::vector<double> gains(size_t(n) + 1, 0.0);
-    for (int32_t from = n_least; from < n;) {
-        double sum = 0, best = -1;
-        int32_t until = from + 1;
-        for (int32_t to = from + 1; to <= n; to++) {
-            sum += reuse[size_t(to) - 1];
-            const double slope = sum / (to - from);
-            if (slope >= best) {
-                best = slope;
-                until = to;
-            }
-        }
-        std::fill(gains.begin() + from + 1, gains.begin() + until + 1, best);
-        from = until;
-    }
-    return gains;
-}
-
 }  // namespace
 
 Layout allocate_planned(const Spec & spec, const Shape & shape, double cache_rate) {
@@ -86,25 +64,6 @@ Layout allocate_planned(const Spec & spec, const Shape & shape, double cache_rat
         return double(share[size_t(l)]) / n / double(top_bytes(shape, l, split.top_share[l]));
     };
     hand_out(shape, budget_bytes, worth, split);
-    return split_layout(shape, split);
-}
-
-Layout allocate_by_reuse(const Spec & spec, const Shape & shape, double cache_rate) {
-    const auto n_expert = size_t(shape.n_expert);
-    const auto reuse = values(spec, "reuse", size_t(shape.n_layer) * n_expert);
-    const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
-    Split split = least(spec, shape, budget_bytes);
-    std::vector<std::vector<double>> gains;  // [layer][slots]
-    for (Layer l = 0; l < shape.n_layer; l++) {
-        gains.push_back(hull_gains(reuse.subspan(size_t(l) * n_expert, n_expert), shape.n_expert_used));
-        const auto bytes = double(top_bytes(shape, l, split.top_share[l]));
-        // Slots of no known use are still filled, evenly, after all others.
-        const double idle = 1e-9 / std::max(bytes, 1.0);
-        for (size_t n = 1; n < gains.back().size(); n++) {
-            gains.back()[n] = gains.back()[n] * split.top_share[l] / std::max(bytes, 1.0) + idle / double(n);
-        }
-    }
-    hand_out(shape, budget_bytes, [&](Layer l, int32_t n) { return gains[size_t(l)][size_t(n)]; }, split);
     return split_layout(shape, split);
 }
 

@@ -12,10 +12,4 @@ namespace outrider {
 // allows is refused: one that was silently changed is none.
 Layout allocate_planned(const Spec & spec, const Shape & shape, double cache_rate);
 
-// Array "reuse" [n_layer][n_expert]: how often a layer's request would be a hit with c + 1 slots and
-// a miss with c (MoepicStatistics::reuse). Slots go where the next ones save the most misses per
-// byte, which is optimal for statistics that repeat where curves are concave; where they are not,
-// their concave hull counts. Number "top_share" as in allocate_uniform.
-Layout allocate_by_reuse(const Spec & spec, const Shape & shape, double cache_rate);
-
 }  // namespace outrider

@@ -36,15 +36,10 @@ Layout moepic(const Spec & spec, const Shape & shape, double cache_rate) {
                               : allocate_uniform(shape, cache_rate, spec.number("top_share", 0.5));
 }
 
-// Even until statistics are known.
-Layout by_reuse(const Spec & spec, const Shape & shape, double cache_rate) {
-    return spec.has("reuse") ? allocate_by_reuse(spec, shape, cache_rate) : uniform(spec, shape, cache_rate);
-}
-
 const std::map<std::string, Allocate> & registry() {
     static const std::map<std::string, Allocate> all{
         {"uniform", uniform},          {"one_pool", one_pool}, {"stream", stream},
-        {"planned", allocate_planned}, {"moepic", moepic},     {"by_reuse", by_reuse},
+        {"planned", allocate_planned}, {"moepic", moepic},
     };
     return all;
 }

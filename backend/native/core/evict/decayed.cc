@@ -1,16 +1,16 @@
 #include "decayed.h"
 
-#include "numbers.h"
+#include "../spec_reader.h"
 
 namespace outrider {
 namespace {
 
 UseRate rate_of(const Spec & spec, const Shape & shape) {
-    Numbers numbers(spec);
-    const double fast = numbers.between("fast", 0.8, 0.01, 0.9999);
-    const double slow = numbers.between("slow", 0.97, 0.01, 0.9999);
-    const double slow_share = numbers.between("slow_share", 0.9, 0.001, 0.999);
-    numbers.finish();
+    SpecReader settings(spec, "eviction");
+    const double fast = settings.number("fast", 0.8, 0.01, 0.9999);
+    const double slow = settings.number("slow", 0.97, 0.01, 0.9999);
+    const double slow_share = settings.number("slow_share", 0.9, 0.001, 0.999);
+    settings.finish();
     return {shape, fast, slow, slow_share};
 }
 

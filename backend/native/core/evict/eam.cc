@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cmath>
 
-#include "numbers.h"
+#include "../spec_reader.h"
 
 namespace outrider {
 
 EamEviction::EamEviction(const Spec & spec, const Shape & shape)
     : n_layer_(shape.n_layer), own_(shape, 0), forecast_(shape, 0), rows_(size_t(n_layer_)) {
-    Numbers numbers(spec);
-    epsilon_ = numbers.between("epsilon", 1e-6, 1e-12, 1);
-    numbers.finish();
+    SpecReader settings(spec, "eviction");
+    epsilon_ = settings.number("epsilon", 1e-6, 1e-12, 1);
+    settings.finish();
 }
 
 void EamEviction::request_began() {

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "numbers.h"
+#include "../spec_reader.h"
 
 namespace outrider {
 
@@ -12,10 +12,10 @@ Lcp::Lcp(const Spec & spec, const Shape & shape)
       log_count_(shape, -std::numeric_limits<double>::infinity()),
       last_(shape, 0),
       clock_(size_t(shape.n_layer), 0) {
-    Numbers numbers(spec);
-    const double omega = numbers.between("omega", 128, 1e-3, 1e9);
-    const double rho = numbers.between("rho", 0.25, 1e-9, 1);
-    numbers.finish();
+    SpecReader settings(spec, "eviction");
+    const double omega = settings.number("omega", 128, 1e-3, 1e9);
+    const double rho = settings.number("rho", 0.25, 1e-9, 1);
+    settings.finish();
     log_decay_ = std::log(rho) / omega;
 }
 

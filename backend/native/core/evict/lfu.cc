@@ -2,14 +2,14 @@
 
 #include <cmath>
 
-#include "numbers.h"
+#include "../spec_reader.h"
 
 namespace outrider {
 
 Lfu::Lfu(const Spec & spec, const Shape & shape) : count_(shape, 0) {
-    Numbers numbers(spec);
-    const double half_life = numbers.between("half_life", 0, 0, 1e9);
-    numbers.finish();
+    SpecReader settings(spec, "eviction");
+    const double half_life = settings.number("half_life", 0, 0, 1e9);
+    settings.finish();
     if (half_life > 0) {
         growth_ = std::exp2(1 / half_life);
     }

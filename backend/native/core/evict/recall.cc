@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "numbers.h"
+#include "../spec_reader.h"
 
 namespace outrider {
 namespace {
@@ -25,16 +25,16 @@ Recall::Recall(const RecallOptions & o, const Shape & shape)
       followed_at_(size_t(shape.n_layer), -1) {}
 
 RecallOptions::RecallOptions(const Spec & spec) {
-    Numbers numbers(spec);
-    window = numbers.whole("window", 512, 2, 1 << 14);
-    sharpness = numbers.between("sharpness", 10, 0.1, 1000);
-    reach = numbers.between("reach", 0.45, 0, 0.99);
-    follow = numbers.between("follow", 2, 0, 1000);
-    alike = numbers.between("alike", 0.5, 0, 10);
-    fast = numbers.between("fast", 0.75, 0.01, 0.9999);
-    slow = numbers.between("slow", 0.95, 0.01, 0.9999);
-    slow_share = numbers.between("slow_share", 0.9, 0.001, 0.999);
-    numbers.finish();
+    SpecReader settings(spec, "eviction");
+    window = settings.whole("window", 512, 2, 1 << 14);
+    sharpness = settings.number("sharpness", 10, 0.1, 1000);
+    reach = settings.number("reach", 0.45, 0, 0.99);
+    follow = settings.number("follow", 2, 0, 1000);
+    alike = settings.number("alike", 0.5, 0, 10);
+    fast = settings.number("fast", 0.75, 0.01, 0.9999);
+    slow = settings.number("slow", 0.95, 0.01, 0.9999);
+    slow_share = settings.number("slow_share", 0.9, 0.001, 0.999);
+    settings.finish();
 }
 
 void Recall::pass_began(Phase) {

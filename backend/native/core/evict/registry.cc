@@ -3,13 +3,13 @@
 #include <functional>
 #include <stdexcept>
 
+#include "../spec_reader.h"
 #include "belady.h"
 #include "decayed.h"
 #include "eam.h"
 #include "lcp.h"
 #include "lfu.h"
 #include "lru.h"
-#include "numbers.h"
 #include "random.h"
 #include "recall.h"
 #include "static.h"
@@ -25,12 +25,12 @@ std::unique_ptr<Eviction> make(const Spec & spec, const Surroundings & around) {
 }
 
 std::unique_ptr<Eviction> make_lru(const Spec & spec, const Surroundings & around) {
-    Numbers(spec).finish();
+    SpecReader(spec, "eviction").finish();
     return std::make_unique<Lru>(around.shape);
 }
 
 std::unique_ptr<Eviction> make_belady(const Spec & spec, const Surroundings & around) {
-    Numbers(spec).finish();
+    SpecReader(spec, "eviction").finish();
     return std::make_unique<Belady>(around);
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "../spec_reader.h"
 #include "mat_vec.h"
-#include "settings.h"
 
 namespace outrider {
 
@@ -14,7 +14,7 @@ Correlation::Correlation(const Spec & spec, const Surroundings & around, int32_t
       totals_(size_t(n_layer_) * n_expert_, 0.0f),
       n_token_(n_expert_, 0),
       votes_(n_expert_) {
-    Settings settings(spec);
+    SpecReader settings(spec, "predictor");
     length_ = settings.whole("path_length", 1, 1, 2);
     online_ = settings.whole("online", 1, 0, 1) == 1;
     if (const auto counts = settings.find_counts("counts", {n_layer_, n_expert_, n_expert_})) {

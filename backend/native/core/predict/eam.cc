@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "settings.h"
+#include "../spec_reader.h"
 
 namespace outrider {
 
@@ -14,7 +14,7 @@ Eam::Eam(const Spec & spec, const Surroundings & around, int32_t n_predict)
       past_{EamCollection(0, 0, 0), EamCollection(0, 0, 0)},
       counts_(n_expert_),
       sums_(n_expert_) {
-    Settings settings(spec);
+    SpecReader settings(spec, "predictor");
     const int32_t capacity = settings.whole("capacity", 120, 1, 1 << 14);
     n_match_ = size_t(settings.whole("matches", 1, 1, 1 << 14));
     own_ = settings.whole("own", 0, 0, 1) == 1;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "../spec_reader.h"
 #include "mat_vec.h"
-#include "settings.h"
 
 namespace outrider {
 
@@ -13,7 +13,7 @@ ExpertMlp::ExpertMlp(const Spec & spec, const Surroundings & around, int32_t n_p
       n_expert_used_(around.shape.n_expert_used),
       n_predict_(forecast_size(around.shape, n_predict)),
       input_(size_t(n_layer_ - 1) * n_expert_used_ + 2 * size_t(n_expert_)) {
-    Settings settings(spec);
+    SpecReader settings(spec, "predictor");
     const bool bytes = settings.whole("bytes", 0, 0, 1) == 1;
     popularity_ = settings.need("popularity", {n_layer_, n_expert_});
     affinity_ = settings.need("affinity", {n_layer_, n_expert_, n_expert_});

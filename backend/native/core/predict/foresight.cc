@@ -2,11 +2,11 @@
 
 #include <algorithm>
 
-#include "settings.h"
+#include "../spec_reader.h"
 
 namespace outrider {
 
-Foresight::Foresight(Settings & settings, const Surroundings & around, int32_t default_lookahead)
+Foresight::Foresight(SpecReader & settings, const Surroundings & around, int32_t default_lookahead)
     : future_(around.future),
       n_layer_(around.shape.n_layer),
       lookahead_(settings.whole("lookahead", default_lookahead, 1, n_layer_)),

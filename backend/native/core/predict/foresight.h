@@ -6,7 +6,7 @@
 
 namespace outrider {
 
-class Settings;
+class SpecReader;
 
 // Every layer of every pass is due once, as soon as it is at most `lookahead` layers after the
 // present one, those of the next pass included. The passes must be those of the future, in order;
@@ -15,7 +15,7 @@ class Foresight {
   public:
     // Number: lookahead, 1 .. n_layer.
     // Throws std::invalid_argument where there is no future, or one of another model.
-    Foresight(Settings & settings, const Surroundings & around, int32_t default_lookahead);
+    Foresight(SpecReader & settings, const Surroundings & around, int32_t default_lookahead);
 
     // Layers, numbered over all passes.
     struct Due {

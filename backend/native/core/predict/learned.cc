@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../spec_reader.h"
 #include "mat_vec.h"
 #include "next_router.h"
-#include "settings.h"
 
 namespace outrider {
 namespace {
@@ -48,7 +48,7 @@ Learned::Learned(const Spec & spec, const Surroundings & around, int32_t n_predi
       last_(n_layer_),
       routed_scores_(n_expert_),
       poll_(n_expert_) {
-    Settings settings(spec);
+    SpecReader settings(spec, "predictor");
     const int32_t only = settings.whole("stride", 0, 0, 2);
     activation_ = settings.whole("activation", 0, 0, 2);
     bytes_ = settings.whole("bytes", 0, 0, 1) == 1;
@@ -70,7 +70,7 @@ Learned::Learned(const Spec & spec, const Surroundings & around, int32_t n_predi
     }
 }
 
-Learned::Network Learned::load(Settings & settings, const std::string & prefix, int64_t n_input) const {
+Learned::Network Learned::load(SpecReader & settings, const std::string & prefix, int64_t n_input) const {
     const auto find = [&](const char * name, std::vector<int64_t> shape) {
         return settings.find(prefix + name, shape);
     };
@@ -98,7 +98,7 @@ Learned::Network Learned::load(Settings & settings, const std::string & prefix, 
 }
 
 // What `layer` says of the one that is `stride` later; its target is none where there is nothing.
-Learned::Network Learned::load(Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const {
+Learned::Network Learned::load(SpecReader & settings, const Surroundings & around, Layer layer, int32_t stride) const {
     const std::string prefix = numbered("l", layer).append(numbered(".s", stride)).append(".");
     Network n = load(settings, prefix, n_embd_);
     n.router = settings.find(prefix + "router", {n_expert_});
@@ -121,7 +121,7 @@ Learned::Network Learned::load(Settings & settings, const Surroundings & around,
 }
 
 // What token ids say of the first layers; false where nothing is to be used.
-bool Learned::load_tokens(Settings & settings, int32_t stride) {
+bool Learned::load_tokens(SpecReader & settings, int32_t stride) {
     token_rows_ = settings.find("token.rows", {-1, -1});
     if (!token_rows_) {
         return false;

@@ -50,9 +50,9 @@ class Learned final : public Predictor {
         std::span<const float> own_router{};  // of the target
     };
 
-    Network load(class Settings & settings, const std::string & prefix, int64_t n_input) const;
-    Network load(class Settings & settings, const Surroundings & around, Layer layer, int32_t stride) const;
-    bool load_tokens(class Settings & settings, int32_t stride);
+    Network load(class SpecReader & settings, const std::string & prefix, int64_t n_input) const;
+    Network load(class SpecReader & settings, const Surroundings & around, Layer layer, int32_t stride) const;
+    bool load_tokens(class SpecReader & settings, int32_t stride);
     void score(Network & network, const float * x, std::span<const Expert> chosen, std::span<const Expert> before,
                float * scores);
 

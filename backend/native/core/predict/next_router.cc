@@ -2,13 +2,13 @@
 
 #include <algorithm>
 
+#include "../spec_reader.h"
 #include "mat_vec.h"
-#include "settings.h"
 
 namespace outrider {
 
 std::vector<std::span<const float>> known_routers(const Spec & spec, const Surroundings & around) {
-    const Settings settings(spec);
+    const SpecReader settings(spec, "predictor");
     const size_t n_value = size_t(std::max(around.n_embd, 0)) * size_t(around.shape.n_expert);
     bool any = false;
     for (const auto & router : around.routers) {
@@ -30,7 +30,7 @@ NextRouter::NextRouter(const Spec & spec, const Surroundings & around, int32_t n
       n_predict_(forecast_size(around.shape, n_predict)),
       routers_(known_routers(spec, around)),
       poll_(n_expert_) {
-    Settings settings(spec);
+    SpecReader settings(spec, "predictor");
     stride_ = settings.whole("stride", 1, 1, 2);
     settings.finish();
 }

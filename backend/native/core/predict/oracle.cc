@@ -2,22 +2,13 @@
 
 #include <algorithm>
 
+#include "../splitmix.h"
+#include "ranking.h"
+
 namespace outrider {
-namespace {
-
-// A hash with which neighbouring numbers have nothing in common (splitmix64: Steele, Lea and Flood,
-// "Fast splittable pseudorandom number generators", 2014).
-uint64_t mix(uint64_t x) {
-    x += 0x9e3779b97f4a7c15ull;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
-    return x ^ (x >> 31);
-}
-
-}  // namespace
 
 Oracle::Oracle(const Spec & spec, const Surroundings & around, int32_t n_predict)
-    : settings_(spec),
+    : settings_(spec, "predictor"),
       n_predict_(size_t(forecast_size(around.shape, n_predict))),
       foresight_(settings_, around, around.shape.n_layer) {
     settings_.finish();
@@ -35,7 +26,7 @@ void Oracle::tell(Foresight::Due due, Forecasts & out) {
 }
 
 SetAccuracy::SetAccuracy(const Spec & spec, const Surroundings & around, int32_t n_predict)
-    : settings_(spec),
+    : settings_(spec, "predictor"),
       n_expert_(around.shape.n_expert),
       n_predict_(forecast_size(around.shape, n_predict)),
       accuracy_(settings_.number("accuracy", 1, 0, 1)),
@@ -60,14 +51,14 @@ Forecast SetAccuracy::guess(int64_t at) {
     }
     Forecast f{right.layer, {}, {}};
     size_t n_right = 0;
-    uint64_t state = mix(mix(seed_) ^ uint64_t(at));
+    uint64_t state = splitmix(splitmix(seed_) ^ uint64_t(at));
     for (int32_t rank = 0; rank < n_predict_; rank++) {
-        state = mix(state);
+        state = splitmix(state);
         const bool hit = double(state >> 11) * 0x1p-53 < accuracy_;
         if (wrong.empty() || (hit && n_right < right.experts.size())) {
             f.experts.push_back(right.experts[n_right++]);
         } else {
-            const auto which = ptrdiff_t(mix(~state) % wrong.size());
+            const auto which = ptrdiff_t(splitmix(~state) % wrong.size());
             f.experts.push_back(wrong[size_t(which)]);
             wrong.erase(wrong.begin() + which);
         }

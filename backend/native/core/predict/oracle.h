@@ -1,8 +1,8 @@
 // Predictors for studies, which know the future: the ceiling, and one that is right as often as asked.
 #pragma once
 
+#include "../spec_reader.h"
 #include "foresight.h"
-#include "settings.h"
 
 namespace outrider {
 
@@ -18,7 +18,7 @@ class Oracle final : public Predictor {
   private:
     void tell(Foresight::Due due, Forecasts & out);
 
-    Settings settings_;
+    SpecReader settings_;
     size_t n_predict_;
     Foresight foresight_;
 };
@@ -37,7 +37,7 @@ class SetAccuracy final : public Predictor {
     void tell(Foresight::Due due, Forecasts & out);
     Forecast guess(int64_t at);
 
-    Settings settings_;
+    SpecReader settings_;
     int32_t n_expert_;
     int32_t n_predict_;
     double accuracy_;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "../spec_reader.h"
 #include "ranking.h"
-#include "settings.h"
 
 namespace outrider {
 
@@ -12,7 +12,7 @@ Popularity::Popularity(const Spec & spec, const Surroundings & around, int32_t n
       n_expert_(around.shape.n_expert),
       n_predict_(forecast_size(around.shape, n_predict)),
       counts_(size_t(n_layer_) * size_t(n_expert_), 0.0f) {
-    Settings settings(spec);
+    SpecReader settings(spec, "predictor");
     online_ = settings.whole("online", 1, 0, 1) == 1;
     if (const auto counts = settings.find_counts("counts", {n_layer_, n_expert_})) {
         counts_ = counts->values;

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 
+#include "../spec_reader.h"
 #include "ranking.h"
-#include "settings.h"
 
 namespace outrider {
 
 PreviousToken::PreviousToken(const Spec & spec, const Surroundings & around, int32_t n_predict)
     : n_predict_(forecast_size(around.shape, n_predict)) {
-    Settings(spec).finish();
+    SpecReader(spec, "predictor").finish();
 }
 
 void PreviousToken::routed(const Routing & routing, Forecasts & out) {

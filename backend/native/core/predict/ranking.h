@@ -1,9 +1,16 @@
 // From scores to a forecast.
 #pragma once
 
+#include <algorithm>
+
 #include "predictor.h"
 
 namespace outrider {
+
+// As many experts as a forecast shall hold: 0 means as many as a token uses.
+inline int32_t forecast_size(const Shape & shape, int32_t n_predict) {
+    return std::min(n_predict > 0 ? n_predict : shape.n_expert_used, shape.n_expert);
+}
 
 // The `n` experts with the highest scores, the highest first, of equals the lowest index; what is
 // not a finite number is the lowest. Only scores above `floor`.

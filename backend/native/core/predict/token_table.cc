@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "../spec_reader.h"
 #include "mat_vec.h"
-#include "settings.h"
 
 namespace outrider {
 
@@ -15,7 +15,7 @@ TokenTable::TokenTable(const Spec & spec, const Surroundings & around, int32_t n
       counts_(size_t(n_layer_) * n_expert_, 0.0f),
       totals_(n_layer_, 0.0f),
       scores_(n_expert_) {
-    Settings settings(spec);
+    SpecReader settings(spec, "predictor");
     const auto tokens = settings.find("tokens", {-1});
     const auto array = settings.find_counts("counts", {tokens ? tokens->shape[0] : -1, n_layer_, n_expert_});
     if (bool(tokens) != bool(array)) {

@@ -1,8 +1,8 @@
 #include "registry.h"
 
-#include <cmath>
 #include <stdexcept>
 
+#include "../spec_reader.h"
 #include "ordered.h"
 
 namespace outrider {
@@ -27,22 +27,6 @@ const std::vector<std::pair<std::string, OrderedOptions>> & schedulers() {
     return all;
 }
 
-bool as_switch(const Spec & spec, const std::string & key, bool otherwise) {
-    const double value = spec.number(key, otherwise);
-    if (value != 0 && value != 1) {
-        throw std::invalid_argument("The scheduler's switch " + key + " is 0 or 1");
-    }
-    return value != 0;
-}
-
-int32_t as_count(const Spec & spec, const std::string & key, int32_t otherwise) {
-    const double value = spec.number(key, otherwise);
-    if (!(value >= 0 && value <= 1 << 20 && value == std::floor(value))) {
-        throw std::invalid_argument("The scheduler's number " + key + " is a whole number");
-    }
-    return int32_t(value);
-}
-
 }  // namespace
 
 std::vector<std::string> scheduler_names() {
@@ -60,15 +44,17 @@ std::unique_ptr<Scheduler> make_scheduler(const Spec & spec, Residency & residen
             continue;
         }
         OrderedOptions options = standard;
-        options.chunks = as_switch(spec, "chunks", options.chunks);
-        options.early_preemption = as_switch(spec, "early_preemption", options.early_preemption);
-        const bool reorder = as_switch(spec, "reorder", options.order != ComputeOrder::router);
+        SpecReader settings(spec, "scheduler");
+        options.chunks = settings.flag("chunks", options.chunks);
+        options.early_preemption = settings.flag("early_preemption", options.early_preemption);
+        const bool reorder = settings.flag("reorder", options.order != ComputeOrder::router);
         if (reorder != (options.order != ComputeOrder::router)) {
             options.order = reorder ? ComputeOrder::arrived : ComputeOrder::router;
         }
-        options.prefetch_after_first = as_switch(spec, "prefetch_after_first", options.prefetch_after_first);
-        options.max_open = as_count(spec, "k_slots", options.max_open);
-        options.n_stream = as_count(spec, "n_stream", options.n_stream);
+        options.prefetch_after_first = settings.flag("prefetch_after_first", options.prefetch_after_first);
+        options.max_open = settings.whole("k_slots", options.max_open, 0, 1 << 20);
+        options.n_stream = settings.whole("n_stream", options.n_stream, 0, 1 << 20);
+        settings.finish();
         return std::make_unique<OrderedScheduler>(residency, eviction, desk, options);
     }
     throw std::invalid_argument("There is no scheduler called " + spec.name);

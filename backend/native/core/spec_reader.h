@@ -1,19 +1,21 @@
-// Reads what a Spec gives to a predictor, and refuses what makes no sense.
+// Reads what a Spec gives to a part, and refuses what makes no sense.
 #pragma once
 
 #include <set>
 
-#include "../spec.h"
+#include "spec.h"
 
 namespace outrider {
 
 // All functions throw std::invalid_argument, a sentence.
-class Settings {
+class SpecReader {
   public:
-    explicit Settings(const Spec & spec) : spec_(spec) {}
+    // `family`: what the part is, as in "The predictor eam needs ...".
+    SpecReader(const Spec & spec, const char * family) : spec_(spec), family_(family) {}
 
     double number(const std::string & key, double otherwise, double least, double most);
     int32_t whole(const std::string & key, int32_t otherwise, int32_t least, int32_t most);
+    bool flag(const std::string & key, bool otherwise) { return whole(key, otherwise, 0, 1) != 0; }
     // The array called `key`, or null where there is none. `shape`: -1 for a dimension of any size.
     // Every value is finite.
     std::shared_ptr<const Array> find(const std::string & key, const std::vector<int64_t> & shape);
@@ -26,13 +28,12 @@ class Settings {
 
   private:
     const Spec & spec_;
+    const char * family_;
     std::set<std::string> known_numbers_;
     std::set<std::string> known_arrays_;
 };
 
 // "w" and 3 make "w3".
 std::string numbered(const char * name, int32_t number);
-// As many experts as a forecast shall hold: 0 means as many as a token uses.
-int32_t forecast_size(const Shape & shape, int32_t n_predict);
 
 }  // namespace outrider

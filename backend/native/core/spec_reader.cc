@@ -1,17 +1,12 @@
-#include "settings.h"
+#include "spec_reader.h"
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 #include <stdexcept>
 
 namespace outrider {
 namespace {
-
-std::string text_of(double number) {
-    const std::string text = std::to_string(number);
-    const size_t last = text.find_last_not_of('0');
-    return text.substr(0, text[last] == '.' ? last : last + 1);
-}
 
 std::string text_of(const std::vector<int64_t> & shape) {
     std::string text;
@@ -24,20 +19,22 @@ std::string text_of(const std::vector<int64_t> & shape) {
 
 }  // namespace
 
-void Settings::refuse(const std::string & why) const {
-    throw std::invalid_argument("The predictor " + spec_.name + " " + why);
+void SpecReader::refuse(const std::string & why) const {
+    throw std::invalid_argument(std::string("The ") + family_ + " " + spec_.name + " " + why);
 }
 
-double Settings::number(const std::string & key, double otherwise, double least, double most) {
+double SpecReader::number(const std::string & key, double otherwise, double least, double most) {
     known_numbers_.insert(key);
     const double value = spec_.number(key, otherwise);
     if (!(value >= least && value <= most)) {
-        refuse("needs a " + key + " between " + text_of(least) + " and " + text_of(most));
+        std::ostringstream why;
+        why << "needs a number " << key << " between " << least << " and " << most;
+        refuse(why.str());
     }
     return value;
 }
 
-int32_t Settings::whole(const std::string & key, int32_t otherwise, int32_t least, int32_t most) {
+int32_t SpecReader::whole(const std::string & key, int32_t otherwise, int32_t least, int32_t most) {
     const double value = number(key, otherwise, least, most);
     if (value != std::floor(value)) {
         refuse("needs a whole number as " + key);
@@ -45,7 +42,7 @@ int32_t Settings::whole(const std::string & key, int32_t otherwise, int32_t leas
     return int32_t(value);
 }
 
-std::shared_ptr<const Array> Settings::find(const std::string & key, const std::vector<int64_t> & shape) {
+std::shared_ptr<const Array> SpecReader::find(const std::string & key, const std::vector<int64_t> & shape) {
     known_arrays_.insert(key);
     const auto it = spec_.arrays.find(key);
     if (it == spec_.arrays.end() || !it->second) {
@@ -68,7 +65,7 @@ std::shared_ptr<const Array> Settings::find(const std::string & key, const std::
     return it->second;
 }
 
-std::shared_ptr<const Array> Settings::find_counts(const std::string & key, const std::vector<int64_t> & shape) {
+std::shared_ptr<const Array> SpecReader::find_counts(const std::string & key, const std::vector<int64_t> & shape) {
     auto array = find(key, shape);
     if (array && !std::all_of(array->values.begin(), array->values.end(), [](float v) { return v >= 0; })) {
         refuse("has negative counts in its array " + key);
@@ -76,7 +73,7 @@ std::shared_ptr<const Array> Settings::find_counts(const std::string & key, cons
     return array;
 }
 
-std::shared_ptr<const Array> Settings::need(const std::string & key, const std::vector<int64_t> & shape) {
+std::shared_ptr<const Array> SpecReader::need(const std::string & key, const std::vector<int64_t> & shape) {
     auto array = find(key, shape);
     if (!array) {
         refuse("needs an array called " + key);
@@ -84,10 +81,10 @@ std::shared_ptr<const Array> Settings::need(const std::string & key, const std::
     return array;
 }
 
-void Settings::finish() const {
+void SpecReader::finish() const {
     for (const auto & [key, value] : spec_.numbers) {
         if (known_numbers_.count(key) == 0) {
-            refuse("knows no number called " + key);
+            refuse("has no use for a number called " + key);
         }
     }
     for (const auto & [key, array] : spec_.arrays) {
@@ -100,10 +97,6 @@ void Settings::finish() const {
 std::string numbered(const char * name, int32_t number) {
     std::string text(name);
     return text.append(std::to_string(number));
-}
-
-int32_t forecast_size(const Shape & shape, int32_t n_predict) {
-    return std::min(n_predict > 0 ? n_predict : shape.n_expert_used, shape.n_expert);
 }
 
 }  // namespace outrider

@@ -1,0 +1,38 @@
+"""What a child process does with the pipe to its parent, and with the parent's end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+
+def private_pipes() -> tuple[int, int]:
+    """Return (in, out) descriptors for the messages, and point 0 at nothing and 1 at 2.
+
+    No print of a library can then corrupt the stream, and no child inherits it.
+    """
+    in_fd, out_fd = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    if sys.platform == "win32":
+        import msvcrt
+
+        msvcrt.setmode(in_fd, os.O_BINARY)
+        msvcrt.setmode(out_fd, os.O_BINARY)
+    return in_fd, out_fd
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the thread that started it ends.
+
+    The end of standard input already does this; the signal also reaches a process whose
+    interpreter is stuck in native code.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
