@@ -136,8 +136,13 @@ def read_rows(path: Path) -> Iterator[dict[str, object]]:
             yield json.loads(line)
 
 
-def prepare(data: Path, work: Path, seed: int = 1) -> dict[str, int]:
-    """Writes the three files under `work`; returns the number of rows of each."""
+def prepare(
+    data: Path, work: Path, seed: int = 1, n_composed: int = chats.N_COMPOSED
+) -> dict[str, int]:
+    """Writes the three files under `work`; returns the number of rows of each.
+
+    n_composed: chats that are made by rules.
+    """
     if not data.is_dir():
         raise FileNotFoundError(f"no training data at {data}")
     work.mkdir(parents=True, exist_ok=True)
@@ -146,7 +151,9 @@ def prepare(data: Path, work: Path, seed: int = 1) -> dict[str, int]:
     # Held-out documents come first, so that their paragraphs leave the training text.
     heldout = list(deduplicate((d for d in documents if is_heldout(d)), seen))
     train = list(deduplicate((d for d in documents if not is_heldout(d)), seen))
-    conversations = chats.compose(data, [(d.source, d.title, d.text) for d in train], seed)
+    conversations = chats.compose(
+        data, [(d.source, d.title, d.text) for d in train], seed, n_composed
+    )
 
     def rows(chosen: list[Document]) -> Iterator[dict[str, str]]:
         for d in chosen:

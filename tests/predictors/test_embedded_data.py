@@ -59,6 +59,11 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
+def prepared(folder: Path, work: Path) -> dict[str, int]:
+    """The rows of each file, with few composed chats among them."""
+    return prepare.prepare(folder, work, n_composed=500)
+
+
 def test_wikipedia_marks_are_stripped() -> None:
     text = prepare.clean_wikipedia(
         "A dog ( ; ) is an animal (, of old) [ [update]] , and codice_1 <br>not a cat.\n\n.\nEnd."
@@ -75,7 +80,7 @@ def test_book_marks_are_stripped() -> None:
 
 def test_preparation_reads_only_training_sets_and_holds_out_by_document(folder: Path) -> None:
     work = folder.parent / "work"
-    counts = prepare.prepare(folder, work)
+    counts = prepared(folder, work)
     assert all(counts.values())
     whole = "".join((work / f"{name}.jsonl").read_text("utf-8") for name in counts)
     assert "SECRET" not in whole and "<doc" not in whole and "endoftext" not in whole
@@ -90,8 +95,8 @@ def test_preparation_reads_only_training_sets_and_holds_out_by_document(folder: 
 
 
 def test_preparation_is_reproducible(folder: Path) -> None:
-    prepare.prepare(folder, folder.parent / "a")
-    prepare.prepare(folder, folder.parent / "b")
+    prepared(folder, folder.parent / "a")
+    prepared(folder, folder.parent / "b")
     for name in ("train.jsonl", "heldout.jsonl", "instruct.jsonl"):
         assert (folder.parent / "a" / name).read_bytes() == (
             folder.parent / "b" / name
@@ -127,7 +132,7 @@ def test_articles_are_asked_for_as_one_speaks() -> None:
 
 def test_the_tokenizer_covers_every_byte_and_keeps_digits_apart(folder: Path) -> None:
     work = folder.parent / "work"
-    prepare.prepare(folder, work)
+    prepared(folder, work)
     tokenizer.build(work, 400)
     words = tokenizer.load(work)
     assert [words.token_to_id(token) for token in SPECIAL_TOKENS] == [0, 1, 2]
@@ -138,7 +143,7 @@ def test_the_tokenizer_covers_every_byte_and_keeps_digits_apart(folder: Path) ->
 
 def test_chat_tokens_weigh_the_answer(folder: Path) -> None:
     work = folder.parent / "work"
-    prepare.prepare(folder, work)
+    prepared(folder, work)
     tokenizer.build(work, 400)
     words = tokenizer.load(work)
     chat = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
