@@ -55,7 +55,7 @@ class Controls(QObject):
         packs.notice.connect(session.notice)
         session.link.done.connect(lambda _, statistics: packs.answered(statistics))
         self.strip.pack.clicked.connect(packs.write)
-        self.strip.unpack.clicked.connect(packs.stop)
+        self.strip.unpack.clicked.connect(packs.give_up)
         self.refresh()
 
     def _forget_devices(self) -> None:

@@ -102,6 +102,16 @@ class PackDesk(QObject):
             self._start(pack_command(self._path))
             self.changed.emit()
 
+    def give_up(self) -> None:
+        """Stop writing, as the user wants it, and say what is left of it."""
+        model = self._path
+        self.stop()
+        if model is None:
+            return
+        words = self.tr("Packing was stopped. What was written is used when it is wanted again.")
+        actions = ((self.tr("Delete it"), lambda: self._delete(model)),)
+        self.notice.emit(Notice(words, actions, is_trouble=False))
+
     def stop(self) -> None:
         """Stop what is being done; writing goes on from there when it is wanted again."""
         if self._process is not None:
@@ -114,6 +124,11 @@ class PackDesk(QObject):
             self.changed.emit()
 
     # Inside
+
+    def _delete(self, model: Path) -> None:
+        if not self._is_writing and self._session.path == model:
+            self.stop()
+            self._start(pack_command(model, "--delete"))
 
     def _model_changed(self) -> None:
         if self._session.path != self._path and self._path is not None:
@@ -162,7 +177,9 @@ class PackDesk(QObject):
             self.notice.emit(Notice(said(words.splitlines()[-1]) if words else ""))
         else:
             self._offer = None
-            self.notice.emit(Notice(self.tr("The experts are packed."), is_trouble=False))
             if self._session.path is not None and self._session.state is not State.LOADING:
                 self._session.open_model(self._session.path)
+            words = self.tr("The experts are packed: about {gain} times as fast is to be expected.")
+            words = words.format(gain=units.decimal(self._gain, 1))
+            self.notice.emit(Notice(words, is_trouble=False))  # loading takes other ones away
         self.changed.emit()

@@ -1041,8 +1041,16 @@
 <translation>Die Experten in eine zweite Datei von {size} zu packen würde Antworten nach den Messungen hier etwa {gain}-mal so schnell machen.</translation>
 </message>
 <message>
-<source>The experts are packed.</source>
-<translation>Die Experten sind gepackt.</translation>
+<source>Packing was stopped. What was written is used when it is wanted again.</source>
+<translation>Das Packen wurde angehalten. Was geschrieben wurde, wird genutzt, wenn es wieder gewünscht ist.</translation>
+</message>
+<message>
+<source>Delete it</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>The experts are packed: about {gain} times as fast is to be expected.</source>
+<translation>Die Experten sind gepackt: Etwa {gain}-mal so schnell ist zu erwarten.</translation>
 </message>
 </context>
 <context>

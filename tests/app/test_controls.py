@@ -233,7 +233,7 @@ def test_a_pack_is_offered_with_its_size_and_gain_and_written(
     strip.pack.click()
     assert "being packed" in strip.offer and strip.unpack.isVisible()
     qtbot.waitUntil(lambda: bool(loads), timeout=WAIT_MS)
-    assert window.chat.banner.sentence == "The experts are packed."
+    assert "packed: about 1." in window.chat.banner.sentence
     assert strip.offer == "" and not strip.unpack.isVisible()
 
 
@@ -254,6 +254,35 @@ def test_a_pack_that_fails_is_said(
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
     assert window.chat.banner.sentence == "The drive is full."
     assert window.controls.strip.pack.isVisible()  # it can be tried again
+
+
+def test_packing_can_be_stopped_and_what_was_written_be_deleted(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("app.controls.pack_offer.is_large", lambda _: True)
+    gone = tmp_path / "deleted"
+    half = json.dumps({"done_bytes": 2, "total_bytes": 4})
+    commands = {
+        ("--offer",): script(OFFER),
+        (): [sys.executable, "-c", f"import time; print({half!r}, flush=True); time.sleep(60)"],
+        ("--delete",): [sys.executable, "-c", f"open({str(gone)!r}, 'w')"],
+    }
+    monkeypatch.setattr(
+        "app.controls.pack_offer.pack_command", lambda path, *options: commands[options]
+    )
+    window = open_window(model())
+    window.top_bar.controls.click()
+    strip = window.controls.strip
+    window.session.send("Hello")
+    qtbot.waitUntil(strip.pack.isVisible, timeout=WAIT_MS)
+    wait_idle(qtbot, window)
+    strip.pack.click()
+    qtbot.waitUntil(lambda: "50 %" in plain(strip.offer), timeout=WAIT_MS)
+    strip.unpack.click()
+    assert "Packing was stopped" in window.chat.banner.sentence
+    assert strip.pack.isVisible() and not gone.exists()
+    window.chat.banner.buttons[0].click()
+    qtbot.waitUntil(gone.exists, timeout=WAIT_MS)
 
 
 def test_another_machine_is_used_once_it_is_trusted(
