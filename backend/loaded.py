@@ -14,7 +14,8 @@ from backend.engine_error import EngineError, engine_errors
 from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
 from backend.grant import Grant, grant, held_bytes
-from backend.machines.drive import Drive, drive_of
+from backend.machines.drive import Drive, drive_of, in_whole_blocks
+from backend.machines.threads import compute_threads
 from backend.memory_watch import Cache, MemoryWatch
 from backend.methods import METHODS, Method
 from backend.pack_file import Pack, find
@@ -59,6 +60,7 @@ class LoadedModel:
         self.remark = self._remark  # on whatever is not used
         self._pack: Pack | None = None
         self._drive = Drive()
+        self._n_measured = 0  # threads that compute fastest, once that is known
         self._cached: Any = None
         self._adapter: Adapter | None = None
         self._granted: Grant
@@ -184,7 +186,7 @@ class LoadedModel:
         """
         trained = self.file.context_length or config.context_length
         n_context = min(config.context_length, trained)
-        n_thread = config.n_thread or physical_cores()
+        n_thread = config.n_thread or self._n_measured or physical_cores()
         return n_context, n_thread, config.n_ubatch, config.kv_type
 
     def _free_bytes(self) -> int:
@@ -250,7 +252,12 @@ class LoadedModel:
         if not self._is_plain():
             self._pack, remark = find(self.file) if self.config.pack else (None, "")
             slow_tier = self._pack.path if self._pack else self.file.paths[0]
-            self._drive = drive_of(slow_tier, ring=self._pack is not None)
+            matrices = (t.matrix_bytes for ts in self.file.expert_tensors.values() for t in ts)
+            by_queue = self._pack is not None or in_whole_blocks(matrices)
+            self._drive = drive_of(slow_tier, ring=by_queue)
+            if not self.config.n_thread:
+                self._n_measured = compute_threads(slow_tier, self._drive, ring=by_queue)
+                self._n_thread = self._n_measured
             self.remark = " ".join(filter(None, [self._remark, remark]))
             try:
                 self._cached = loading.CachedModel(

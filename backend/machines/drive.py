@@ -6,23 +6,23 @@ size. What was measured is kept in the application's data folder.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from backend.system.kept_file import write_json
+from backend.machines import kept
 from backend.system.memory import is_busy
-from backend.system.paths import data_folder
 
 READ_BYTES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 N_READ = (1, 2, 4, 8)
-_LEAST_FILE_BYTES = 256 << 20  # below that loading takes no time worth measuring for
+LEAST_FILE_BYTES = 256 << 20
+"""Of what is worth measuring for."""
 _READ_S = 0.06
 _ROUNDS = 2  # so that a moment's disturbance hits no combination twice
-_VERSION = 1
+_BLOCK_BYTES = 4096
+_FILE = "drives.json"
+_VERSION = 2
 
 Speeds = Mapping[tuple[int, int], float]
 """Bytes per second by (read_bytes, n_read)."""
@@ -41,21 +41,29 @@ class Drive:
     version: int = _VERSION
 
 
+def in_whole_blocks(matrix_bytes: Iterable[int]) -> bool:
+    """Whether the kernel's own queue can read matrices of these sizes straight into slots.
+
+    They may begin anywhere, all of a tensor at the same place in a block (native/live/slab.cc).
+    """
+    return all(n % _BLOCK_BYTES == 0 and n >= 64 * _BLOCK_BYTES for n in matrix_bytes)
+
+
 def drive_of(path: Path, *, ring: bool) -> Drive:
     """How to read from the drive with this file: as measured before, or now, in two seconds.
 
-    ring: by the kernel's own queue, which reads packs, not by threads. A file that is small, or
+    ring: by the kernel's own queue, not by threads. A file that is small, or
     cannot be read, tells nothing, nor does a busy machine: then as most drives want it.
     """
     try:
         key = _key(path) + ("-queue" if ring else "-threads")
-        kept = _kept()
-        if (found := _drive(kept.get(key))) is not None:
+        known = kept.read(_FILE)
+        if (found := _drive(known.get(key))) is not None:
             return found
-        if path.stat().st_size < _LEAST_FILE_BYTES or is_busy():
+        if path.stat().st_size < LEAST_FILE_BYTES or is_busy():
             return Drive()
         found = choose(measure(path, ring=ring))
-        _keep({**kept, key: asdict(found)})
+        kept.write(_FILE, {**known, key: asdict(found)})
     except (OSError, RuntimeError):
         return Drive()
     return found
@@ -102,10 +110,6 @@ def choose(speeds: Speeds) -> Drive:
     return Drive(n_read, read_bytes, speeds[read_bytes, n_read])
 
 
-def _file() -> Path:
-    return data_folder() / "drives.json"
-
-
 def _key(path: Path) -> str:
     """Tells the file system, wherever it is mounted."""
     if hasattr(os, "statvfs"):
@@ -113,20 +117,6 @@ def _key(path: Path) -> str:
         if facts.f_fsid:
             return f"{facts.f_fsid:x}-{facts.f_blocks}"
     return f"device-{path.stat().st_dev:x}"
-
-
-def _kept() -> dict[str, object]:
-    try:
-        kept = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return kept if isinstance(kept, dict) else {}
-
-
-def _keep(drives: Mapping[str, object]) -> None:
-    """Write what is known; where that cannot be, it is measured again."""
-    with contextlib.suppress(OSError):
-        write_json(_file(), drives)
 
 
 def _drive(said: object) -> Drive | None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from backend.machines import drive
+from backend.machines import drive, threads
 from backend.machines.drive import Drive, choose, drive_of
 
 MIB = 1 << 20
@@ -85,3 +85,32 @@ def test_a_busy_machine_tells_nothing(
 def test_reads_are_measured(large: Path) -> None:
     speeds = drive.measure(large, (4096, MIB), (1, 3), ring=True)
     assert len(speeds) == 4 and min(speeds.values()) > 0
+
+
+def test_the_fewest_threads_that_are_nearly_as_fast() -> None:
+    assert threads.choose({1: 200.0, 2: 100.0, 3: 98.0}) == 2
+    assert threads.choose({1: 100.0, 2: 300.0}) == 1
+
+
+def test_threads_are_counted_once(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def measure(path: Path, how: Drive, n_threads: range, *, ring: bool) -> dict[int, float]:
+        asked.append(list(n_threads))
+        return {4: 150.0, 3: 100.0, 2: 180.0}
+
+    monkeypatch.setattr(threads, "measure", measure)
+    monkeypatch.setattr(threads, "is_busy", lambda: False)
+    monkeypatch.setattr(threads, "physical_cores", lambda: 4)
+    assert [threads.compute_threads(large, Drive(), ring=True) for _ in range(2)] == [3, 3]
+    assert asked == [[4, 3, 2]]
+    monkeypatch.setattr(threads, "physical_cores", lambda: 1)
+    assert threads.compute_threads(large, Drive(), ring=True) == 1
+    monkeypatch.setattr(threads, "physical_cores", lambda: 2)
+    monkeypatch.setattr(threads, "is_busy", lambda: True)
+    assert threads.compute_threads(large, Drive(), ring=True) == 2 and len(asked) == 1
+
+
+def test_threads_can_be_measured(large: Path) -> None:
+    times = threads.measure(large, Drive(), range(2, 0, -1), ring=True)
+    assert set(times) == {1, 2} and min(times.values()) > 0

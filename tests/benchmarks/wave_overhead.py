@@ -1,0 +1,74 @@
+"""What a wave costs beside the kernels' own time: decoding with few slots, so that waves are many.
+
+    python tests/benchmarks/wave_overhead.py assets/embedded/outrider-tiny.gguf --rate 0.2
+
+Prints, per graph that was computed in waves, the time in all, in ggml, and the difference, which is
+ours; the smallest of some rounds, since other programs only add. One thread: several wait for each
+other within ggml.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+
+def main() -> None:
+    """Decode the same tokens again and again and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--rate", type=float, default=0.2)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=8)
+    args = parser.parse_args()
+
+    from backend import _native
+    from backend.compose import composition, layout
+    from backend.gguf_file import read_model
+    from backend.llama import Context
+    from backend.loading import CachedModel
+    from backend.methods import METHODS
+
+    cached = CachedModel(read_model(args.model), n_thread=1)
+    patch, method = cached.patch, METHODS["lru-overlapped"]
+    patch.configure(
+        layout(method, patch.shape, args.rate),
+        composition(method, patch.shape),
+        _native.PatchOptions(n_thread=1, n_transfer_thread=1, max_token=8),
+    )
+    context = Context(
+        cached.model,
+        n_context=args.tokens + 8,
+        n_ubatch=8,
+        n_thread=1,
+        callback=patch.callback,
+        user_data=patch.user_data,
+        n_output=1,
+    )
+    figures = []
+    for _ in range(args.rounds):
+        context.forget_from(0)
+        patch.request_began()
+        before = patch.times()
+        for i in range(args.tokens):
+            patch.begin_pass(_native.Phase.decode, [5 + 7 * i % 200])
+            status = context.decode([5 + 7 * i % 200], i)
+            assert patch.end_pass() and status == 0, patch.error
+        after = patch.times()
+        n_graph = after.n_graph - before.n_graph
+        wave_us = (after.wave_us - before.wave_us) / n_graph
+        graph_us = (after.graph_us - before.graph_us) / n_graph
+        figures.append((wave_us - graph_us, wave_us, graph_us, n_graph / args.tokens))
+    ours_us, wave_us, graph_us, n = min(figures[1:])
+    print(
+        f"{n:.1f} graphs a token; {wave_us:.1f} us each, {graph_us:.1f} in ggml, {ours_us:.1f} ours"
+    )
+    context.close()
+    cached.close()
+
+
+if __name__ == "__main__":
+    main()
