@@ -58,6 +58,8 @@ class Window:
     hits: int = 0
     late: int = 0
     misses: int = 0
+    on_host: int = 0
+    host_rows: int = 0
     work: SupportsFloat = 0.0
     """What LRU would have missed (auto_work.py): of the tokens, not of the setting."""
 

@@ -30,6 +30,13 @@ NEEDS_INPUTS = frozenset({"learned", "next_router"})
 """Predictors that see the layers' inputs."""
 
 
+_HYBRIDS = {
+    "off": _native.Hybrid.off,
+    "auto": _native.Hybrid.by_speed,
+    "cpu-only": _native.Hybrid.host_only,
+}
+
+
 def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
     """A part as the native registries take it."""
     if part is None:
@@ -90,8 +97,12 @@ def composition(
     learned: Learned = NOTHING_LEARNED,
     *,
     has_routers: bool = True,
+    hybrid: str = "off",
 ) -> _native.Composition:
-    """A method as the native core takes it. `shape` resolves what is told per model."""
+    """A method as the native core takes it. `shape` resolves what is told per model.
+
+    hybrid: of backend.config.HYBRID.
+    """
     counts = {-1: shape.n_expert}
     fetches = {-1: shape.n_expert_used}
     return _native.Composition(
@@ -104,6 +115,7 @@ def composition(
         depth=method.depth,
         min_precision=method.min_precision,
         prefill_prefetch=method.prefill_prefetch,
+        hybrid=_HYBRIDS[hybrid],
     )
 
 

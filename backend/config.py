@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+HYBRID = ("off", "auto", "cpu-only")
+"""What becomes of experts that a device lacks: all are copied to it; copied or computed by the
+processor, whichever ends sooner; all are computed by the processor (docs/devices.md)."""
+
 
 @dataclass(frozen=True)
 class EngineConfig:
@@ -30,6 +34,9 @@ class EngineConfig:
     """What computes: "auto", "cpu", a device's name or rpc://host:port (backend.devices)."""
     device_bytes: int = 0
     """Of each device's memory at most so much is used; 0: what is free but for some headroom."""
+    hybrid: str = "off"
+    """What becomes of experts that a device lacks, of HYBRID. But for "off" the answer is
+    llama.cpp's except for rounding: the processor's kernels round otherwise than a device's."""
     pack: bool = True
     """Read experts from the model's pack (backend.pack), where there is one."""
 
@@ -48,6 +55,9 @@ class EngineConfig:
         if not 0 <= self.n_thread <= 1024:
             raise ValueError(f"The number of threads must be 0 to 1024, not {self.n_thread}.")
         check_option(self.device)
+        if self.hybrid not in HYBRID:
+            known = ", ".join(HYBRID)
+            raise ValueError(f"Experts that a device lacks may be {known}, not {self.hybrid!r}.")
         if self.device_bytes < 0:
             raise ValueError(f"The device's memory must be 0 or more, not {self.device_bytes}.")
         if not 0 <= self.n_ubatch <= 1 << 16:

@@ -98,6 +98,8 @@ class CacheFacts:
     kv_type: str = ""
     device: str = "cpu"
     """What computes: "cpu", or devices' names with commas between."""
+    hybrid: str = "off"
+    """What becomes of experts that a device lacks, of backend.config.HYBRID."""
     pack: str = ""
     """The path of the pack that experts are read from; empty: they are read from the model."""
     layout: str = "file"

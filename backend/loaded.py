@@ -153,7 +153,9 @@ class LoadedModel:
 
     def _is_in_force(self, before: EngineConfig) -> bool:
         """Whether the cache is already what is asked for, and need not be emptied."""
-        same = self.config.method == before.method and self.config.pack == before.pack
+        config = self.config
+        same = config.method == before.method and config.pack == before.pack
+        same = same and config.hybrid == before.hybrid
         return same and slots(self.file, self._granted.rate) == self.cache.n_slot
 
     def _resolve(self, config: EngineConfig, free_bytes: int) -> EngineConfig:
@@ -382,7 +384,13 @@ class LoadedModel:
 
         patch = self.patch
         has_routers = patch.n_embd > 0
-        return composition(self.method, patch.shape, self.learned, has_routers=has_routers)
+        return composition(
+            self.method,
+            patch.shape,
+            self.learned,
+            has_routers=has_routers,
+            hybrid=self.config.hybrid,
+        )
 
     def _predictor(self) -> Any:
         """What forecasts the experts, as a backend.parts.Part; None: nothing does."""
@@ -414,6 +422,7 @@ class LoadedModel:
             n_thread=self._n_thread,
             kv_type=self.config.kv_type,
             device=self.on_device.names,
+            hybrid=self.config.hybrid if self.patch.host_speeds() else "off",
             pack=str(self._pack.path) if self._pack else "",
             layout="repacked" if self._cached.repacked and not layout.any_cut() else "file",
         )

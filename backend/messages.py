@@ -164,6 +164,7 @@ _SETTINGS: dict[str, tuple[_Test, bool]] = {
     "n_thread": (_INT, True),
     "automatic": (_BOOL, False),
     "device": (_TEXT, False),
+    "hybrid": (_TEXT, False),
     "pack": (_BOOL, False),
     "kv_type": (_TEXT, False),
 }

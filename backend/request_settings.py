@@ -23,6 +23,7 @@ def engine_config(message: Message) -> EngineConfig:
             n_thread=message["n_thread"],
             automatic=message.get("automatic", False),
             device=message.get("device", "auto"),
+            hybrid=message.get("hybrid", "off"),
             pack=message.get("pack", True),
             kv_type=message.get("kv_type", "f16"),
         )

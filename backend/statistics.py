@@ -27,7 +27,11 @@ class TokenCost:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One MoE layer, by the model's own number. hits + late + misses = requests."""
+    """One MoE layer, by the model's own number. hits + late + misses = requests.
+
+    on_host: of the late and missed ones, computed by the processor beside a device; host_rows: how
+    many tokens' rows these had.
+    """
 
     layer: int
     hits: int
@@ -35,6 +39,8 @@ class LayerCost:
     misses: int
     bytes_read: int
     stall_s: float
+    on_host: int = 0
+    host_rows: int = 0
 
 
 @dataclass
@@ -43,6 +49,8 @@ class Statistics:
 
     tokens_per_s is of decoding, without the prompt; ttft_s from the request to the first token.
     A prefetch is useful when the expert was needed before it left, wasted when it left unneeded.
+    on_host: of the late and missed experts, computed by the processor beside a device; host_rows:
+    how many tokens' rows these had.
     """
 
     n_prompt: int = 0
@@ -53,6 +61,8 @@ class Statistics:
     hits: int = 0
     late: int = 0
     misses: int = 0
+    on_host: int = 0
+    host_rows: int = 0
     bytes_read: int = 0
     bytes_useful: int = 0
     bytes_wasted: int = 0
@@ -105,6 +115,8 @@ class Reading:
     hits: int
     late: int
     misses: int
+    on_host: int
+    host_rows: int
     bytes_read: int
     bytes_useful: int
     bytes_wasted: int
@@ -128,7 +140,16 @@ class Reading:
             callback_us=times.callback_us,
             link_busy_us=times.link_busy_us,
             layers=tuple(
-                LayerCost(number, c.hits, c.late, c.misses, c.bytes_read, stall_us / 1e6)
+                LayerCost(
+                    number,
+                    c.hits,
+                    c.late,
+                    c.misses,
+                    c.bytes_read,
+                    stall_us / 1e6,
+                    c.on_host,
+                    c.host_rows,
+                )
                 for number, c, stall_us in zip(patch.layers, counts, stalls, strict=True)
             ),
         )
@@ -148,6 +169,8 @@ class Reading:
                 mine.misses - its.misses,
                 mine.bytes_read - its.bytes_read,
                 mine.stall_s - its.stall_s,
+                mine.on_host - its.on_host,
+                mine.host_rows - its.host_rows,
             )
             for mine, its in zip(self.layers, other.layers, strict=True)
         )
@@ -158,6 +181,8 @@ _COUNTERS = (
     "hits",
     "late",
     "misses",
+    "on_host",
+    "host_rows",
     "bytes_read",
     "bytes_useful",
     "bytes_wasted",

@@ -1,5 +1,8 @@
 """Is the answer llama.cpp's, bit for bit? Compares logits with stock llama.cpp.
 
+Two things round otherwise than stock: experts that are computed in two parts (MoEpic), and experts
+of a device's layer that the processor computes (hybrid misses). Each has a bound of its own.
+
 Stock is the same library without a callback and without a cache, on the same tensor layout, since
 other layouts add up in another order: the experts as they are in the file, or as the processor
 computes them fastest, which is what stock llama.cpp does by itself. The reference is computed first
@@ -11,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +40,14 @@ CUT_TOLERANCE = 0.02
 """Relative, of all logits. Each expert's sum is within 1e-5, but later layers round what they are
 given to 8 bits: stock llama.cpp's own two weight layouts differ by 0.0054 on the embedded model, as
 do cut experts from whole ones."""
+HYBRID_NMSE = 1e-6
+"""Normalised mean square error of all logits, where the processor computed a device's experts."""
+HYBRID_PERPLEXITY = 1e-3
+"""Likewise, how much the perplexity of the compared tokens may differ, relative."""
 _N_UBATCH = 512
+
+
+Bound = Literal["bits", "cut", "hybrid"]
 
 
 @dataclass(frozen=True)
@@ -60,9 +71,13 @@ class Comparison:
     """What forecast the experts, in words."""
     is_cut: bool
     """Experts were computed in two parts, whose sum is rounded otherwise (MoEpic)."""
+    perplexity_difference: float
+    """Of the compared tokens, each given those before it, relative to stock's perplexity."""
     hits: int
     late: int
     misses: int
+    on_host: int
+    """Of the late and missed ones, computed by the processor beside the device."""
 
     @property
     def identical(self) -> bool:
@@ -70,9 +85,23 @@ class Comparison:
         return self.n_different == 0
 
     @property
+    def nmse(self) -> float:
+        """Normalised mean square error of all logits."""
+        return self.relative_difference**2
+
+    @property
+    def bound(self) -> Bound:
+        """What it is judged by: "cut" and "hybrid" where experts were computed in another way."""
+        return "cut" if self.is_cut else "hybrid" if self.on_host else "bits"
+
+    @property
     def lossless(self) -> bool:
-        """Whether it is identical, or where experts are cut, equal but for rounding."""
-        return self.identical or (self.is_cut and self.relative_difference <= CUT_TOLERANCE)
+        """Whether it is identical, or equal but for rounding where `bound` allows for that."""
+        if self.identical or self.bound == "bits":
+            return self.identical
+        if self.bound == "cut":
+            return self.relative_difference <= CUT_TOLERANCE
+        return self.nmse <= HYBRID_NMSE and abs(self.perplexity_difference) <= HYBRID_PERPLEXITY
 
 
 def compare(
@@ -86,15 +115,17 @@ def compare(
     in_layout: Layout = "file",
     pack: Pack | None = None,
     placement: Placement = ON_CPU,
+    hybrid: str = "off",
 ) -> Iterator[Comparison]:
     """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
 
     `learned`: what backend.learned.load found for the model, so that what is compared is what an
     engine would run. in_layout: of the experts, here and in stock. pack: read them from there, in
     whatever layout they lie. With a device in `placement`, stock llama.cpp computes on it too,
-    with all experts there. Yields a Comparison per method and rate; methods that cut experts
-    compute them as they are in the file. Raises LlamaError when the model cannot be loaded or
-    computed, NotCacheable when there is no cached way to run it.
+    with all experts there. hybrid: what becomes of those that it lacks here (HYBRID). Yields a
+    Comparison per method and rate; methods that cut experts compute them as they are in the file.
+    Raises LlamaError when the model cannot be loaded or computed, NotCacheable when there is no
+    cached way to run it.
     """
     in_memory = file.file_size_bytes * 1.1 < available_bytes()
     if in_layout == "repacked" and not in_memory:
@@ -114,6 +145,7 @@ def compare(
 
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     try:
+        stock_perplexity = _perplexity(reference, tokens)
         shape = cached.patch.shape
         total_bytes = sum(map(shape.expert_bytes, range(shape.n_layer))) * shape.n_expert
         for method in methods:
@@ -126,7 +158,9 @@ def compare(
                     repack=in_layout == "repacked",
                 )
                 has_routers = cached.patch.n_embd > 0
-                parts = composition(METHODS[method], shape, learned, has_routers=has_routers)
+                parts = composition(
+                    METHODS[method], shape, learned, has_routers=has_routers, hybrid=hybrid
+                )
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
                 logits = _logits(cached.model, tokens, n_thread, cached.patch)
@@ -149,9 +183,11 @@ def compare(
                         predictor_of(METHODS[method], learned, has_routers=has_routers)
                     ),
                     is_cut=slots.any_cut(),
+                    perplexity_difference=_perplexity(logits, tokens) / stock_perplexity - 1,
                     hits=sum(c.hits for c in counts),
                     late=sum(c.late for c in counts),
                     misses=sum(c.misses for c in counts),
+                    on_host=sum(c.on_host for c in counts),
                 )
     finally:
         cached.close()
@@ -206,6 +242,14 @@ def _relative_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> floa
         return 0.0
     of = np.square(a, dtype=np.float64).mean()
     return float(np.nan_to_num(np.sqrt(np.square(a - b, dtype=np.float64).mean() / of), nan=np.inf))
+
+
+def _perplexity(logits: NDArray[np.float32], tokens: list[int]) -> float:
+    """Of every token but the first, given those before it."""
+    scores = logits[:-1].astype(np.float64)
+    scores -= scores.max(axis=1, keepdims=True)
+    chosen = np.take_along_axis(scores, np.array(tokens[1:])[:, None], axis=1)[:, 0]
+    return float(np.exp(np.mean(np.log(np.exp(scores).sum(axis=1)) - chosen)))
 
 
 def _same(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FIGURES = (
     "n_token", "wall_us", "compute_us", "stall_us", "link_busy_us", "hits", "late", "misses",
-    "bytes_read", "bytes_wasted", "prefetches_useful", "prefetches_wasted",
+    "bytes_read", "bytes_wasted", "prefetches_useful", "prefetches_wasted", "on_host",
 )  # fmt: skip
 """The figures of a pass, in the order in which a batch has them. n_token is 0 for a piece of the
 prompt; wall_us is the time since the pass before, compute_us + stall_us + the unexplained rest."""
@@ -74,6 +74,7 @@ class Watch:
             cost.bytes_wasted,
             cost.prefetches_useful,
             cost.prefetches_wasted,
+            cost.on_host,
         )
         self._moments.append(Moment(number, figures, layer_stall_us, residency))
 

@@ -27,7 +27,7 @@ def tokens_csv(history: History, layers: tuple[int, ...]) -> str:
     table.writerow(
         ["kind", "token", "begins_s", "total_s", "compute_s", "stall_s", "other_s", "link_busy_s",
          "hits", "late", "misses", "bytes_read", "bytes_wasted", "prefetches_useful",
-         "prefetches_wasted", *(f"stall_layer_{layer}_s" for layer in layers)]
+         "prefetches_wasted", "on_host", *(f"stall_layer_{layer}_s" for layer in layers)]
     )  # fmt: skip
     now_us, n_token = 0, 0
     for index, figures in enumerate(history.figures):

@@ -41,6 +41,7 @@ class PassFigures(NamedTuple):
     bytes_wasted: int
     prefetches_useful: int
     prefetches_wasted: int
+    on_host: int
 
     @property
     def other_us(self) -> int:

@@ -41,6 +41,7 @@ class Job:
     rate: float
     n_thread: int
     device: str
+    hybrid: str
     n_ubatch: int
     n_round: int
     requests: list[list[int]]
@@ -106,6 +107,7 @@ class Runner:
             n_ubatch=job.n_ubatch,
             pack=job.pack,
             device=job.device,
+            hybrid=job.hybrid,
         )
         if job.kind in ("outrider", "link"):
             return LoadedModel(self._file, config, None, study)

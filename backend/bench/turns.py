@@ -69,6 +69,7 @@ class Setting:
     n_ubatch: int = 512
     n_thread: int = 0
     device: str = "cpu"
+    hybrid: str = "off"
     """Of Outrider's ways; llama.cpp without a cache computes on the processor."""
     cap_bytes: int = 0
     """0: none."""
@@ -329,6 +330,7 @@ def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str)
         n_thread=setting.n_thread or physical_cores(),
         n_ubatch=setting.n_ubatch,
         device=setting.device,
+        hybrid=setting.hybrid,
         n_round=setting.n_round,
         requests=[[r.n_prompt, r.n_decode] for r in setting.requests],
         tokens=setting.tokens,

@@ -241,6 +241,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         n_ubatch=args.ubatch,
         n_thread=args.threads,
         device=args.device or "cpu",
+        hybrid=args.hybrid or "off",
         cap_bytes=args.memory_cap,
         tokens=_text(args.prompts),
         forced=forced,

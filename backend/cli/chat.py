@@ -102,6 +102,7 @@ def _settings(args: argparse.Namespace) -> Settings:
                     context_length=args.context,
                     n_thread=args.threads,
                     device=args.device,
+                    hybrid=args.hybrid,
                     pack=args.pack,
                     kv_type=args.kv_type,
                 )
@@ -327,6 +328,9 @@ def _table(answer: Answer) -> str:
         ("the rest", _seconds(stats["other_s"])),
         ("peak memory", bytes_text(stats["peak_rss_bytes"])),
     ]
+    if stats.get("on_host"):
+        by_cpu = f"{stats['on_host']} of those late or missed, {stats['host_rows']} rows"
+        lines.insert(4, ("by the processor", by_cpu))
     return "\n".join(f"{name:<18} {value}" for name, value in lines)
 
 

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from backend.config import HYBRID
 from backend.plan import KV_TYPES
 
 
@@ -93,6 +94,13 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
         metavar="D",
         help="what computes: auto, cpu, a device's name, or rpc://host:port for a machine that you "
         "trust, since it is sent weights and prompts unencrypted (default auto)",
+    )
+    parser.add_argument(
+        "--hybrid",
+        choices=HYBRID,
+        help="experts that a device lacks are copied to it (off), copied or computed by the "
+        "processor, whichever ends sooner (auto), or all computed by the processor (cpu-only); but "
+        "for off the answer is llama.cpp's except for rounding (default off)",
     )
 
 

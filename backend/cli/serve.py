@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
         "context_length": args.context,
         "n_thread": args.threads,
         "device": args.device,
+        "hybrid": args.hybrid,
         "pack": args.pack,
         "kv_type": args.kv_type,
     }

@@ -74,6 +74,7 @@ class Session:
             context_length=config.context_length,
             n_thread=config.n_thread,
             device=config.device,
+            hybrid=config.hybrid,
             pack=config.pack,
             kv_type=config.kv_type,
         )

@@ -140,6 +140,7 @@ def _config(args: argparse.Namespace, file: ModelFile) -> Any:
         "context_length": args.context,
         "n_thread": args.threads,
         "device": args.device,
+        "hybrid": args.hybrid,
         "pack": args.pack,
         "kv_type": args.kv_type,
         "cache_rate": min(highest if args.cache_rate is None else args.cache_rate, highest),

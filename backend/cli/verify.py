@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, device, whole_number
+from backend.config import HYBRID
 from backend.methods import CACHED, METHODS
 
 if TYPE_CHECKING:
@@ -72,6 +73,14 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="D",
         help="compare on a device: its name, auto, or rpc://host:port (default cpu)",
     )
+    add(
+        "--hybrid",
+        choices=HYBRID,
+        default="off",
+        help="what becomes of experts that the device lacks; where the processor computed "
+        "some, the bound is a normalised mean square error of 1e-6 and 0.1 %% of perplexity "
+        "(default off)",
+    )
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -110,6 +119,7 @@ def run(args: argparse.Namespace) -> int:
             in_layout=in_layout,
             pack=pack,
             placement=placement,
+            hybrid=args.hybrid,
         ):
             if not args.json:
                 if not results:
@@ -120,7 +130,16 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(str(error)) from None
     lossless = all(result.lossless for result in results)
     if args.json:
-        plain = [{**asdict(r), "identical": r.identical, "lossless": r.lossless} for r in results]
+        plain = [
+            {
+                **asdict(r),
+                "identical": r.identical,
+                "bound": r.bound,
+                "nmse": r.nmse,
+                "lossless": r.lossless,
+            }
+            for r in results
+        ]
         identical = all(result.identical for result in results)
         said = {
             "model": str(args.model),
@@ -151,20 +170,33 @@ def _placement(file: ModelFile, option: str) -> Placement:
 
 
 def _row(result: Comparison) -> str:
-    verdict = "identical"
-    if result.lossless and not result.identical:
-        verdict = (
-            f"equal but for rounding: experts are computed in two parts "
-            f"(relative difference {result.relative_difference:.1e})"
-        )
-    elif not result.identical:
-        verdict = (
-            f"{result.n_different} of {result.n_value} values differ, from position "
-            f"{result.first_position} on, by up to {result.largest_difference:.3g}"
-        )
     return (
         f"{result.method:<16} {result.rate:>6.3f} {result.n_slot:>7} "
-        f"{result.n_position:>9}  {verdict}"
+        f"{result.n_position:>9}  {_verdict(result)}"
+    )
+
+
+def _verdict(result: Comparison) -> str:
+    """What was found, and by which bound it is judged."""
+    if result.bound == "hybrid":
+        who = f"the processor computed {result.on_host} experts"
+        if result.identical:
+            return f"identical, though {who}"
+        how = "equal but for rounding" if result.lossless else "too different"
+        return (
+            f"{how}: {who} (normalised mean square error {result.nmse:.1e} of at most 1e-6, "
+            f"perplexity {100 * result.perplexity_difference:+.3f} % of at most 0.1 %)"
+        )
+    if result.identical:
+        return "identical"
+    if result.lossless:
+        return (
+            "equal but for rounding: experts are computed in two parts "
+            f"(relative difference {result.relative_difference:.1e})"
+        )
+    return (
+        f"{result.n_different} of {result.n_value} values differ, from position "
+        f"{result.first_position} on, by up to {result.largest_difference:.3g}"
     )
 
 

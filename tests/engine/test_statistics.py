@@ -145,7 +145,9 @@ def test_figures_and_facts_are_plain_data(open_engine: OpenEngine, tiny: Path) -
     engine = open_engine(tiny)
     answer(engine, n=100)
     figures = json.loads(json.dumps(engine.statistics().to_json()))
-    assert set(figures["layers"][0]) == {"layer", "hits", "late", "misses", "bytes_read", "stall_s"}
+    assert set(figures["layers"][0]) == {
+        "layer", "hits", "late", "misses", "bytes_read", "stall_s", "on_host", "host_rows",
+    }  # fmt: skip
     assert len(figures["tokens"]) == min(engine.statistics().n_token - 1, 64)
     facts = json.loads(json.dumps(engine.model.to_json()))
     assert facts["moe_layers"] == [0, 1, 2] and facts["architecture"] == "qwen3moe"

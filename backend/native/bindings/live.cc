@@ -74,7 +74,9 @@ void bind_live(nb::module_ & m) {
         .def_ro("graph_us", &PatchTimes::graph_us)
         .def_ro("n_graph", &PatchTimes::n_graph)
         .def_ro("callback_us", &PatchTimes::callback_us)
-        .def_ro("link_busy_us", &PatchTimes::link_busy_us);
+        .def_ro("link_busy_us", &PatchTimes::link_busy_us)
+        .def_ro("host_us", &PatchTimes::host_us)
+        .def_ro("host_wait_us", &PatchTimes::host_wait_us);
 
     using Ids = nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
     nb::class_<ForcedRouting>(m, "ForcedRouting")
@@ -132,6 +134,7 @@ void bind_live(nb::module_ & m) {
         .def("stall_us_by_layer", &Patch::stall_us_by_layer, released())
         .def("wave_us_by_layer", &Patch::wave_us_by_layer, released())
         .def("times", &Patch::times, released())
+        .def("host_speeds", &Patch::host_speeds, released())
         .def_prop_ro("progress", &Patch::progress, "Share of the pass in progress that is behind it.")
         .def("snapshot", [](const Patch & p) {
             std::vector<uint8_t> bytes;

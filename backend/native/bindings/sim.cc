@@ -148,15 +148,17 @@ void bind_sim(nb::module_ & m) {
         .def(
             "__init__",
             [](Machine * self, double link_bytes_per_us, double link_latency_us, int32_t n_link, double dense_us,
-               double dense_token_us, double expert_us, double expert_token_us, double wave_us, double pass_us) {
-                const Machine machine{link_bytes_per_us, link_latency_us, n_link,  dense_us, dense_token_us,
-                                      expert_us,         expert_token_us, wave_us, pass_us};
+               double dense_token_us, double expert_us, double expert_token_us, double wave_us, double pass_us,
+               double host_us, double host_expert_us, double host_expert_token_us) {
+                const Machine machine{
+                    link_bytes_per_us, link_latency_us, n_link,  dense_us,       dense_token_us,       expert_us,
+                    expert_token_us,   wave_us,         host_us, host_expert_us, host_expert_token_us, pass_us};
                 machine.validate();
                 new (self) Machine(machine);
             },
             "link_bytes_per_us"_a = 0.0, "link_latency_us"_a = 0.0, "n_link"_a = 1, "dense_us"_a = 0.0,
             "dense_token_us"_a = 0.0, "expert_us"_a = 0.0, "expert_token_us"_a = 0.0, "wave_us"_a = 0.0,
-            "pass_us"_a = 0.0)
+            "pass_us"_a = 0.0, "host_us"_a = 0.0, "host_expert_us"_a = 0.0, "host_expert_token_us"_a = 0.0)
         .def_ro("link_bytes_per_us", &Machine::link_bytes_per_us)
         .def_ro("link_latency_us", &Machine::link_latency_us)
         .def_ro("n_link", &Machine::n_link)
@@ -165,7 +167,10 @@ void bind_sim(nb::module_ & m) {
         .def_ro("expert_us", &Machine::expert_us)
         .def_ro("expert_token_us", &Machine::expert_token_us)
         .def_ro("wave_us", &Machine::wave_us)
-        .def_ro("pass_us", &Machine::pass_us);
+        .def_ro("pass_us", &Machine::pass_us)
+        .def_ro("host_us", &Machine::host_us)
+        .def_ro("host_expert_us", &Machine::host_expert_us)
+        .def_ro("host_expert_token_us", &Machine::host_expert_token_us);
 
     nb::class_<SimulatedPhase>(m, "SimulatedPhase")
         .def_ro("n_pass", &SimulatedPhase::n_pass)
@@ -191,6 +196,8 @@ void bind_sim(nb::module_ & m) {
         .def_prop_ro("hits", &counts_of<&LayerCounts::hits>, moved)
         .def_prop_ro("late", &counts_of<&LayerCounts::late>, moved)
         .def_prop_ro("misses", &counts_of<&LayerCounts::misses>, moved)
+        .def_prop_ro("on_host", &counts_of<&LayerCounts::on_host>, moved)
+        .def_prop_ro("host_rows", &counts_of<&LayerCounts::host_rows>, moved)
         .def_prop_ro("bytes_read", &counts_of<&LayerCounts::bytes_read>, moved)
         .def_prop_ro("bytes_useful", &counts_of<&LayerCounts::bytes_useful>, moved)
         .def_prop_ro("bytes_wasted", &counts_of<&LayerCounts::bytes_wasted>, moved)

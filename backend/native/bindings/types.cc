@@ -157,7 +157,8 @@ void bind_specs(nb::module_ & m) {
         .def(
             "__init__",
             [](Composition * self, Spec predictor, std::vector<Spec> evictions, Spec prefill, Spec decode,
-               int32_t n_predict, int32_t n_fetch, int32_t depth, double min_precision, bool prefill_prefetch) {
+               int32_t n_predict, int32_t n_fetch, int32_t depth, double min_precision, bool prefill_prefetch,
+               Hybrid hybrid) {
                 new (self) Composition{std::move(predictor),
                                        std::move(evictions),
                                        std::move(prefill),
@@ -166,13 +167,15 @@ void bind_specs(nb::module_ & m) {
                                        n_fetch,
                                        depth,
                                        min_precision,
-                                       prefill_prefetch};
+                                       prefill_prefetch,
+                                       hybrid};
             },
             "predictor"_a = Spec{}, "evictions"_a = std::vector<Spec>{{"lru"}}, "prefill"_a = Spec{"ordered"},
             "decode"_a = Spec{"ordered"}, "n_predict"_a = 0, "n_fetch"_a = 0, "depth"_a = 1, "min_precision"_a = 0.0,
-            "prefill_prefetch"_a = true)
+            "prefill_prefetch"_a = true, "hybrid"_a = Hybrid::off)
         .def_ro("n_predict", &Composition::n_predict)
-        .def_ro("depth", &Composition::depth);
+        .def_ro("depth", &Composition::depth)
+        .def_rw("hybrid", &Composition::hybrid);
 
     nb::class_<Tuning>(m, "Tuning")
         .def(
@@ -215,6 +218,47 @@ void bind_specs(nb::module_ & m) {
         .def("__len__", [](const Future & self) { return self.passes.size(); });
 }
 
+void bind_host_share(nb::module_ & m) {
+    nb::enum_<Hybrid>(m, "Hybrid")
+        .value("off", Hybrid::off)
+        .value("by_speed", Hybrid::by_speed)
+        .value("host_only", Hybrid::host_only);
+    nb::class_<HostSpeeds>(m, "HostSpeeds")
+        .def(
+            "__init__",
+            [](HostSpeeds * self, bool possible, int32_t n_copy, double link_us_per_byte, double host_us,
+               double host_us_per_byte, double host_row_us_per_byte, double device_us_per_byte,
+               double device_row_us_per_byte) {
+                new (self) HostSpeeds{possible,           n_copy,
+                                      link_us_per_byte,   host_us,
+                                      host_us_per_byte,   host_row_us_per_byte,
+                                      device_us_per_byte, device_row_us_per_byte};
+            },
+            "possible"_a = true, "n_copy"_a = 1, "link_us_per_byte"_a = 0.0, "host_us"_a = 0.0,
+            "host_us_per_byte"_a = 0.0, "host_row_us_per_byte"_a = 0.0, "device_us_per_byte"_a = 0.0,
+            "device_row_us_per_byte"_a = 0.0)
+        .def_ro("possible", &HostSpeeds::possible)
+        .def_ro("n_copy", &HostSpeeds::n_copy)
+        .def_ro("link_us_per_byte", &HostSpeeds::link_us_per_byte)
+        .def_ro("host_us", &HostSpeeds::host_us)
+        .def_ro("host_us_per_byte", &HostSpeeds::host_us_per_byte)
+        .def_ro("host_row_us_per_byte", &HostSpeeds::host_row_us_per_byte)
+        .def_ro("device_us_per_byte", &HostSpeeds::device_us_per_byte)
+        .def_ro("device_row_us_per_byte", &HostSpeeds::device_row_us_per_byte);
+    m.def(
+        "host_share",
+        [](Hybrid hybrid, const HostSpeeds & speeds, const std::vector<std::array<int64_t, 3>> & missing,
+           double compute_us, double copy_us) {
+            std::vector<Missing> all;
+            for (const auto & [bytes, bytes_left, n_row] : missing) {
+                all.push_back({uint64_t(bytes), uint64_t(bytes_left), int32_t(n_row)});
+            }
+            return host_share(hybrid, speeds, all, {compute_us, copy_us});
+        },
+        "hybrid"_a, "speeds"_a, "missing"_a, "compute_us"_a = 0.0, "copy_us"_a = 0.0,
+        "Of missing experts, each (bytes, bytes that have not arrived, rows), which the host computes.");
+}
+
 void bind_log(nb::module_ & m) {
     nb::class_<EventLog>(m, "EventLog")
         .def(nb::init<>())
@@ -247,12 +291,15 @@ void bind_types(nb::module_ & m) {
     nb::enum_<Part>(m, "Part").value("top", Part::top).value("bottom", Part::bottom);
     bind_commands(m);
     bind_shapes(m);
+    bind_host_share(m);
     bind_specs(m);
 
     nb::class_<LayerCounts>(m, "LayerCounts")
         .def_ro("hits", &LayerCounts::hits)
         .def_ro("late", &LayerCounts::late)
         .def_ro("misses", &LayerCounts::misses)
+        .def_ro("on_host", &LayerCounts::on_host)
+        .def_ro("host_rows", &LayerCounts::host_rows)
         .def_ro("bytes_read", &LayerCounts::bytes_read)
         .def_ro("bytes_useful", &LayerCounts::bytes_useful)
         .def_ro("bytes_wasted", &LayerCounts::bytes_wasted)
@@ -284,6 +331,9 @@ void bind_types(nb::module_ & m) {
         .def("request_began", [](OwnedCore & c) { c.core.request_began(); })
         .def(
             "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.tune(tuning); }, "tuning"_a)
+        .def(
+            "measured", [](OwnedCore & c, const std::vector<HostSpeeds> & speeds) { c.core.measured(speeds); },
+            "speeds"_a, "[layer]: how fast things are now.")
         .def(
             "pass_began",
             [](OwnedCore & c, Phase phase, const std::vector<int32_t> & tokens) {

@@ -77,6 +77,7 @@ Core::Core(const Surroundings & around, const Composition & composition)
       tuning_{true, composition.depth, composition.min_precision, 0},
       residency_(around.shape, around.layout),
       desk_(residency_),
+      speeds_(size_t(around.shape.n_layer)),
       statistics_(around.statistics),
       confidence_(around.shape.n_layer, around.shape.n_expert, composition.min_precision),
       waiting_(size_t(around.shape.n_layer)),
@@ -93,8 +94,9 @@ Core::Core(const Surroundings & around, const Composition & composition)
         evictions_.push_back(make_eviction(spec, around));
     }
     chosen_ = std::make_unique<Chosen>(evictions_, tuning_);
-    scheduler_ = std::make_unique<ByPhase>(make_scheduler(composition_.prefill, residency_, *chosen_, desk_),
-                                           make_scheduler(composition_.decode, residency_, *chosen_, desk_));
+    const HostShare host{composition.hybrid, speeds_};
+    scheduler_ = std::make_unique<ByPhase>(make_scheduler(composition_.prefill, residency_, *chosen_, desk_, host),
+                                           make_scheduler(composition_.decode, residency_, *chosen_, desk_, host));
     predictor_ = make_predictor(composition_.predictor, around, composition_.n_predict);
     tune(tuning_);
 }
@@ -119,6 +121,22 @@ void Core::tune(const Tuning & tuning) {
     const Logged logged(log_, no_commands, [&] { return Tuned{tuning}; });
     tuning_ = tuning;
     confidence_.set_min_precision(tuning.min_precision);
+}
+
+void Core::measured(std::span<const HostSpeeds> speeds) {
+    if (speeds.size() != speeds_.size()) {
+        throw std::invalid_argument("Speeds are told for every layer");
+    }
+    for (const HostSpeeds & s : speeds) {
+        for (double us : {s.link_us_per_byte, s.host_us, s.host_us_per_byte, s.host_row_us_per_byte,
+                          s.device_us_per_byte, s.device_row_us_per_byte}) {
+            if (!(std::isfinite(us) && us >= 0)) {
+                throw std::invalid_argument("A measured time is a number of at least 0");
+            }
+        }
+    }
+    const Logged logged(log_, no_commands, [&] { return Measured{{speeds.begin(), speeds.end()}}; });
+    std::copy(speeds.begin(), speeds.end(), speeds_.begin());
 }
 
 void Core::pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out) {
@@ -150,7 +168,9 @@ void Core::routed(const Routing & routing, Commands & out) {
     if (statistics_) {
         statistics_->routed(routing);
     }
+    const size_t n_before = out.size();
     scheduler_->push_precise(routing.layer, demands_, out);
+    note_host(out, n_before);
     forget_waiting(routing.layer);  // too late
     if (predictor_) {
         forecasts_.clear();
@@ -174,6 +194,15 @@ void Core::find_demands(const Routing & routing) {
         d.n_token = std::exchange(n_token_of_[size_t(d.expert)], 0);
         const SlotInfo * info = first_part(routing.layer, d.expert);
         found[d.expert] = info == nullptr ? 12 : info->state == SlotState::ready ? 4 : 8;
+    }
+}
+
+// What the host was told to compute.
+void Core::note_host(const Commands & out, size_t first) {
+    for (size_t i = first; i < out.size(); i++) {
+        if (const auto * compute = std::get_if<Compute>(&out[i]); compute && compute->slot == none) {
+            found_[size_t(compute->layer) * size_t(shape_.n_expert) + size_t(compute->expert)] |= 32;
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 #include "predict/predictor.h"
 #include "residency.h"
 #include "schedule/copy_desk.h"
+#include "schedule/host_share.h"
 #include "schedule/scheduler.h"
 #include "spec.h"
 
@@ -26,6 +27,7 @@ struct Composition {
     int32_t depth = 1;         // forecasts are fetched for the next `depth` layers
     double min_precision = 0;  // ranks of a forecast that are right less often are not fetched
     bool prefill_prefetch = true;  // forecasts count in prompts too; otherwise they only teach
+    Hybrid hybrid = Hybrid::off;   // whether the host computes some of what is missing
 };
 
 // What may change between passes without losing the cache.
@@ -47,6 +49,9 @@ class Core {
     // Every event appends what is to be done to `out`, to be obeyed in this order.
     void request_began();
     void tune(const Tuning & tuning);
+    // [layer]: how fast things are now; until this is said the host computes nothing. Throws
+    // std::invalid_argument for another number of layers and for what is negative or no number.
+    void measured(std::span<const HostSpeeds> speeds);
     // `tokens`: ids of the pass's tokens, or empty where they are not known.
     void pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out);
     void routed(const Routing & routing, Commands & out);
@@ -70,7 +75,8 @@ class Core {
     const Tuning & tuning() const { return tuning_; }
     // One byte per (layer, expert): 0 absent, 1 resident, 2 arriving; plus 4 for a hit, 8 for a
     // late one, 12 for a miss if it was needed in the layer's last pass; plus 16 while it is pinned,
-    // that is needed by the layer in progress. Of a cut expert, what its top is.
+    // that is needed by the layer in progress; plus 32 if the host computed it in the layer's last pass.
+    // Of a cut expert, what its top is.
     std::vector<uint8_t> snapshot() const;
 
     // From now on every event and the commands that followed are appended to `log` (null: no more).
@@ -80,6 +86,7 @@ class Core {
     int32_t n_fetch() const { return composition_.n_fetch > 0 ? composition_.n_fetch : shape_.n_expert; }
     void find_demands(const Routing & routing);
     void judge_forecast(Layer layer);
+    void note_host(const Commands & out, size_t first);
     void heard(const Forecasts & forecasts);
     void push_due(Commands & out);
     void forget_waiting(Layer layer);
@@ -90,6 +97,7 @@ class Core {
     Tuning tuning_;
     Residency residency_;
     CopyDesk desk_;
+    std::vector<HostSpeeds> speeds_;  // [layer]
     std::vector<std::unique_ptr<Eviction>> evictions_;
     std::unique_ptr<Eviction> chosen_;  // what the scheduler asks: the one that tune() chose
     std::unique_ptr<Scheduler> scheduler_;
@@ -102,7 +110,7 @@ class Core {
     bool waited_ = false;  // since the last gate a copy was called back that had not begun
     Phase phase_ = Phase::prefill;
     Layer layer_ = none;             // the last one routed in this pass
-    std::vector<uint8_t> found_;     // [layer * n_expert + expert]: 0, 4, 8 or 12 as in snapshot()
+    std::vector<uint8_t> found_;     // [layer * n_expert + expert]: 0, 4, 8 or 12, and 32, as in snapshot()
     Forecasts forecasts_;            // of the event in progress
     std::vector<Demand> demands_;    // likewise
     std::vector<int32_t> n_token_of_;  // [expert], zero between events

@@ -40,6 +40,7 @@ void tell(const Event & event, Core & core, Commands & out) {
     std::visit(Overloaded{
                    [&](const RequestBegan &) { core.request_began(); },
                    [&](const Tuned & e) { core.tune(e.tuning); },
+                   [&](const Measured & e) { core.measured(e.speeds); },
                    [&](const PassBegan & e) { core.pass_began(e.phase, e.tokens, out); },
                    [&](const Routed & e) { core.routed({e.layer, e.n_token, e.ids, e.weights}, out); },
                    [&](const GateSeen & e) { core.gate_seen(e.layer, e.input, e.n_token, out); },
@@ -86,6 +87,12 @@ std::string describe(const Event & event) {
         Overloaded{
             [&](const RequestBegan &) { text << "request began"; },
             [&](const Tuned & e) { text << "tuned: depth " << e.tuning.depth << ", eviction " << e.tuning.eviction; },
+            [&](const Measured & e) {
+                text << "measured:";
+                for (const HostSpeeds & s : e.speeds) {
+                    text << " link " << s.link_us_per_byte << ", host " << s.host_us_per_byte << " us a byte;";
+                }
+            },
             [&](const PassBegan & e) { text << "pass began, " << (e.phase == Phase::prefill ? "prefill" : "decode"); },
             [&](const Routed & e) { text << "routed layer " << e.layer << ':' << listed(e.ids); },
             [&](const GateSeen & e) { text << "gate seen, layer " << e.layer << ", " << e.n_token << " tokens"; },
@@ -115,8 +122,8 @@ std::string describe(const Command & command) {
                    [&](const Cancel & c) { text << "cancel " << c.ticket; },
                    [&](const Order & c) { text << "order layer " << c.layer << ':' << listed(c.experts); },
                    [&](const Compute & c) {
-                       text << "compute layer " << c.layer << " expert " << c.expert << name_of(c.part) << " in slot "
-                            << c.slot;
+                       text << "compute layer " << c.layer << " expert " << c.expert << name_of(c.part);
+                       c.slot == none ? text << " on the host" : text << " in slot " << c.slot;
                    },
                    [&](const GiveUp & c) { text << "give up layer " << c.layer << " expert " << c.expert; },
                },

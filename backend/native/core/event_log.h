@@ -11,6 +11,9 @@ struct RequestBegan {};
 struct Tuned {
     Tuning tuning;
 };
+struct Measured {
+    std::vector<HostSpeeds> speeds;  // [layer]
+};
 struct PassBegan {
     Phase phase;
     std::vector<int32_t> tokens;
@@ -45,8 +48,8 @@ struct Computed {
 };
 struct Aborted {};
 
-using Event = std::variant<RequestBegan, Tuned, PassBegan, Routed, GateSeen, Predicted, Copied, Cancelled, Failed,
-                           Computed, Aborted>;
+using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Routed, GateSeen, Predicted, Copied, Cancelled,
+                           Failed, Computed, Aborted>;
 
 class EventLog {
   public:

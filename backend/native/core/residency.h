@@ -25,6 +25,8 @@ struct LayerCounts {
     uint64_t hits = 0;
     uint64_t late = 0;
     uint64_t misses = 0;
+    uint64_t on_host = 0;            // of the late and missed ones, computed by the host
+    uint64_t host_rows = 0;          // and how many rows of tokens these had
     uint64_t bytes_read = 0;
     uint64_t bytes_useful = 0;
     uint64_t bytes_wasted = 0;

@@ -59,6 +59,7 @@ struct Order {
 };
 
 // This part is ready and pinned: compute it, then say computed(). A bottom is computed after its top.
+// Slot `none`: the host shall compute it where it lies (schedule/host_share.h).
 struct Compute {
     Layer layer;
     Expert expert;

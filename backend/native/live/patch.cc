@@ -74,6 +74,7 @@ void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     }
     try {
         collect_arrivals();
+        tell_speeds();
         core_->pass_began(phase, tokens, commands_);
         obey();
     } catch (const std::exception & e) {
@@ -150,7 +151,7 @@ bool Patch::computed(ggml_tensor * node) {
     bool go_on;
     try {
         if (mode_ == Mode::waves && segment_.ids) {
-            work().waves().keep_inputs(segment_, node);
+            keep_inputs(node);
             go_on = n_seen_ < graph_.patterns[layer_].size() || run_waves();
         } else {
             finish_layer();
@@ -186,6 +187,7 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     read_weights(layer);
     collect_arrivals();
     ready_.clear();
+    for_host_.clear();
     n_needed_ = 0;
     core_->routed({layer, n_token_, ids_, weights_}, commands_);
     obey();
@@ -198,6 +200,7 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     mode_ = Mode::waves;
     n_seen_ = 0;
     work().waves().begin();
+    begin_host();
     sort_pairs();
     return true;
 }
@@ -228,14 +231,26 @@ void Patch::sort_pairs() {
     }
 }
 
+// Copies what a node of the layer in progress reads from outside for whoever will compute it.
+void Patch::keep_inputs(const ggml_tensor * node) {
+    work().waves().keep_inputs(segment_, node);
+    if (!for_host_.empty()) {
+        const uint64_t began_us = now_us();
+        host_work_->keep_inputs(segment_, node);
+        handed_us_ += now_us() - began_us;
+    }
+}
+
 // Some experts are late, or cut: compute what is here, then the others as they arrive.
 bool Patch::run_waves() {
     undo_changes();  // the segment has not run and will not: it is computed here
     for (const ggml_tensor * node : segment_.nodes) {
-        work().waves().keep_inputs(segment_, node);
+        keep_inputs(node);
     }
+    start_host();
     while (true) {
         collect_arrivals();
+        collect_host();
         if (ready_.empty() && core_->idle()) {
             break;
         }
@@ -243,7 +258,7 @@ bool Patch::run_waves() {
             return abort_pass("");
         }
         if (ready_.empty()) {
-            wait_for_arrival(layer_);
+            wait(layer_);
             continue;
         }
         computing_.swap(ready_);
@@ -293,7 +308,7 @@ void Patch::run_wave(Part part) {
 void Patch::obey() {
     for (size_t i = 0; i < commands_.size(); i++) {  // the list may grow
         if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
-            ready_.push_back(*compute);
+            (compute->slot == none ? for_host_ : ready_).push_back(*compute);
         } else if (const auto * copy = std::get_if<Copy>(&commands_[i])) {
             submit(*copy);
         } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
@@ -346,19 +361,31 @@ void Patch::tell(const Arrival & arrival) {
     }
 }
 
-void Patch::wait_for_arrival(Layer layer) {
-    if (pool_->n_open() == 0) {
+// Until something has arrived or the host has computed something.
+void Patch::wait(Layer layer) {
+    const bool host_works = host_work_ && host_work_->busy();
+    if (pool_->n_open() == 0 && !host_works) {
         throw std::runtime_error("The expert cache waits for a copy that nobody ordered");
     }
     const uint64_t began_us = now_us();
     std::optional<Arrival> arrival;
     {
         const Unlocked unlocked(mutex_);
-        arrival = pool_->wait_arrival(max_wait);
+        if (pool_->n_open() > 0) {
+            arrival = pool_->wait_arrival(max_wait);
+        } else {
+            host_work_->wait(max_wait);
+        }
     }
     const uint64_t waited_us = now_us() - began_us;
-    stall_us_[size_t(layer)] += waited_us;
-    times_.stall_us += waited_us;
+    if (host_works) {
+        wave_us_[size_t(layer)] += waited_us;
+        times_.wave_us += waited_us;
+        times_.host_wait_us += waited_us;
+    } else {
+        stall_us_[size_t(layer)] += waited_us;
+        times_.stall_us += waited_us;
+    }
     if (arrival) {
         tell(*arrival);
         obey();
@@ -387,8 +414,12 @@ void Patch::undo_changes() {
 
 bool Patch::abort_pass(const std::string & error) {
     undo_changes();
+    if (host_work_) {
+        host_work_->cancel();
+    }
     computing_.clear();
     ready_.clear();
+    for_host_.clear();
     error_ = error;
     mode_ = Mode::aborted;
     commands_.clear();

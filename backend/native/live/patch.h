@@ -2,7 +2,7 @@
 // decide, and lets llama.cpp compute on slots (remap) or computes in waves itself.
 //
 // patch_setup.cc: learning a model, making a cache, looking in; patch.cc: a pass; patch_router.cc:
-// what a pass reads of the routers; patch_link.cc: how fast experts come.
+// what a pass reads of the routers; patch_link.cc: how fast experts come; patch_host.cc: the host's share.
 #pragma once
 
 #include <atomic>
@@ -15,7 +15,10 @@
 #include "../core/event_log.h"
 #include "device_work.h"
 #include "forced_routing.h"
+#include "host_speeds.h"
+#include "host_work.h"
 #include "link_limit.h"
+#include "mapped_experts.h"
 #include "moe_graph.h"
 #include "recorder.h"
 #include "transfer.h"
@@ -39,11 +42,13 @@ struct PatchOptions {
 // Times since the cache was made, in microseconds.
 struct PatchTimes {
     uint64_t stall_us = 0;      // computation waited for copies
-    uint64_t wave_us = 0;       // computing in waves
+    uint64_t wave_us = 0;       // computing in waves, or waiting for the host's share of them
     uint64_t graph_us = 0;      // of these, in the device's kernels; the rest is our own
     uint64_t n_graph = 0;       // graphs that were computed in waves
     uint64_t callback_us = 0;   // all of the callback, the two above included
     uint64_t link_busy_us = 0;  // at least one copy was under way
+    uint64_t host_us = 0;       // the host computed experts beside a device
+    uint64_t host_wait_us = 0;  // of wave_us, when there was nothing to do but to wait for it
 };
 
 class Patch {
@@ -129,6 +134,8 @@ class Patch {
     // Share of the layers of the pass in progress that are behind it.
     double progress() const { return graph_.shape.n_layer > 0 ? double(n_behind_) / graph_.shape.n_layer : 0; }
     PatchTimes times() const;
+    // [layer], as the core was told them last; empty where the host has no share.
+    std::vector<HostSpeeds> host_speeds() const;
 
   private:
     struct Undo {  // what a node was before this pass changed it
@@ -154,13 +161,21 @@ class Patch {
     void see_gate(Layer layer);
     void remap();
     void sort_pairs();
+    void keep_inputs(const ggml_tensor * node);
     bool run_waves();
     void run_wave(Part part);
     void obey();
     void submit(Copy copy);
     void collect_arrivals();
     void tell(const Arrival & arrival);
-    void wait_for_arrival(Layer layer);
+    void wait(Layer layer);
+    // Of the host's share (patch_host.cc).
+    void make_host_work(Hybrid hybrid);
+    void measure_device(DeviceWork & work, Layer layer, HostSpeeds & speeds);
+    void tell_speeds();
+    void begin_host();
+    void start_host();
+    void collect_host();
     void finish_layer();
     void undo_changes();
     bool abort_pass(const std::string & error);
@@ -182,6 +197,11 @@ class Patch {
     std::unique_ptr<Core> core_;
     std::vector<std::unique_ptr<DeviceWork>> works_;  // one for every device
     std::vector<DeviceWork *> work_of_;               // [layer]
+    std::unique_ptr<MappedExperts> mapped_;           // whom the host reads
+    std::unique_ptr<HostWork> host_work_;             // where some layer's experts may be the host's
+    std::vector<HostSpeeds> host_speeds_;             // [layer]
+    SpeedMeter speed_meter_;
+    uint64_t last_bytes_ = 0, last_busy_us_ = 0;      // of the link, when it was looked at last
     Recorder * recorder_ = nullptr;
     const ForcedRouting * forced_ = nullptr;
     bool keeps_events_ = false;
@@ -198,6 +218,10 @@ class Patch {
     bool gave_up_ = false;
     std::vector<Compute> ready_;         // said by the core, not yet computed
     std::vector<Compute> computing_;     // being computed
+    std::vector<Pair> host_pairs_;       // computed by the host, and not yet the device's
+    std::vector<float> host_rows_;       // theirs
+    uint64_t handed_us_ = 0;             // of the layer, to give the host its rows and to take them
+    std::vector<Compute> for_host_;      // said by the core, not yet begun
     std::vector<Slot> slot_of_;          // [expert], while remapping
     std::vector<int32_t> slots_;         // [n_token][n_expert_used], likewise
     std::vector<std::vector<Pair>> pairs_of_;  // [expert], for waves

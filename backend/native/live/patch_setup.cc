@@ -36,7 +36,9 @@ void Patch::close() {
 }
 
 void Patch::drop_cache() {
-    pool_.reset();  // before the memory that it writes to
+    host_work_.reset();  // before the pool, which it wakes
+    mapped_.reset();
+    pool_.reset();       // before the memory that it writes to
     core_.reset();
     works_.clear();
     slab_.reset();
@@ -65,6 +67,7 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     logits_.assign(size_t(shape.n_layer), nullptr);
     probabilities_of_.assign(size_t(shape.n_layer), nullptr);
     make_device_work();
+    make_host_work(composition.hybrid);
     // Last: a patch with a core is a whole one.
     core_ = std::move(core);
     events_ = {};
@@ -164,6 +167,11 @@ PatchTimes Patch::times() const {
     PatchTimes times = times_;
     times.link_busy_us = pool_ ? pool_->busy_us() : 0;
     return times;
+}
+
+std::vector<HostSpeeds> Patch::host_speeds() const {
+    std::lock_guard lock(mutex_);
+    return host_work_ ? host_speeds_ : std::vector<HostSpeeds>{};
 }
 
 }  // namespace outrider

@@ -82,12 +82,22 @@ std::optional<Arrival> TransferPool::try_arrival() {
 std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     assert(!arrivals_.empty() || !high_.empty() || !low_.empty() || n_copying_ > 0);
-    if (!arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty(); })) {
+    arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty() || woken_; });
+    woken_ = false;
+    if (arrivals_.empty()) {
         return std::nullopt;
     }
     Arrival a = std::move(arrivals_.front());
     arrivals_.pop_front();
     return a;
+}
+
+void TransferPool::wake() {
+    {
+        const std::lock_guard lock(mutex_);
+        woken_ = true;
+    }
+    arrived_.notify_all();
 }
 
 size_t TransferPool::n_open() const {

@@ -54,8 +54,10 @@ class TransferPool {
     bool cancel(Ticket ticket);
 
     std::optional<Arrival> try_arrival();
-    // Blocks until something arrives, or the time is over. REQUIRES: n_open() > 0.
+    // Blocks until something arrives, somebody calls wake(), or the time is over. REQUIRES: n_open() > 0.
     std::optional<Arrival> wait_arrival(std::chrono::milliseconds timeout);
+    // Ends a wait_arrival() that is under way, or the next.
+    void wake();
     // Copies submitted whose end has neither been collected nor cancelled.
     size_t n_open() const;
     // Time since the start in which at least one copy was under way.
@@ -96,6 +98,7 @@ class TransferPool {
     Clock::time_point busy_since_{};  // where something runs
     Clock::duration busy_{};          // before that
     bool stopping_ = false;
+    bool woken_ = false;
     std::vector<std::thread> threads_;
 };
 

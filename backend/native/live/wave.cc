@@ -10,6 +10,7 @@ namespace outrider {
 namespace {
 
 constexpr size_t max_tensor = 128;
+constexpr char failed[] = "The device failed while computing a layer's experts";
 constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
 constexpr size_t arena_step_bytes = size_t(1) << 20;
 
@@ -25,9 +26,10 @@ ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, 
 
 }  // namespace
 
-WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of)
+WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of, ConstantOf constant_of)
     : backend_(ggml_backend_dev_init(device, nullptr)),
       slots_of_(std::move(slots_of)),
+      constant_of_(std::move(constant_of)),
       meta_(ggml_tensor_overhead() * max_tensor + ggml_graph_overhead_custom(max_tensor, false)),
       kept_meta_(ggml_tensor_overhead() * max_tensor) {
     if (!backend_) {
@@ -90,15 +92,49 @@ void WaveRunner::keep_inputs(const Segment & segment, const ggml_tensor * node) 
 }
 
 void WaveRunner::run(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
-    if (pairs.empty()) {
-        return;
-    }
-    if (segment.ids->ne[1] == 1) {
-        run_token(segment, pairs, part, add);
+    const Rows how = add ? Rows::added : Rows::put;
+    if (segment.ids->ne[1] == 1 && !pairs.empty()) {
+        run_token(segment, pairs, part, how, {});
         return;
     }
     for (size_t i = 0; i < pairs.size(); i += max_pair) {
-        run_some(segment, pairs.subspan(i, std::min(max_pair, pairs.size() - i)), part, add);
+        run_some(segment, pairs.subspan(i, std::min(max_pair, pairs.size() - i)), part, how, {});
+    }
+}
+
+void WaveRunner::compute_rows(const Segment & segment, std::span<const Pair> pairs, std::span<float> rows) {
+    const size_t width = size_t(segment.nodes.back()->ne[0]);
+    if (segment.ids->ne[1] == 1 && !pairs.empty()) {
+        run_token(segment, pairs, Part::top, Rows::left, rows);
+        return;
+    }
+    for (size_t i = 0; i < pairs.size(); i += max_pair) {
+        const size_t n = std::min(max_pair, pairs.size() - i);
+        run_some(segment, pairs.subspan(i, n), Part::top, Rows::left, rows.subspan(i * width, n * width));
+    }
+}
+
+void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows) {
+    const size_t width = size_t(segment.nodes.back()->ne[0]);
+    for (size_t i = 0; i < pairs.size(); i += max_pair) {
+        const auto some = pairs.subspan(i, std::min(max_pair, pairs.size() - i));
+        ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+        const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+        ggml_tensor * made = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, int64_t(width), int64_t(some.size()));
+        Wave wave;
+        wave.graph = ggml_new_graph_custom(ctx, max_tensor, false);
+        wave.indices.out_rows = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, int64_t(some.size()));
+        ggml_set_input(made);
+        ggml_set_input(wave.indices.out_rows);
+        wave.out = result_leaf(ctx, segment);
+        wave.written = ggml_set_rows(ctx, wave.out, made, wave.indices.out_rows);
+        ggml_build_forward_expand(wave.graph, wave.written);
+        if (!ggml_gallocr_alloc_graph(allocator_, wave.graph)) {
+            throw std::runtime_error(no_memory);
+        }
+        ggml_backend_tensor_set(made, rows.data() + i * width, 0, some.size() * width * sizeof(float));
+        set_indices(wave, some, segment.ids->ne[0]);
+        compute(wave);
     }
 }
 
@@ -127,7 +163,7 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
                 return clone_of[s] = ggml_reshape_3d(ctx, gathered, s->ne[0], 1, n_pair);
             }
         }
-        return s;  // a constant
+        return constant_of_ ? constant_of_(s) : s;
     };
     for (ggml_tensor * node : segment.nodes) {
         ggml_tensor * clone;
@@ -155,7 +191,7 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
 }
 
 // A graph that computes n_pair rows and writes them to their places.
-WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, bool add) {
+WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how) {
     const auto new_index = [&](ggml_type type, int64_t ne0, int64_t ne1) {
         ggml_tensor * t = ggml_new_tensor_2d(ctx, type, ne0, ne1);
         ggml_set_input(t);
@@ -167,21 +203,31 @@ WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, 
                     new_index(GGML_TYPE_I32, n_pair, 1), new_index(GGML_TYPE_I32, n_pair, 1),
                     new_index(GGML_TYPE_I64, n_pair, 1)};
     ggml_tensor * computed = clone_chain(ctx, segment, wave.indices, part);
-    const ggml_tensor * result = segment.nodes.back();
-    wave.out = leaf_like(ctx, result, result->ne[0], segment.ids->ne[0] * segment.ids->ne[1]);
-    ggml_tensor * flat = ggml_reshape_2d(ctx, computed, result->ne[0], n_pair);
-    if (add) {
-        flat = ggml_add(ctx, ggml_get_rows(ctx, wave.out, wave.indices.rows), flat);
+    if (how == Rows::left) {
+        wave.written = computed;
+        ggml_set_output(computed);
+    } else {
+        wave.out = result_leaf(ctx, segment);
+        ggml_tensor * flat = ggml_reshape_2d(ctx, computed, wave.out->ne[0], n_pair);
+        if (how == Rows::added) {
+            flat = ggml_add(ctx, ggml_get_rows(ctx, wave.out, wave.indices.rows), flat);
+        }
+        wave.written = ggml_set_rows(ctx, wave.out, flat, wave.indices.out_rows);
     }
-    wave.written = ggml_set_rows(ctx, wave.out, flat, wave.indices.out_rows);
     ggml_build_forward_expand(wave.graph, wave.written);
     return wave;
+}
+
+// The segment's last node as rows of (token, choice).
+ggml_tensor * WaveRunner::result_leaf(ggml_context * ctx, const Segment & segment) const {
+    const ggml_tensor * result = segment.nodes.back();
+    return leaf_like(ctx, result, result->ne[0], segment.ids->ne[0] * segment.ids->ne[1]);
 }
 
 void WaveRunner::set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice) {
     i32_.resize(pairs.size());
     const auto set_i32 = [&](ggml_tensor * t, auto && value) {
-        if (t->buffer) {  // an index that nothing uses gets no memory
+        if (t && t->buffer) {  // an index that nothing uses gets no memory
             std::transform(pairs.begin(), pairs.end(), i32_.begin(), value);
             ggml_backend_tensor_set(t, i32_.data(), 0, i32_.size() * sizeof(int32_t));
         }
@@ -193,41 +239,90 @@ void WaveRunner::set_indices(const Wave & wave, std::span<const Pair> pairs, int
     i64_.resize(pairs.size());
     std::transform(pairs.begin(), pairs.end(), i64_.begin(),
                    [&](const Pair & p) { return int64_t(p.token) * n_choice + p.choice; });
-    ggml_backend_tensor_set(wave.indices.out_rows, i64_.data(), 0, i64_.size() * sizeof(int64_t));
+    if (wave.out) {
+        ggml_backend_tensor_set(wave.indices.out_rows, i64_.data(), 0, i64_.size() * sizeof(int64_t));
+    }
+}
+
+void WaveRunner::read_rows(const Wave & wave, std::span<float> rows) {
+    if (!wave.out) {
+        ggml_backend_tensor_get(wave.written, rows.data(), 0, rows.size_bytes());
+    }
 }
 
 void WaveRunner::compute(const Wave & wave) {
     const uint64_t began_us = now_us();
     if (ggml_backend_graph_compute(backend_, wave.graph) != GGML_STATUS_SUCCESS) {
-        throw std::runtime_error("The device failed while computing a layer's experts");
+        throw std::runtime_error(failed);
     }
     n_graph_++;
     graph_us_ += now_us() - began_us;
 }
 
-void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
+void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how,
+                          std::span<float> rows) {
     ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
     const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
-    const Wave wave = build(ctx, segment, int64_t(pairs.size()), part, add);
+    const Wave wave = build(ctx, segment, int64_t(pairs.size()), part, how);
     if (!ggml_gallocr_alloc_graph(allocator_, wave.graph)) {
         throw std::runtime_error(no_memory);
     }
     set_indices(wave, pairs, segment.ids->ne[0]);
     compute(wave);
+    read_rows(wave, rows);
+}
+
+// ---- how fast the device is ----------------------------------------------------------------------
+
+double WaveRunner::measure(std::span<ggml_tensor * const> slots, int32_t n_row) {
+    constexpr int32_t n_run = 4;
+    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    ggml_cgraph * graph = ggml_new_graph_custom(ctx, max_tensor, false);
+    ggml_tensor * slot = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, 1, n_row);
+    std::vector<ggml_tensor *> inputs;
+    for (ggml_tensor * t : slots) {
+        inputs.push_back(ggml_new_tensor_3d(ctx, GGML_TYPE_F32, t->ne[0], 1, n_row));
+        ggml_build_forward_expand(graph, ggml_mul_mat_id(ctx, t, inputs.back(), slot));
+    }
+    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend_);
+    if (!buffer) {
+        throw std::runtime_error(no_memory);
+    }
+    const std::unique_ptr<ggml_backend_buffer, void (*)(ggml_backend_buffer_t)> memory(buffer,
+                                                                                       ggml_backend_buffer_free);
+    ggml_backend_buffer_clear(buffer, 0);
+    uint64_t began_us = 0;
+    for (int32_t run = -1; run < n_run; run++) {  // one to warm up; each with another slot
+        i32_.assign(size_t(n_row), int32_t(std::max(run, 0) % slots.front()->ne[2]));
+        ggml_backend_tensor_set(slot, i32_.data(), 0, i32_.size() * sizeof(int32_t));
+        if (ggml_backend_graph_compute(backend_, graph) != GGML_STATUS_SUCCESS) {
+            throw std::runtime_error(failed);
+        }
+        if (run < 0 || run == n_run - 1) {  // some devices answer before they are done
+            float value;
+            ggml_backend_tensor_get(ggml_graph_node(graph, -1), &value, 0, sizeof value);
+            began_us = run < 0 ? now_us() : began_us;
+        }
+    }
+    return double(now_us() - began_us) / n_run;
 }
 
 // ---- waves of one token: the same graphs again and again ----------------------------------------
 
-void WaveRunner::run_token(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
+void WaveRunner::run_token(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how,
+                           std::span<float> rows) {
     note_sources(segment);
-    KeptWave & kept = kept_waves_[{segment.nodes.front()->src[0], pairs.size(), part, add}];
+    KeptWave & kept = kept_waves_[{segment.nodes.front()->src[0], pairs.size(), part, how}];
     if (kept.made_of != made_of_) {
-        make_kept(kept, segment, pairs.size(), part, add);
+        make_kept(kept, segment, pairs.size(), part, how);
     }
-    const ggml_tensor * result = segment.nodes.back();
-    kept.wave.out->data = kept.wave.written->data = result->data;
+    if (kept.wave.out) {
+        kept.wave.out->data = kept.wave.written->data = segment.nodes.back()->data;
+    }
     set_indices(kept.wave, pairs, segment.ids->ne[0]);
     compute(kept.wave);
+    read_rows(kept.wave, rows);
 }
 
 // All that a wave's graph takes from llama.cpp's, but for the place of the result.
@@ -255,11 +350,11 @@ void WaveRunner::note_sources(const Segment & segment) {
     }
 }
 
-void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, bool add) {
+void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, Rows how) {
     kept.made_of.clear();
     kept.meta.resize(meta_.size());
     kept.context.reset(ggml_init({kept.meta.size(), kept.meta.data(), true}));
-    kept.wave = build(kept.context.get(), segment, int64_t(n_pair), part, add);
+    kept.wave = build(kept.context.get(), segment, int64_t(n_pair), part, how);
     place(kept);
     kept.made_of = made_of_;
 }

@@ -31,8 +31,10 @@ class WaveRunner {
     // For one of the model's expert tensors the one that holds this part of its experts in slots;
     // null for other tensors (Slab::slots_of).
     using SlotsOf = std::function<ggml_tensor *(const ggml_tensor *, Part)>;
+    // For a weight that is not routed the one to read, where the device cannot read the model's own.
+    using ConstantOf = std::function<ggml_tensor *(ggml_tensor *)>;
 
-    WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of);
+    WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of, ConstantOf constant_of = {});
     ~WaveRunner();
     WaveRunner(const WaveRunner &) = delete;
     WaveRunner & operator=(const WaveRunner &) = delete;
@@ -47,6 +49,13 @@ class WaveRunner {
     // std::runtime_error when the device refuses. REQUIRES: the inputs of all its nodes were kept;
     // the slots are ready.
     void run(const Segment & segment, std::span<const Pair> pairs, Part part, bool add);
+    // Computes whole experts' pairs and leaves their rows in `rows`, in the order of the pairs, each as wide as
+    // the segment's last node. Otherwise as run().
+    void compute_rows(const Segment & segment, std::span<const Pair> pairs, std::span<float> rows);
+    // Writes rows that were computed elsewhere into the segment's last node.
+    void write_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows);
+    // Microseconds that one expert in slots, all of whose matrices are in `slots`, takes for so many rows.
+    double measure(std::span<ggml_tensor * const> slots, int32_t n_row);
 
     // Graphs computed so far, and the time that the device took for them: what is left of a wave's
     // time is our own.
@@ -64,10 +73,13 @@ class WaveRunner {
         ggml_tensor * rows;      // [n_pair]: of (token, choice)
         ggml_tensor * out_rows;  // [n_pair]: the same, for set_rows
     };
+    // What becomes of a wave's rows: they are put into the segment's last node, added to what is there, or
+    // left as they are.
+    enum class Rows : uint8_t { put, added, left };
     struct Wave {
         ggml_cgraph * graph = nullptr;
         Indices indices{};
-        ggml_tensor * out = nullptr;      // where the rows go: the segment's last node's memory
+        ggml_tensor * out = nullptr;      // where the rows go: the segment's last node's memory; null where left
         ggml_tensor * written = nullptr;  // the same, when they are there
     };
     // A wave of one token, kept for the next one: llama.cpp computes the same graph for every token.
@@ -78,21 +90,24 @@ class WaveRunner {
         std::vector<uint8_t> made_of;  // see note_sources()
     };
     // The first expert tensor stands for the layer.
-    using WaveKey = std::tuple<const ggml_tensor *, size_t, Part, bool>;
+    using WaveKey = std::tuple<const ggml_tensor *, size_t, Part, Rows>;
 
-    void run_some(const Segment & segment, std::span<const Pair> pairs, Part part, bool add);
-    void run_token(const Segment & segment, std::span<const Pair> pairs, Part part, bool add);
-    void make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, bool add);
+    void run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
+    void run_token(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
+    void make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, Rows how);
     void place(KeptWave & kept);
     void note_sources(const Segment & segment);
-    Wave build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, bool add);
+    Wave build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how);
+    ggml_tensor * result_leaf(ggml_context * ctx, const Segment & segment) const;
     ggml_tensor * clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part);
     void set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice);
     void compute(const Wave & wave);
+    static void read_rows(const Wave & wave, std::span<float> rows);
 
     ggml_backend_t backend_;
     ggml_gallocr_t allocator_;
     SlotsOf slots_of_;
+    ConstantOf constant_of_;
     std::vector<uint8_t> meta_;  // headers of a wave's tensors
     std::map<WaveKey, KeptWave> kept_waves_;
     ggml_backend_buffer_t arena_ = nullptr;  // all kept waves compute in the same memory, one at a time

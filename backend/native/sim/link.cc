@@ -49,12 +49,17 @@ void Link::advance(double until_us) {
     step(until_us);
 }
 
-bool Link::advance_to_arrival() {
+bool Link::advance_to_arrival(double limit_us) {
     while (n_taken_ == arrivals_.size()) {
-        if (running_.empty()) {
+        const double next_us = running_.empty() ? std::numeric_limits<double>::infinity() : next_event_us();
+        if (next_us == std::numeric_limits<double>::infinity() && limit_us == next_us) {
             return false;
         }
-        step(next_event_us());
+        if (next_us > limit_us) {
+            step(limit_us);
+            return false;
+        }
+        step(next_us);
     }
     return true;
 }

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "../core/types.h"
@@ -25,8 +26,9 @@ class Link {
     double busy_us() const { return busy_us_; }
     // Lets time pass. REQUIRES: until_us >= clock_us().
     void advance(double until_us);
-    // Lets time pass until something has arrived. False, and no time passes, where nothing will.
-    bool advance_to_arrival();
+    // Lets time pass until something has arrived. False where nothing will until the limit: no time passes then
+    // without one, and else time passes up to it.
+    bool advance_to_arrival(double limit_us = std::numeric_limits<double>::infinity());
     // The next copy that has ended, in the order of their ends.
     bool take_arrival(Ticket & ticket);
 

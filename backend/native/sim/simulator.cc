@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 #include "link.h"
 
@@ -42,8 +44,8 @@ template <typename Combine>
 LayerCounts combined(const LayerCounts & a, const LayerCounts & b, Combine && combine) {
     LayerCounts c;
     for (uint64_t LayerCounts::* field :
-         {&LayerCounts::hits, &LayerCounts::late, &LayerCounts::misses, &LayerCounts::bytes_read,
-          &LayerCounts::bytes_useful, &LayerCounts::bytes_wasted, &LayerCounts::prefetches,
+         {&LayerCounts::hits, &LayerCounts::late, &LayerCounts::misses, &LayerCounts::on_host, &LayerCounts::host_rows,
+          &LayerCounts::bytes_read, &LayerCounts::bytes_useful, &LayerCounts::bytes_wasted, &LayerCounts::prefetches,
           &LayerCounts::prefetches_useful, &LayerCounts::prefetches_wasted, &LayerCounts::predicted,
           &LayerCounts::predicted_used, &LayerCounts::predicted_ready}) {
         c.*field = combine(a.*field, b.*field);
@@ -73,6 +75,9 @@ class Simulator {
             link_.emplace(machine.link_bytes_per_us, machine.link_latency_us, machine.n_link);
         }
         measure_parts();
+        if (machine.host_expert_us > 0) {
+            tell_speeds();
+        }
         result_.layers.resize(shape_.n_layer);
         for (Layer l = 0; l < shape_.n_layer; l++) {
             before_.push_back(core.residency().counts(l));
@@ -89,6 +94,7 @@ class Simulator {
     };
 
     void measure_parts();
+    void tell_speeds();
     void run_pass(size_t index, const Future::Pass & pass);
     void run_layer(size_t index, Layer layer, const Future::Pass & pass);
     void see_gate(size_t index, Layer layer, int32_t n_token);
@@ -96,11 +102,14 @@ class Simulator {
     void finish_layer();
     void compute_wave(std::span<const Compute> wave);
     LayerCounts all_counts() const;
+    double expert_us(const Compute & c, double first_us, double further_us) const;
+    void begin_on_host(const Compute & compute);
+    void collect_host();
     void obey();
     void submit(const Copy & copy);
     void collect_arrivals();
     void end_copies();
-    void wait_for_arrival(Layer layer);
+    void wait(Layer layer);
     void compute(double us);
 
     Core & core_;
@@ -117,6 +126,12 @@ class Simulator {
     std::vector<Compute> ready_;      // said by the core, not yet computed
     std::vector<Compute> computing_;  // computed together; the core hears of it at the next layer
     std::vector<Compute> wave_;
+    struct HostWork {
+        Compute compute;
+        double end_us;
+    };
+    std::deque<HostWork> on_host_;    // one after the other
+    bool host_began_ = false;         // in the layer in progress
     std::vector<int32_t> n_token_of_;  // [expert], in the layer in progress; 0 where it has one token
     std::vector<LayerCounts> before_;  // [layer]
     Simulation result_;
@@ -141,6 +156,22 @@ void Simulator::measure_parts() {
             sizes_.push_back(std::move(size));
         }
     }
+}
+
+// What a live engine measures while it runs.
+void Simulator::tell_speeds() {
+    double mean_bytes = 0;
+    for (Layer l = 0; l < shape_.n_layer; l++) {
+        mean_bytes += double(shape_.expert_bytes(l)) / shape_.n_layer;
+    }
+    HostSpeeds speeds{.possible = true, .n_copy = machine_.n_link};
+    speeds.link_us_per_byte = machine_.link_bytes_per_us > 0 ? 1 / machine_.link_bytes_per_us : 0;
+    speeds.host_us = machine_.host_us;
+    speeds.host_us_per_byte = machine_.host_expert_us / mean_bytes;
+    speeds.host_row_us_per_byte = machine_.host_expert_token_us / mean_bytes;
+    speeds.device_us_per_byte = machine_.expert_us / mean_bytes;
+    speeds.device_row_us_per_byte = machine_.expert_token_us / mean_bytes;
+    core_.measured(std::vector<HostSpeeds>(size_t(shape_.n_layer), speeds));
 }
 
 Simulation Simulator::run(const Future & trace) {
@@ -211,6 +242,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     collect_arrivals();
     ready_.clear();
     n_needed_ = 0;
+    host_began_ = false;
     const LayerCounts & counts = core_.residency().counts(layer);
     const uint64_t hits = counts.hits;
     const uint64_t others = counts.late + counts.misses;
@@ -251,11 +283,12 @@ void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
 void Simulator::run_waves(Layer layer) {
     while (true) {
         collect_arrivals();
+        collect_host();
         if (ready_.empty() && core_.idle()) {
             return;
         }
         if (ready_.empty()) {
-            wait_for_arrival(layer);
+            wait(layer);
             continue;
         }
         wave_.swap(ready_);
@@ -280,18 +313,36 @@ void Simulator::finish_layer() {
 void Simulator::compute_wave(std::span<const Compute> wave) {
     double us = machine_.wave_us;
     for (const Compute & c : wave) {
-        const int32_t n_further = std::max(n_token_of_[c.expert] - 1, 0);
-        us += sizes_[size_t(c.layer) * 2 + size_t(c.part)].share *
-              (machine_.expert_us + machine_.expert_token_us * n_further);
+        us += expert_us(c, machine_.expert_us, machine_.expert_token_us);
     }
     pass_.wave_us += us;
     compute(us);
 }
 
+double Simulator::expert_us(const Compute & c, double first_us, double further_us) const {
+    const int32_t n_further = std::max(n_token_of_[c.expert] - 1, 0);
+    return sizes_[size_t(c.layer) * 2 + size_t(c.part)].share * (first_us + further_us * n_further);
+}
+
+void Simulator::begin_on_host(const Compute & c) {
+    double begin_us = on_host_.empty() ? now_us_ : on_host_.back().end_us;
+    begin_us += std::exchange(host_began_, true) ? 0 : machine_.host_us;
+    on_host_.push_back({c, begin_us + expert_us(c, machine_.host_expert_us, machine_.host_expert_token_us)});
+}
+
+void Simulator::collect_host() {
+    while (!on_host_.empty() && on_host_.front().end_us <= now_us_) {
+        const Compute c = on_host_.front().compute;
+        on_host_.pop_front();
+        core_.computed(c.layer, c.expert, c.part, commands_);
+        obey();
+    }
+}
+
 void Simulator::obey() {
     for (size_t i = 0; i < commands_.size(); i++) {  // the list may grow
         if (const auto * compute = std::get_if<Compute>(&commands_[i])) {
-            ready_.push_back(*compute);
+            compute->slot == none ? begin_on_host(*compute) : ready_.push_back(*compute);
         } else if (const auto * copy = std::get_if<Copy>(&commands_[i])) {
             submit(*copy);
         } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
@@ -333,7 +384,19 @@ void Simulator::collect_arrivals() {
     }
 }
 
-void Simulator::wait_for_arrival(Layer layer) {
+// Until something has arrived or the host has computed something.
+void Simulator::wait(Layer layer) {
+    if (!on_host_.empty()) {
+        const double end_us = on_host_.front().end_us;
+        if (link_) {
+            link_->advance_to_arrival(end_us);
+        }
+        const double us = (link_ ? link_->clock_us() : end_us) - now_us_;
+        now_us_ += us;
+        pass_.compute_us += us;
+        pass_.wave_us += us;
+        return;
+    }
     if (!link_ || !link_->advance_to_arrival()) {
         throw std::runtime_error("The expert cache waits for a copy that nobody ordered");
     }
@@ -369,6 +432,9 @@ void Machine::validate() const {
         {"expert_us", expert_us},
         {"expert_token_us", expert_token_us},
         {"wave_us", wave_us},
+        {"host_us", host_us},
+        {"host_expert_us", host_expert_us},
+        {"host_expert_token_us", host_expert_token_us},
         {"pass_us", pass_us},
     };
     for (const auto & figure : figures) {

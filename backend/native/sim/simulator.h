@@ -19,6 +19,9 @@ struct Machine {
     double expert_us = 0;          // an expert of mean size, one token; others, and parts, by their bytes
     double expert_token_us = 0;    // for every further token that the same expert computes
     double wave_us = 0;            // to compute what is ready together, whatever it is
+    double host_us = 0;            // to have the host compute some of a layer's experts, whatever they are
+    double host_expert_us = 0;     // as expert_us, on the host beside the device; 0: it computes none
+    double host_expert_token_us = 0;
     double pass_us = 0;            // a pass besides its layers: embedding, output
 
     // Throws std::invalid_argument, a sentence, for what is negative or no number.
@@ -30,7 +33,7 @@ struct SimulatedLayer {
     double stall_us = 0;
 };
 
-// time_us = compute_us + stall_us.
+// time_us = compute_us + stall_us; a wait while the host computes is no stall.
 struct SimulatedPhase {
     int64_t n_pass = 0;
     int64_t n_token = 0;

@@ -44,6 +44,17 @@ void CopyDesk::call_back_low(Place place, Slot slot, Commands & out) const {
     }
 }
 
+uint64_t CopyDesk::begun_bytes(int32_t n_copy, Layer but_of) const {
+    uint64_t bytes = 0;
+    for (auto f = flights_.begin(); f != flights_.end() && n_copy > 0; ++f) {
+        if (!f->over) {
+            bytes += f->place.layer == but_of ? 0 : residency_.bytes_of(f->place, f->mask);
+            n_copy--;
+        }
+    }
+    return bytes;
+}
+
 void CopyDesk::call_back(Layer layer, Commands & out) const {
     for (const Flight & f : flights_) {
         if (!f.over && f.place.layer == layer) {

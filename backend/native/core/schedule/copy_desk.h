@@ -30,6 +30,12 @@ class CopyDesk {
 
     // Calls back low copies of the place (of one slot of it, or of all when `none`).
     void call_back_low(Place place, Slot slot, Commands & out) const;
+    // Whether any copy has been ordered and has not ended.
+    bool any_open() const { return !flights_.empty(); }
+    // Bytes of the `n_copy` copies that were ordered first and have not ended, but for the layer's: those
+    // that may have begun.
+    uint64_t begun_bytes(int32_t n_copy, Layer but_of) const;
+
     // Calls back every copy of the layer.
     void call_back(Layer layer, Commands & out) const;
 

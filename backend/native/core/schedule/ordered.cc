@@ -13,11 +13,13 @@
 
 namespace outrider {
 
-OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options)
+OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options,
+                                   const HostShare & host)
     : residency_(residency),
       eviction_(eviction),
       desk_(desk),
       options_(options),
+      host_(host),
       prefetched_(residency.layout().layers.size()),
       wanted_(size_t(residency.n_expert()) * parts.size(), 0) {}
 
@@ -101,6 +103,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
         count(need);
     }
     disappoint(layer);
+    share_with_host();
     streams_ = phase_ == Phase::prefill && !strict() && options_.n_stream > 0 && layer_streams();
     sort_needs();
     Order order{layer, {}};
@@ -131,6 +134,74 @@ void OrderedScheduler::count(const Need & need) {
     residency_.mark_used(pool, slot);
     if (!strict()) {
         residency_.set_pinned(pool, slot, true);
+    }
+}
+
+// What is not here is copied, or computed by the host where it lies.
+void OrderedScheduler::share_with_host() {
+    all_on_host_ = false;
+    const bool whole = !residency_.layout().layers[layer_].is_cut();
+    if (host_.hybrid == Hybrid::off || !whole || !host_.speeds[size_t(layer_)].possible) {
+        return;
+    }
+    const HostSpeeds & speeds = host_.speeds[size_t(layer_)];
+    std::vector<Missing> missing;
+    std::vector<Need *> needs;
+    DeviceQueue queue;
+    for (Need & need : needs_) {
+        const Place place{layer_, need.part};
+        const uint64_t bytes = residency_.bytes_of(place, residency_.all_chunks(layer_));
+        const Slot slot = slot_of(need);
+        const SlotInfo * info = slot == none ? nullptr : &residency_.at(pool_of(need), slot);
+        if (info && info->state == SlotState::ready) {
+            queue.compute_us += rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, bytes, need.n_token);
+            continue;
+        }
+        missing.push_back({bytes, bytes - (info ? residency_.bytes_of(place, info->arrived) : 0), need.n_token});
+        needs.push_back(&need);
+    }
+    queue.copy_us = double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
+    const std::vector<bool> on_host = host_share(host_.hybrid, speeds, missing, queue);
+    all_on_host_ = !needs.empty();
+    LayerCounts & counts = residency_.counts(layer_);
+    for (size_t i = 0; i < needs.size(); i++) {
+        all_on_host_ = all_on_host_ && on_host[i];
+        if (!on_host[i]) {
+            continue;
+        }
+        needs[i]->on_host = true;
+        counts.on_host++;
+        counts.host_rows += uint64_t(needs[i]->n_token);
+        if (const Slot slot = slot_of(*needs[i]); slot != none) {
+            residency_.set_pinned(pool_of(*needs[i]), slot, false);  // it may still come, for others
+        }
+    }
+}
+
+// What the host has computed is brought too, for the next time, where nobody waits for the link: into a
+// free slot, or in place of what is less worth keeping.
+void OrderedScheduler::keep_for_later(const Need & need, Commands & out) {
+    const Pool pool = pool_of(need);
+    if (!all_on_host_ || desk_.any_open() || slot_of(need) != none || is_buffer(pool)) {
+        return;
+    }
+    Slot slot = residency_.free_slot(pool);
+    if (slot == none && host_.hybrid == Hybrid::by_speed) {
+        want_open_needs(true);
+        slot = least_worthy(pool, layer_);
+        want_open_needs(false);
+        if (slot != none) {
+            const SlotInfo & info = residency_.at(pool, slot);
+            if (eviction_.keep(info.layer, info.part, info.expert) >= eviction_.keep(layer_, need.part, need.expert)) {
+                return;
+            }
+            residency_.release(pool, slot);
+        }
+    }
+    if (slot != none) {
+        residency_.assign({layer_, need.part}, slot, need.expert, false);
+        residency_.mark_used(pool, slot);
+        desk_.order(pool, slot, Urgency::low, options_.chunks, out);
     }
 }
 
@@ -218,7 +289,7 @@ bool OrderedScheduler::must_stream(Pool pool) const {
         n_room += info.state == SlotState::free || (info.state == SlotState::ready && !info.pinned);
     }
     for (const Need & need : needs_) {
-        n_room -= pool_of(need) == pool && slot_of(need) == none;
+        n_room -= pool_of(need) == pool && slot_of(need) == none && !need.on_host;
     }
     return n_room < 0;
 }
@@ -237,6 +308,12 @@ void OrderedScheduler::serve(Commands & out) {
     bool all_computed = true;  // of those before
     for (size_t i = 0; i < needs_.size(); i++) {
         Need & need = needs_[i];
+        if (need.on_host) {
+            if (!std::exchange(need.issued, true)) {
+                out.push_back(Compute{layer_, need.expert, need.part, none});
+            }
+            continue;
+        }
         if (need.issued) {
             all_computed = all_computed && need.computed;
             continue;
@@ -357,13 +434,9 @@ Slot OrderedScheduler::acquire_for_need(size_t position) {
     if (const Slot slot = residency_.free_slot(pool); slot != none) {
         return slot;
     }
-    for (const Need & n : needs_) {
-        wanted(n.expert, n.part) = !n.computed;
-    }
+    want_open_needs(true);
     Slot victim = least_worthy(pool, layer_);
-    for (const Need & n : needs_) {
-        wanted(n.expert, n.part) = 0;
-    }
+    want_open_needs(false);
     if (victim == none && strict()) {
         // In the router's order an expert may have to leave before its turn, and come back.
         for (size_t i = needs_.size(); i-- > position + 1 && victim == none;) {
@@ -382,6 +455,12 @@ Slot OrderedScheduler::acquire_for_need(size_t position) {
     }
     residency_.release(pool, victim);
     return victim;
+}
+
+void OrderedScheduler::want_open_needs(bool wanted_now) {
+    for (const Need & n : needs_) {
+        wanted(n.expert, n.part) = wanted_now && !n.computed;
+    }
 }
 
 // Of the ready, unpinned parts in the pool that `layer` does not want, the one least worth keeping; or
@@ -438,6 +517,10 @@ void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands 
     assert(need && need->issued && !need->computed);
     need->computed = true;
     n_open_--;
+    if (need->on_host) {
+        keep_for_later(*need, out);
+        return;
+    }
     n_issued_--;
     n_issued_token_ -= need->n_token;
     forget_fetch(*need);
@@ -519,7 +602,7 @@ OrderedScheduler::Need * OrderedScheduler::find_need(Layer layer, Expert expert,
 
 bool OrderedScheduler::is_open(const SlotInfo & info) {
     const Need * need = find_need(info.layer, info.expert, info.part);
-    return need && !need->computed;
+    return need && !need->computed && !need->on_host;
 }
 
 }  // namespace outrider

@@ -14,6 +14,7 @@
 
 #include "../evict/eviction.h"
 #include "copy_desk.h"
+#include "host_share.h"
 #include "scheduler.h"
 
 namespace outrider {
@@ -41,7 +42,8 @@ struct OrderedOptions {  // the first three off, and nothing predicted: ProMoE's
 class OrderedScheduler final : public Scheduler {
   public:
     // All must outlive the scheduler.
-    OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options);
+    OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options,
+                     const HostShare & host);
 
     void pass_began(Phase phase) override;
     void push_predicted(const Forecast & forecast, Commands & out) override;
@@ -63,6 +65,7 @@ class OrderedScheduler final : public Scheduler {
         bool fetched = false;  // it got its slot by being needed, and is not computed
         bool issued = false;  // Compute was said
         bool computed = false;
+        bool on_host = false;  // the host computes it: it needs no slot
         bool promoted = false;  // its predicted copies were called back, to be queued high
         int32_t attempts = 0;  // copies that failed
     };
@@ -74,6 +77,9 @@ class OrderedScheduler final : public Scheduler {
     Pool pool_of(const Need & need) const { return residency_.pool({layer_, need.part}); }
     Slot slot_of(const Need & need) const { return residency_.find({layer_, need.part}, need.expert); }
     void count(const Need & need);
+    void share_with_host();
+    void keep_for_later(const Need & need, Commands & out);
+    void want_open_needs(bool wanted_now);
     void sort_needs();
     void rank_needs();
     bool layer_streams() const;
@@ -105,6 +111,7 @@ class OrderedScheduler final : public Scheduler {
     Eviction & eviction_;
     CopyDesk & desk_;
     OrderedOptions options_;
+    HostShare host_;
     Phase phase_ = Phase::prefill;
     Layer layer_ = none;  // in progress
     bool streams_ = false;  // it passes experts through a few of its slots
@@ -114,6 +121,7 @@ class OrderedScheduler final : public Scheduler {
     int32_t n_issued_ = 0;  // and not computed
     int32_t n_issued_token_ = 0;  // of these together
     bool any_issued_ = false;  // of the layer in progress
+    bool all_on_host_ = false;  // whatever the layer in progress misses, the host computes
     std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
     std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed
     // [expert, part]: what must not give way to another, while choosing who leaves; otherwise all 0

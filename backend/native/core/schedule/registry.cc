@@ -38,7 +38,7 @@ std::vector<std::string> scheduler_names() {
 }
 
 std::unique_ptr<Scheduler> make_scheduler(const Spec & spec, Residency & residency, Eviction & eviction,
-                                          CopyDesk & desk) {
+                                          CopyDesk & desk, const HostShare & host) {
     for (const auto & [name, standard] : schedulers()) {
         if (name != spec.name) {
             continue;
@@ -55,7 +55,7 @@ std::unique_ptr<Scheduler> make_scheduler(const Spec & spec, Residency & residen
         options.max_open = settings.whole("k_slots", options.max_open, 0, 1 << 20);
         options.n_stream = settings.whole("n_stream", options.n_stream, 0, 1 << 20);
         settings.finish();
-        return std::make_unique<OrderedScheduler>(residency, eviction, desk, options);
+        return std::make_unique<OrderedScheduler>(residency, eviction, desk, options, host);
     }
     throw std::invalid_argument("There is no scheduler called " + spec.name);
 }

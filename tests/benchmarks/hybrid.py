@@ -1,0 +1,226 @@
+"""Experts that a device lacks: copied, computed by the processor, or both, behind slow links.
+
+    PYTHONPATH=.:tests python tests/benchmarks/hybrid.py [--rounds N] [--json OUT.json]
+
+The device is llama.cpp's rpc server in another process (tests/loopback.py) with one thread; the
+processor's share has one thread too. What computing needs is the rate at which that thread consumes
+experts, measured first; the link is then throttled to as much, and to 4 and 16 times less. Last
+comes the link at which copying alone and computing alone are equally fast, found from the other
+figures. The three ways take turns within every round; a figure is the median of its rounds.
+
+A pass computes several tokens, as a piece of a prompt does: so much computing goes with each byte
+that a socket, which moves about 1 GB/s, can carry what computing needs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from factory import make_tiny
+from loopback import server
+
+from backend import _native, devices, llama, loading
+from backend.compose import composition, layout
+from backend.gguf_file import read_model
+from backend.loading import Placement
+from backend.methods import METHODS
+
+WAYS = ("off", "cpu-only", "auto")
+RATIOS = (1.0, 4.0, 16.0)
+SIZES = {
+    "n_layer": 4, "n_embd": 2048, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff_exp": 768,
+    "n_expert": 32, "n_expert_used": 4, "embedding_std": 3.0, "embedding_shared": 0.5,
+}  # fmt: skip
+"""Experts as large as those of Qwen3-30B-A3B; fewer, so that a pass uses most of them."""
+METHOD = "lru-overlapped"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One way behind one link: medians of its rounds."""
+
+    ratio: float
+    link_bytes_per_s: float
+    way: str
+    tokens_per_s: float
+    on_host: float
+    """Share of the missing experts that the processor computed."""
+    stall_s: float
+    """Of a pass, like the others."""
+    host_s: float
+    host_wait_s: float
+    link_busy_s: float
+
+
+class Bench:
+    """A model on the device, whose cache is laid out anew for every turn."""
+
+    def __init__(self, path: Path, placement: Placement, rate: float, n_token: int) -> None:
+        self._rate, self.n_token = rate, n_token
+        self._cached = loading.CachedModel(read_model(path), n_thread=1, placement=placement)
+        self.patch = self._cached.patch
+        self._context: Any = None
+        self._chance = np.random.default_rng(1)
+
+    def turn(self, way: str, link_bytes_per_s: float, n_warm: int, n_pass: int) -> Figure:
+        """Passes after some that warm the cache up."""
+        method, shape = METHODS[METHOD], self.patch.shape
+        self.patch.configure(
+            layout(method, shape, self._rate),
+            composition(method, shape, hybrid=way),
+            _native.PatchOptions(
+                n_thread=1,
+                n_transfer_thread=2,
+                max_token=self.n_token,
+                link_bytes_per_s=link_bytes_per_s,
+            ),
+        )
+        if self._context is None:
+            self._context = llama.Context(
+                self._cached.model,
+                n_context=self.n_token * 16,
+                n_ubatch=self.n_token,
+                n_thread=1,
+                callback=self.patch.callback,
+                user_data=self.patch.user_data,
+            )
+        self._go(n_warm)
+        before, counts = self.patch.times(), self._counts()
+        began_s = time.perf_counter()
+        self._go(n_pass)
+        took_s = time.perf_counter() - began_s
+        after = self.patch.times()
+        missing, on_host = (b - a for a, b in zip(counts, self._counts(), strict=True))
+        return Figure(
+            0.0,
+            link_bytes_per_s,
+            way,
+            n_pass * self.n_token / took_s,
+            on_host / missing if missing else 0.0,
+            *(
+                (getattr(after, name) - getattr(before, name)) / n_pass / 1e6
+                for name in ("stall_us", "host_us", "host_wait_us", "link_busy_us")
+            ),
+        )
+
+    def _counts(self) -> tuple[int, int]:
+        counts = self.patch.counts()
+        return sum(c.late + c.misses for c in counts), sum(c.on_host for c in counts)
+
+    def _go(self, n_pass: int) -> None:
+        for _ in range(n_pass):
+            self._context.forget_from(0)
+            tokens = [int(t) for t in self._chance.integers(0, 90, self.n_token)]
+            self.patch.begin_pass(
+                _native.Phase.prefill if self.n_token > 1 else _native.Phase.decode, tokens
+            )
+            assert self._context.decode(tokens, 0, all_logits=False) == 0
+            assert self.patch.end_pass(), self.patch.error
+
+    def close(self) -> None:
+        """Free the model."""
+        if self._context is not None:
+            self._context.close()
+        self._cached.close()
+
+
+def medians(figures: Sequence[Figure], ratio: float) -> Figure:
+    """Of the rounds of one way behind one link."""
+    rows = [asdict(f) for f in figures]
+    middle = {
+        key: statistics.median(row[key] for row in rows)
+        for key in rows[0]
+        if key not in ("way", "ratio")
+    }
+    return Figure(ratio=ratio, way=figures[0].way, **middle)
+
+
+def compare(
+    bench: Bench, links: Sequence[tuple[float, float]], n_round: int, n_pass: int
+) -> Iterator[Figure]:
+    """The three ways in turn behind each link, (ratio, bytes per second)."""
+    found: dict[tuple[float, str], list[Figure]] = {}
+    for i in range(n_round):
+        for ratio, link in links:
+            for j in range(len(WAYS)):
+                way = WAYS[(i + j) % len(WAYS)]
+                found.setdefault((ratio, way), []).append(bench.turn(way, link, 2, n_pass))
+    for (ratio, _), figures in found.items():
+        yield medians(figures, ratio)
+
+
+def equal_link(figures: Sequence[Figure], n_token: int) -> float:
+    """The link at which copying alone takes as long as computing alone, in bytes per second.
+
+    A pass that copies takes a + b / link; both are known from two links.
+    """
+    copying = [f for f in figures if f.way == "off"]
+    (x0, y0), (x1, y1) = ((1 / f.link_bytes_per_s, n_token / f.tokens_per_s) for f in copying[:2])
+    slope = (y1 - y0) / (x1 - x0)
+    computing = statistics.median(n_token / f.tokens_per_s for f in figures if f.way == "cpu-only")
+    return slope / max(computing - (y0 - slope * x0), 1e-9)
+
+
+def table(figures: Sequence[Figure]) -> list[str]:
+    """A line for each way, and what hybrid is beside the better of the others."""
+    lines = [
+        f"{'link':>10} {'times less':>10} {'way':<9} {'token/s':>8} {'on CPU':>7} {'stall':>7} "
+        f"{'CPU':>7} {'wait':>7} {'link busy':>9}"
+    ]
+    for link in dict.fromkeys(f.link_bytes_per_s for f in figures):
+        rows = {f.way: f for f in figures if f.link_bytes_per_s == link}
+        for f in rows.values():
+            lines.append(
+                f"{link / 1e6:>7.0f} MB {f.ratio:>10.2f} {f.way:<9} {f.tokens_per_s:>8.1f} "
+                f"{100 * f.on_host:>5.0f} % {f.stall_s:>6.3f}s {f.host_s:>6.3f}s "
+                f"{f.host_wait_s:>6.3f}s {f.link_busy_s:>8.3f}s"
+            )
+        better = max(rows["off"].tokens_per_s, rows["cpu-only"].tokens_per_s)
+        lines.append(f"  hybrid / better of both: {rows['auto'].tokens_per_s / better:.3f}")
+    return lines
+
+
+def main() -> None:
+    """Measure and print the table."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--passes", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=32, help="of a pass")
+    parser.add_argument("--rate", type=float, default=0.25, help="cache rate")
+    parser.add_argument("--quant", default="Q4_K")
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, server() as running:
+        path = make_tiny("qwen3moe", arguments.quant, Path(folder) / "m.gguf", **SIZES)
+        placement = Placement(tuple(d.pointer for d in devices.resolve(running.option)), 999)
+        bench = Bench(path, placement, arguments.rate, arguments.tokens)
+        try:
+            bench.turn("cpu-only", 0, 2, 4)
+            speeds = bench.patch.host_speeds()[0]
+            n_row = arguments.tokens * bench.patch.shape.n_expert_used / bench.patch.shape.n_expert
+            us = speeds.host_us_per_byte + speeds.host_row_us_per_byte * max(n_row - 1, 0)
+            need = 1e6 / us
+            print(f"Computing takes {need / 1e6:.0f} MB/s of experts, with {n_row:.1f} rows each.")
+            links = [(ratio, need / ratio) for ratio in RATIOS]
+            figures = list(compare(bench, links, arguments.rounds, arguments.passes))
+            equal = equal_link(figures, arguments.tokens)
+            links = [(need / equal, equal)]
+            figures += compare(bench, links, arguments.rounds, arguments.passes)
+        finally:
+            bench.close()
+    print("\n".join(table(figures)))
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(f) for f in figures], indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""The simulator with a host that computes beside the device: timelines computed by hand."""
+
+from __future__ import annotations
+
+import pytest
+from sim_tools import future_of, simulate
+
+from backend._native import Composition, Core, Hybrid, Layout, Shape, Spec
+
+SHAPE = Shape(8, 4, [[1000]])
+ROUTING = [[[[0, 1, 2, 3]]]]  # one pass, one layer, one token
+
+
+def core_of(hybrid: Hybrid) -> Core:
+    ordered = Spec("ordered")
+    return Core(
+        SHAPE,
+        Layout.per_layer([4]),
+        Composition(prefill=ordered, decode=ordered, hybrid=hybrid),
+    )
+
+
+def time_us(hybrid: Hybrid, routing: object = ROUTING, **machine: float) -> float:
+    given = {"link_bytes_per_us": 10.0, "host_expert_us": 100.0, **machine}
+    future = future_of(routing)  # type: ignore[arg-type]
+    return float(simulate(core_of(hybrid), future, **given).decode.time_us)
+
+
+def test_equal_speeds_halve_the_time() -> None:
+    """Four missing experts of 100 us each, whoever brings or computes them."""
+    assert time_us(Hybrid.off) == time_us(Hybrid.host_only) == 400
+    assert time_us(Hybrid.by_speed) == 200
+
+
+@pytest.mark.parametrize(("slower", "expected"), [(1, 200), (3, 300), (4, 400), (16, 400)])
+def test_never_slower_than_the_better_one(slower: int, expected: float) -> None:
+    assert time_us(Hybrid.by_speed, link_bytes_per_us=10.0 / slower) == expected
+
+
+def test_the_device_computes_meanwhile_what_arrives() -> None:
+    """Two are copied by 200 us; the second then takes the device 30; handing over takes 20."""
+    us = time_us(Hybrid.by_speed, expert_us=30.0, host_us=20.0)
+    assert us == 230
+
+
+def test_waiting_for_the_host_is_no_stall() -> None:
+    future = future_of(ROUTING)
+    result = simulate(
+        core_of(Hybrid.host_only), future, link_bytes_per_us=10.0, host_expert_us=100.0
+    )
+    assert (result.decode.stall_us, result.decode.compute_us) == (0, 400)
+    assert list(result.on_host) == [4] and list(result.host_rows) == [4]
+
+
+def test_without_a_host_nothing_changes() -> None:
+    assert time_us(Hybrid.by_speed, host_expert_us=0.0) == 400
