@@ -147,7 +147,9 @@ def apply(app: QApplication, choice: Choice) -> None:
         "large": f"{body + 7}px", "title": f"{body + 11}px", "fixed": fixed_family(),
         "veil": f"#f4{_current.window[1:]}",
     }  # fmt: skip
-    app.setStyleSheet(STYLE_SHEET.substitute(values))
+    sheet = STYLE_SHEET.substitute(values)
+    if sheet != app.styleSheet():  # every widget that there is would be dressed anew
+        app.setStyleSheet(sheet)
 
 
 def _wants_dark(app: QApplication, choice: Choice) -> bool:

@@ -12,10 +12,9 @@ import base64
 import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from backend.auto_trial import Window
 
 FIGURES = (
@@ -117,6 +116,8 @@ def _follows(moments: list[Moment], moment: Moment) -> bool:
 
 
 def _packed(moments: list[Moment]) -> bytes:
+    import numpy as np  # late: the worker says hello before
+
     maps = np.frombuffer(b"".join(moment.residency for moment in moments), np.uint8)
     maps = maps.reshape(len(moments), len(moments[0].residency))
     used = maps & np.uint8(_USED)
@@ -132,8 +133,10 @@ def _packed(moments: list[Moment]) -> bytes:
     return b"".join(part.tobytes() for part in parts)
 
 
-def _sparse(maps: NDArray[np.uint8]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+def _sparse(maps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """How many cells of each map are not zero, which, and what they are."""
+    import numpy as np
+
     n_cell = max(maps.shape[1], 1)
     places = np.flatnonzero(maps)
     counts = np.bincount(places // n_cell, minlength=len(maps))
