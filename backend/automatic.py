@@ -22,7 +22,7 @@ KV_SHARE = 0.08
 
 
 def automatic(file: ModelFile, config: EngineConfig, available_bytes: int) -> EngineConfig:
-    """Return the settings for a model where `available_bytes` may be taken.
+    """Return the settings for a model where `available_bytes` may be taken, of its devices if any.
 
     The threads and the device stay those of `config`.
     """

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from backend import _native
-from backend.methods import Method
+from backend.methods import ORDERED, Method
 from backend.parts import Part, part
 
 Arrays = Mapping[str, Any]
@@ -91,6 +91,13 @@ def _can_be_made(wanted: Part, learned: Learned, has_routers: bool) -> bool:
     return bool(arrays) and (not stride or any(f".s{stride}." in name for name in arrays))
 
 
+def _scheduler(wanted: Part) -> _native.Spec:
+    """A layer with a slot for every expert gets all of them, and then is not asked any more."""
+    if wanted.name != ORDERED.name:
+        return spec(wanted)
+    return spec(part(wanted.name, **{"fill": 1.0, **wanted.numbers}))
+
+
 def composition(
     method: Method,
     shape: _native.Shape,
@@ -108,8 +115,8 @@ def composition(
     return _native.Composition(
         predictor=spec(predictor_of(method, learned, has_routers=has_routers), learned),
         evictions=[spec(e, learned) for e in method.evictions],
-        prefill=spec(method.prefill),
-        decode=spec(method.decode),
+        prefill=_scheduler(method.prefill),
+        decode=_scheduler(method.decode),
         n_predict=counts.get(method.n_predict, method.n_predict),
         n_fetch=fetches.get(method.n_fetch, method.n_fetch),
         depth=method.depth,
@@ -119,6 +126,13 @@ def composition(
     )
 
 
-def layout(method: Method, shape: _native.Shape, cache_rate: float) -> _native.Layout:
-    """Where the method's experts may lie at a cache rate."""
-    return _native.allocate(spec(method.allocation), shape, cache_rate)
+def layout(
+    method: Method, shape: _native.Shape, cache_rate: float, n_stage: int = 0
+) -> _native.Layout:
+    """Where the method's experts may lie at a cache rate.
+
+    n_stage: slots beside those, of each kind of layer, through which prompts pass what they do not
+    keep; only for methods that prefer to keep (Method.stages).
+    """
+    made = _native.allocate(spec(method.allocation), shape, cache_rate)
+    return made.staged(shape, n_stage) if n_stage and method.stages else made

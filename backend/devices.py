@@ -44,6 +44,10 @@ class Device:
     shares_memory: bool
     """It computes in the host's memory, so that keeping experts there gains nothing."""
     pointer: int
+    memory: str = ""
+    """What ggml calls its memory."""
+    alignment: int = 128
+    """Of what lies there, in bytes."""
 
     @classmethod
     def of(cls, info: Any) -> Device:

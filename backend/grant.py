@@ -26,6 +26,10 @@ class Grant:
     """Why it is not the one asked for; with a device, what is where."""
     n_ubatch: int
     """Tokens of a prompt that are computed at once."""
+    n_context: int
+    """Tokens of conversation that are kept."""
+    n_stage: int = 0
+    """Slots of a device's stage (backend.placement)."""
     stock_is_faster: str = ""
     """Why an adaptive method leaves llama.cpp unpatched, or ""."""
     headroom_bytes: int | None = None
@@ -49,10 +53,10 @@ def grant(
     if why := why_no_kv_type(file, config.kv_type):
         raise EngineError(why)
     whole = method.kind == "stock"
-    on_device.make_plan(file, config.cache_rate, n_context, config, whole=whole)
+    on_device.make_plan(file, config, n_context, kept_ubatch, whole=whole)
+    if (made := on_device.plan) is not None:
+        return Grant(made.rate, on_device.said, made.n_ubatch, made.n_context, made.n_stage)
     n_ubatch = kept_ubatch or min(config.n_ubatch or N_UBATCH, n_context)
-    if on_device.plan is not None:
-        return Grant(on_device.plan.rate, on_device.said, n_ubatch)
 
     def planned(rate: float) -> MemoryPlan:
         return plan(file, rate, n_context, free_bytes, n_ubatch, config.kv_type)
@@ -68,10 +72,10 @@ def grant(
     if not kept_ubatch and not config.n_ubatch:
         # Experts go before larger pieces of prompts.
         n_ubatch, _ = largest_ubatch(file, planned(rate), n_context)
-    faster = ""
+    faster, watched = "", None if whole else wanted.headroom_bytes
     if method.adaptive:
         faster = prefers_stock(file.file_size_bytes, file.expert_bytes_total, free_bytes, rate)
-    return Grant(rate, reason, n_ubatch, faster, None if whole else wanted.headroom_bytes)
+    return Grant(rate, reason, n_ubatch, n_context, stock_is_faster=faster, headroom_bytes=watched)
 
 
 def held_bytes(

@@ -7,8 +7,9 @@ LlamaError, one plain sentence each.
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ class _Log:
     def __init__(self) -> None:
         self.errors: collections.deque[str] = collections.deque(maxlen=8)
         self.echo = False
+        self._hearers: list[list[str]] = []
         self._level = 0
         self._callback = llama_cpp.llama_log_callback(self._on_message)
         self.listen(echo=False)
@@ -46,9 +48,22 @@ class _Log:
         self.echo = echo
         llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
 
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[list[str]]:
+        """A list that gets all that is said until the context ends, of whatever level."""
+        self.listen(echo=self.echo)
+        lines: list[str] = []
+        self._hearers.append(lines)
+        try:
+            yield lines
+        finally:
+            self._hearers.remove(lines)
+
     def _on_message(self, level: int, text: bytes, _user_data: int | None) -> None:
         if level != 5:  # GGML_LOG_LEVEL_CONT goes on with the level before
             self._level = level
+        for lines in self._hearers:
+            lines.append(text.decode(errors="replace"))
         if self.echo:
             import sys
 

@@ -160,9 +160,11 @@ class LoadedModel:
 
     def _resolve(self, config: EngineConfig, free_bytes: int) -> EngineConfig:
         """Where memory is to decide, return what it decides."""
+        self.on_device.take(config.device)
         if not config.automatic:
             return config
-        resolved = automatic(self.file, config, free_bytes)
+        device_bytes = self.on_device.usable_bytes(config.device_bytes)
+        resolved = automatic(self.file, config, device_bytes or free_bytes)
         if self.context is not None and self.config.automatic:  # a conversation is in it
             resolved = replace(resolved, context_length=self.config.context_length)
         return resolved
@@ -203,9 +205,11 @@ class LoadedModel:
     def _ask(self, free_bytes: int, *, new_context: bool) -> None:
         """Have memory grant what is asked for, or less."""
         kept = 0 if new_context else self._granted.n_ubatch
+        n_context = self._n_context if new_context else self._granted.n_context
         self._granted = grant(
-            self.file, self.config, self.method, self.on_device, self._n_context, free_bytes, kept
+            self.file, self.config, self.method, self.on_device, n_context, free_bytes, kept
         )
+        self._n_context = self._granted.n_context
         headroom_bytes = self._granted.headroom_bytes
         self._memory = None if headroom_bytes is None else MemoryWatch(headroom_bytes)
 
@@ -338,7 +342,7 @@ class LoadedModel:
             predicts = self._predictor() is not None
             self._adapter = Adapter(self.method, patch.shape, predicts=predicts)
         patch.set_statistics(self._adapter.statistics)
-        self.lay_out(layout(self.method, patch.shape, granted))
+        self.lay_out(layout(self.method, patch.shape, granted, self._granted.n_stage))
         self.cache = self._facts(rate, reason)
         why = f"The cache rate is {100 * self.cache.rate:.0f} %"
         self._adapter.attend(patch, self.cache.n_slot, why)

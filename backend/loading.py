@@ -96,6 +96,19 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU) -> Model:
     return _checked(pointer, file, kept)
 
 
+def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Model:
+    """Load no weights: contexts of such a model say what memory they would take, and take none.
+
+    patched: as it would be with its experts on slots.
+    """
+    params, kept = _model_params(file, None, placement)
+    params.no_alloc = True
+    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+    if patched:
+        kept.append(_override_nothing(params))
+    return _checked(llama_cpp.llama_model_load_from_file(_first_path(file), params), file, kept)
+
+
 class NotCacheable(LlamaError):
     """This model must run without a cache; the text says why."""
 
@@ -210,7 +223,7 @@ def _first_path(file: ModelFile) -> bytes:
 def _model_params(
     file: ModelFile, progress: ProgressCallback | None, placement: Placement, share: float = 1.0
 ) -> tuple[Any, list[object]]:
-    """Parameters, and what must outlive the loading; `share` of the bytes will be read."""
+    """llama_model_params, and what must outlive the loading; `share` of the bytes will be read."""
     params = llama_cpp.llama_model_default_params()
     devices = (ctypes.c_void_p * (len(placement.pointers) + 1))(*placement.pointers, None)
     params.devices = ctypes.addressof(devices)  # without any, llama.cpp would take all there are
@@ -257,11 +270,23 @@ def _place_experts(params: Any, buffers: Any, layers: bytes = _EVERY_LAYER) -> o
     overrides = (_BufferOverride * 2)(
         _BufferOverride(_EXPERT_PATTERN % layers, buffers.type), _BufferOverride(None, None)
     )
-    field = type(params).tensor_buft_overrides
-    ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset).value = ctypes.addressof(
-        overrides
-    )
+    _set_overrides(params, overrides)
     return overrides
+
+
+def _override_nothing(params: Any) -> object:
+    """Override the place of no tensor. Where any is, llama.cpp pipelines no devices."""
+    overrides = (_BufferOverride * 2)(
+        _BufferOverride(b"^nothing$", None), _BufferOverride(None, None)
+    )
+    _set_overrides(params, overrides)
+    return overrides
+
+
+def _set_overrides(params: Any, overrides: Any) -> None:
+    field = type(params).tensor_buft_overrides
+    place = ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset)
+    place.value = ctypes.addressof(overrides)
 
 
 def _checked(pointer: Any, file: ModelFile, kept: list[object]) -> Model:

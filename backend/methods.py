@@ -53,6 +53,11 @@ class Method:
     """Whether MoEpic's configurator lays the cache out anew while the engine is idle."""
 
     @property
+    def stages(self) -> bool:
+        """Whether a prompt's experts may pass through a stage beside the slots."""
+        return self.prefill.name == ORDERED.name and self.kind != "stock"
+
+    @property
     def parts(self) -> str:
         """The parts in a line, for people."""
         if self.kind == "stock":

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.devices import Device, resolve
+from backend.dry_run import DryRun
+from backend.headroom import note_taken
 from backend.loading import ON_CPU, Placement
-from backend.placement import DevicePlan, plan_devices
-from backend.plan import N_UBATCH
+from backend.placement import DevicePlan, Measure, Wish, plan_devices, usable_bytes
 
 if TYPE_CHECKING:
     from backend.config import EngineConfig
@@ -49,29 +51,68 @@ class OnDevice:
         """The devices in use, or "cpu"."""
         return ",".join(share.name for share in self.plan.devices) if self.plan else "cpu"
 
+    def usable_bytes(self, limit_bytes: int) -> int:
+        """Return what may be taken of the devices' memory; 0 where the CPU computes alone."""
+        free = (replace(d, free_bytes=self._free_bytes(d)) for d in self._devices)
+        return sum(usable_bytes(device, limit_bytes) for device in free)
+
     def make_plan(
-        self, model: ModelFile, rate: float, n_context: int, config: EngineConfig, *, whole: bool
+        self,
+        model: ModelFile,
+        config: EngineConfig,
+        n_context: int,
+        kept_ubatch: int,
+        *,
+        whole: bool,
     ) -> None:
         """Plan anew with the memory that is free now, and what this engine holds of it.
 
-        whole: only with all experts of every layer that a device computes.
+        n_context: tokens. kept_ubatch: as in backend.grant. whole: only with all experts of every
+        layer that a device computes.
         """
         if not self._devices:
             self.plan, self.said = None, ""
             return
         now = [replace(d, free_bytes=self._free_bytes(d)) for d in self._devices]
-        planned = plan_devices(
-            model,
-            now,
-            rate,
-            n_context,
-            config.n_ubatch or min(N_UBATCH, n_context),
-            config.device_bytes,
+        wish = Wish(
+            rate=config.cache_rate,
+            n_context=n_context,
+            n_ubatch=kept_ubatch or min(config.n_ubatch, n_context),
             kv_type=config.kv_type,
+            limit_bytes=config.device_bytes,
+            may_shorten=config.automatic and not kept_ubatch,
             whole=whole,
         )
+        n_output = 0 if config.keeps_outputs else 1
+        runs = {patched: DryRun(model, patched=patched) for patched in (False, True)}
+        try:
+            planned = plan_devices(model, now, wish, self._measure(runs, now, wish, n_output))
+        finally:
+            for dry_run in runs.values():
+                dry_run.close()
         self.plan = planned if planned.n_gpu_layers > 0 else None
         self.said = " ".join(planned.sentences)
+
+    def _measure(
+        self, runs: Mapping[bool, DryRun], devices: Sequence[Device], wish: Wish, n_output: int
+    ) -> Measure:
+        pointers = tuple(d.pointer for d in devices)
+
+        def measure(
+            n_gpu_layers: int,
+            shares: Sequence[float],
+            n_context: int,
+            n_ubatch: int,
+            *,
+            patched: bool,
+        ) -> list[int]:
+            placement = Placement(pointers, n_gpu_layers, tuple(shares))
+            found = runs[patched].compute_bytes(
+                placement, n_context, n_ubatch, wish.kv_type, n_output
+            )
+            return [found.get(device.memory, 0) for device in devices]
+
+        return measure
 
     def _free_bytes(self, device: Device) -> int:
         from backend import _native
@@ -85,6 +126,7 @@ class OnDevice:
         """Where others took a device's memory, return how many experts of each layer may stay.
 
         None: as many as there are. Half the headroom may be taken before anything is given back.
+        What was taken is remembered, and left free when the next plan is made.
         """
         from backend import _native
 
@@ -93,7 +135,12 @@ class OnDevice:
             return None
         n_slot = plan.n_slot
         for share in plan.devices:
-            lacking = share.headroom_bytes - int(_native.device_free_bytes(share.pointer))
+            free_bytes = int(_native.device_free_bytes(share.pointer))
+            taken_bytes = share.free_bytes - share.planned_bytes - free_bytes
+            for device in self._devices:
+                if device.pointer == share.pointer:
+                    note_taken(device, taken_bytes)
+            lacking = share.headroom_bytes - free_bytes
             if lacking > share.headroom_bytes // 2 and share.slot_bytes > 0:
                 kept = (share.slot_bytes - lacking) * plan.n_slot // share.slot_bytes
                 n_slot = min(n_slot, kept)

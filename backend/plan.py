@@ -21,6 +21,7 @@ MAX_UBATCH = 4096
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache that can be chosen, and the bits that a value takes."""
 
+_WAVE_PAIRS = 1024  # that are computed at once, at most (WaveRunner::max_pair)
 _KV_BLOCK = 32  # values that q8_0 and q4_0 quantise together
 _CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
 _PROCESS_BYTES = 64 << 20  # measured: 45 to 56 MiB for interpreter, libraries and buffers
@@ -229,14 +230,21 @@ def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16
     ]
 
 
-def wave_bytes(model: ModelFile, n_pair: int, n_token: int) -> int:
-    """Estimate what a device needs besides to compute n_pair (token, expert) pairs in waves.
+def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
+    """Return what a device needs to compute experts on slots, beside llama.cpp's own buffers.
 
-    The kept inputs of n_token tokens, and of each pair its input, the hidden rows and its output.
+    For pieces of n_ubatch tokens: their kept inputs and numbers of slots; of each (token, expert)
+    pair of the largest wave its input, the hidden rows, its output where the input was, and five
+    numbers; the graph of a single token's wave, of which nothing overlaps.
     """
     n_embd = _number(model, "embedding_length")
     n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
-    return 4 * (n_token * n_embd + n_pair * (2 * n_embd + 2 * n_ff))
+    n_used = max(1, model.n_expert_used)
+    n_pair = min(_WAVE_PAIRS, n_ubatch * n_used)
+    hidden = 2 * n_ff if n_ff <= n_embd else 3 * n_ff
+    per_token = 4 * (n_embd + n_used)
+    single = 4 * n_used * (2 * n_embd + 3 * n_ff)
+    return n_ubatch * per_token + n_pair * (4 * (n_embd + hidden) + 24) + single
 
 
 def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:

@@ -116,13 +116,15 @@ def compare(
     pack: Pack | None = None,
     placement: Placement = ON_CPU,
     hybrid: str = "off",
+    n_stage: int = 0,
 ) -> Iterator[Comparison]:
     """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
 
     `learned`: what backend.learned.load found for the model, so that what is compared is what an
     engine would run. in_layout: of the experts, here and in stock. pack: read them from there, in
     whatever layout they lie. With a device in `placement`, stock llama.cpp computes on it too,
-    with all experts there. hybrid: what becomes of those that it lacks here (HYBRID). Yields a
+    with all experts there. hybrid: what becomes of those that it lacks here (HYBRID). n_stage:
+    slots through which prompts pass what is not kept. Yields a
     Comparison per method and rate; methods that cut experts compute them as they are in the file.
     Raises LlamaError when the model cannot be loaded or computed, NotCacheable when there is no
     cached way to run it.
@@ -150,7 +152,7 @@ def compare(
         total_bytes = sum(map(shape.expert_bytes, range(shape.n_layer))) * shape.n_expert
         for method in methods:
             for rate in rates:
-                slots = layout(METHODS[method], shape, rate)
+                slots = layout(METHODS[method], shape, rate, n_stage)
                 options = _native.PatchOptions(
                     n_thread=n_thread,
                     n_transfer_thread=Drive().n_read,

@@ -1,22 +1,28 @@
 """A device with memory of its own, without a GPU: llama.cpp's rpc server in another process.
 
-    python tests/loopback.py PORT [N_THREAD]
+    python tests/loopback.py PORT [N_THREAD] [LEDGER]
 
-serves this machine's CPU at 127.0.0.1:PORT until it is ended. Anything else that computes the same
-and is reached through ggml's interface behaves alike: the slots are in memory that this process
-cannot touch, and every copy crosses a link.
+serves this machine's CPU at 127.0.0.1:PORT until it is ended. Anything else that computes the
+same and is reached through ggml's interface behaves alike: the slots are in memory that this
+process cannot touch, and every copy crosses a link. With a LEDGER, a file of three 64-bit numbers
+(_Ledger), the device has a memory of a set size, of which others may hold a part, and counts what
+is in use.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import socket
+import struct
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,19 +39,42 @@ def is_built() -> bool:
 needs_rpc = pytest.mark.skipif(not is_built(), reason="llama.cpp was built without RPC")
 
 
-class Server:
-    """A running server; `option` names its device to Outrider."""
+class _Ledger:
+    """What the device's memory is used for, in bytes, in a file that both processes see."""
 
-    def __init__(self, n_thread: int = 1) -> None:
+    NAMES = ("total", "taken", "used")
+    """Of all; by others; by buffers of ours."""
+    SIZE = 8 * len(NAMES)
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._memory = mmap.mmap(file.fileno(), self.SIZE)
+
+    def __getitem__(self, name: str) -> int:
+        return int(struct.unpack_from("<q", self._memory, 8 * self.NAMES.index(name))[0])
+
+    def __setitem__(self, name: str, value: int) -> None:
+        struct.pack_into("<q", self._memory, 8 * self.NAMES.index(name), value)
+
+
+class Server:
+    """A running server; `option` names its device to Outrider, whose memory has total_bytes."""
+
+    def __init__(self, n_thread: int = 1, total_bytes: int = 16 << 30) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
         self.option = f"rpc://127.0.0.1:{self.port}"
-        command = [sys.executable, __file__, str(self.port), str(n_thread)]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        self._wait()
+        with tempfile.NamedTemporaryFile(prefix="ledger-") as file:
+            file.write(bytes(_Ledger.SIZE))
+            file.flush()
+            self._ledger = _Ledger(Path(file.name))
+            self._ledger["total"] = total_bytes
+            command = [sys.executable, __file__, str(self.port), str(n_thread), file.name]
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+            self._wait()
 
     def _wait(self) -> None:
         from backend.devices import DeviceError, _check_server
@@ -60,10 +89,23 @@ class Server:
             time.sleep(0.05)
 
     @property
-    def resident_bytes(self) -> int:
-        """Memory of the server's process (Linux)."""
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) << 10
+    def total_bytes(self) -> int:
+        """Of the device's memory."""
+        return self._ledger["total"]
+
+    @property
+    def taken_bytes(self) -> int:
+        """What others hold of it."""
+        return self._ledger["taken"]
+
+    @property
+    def free_bytes(self) -> int:
+        """What nobody holds; what was just freed may not have arrived yet."""
+        return self._ledger["total"] - self._ledger["taken"] - self._ledger["used"]
+
+    def take(self, n_bytes: int) -> None:
+        """Let others hold so much of the device's memory."""
+        self._ledger["taken"] = n_bytes
 
     def kill(self) -> None:
         """End it at once, as when a cable is pulled. Twice is fine."""
@@ -72,13 +114,66 @@ class Server:
 
 
 @contextlib.contextmanager
-def server(n_thread: int = 1) -> Iterator[Server]:
+def server(n_thread: int = 1, total_bytes: int = 16 << 30) -> Iterator[Server]:
     """Serve until the context ends."""
-    running = Server(n_thread)
+    running = Server(n_thread, total_bytes)
     try:
         yield running
     finally:
         running.kill()
+
+
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
+_Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_Free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_SizePointer = ctypes.POINTER(ctypes.c_size_t)
+_GetMemory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _SizePointer, _SizePointer)
+
+
+def _exchange(place: int, function: Any) -> int:
+    """Put a function at a place of one of ggml's interfaces; returns what was there."""
+    field = ctypes.c_void_p.from_address(place)
+    before = field.value
+    assert before is not None
+    field.value = ctypes.cast(function, ctypes.c_void_p).value
+    return before
+
+
+def _keep_ledger(ggml_cpu_device: int, buffer_type: int, ledger: _Ledger) -> list[object]:
+    """Count the device's buffers, and give it the memory that the ledger says.
+
+    The interfaces are those of ggml-backend-impl.h: alloc_buffer is the second function of a buffer
+    type, free_buffer the first of a buffer, get_memory the third of a device.
+    """
+    sizes: dict[int, int] = {}
+    free_of: dict[int, Any] = {}
+
+    def free_bytes() -> int:
+        return max(0, ledger["total"] - ledger["taken"] - ledger["used"])
+
+    @_Free
+    def free(buffer: int) -> None:
+        ledger["used"] -= sizes.pop(buffer)
+        free_of.pop(buffer)(buffer)
+
+    @_Allocate
+    def allocate(kind: int, size: int) -> int | None:
+        if size > free_bytes():
+            return None
+        buffer = stock_allocate(kind, size)
+        if buffer and size:
+            sizes[buffer] = size
+            ledger["used"] += size
+            free_of[buffer] = _Free(_exchange(buffer, free))
+        return buffer
+
+    @_GetMemory
+    def get_memory(_device: int, free_out: Any, total_out: Any) -> None:
+        free_out[0], total_out[0] = free_bytes(), ledger["total"]
+
+    stock_allocate = _Allocate(_exchange(buffer_type + _POINTER, allocate))
+    _exchange(ggml_cpu_device + 2 * _POINTER, get_memory)
+    return [free, allocate, get_memory, stock_allocate]
 
 
 def main() -> None:
@@ -89,8 +184,14 @@ def main() -> None:
     ggml = ctypes.CDLL(str(folder / "libggml.so.0"))
     rpc = ctypes.CDLL(str(folder / "libggml-rpc.so.0"))
     ggml.ggml_backend_dev_by_type.restype = ctypes.c_void_p
-    cpu = ctypes.c_void_p(ggml.ggml_backend_dev_by_type(0))
+    device = ggml.ggml_backend_dev_by_type(0)
+    cpu = ctypes.c_void_p(device)
     n_thread = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    kept: list[object] = []
+    if len(sys.argv) > 3:
+        base = ctypes.CDLL(str(folder / "libggml-base.so.0"))
+        base.ggml_backend_cpu_buffer_type.restype = ctypes.c_void_p
+        kept = _keep_ledger(device, base.ggml_backend_cpu_buffer_type(), _Ledger(Path(sys.argv[3])))
     rpc.ggml_backend_rpc_start_server.argtypes = [
         ctypes.c_char_p,
         ctypes.c_char_p,
@@ -100,6 +201,7 @@ def main() -> None:
     ]
     endpoint = f"127.0.0.1:{sys.argv[1]}".encode()
     rpc.ggml_backend_rpc_start_server(endpoint, None, n_thread, 1, ctypes.byref(cpu))
+    del kept
 
 
 if __name__ == "__main__":

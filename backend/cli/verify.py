@@ -155,7 +155,7 @@ def _placement(file: ModelFile, option: str) -> Placement:
     """As many layers on the devices as have room for all their experts: stock needs that."""
     from backend.devices import DeviceError, resolve
     from backend.loading import Placement
-    from backend.placement import plan_devices
+    from backend.placement import Wish, plan_devices
 
     try:
         devices = resolve(option)
@@ -163,7 +163,7 @@ def _placement(file: ModelFile, option: str) -> Placement:
         raise UserError(str(error)) from None
     if not devices:
         return Placement()
-    plan = plan_devices(file, devices, 1.0, _N_CONTEXT, whole=True)
+    plan = plan_devices(file, devices, Wish(1.0, _N_CONTEXT, whole=True))
     if plan.n_gpu_layers <= 1:
         raise UserError("No layer finds room on the device with all its experts.")
     return Placement(plan.pointers, plan.n_gpu_layers, plan.shares)

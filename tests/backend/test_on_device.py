@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from endless import make_endless
+from factory import make_tiny
 from loopback import Server, needs_rpc, server
 
 from backend.client import WorkerClient, WorkerDied
@@ -15,7 +18,8 @@ from backend.config import EngineConfig, Sampling
 from backend.devices import Device
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFile, read_model
-from backend.placement import plan_devices
+from backend.loading import load_plain
+from backend.placement import DevicePlan, Wish, plan_devices
 
 MIB = 1 << 20
 LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 4096, "n_thread": 1}
@@ -56,11 +60,12 @@ def test_the_answer_and_the_rate_change(
 
 @needs_rpc
 def test_less_memory_means_fewer_slots(
-    file: ModelFile, tiny: Path, device: Server, open_engine: Callable[..., Engine]
+    tiny: Path, device: Server, open_engine: Callable[..., Engine]
 ) -> None:
-    everything = plan_devices(file, [a_device(256 * MIB)], 0.75, 512)
-    slots = everything.devices[0].slot_bytes
-    least = everything.devices[0].planned_bytes - slots // 2
+    engine = open_engine(tiny, device=device.option, cache_rate=0.75)
+    (share,) = plan_of(engine).devices
+    least = share.planned_bytes - share.slot_bytes // 2
+    engine.close()
     engine = open_engine(tiny, device=device.option, cache_rate=0.75, device_bytes=least)
     assert engine.cache.n_slot == 6
     assert "6 of 16 experts of each layer are kept there instead of 12" in engine.cache.reason
@@ -72,21 +77,162 @@ def test_an_unknown_device_is_one_sentence(tiny: Path) -> None:
 
 
 def test_layers_that_do_not_fit_stay_with_the_cpu(file: ModelFile) -> None:
-    whole = plan_devices(file, [a_device(256 * MIB)], 1.0, 512)
+    whole = plan_devices(file, [a_device(256 * MIB)], Wish(1.0, 512))
     assert whole.n_gpu_layers == file.n_layer + 1 and whole.n_slot == file.n_expert
-    share = whole.devices[0]
-    tight = share.planned_bytes - share.slot_bytes  # without any slot
-    partial = plan_devices(file, [a_device(tight)], 1.0, 512)
+    least = plan_devices(file, [a_device(256 * MIB)], Wish(0.0, 512)).devices[0]
+    tight = least.planned_bytes - 1
+    partial = plan_devices(file, [a_device(tight)], Wish(0.9, 512))
     assert 1 < partial.n_gpu_layers <= file.n_layer
     assert f"The last {partial.n_gpu_layers - 1} of 3 layers" in partial.sentences[0]
-    assert plan_devices(file, [a_device(1000)], 1.0, 512).n_gpu_layers == 0
+    assert plan_devices(file, [a_device(1000)], Wish(1.0, 512)).n_gpu_layers == 0
 
 
 def test_devices_share_the_layers_by_their_memory(file: ModelFile) -> None:
     one, other = a_device(192 * MIB), replace(a_device(64 * MIB), name="E", pointer=2)
-    plan = plan_devices(file, [one, other], 1.0, 512)
+    plan = plan_devices(file, [one, other], Wish(1.0, 512))
     assert [list(s.layers) for s in plan.devices] == [[0, 1, 2], [3]]
     assert plan.shares[0] == 3 * plan.shares[1]
+
+
+MEMORY = [  # biases, latent attention, recurrent layers, experts wider than the model, no waves
+    ("qwen3moe", {}, 0.3),
+    ("gpt-oss", {}, 0.5),
+    ("deepseek2", {}, 0.75),
+    ("qwen3next", {}, 0.25),
+    ("gemma4", {}, 0.5),
+    ("olmoe", {"n_ff_exp": 256}, 0.5),
+    ("qwen3moe", {}, 1.0),
+]
+
+
+def plan_of(engine: Engine) -> DevicePlan:
+    assert engine.device_plan is not None
+    return engine.device_plan
+
+
+def used_bytes(running: Server, pointer: int) -> int:
+    """Of the device's memory, once it has done all that it was told to."""
+    from backend import _native
+
+    free_bytes = int(_native.device_free_bytes(pointer))
+    return running.total_bytes - running.taken_bytes - free_bytes
+
+
+def answer_of(engine: Engine) -> list[int]:
+    """With a prompt that takes several pieces."""
+    sampling = Sampling(temperature=0)
+    return [p.token_id for p in engine.generate_text("Once upon a time " * 20, sampling, 12)]
+
+
+@needs_rpc
+@pytest.mark.parametrize(("arch", "sizes", "rate"), MEMORY)
+def test_memory_is_within_two_percent_of_the_plan(
+    arch: str,
+    sizes: dict[str, int],
+    rate: float,
+    device: Server,
+    tmp_path: Path,
+    open_engine: Callable[..., Engine],
+) -> None:
+    path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", n_layer=6, **sizes)
+    engine = open_engine(path, device=device.option, cache_rate=rate, context_length=1024)
+    answer_of(engine)
+    (share,) = plan_of(engine).devices
+    assert used_bytes(device, share.pointer) == pytest.approx(share.planned_bytes, rel=0.02)
+
+
+@needs_rpc
+@pytest.mark.parametrize("share", [1.0, 0.6])
+def test_memory_of_several_devices_and_of_a_part_of_the_layers(
+    share: float, tmp_path: Path
+) -> None:
+    """With a share of what all layers take, only the last ones find room there."""
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=8, n_expert=32)
+    with server(total_bytes=640 * MIB) as one, server(total_bytes=1024 * MIB) as other:
+        config = EngineConfig(
+            device=f"{one.option},{other.option}", cache_rate=0.5, n_ubatch=64, n_thread=1
+        )
+        with contextlib.closing(Engine.open(path, config)) as engine:
+            most = max(s.planned_bytes for s in plan_of(engine).devices)
+        config = replace(config, device_bytes=int(share * most))
+        with contextlib.closing(Engine.open(path, config)) as engine:
+            made = plan_of(engine)
+            assert (made.n_gpu_layers <= 8) == (share < 1)
+            answer_of(engine)
+            for running, part in zip((one, other), made.devices, strict=True):
+                assert len(part.layers) > 0
+                found = used_bytes(running, part.pointer)
+                assert found == pytest.approx(part.planned_bytes, rel=0.02)
+
+
+@needs_rpc
+def test_what_others_take_is_given_back_between_answers(tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf", n_expert=64, n_ff_exp=2048)
+    with server(total_bytes=600 * MIB) as running:
+        config = EngineConfig(device=running.option, cache_rate=0.75, n_thread=1)
+        with contextlib.closing(Engine.open(path, config)) as engine:
+            before = answer_of(engine)
+            n_slot = engine.cache.n_slot
+            running.take(running.free_bytes - 256 * MIB)
+            engine.mind_memory()
+            assert engine.cache.n_slot == n_slot, "the headroom is still there"
+            running.take(running.taken_bytes + 140 * MIB)
+            engine.mind_memory()
+            assert engine.cache.n_slot < n_slot
+            assert "Other programs need the device's memory" in engine.cache.reason
+            engine.forget()
+            assert answer_of(engine) == before
+            (share,) = plan_of(engine).devices
+            assert used_bytes(running, share.pointer) == pytest.approx(
+                share.planned_bytes, rel=0.02
+            )
+
+
+def test_a_context_that_nobody_chose_is_shortened_where_layers_find_no_room(
+    file: ModelFile,
+) -> None:
+    wish = Wish(1.0, 1 << 15, n_ubatch=64)
+    long = plan_devices(file, [a_device(256 * MIB)], wish).devices[0]
+    tight = [a_device(long.planned_bytes * 3 // 4)]
+    by_hand = plan_devices(file, tight, wish)
+    assert by_hand.n_context == 1 << 15 and by_hand.n_gpu_layers <= file.n_layer
+    chosen = plan_devices(file, tight, replace(wish, may_shorten=True))
+    assert chosen.n_context == 1 << 14 and chosen.n_gpu_layers == file.n_layer + 1
+    assert "16384 tokens instead of 32768, so that more layers fit" in " ".join(chosen.sentences)
+
+
+def test_pieces_of_a_prompt_are_as_long_as_pays(tmp_path: Path) -> None:
+    """Longer ones copy less, but take memory from the slots; so does the stage."""
+    sizes = {"n_embd": 256, "n_ff_exp": 128, "n_layer": 4, "n_expert": 64}
+    model = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **sizes))
+
+    def measure(_layers: int, _shares: Any, _context: int, n_ubatch: int, **_: Any) -> list[int]:
+        return [500 * n_ubatch]
+
+    device = a_device(256 * MIB)
+    plans = [plan_devices(model, [device], Wish(rate, 8192), measure) for rate in (0.1, 0.9)]
+    assert [made.n_ubatch for made in plans] == [512, 1024]
+    assert [made.n_stage for made in plans] == [0, 2 * (64 - 57)]
+    share = plans[1].devices[0]
+    assert share.stage_bytes == 14 * share.slot_bytes // (57 * 4)
+    assert "once for every 1024 tokens, through 1 MiB beside the slots" in plans[1].sentences[-1]
+
+
+@needs_rpc
+def test_a_dead_device_is_not_asked_by_models_that_are_loaded_later(tiny: Path) -> None:
+    """llama.cpp never forgets a remote device, and ends the process when it does not answer."""
+    with server() as running:
+        engine = Engine.open(tiny, EngineConfig(device=running.option, n_thread=1))
+        expected = answer_of(engine)
+        engine.close()
+    load_plain(read_model(tiny)).close()
+    on_cpu = EngineConfig(device="cpu", n_thread=1)
+    for config in (on_cpu, replace(on_cpu, cache_rate=1.0), replace(on_cpu, device="auto")):
+        engine = Engine.open(tiny, config)
+        assert len(answer_of(engine)) == len(expected)
+        engine.close()
+    with pytest.raises(EngineError, match="can be reached"):
+        Engine.open(tiny, EngineConfig(device=running.option))
 
 
 @needs_rpc

@@ -206,8 +206,9 @@ class Driver:
             elif isinstance(command, _native.Order):
                 said.order = list(command.experts)
             elif isinstance(command, _native.Compute):
-                pool = self.layout.layers[command.layer].pool[int(command.part == Part.bottom)]
-                slot = self.core.slots(pool)[command.slot]
+                of = self.layout.layers[command.layer]
+                pools = {Part.top: of.pool[0], Part.bottom: of.pool[1], Part.staged: of.stage}
+                slot = self.core.slots(pools[command.part])[command.slot]
                 assert slot == ("ready", command.layer, command.part, command.expert, True)
                 said.compute.append(command.expert)
             else:

@@ -29,6 +29,7 @@ SCHEDULERS: dict[str, tuple[str, dict[str, float]]] = {
     "stream": ("stream", {"k_slots": 2.0}),
     "expert-major": ("expert_major", {}),
     "ordered-few": ("ordered", {"n_stream": 1.0}),
+    "ordered-fill": ("ordered", {"fill": 1.0}),
     "after-first": ("ordered", {"prefetch_after_first": 1.0}),
 }
 
@@ -49,14 +50,26 @@ def uncached(n_slot: int) -> Layout:
     return Layout([PoolLayout(n_slot, True)], [LayerLayout(0.0, [-1, 0])] * N_LAYER)
 
 
+def staged(n_slot: int) -> Layout:
+    """Slots of each layer, and a stage of all for what prompts do not keep."""
+    shape = Shape(N_EXPERT, 1, [CHUNK_BYTES] * N_LAYER)
+    return Layout.per_layer([n_slot] * N_LAYER).staged(shape, max(1, 4 - n_slot))
+
+
 LAYOUTS: dict[str, Callable[[int], Layout]] = {
     "per-layer": lambda n_slot: Layout.per_layer([n_slot] * N_LAYER),
     "one-pool": lambda n_slot: one_pool(n_slot, buffer=False),
     "one-buffer": lambda n_slot: one_pool(n_slot, buffer=True),
     "cut": cut,
     "uncached": uncached,
+    "staged": staged,
 }
 Unit = tuple[int, Part]  # a part of an expert
+
+
+def own(part: Part) -> Part:
+    """What lies in the stage is an expert's top, as where experts are not cut it is all of it."""
+    return Part.top if part == Part.staged else part
 
 
 @dataclass
@@ -81,8 +94,9 @@ class Memory:
 
     def at(self, command: Any) -> Slot:
         """The slot that a Copy or Compute names."""
-        pool = self.layout.layers[command.layer].pool[int(command.part == Part.bottom)]
-        return self.pools[pool][command.slot]
+        layer = self.layout.layers[command.layer]
+        pools = {Part.top: layer.pool[0], Part.bottom: layer.pool[1], Part.staged: layer.stage}
+        return self.pools[pools[command.part]][command.slot]
 
     def copy(self, copy: Any) -> None:
         chunks = range(len(CHUNK_BYTES)) if copy.chunk == WHOLE else [copy.chunk]
@@ -131,6 +145,7 @@ class Machine:
         self.todo: set[Unit] = set()  # needed, not computed
         self.ready: list[Unit] = []  # Compute was said
         self.slot_of: dict[Unit, Slot] = {}  # of what is in `ready`
+        self.part_of: dict[Unit, Part] = {}  # as Compute named it, likewise
         self.n_request = [0] * N_LAYER
         self.log: list[tuple[Any, ...]] = []
         self.events = _native.EventLog()
@@ -179,7 +194,7 @@ class Machine:
         self.ready.remove(unit)
         self.todo.remove(unit)
         self.slot_of.pop(unit).computing = False
-        self.obey(self.core.computed(self.layer, *unit))
+        self.obey(self.core.computed(self.layer, unit[0], self.part_of.pop(unit)))
 
     def on_serve(self, _option: None, number: int) -> None:
         """The layer is finished, with no more copies than that takes; the last or first first."""
@@ -197,12 +212,12 @@ class Machine:
         raise AssertionError("copies come and go without end")
 
     def is_needed(self, copy: Any) -> bool:
-        return copy.layer == self.layer and (copy.expert, copy.part) in self.todo
+        return copy.layer == self.layer and (copy.expert, own(copy.part)) in self.todo
 
     def on_abort(self, _option: None, _number: int) -> None:
         for slot in itertools.chain(*self.memory.pools):
             slot.computing = False
-        self.todo, self.ready, self.slot_of = set(), [], {}
+        self.todo, self.ready, self.slot_of, self.part_of = set(), [], {}, {}
         self.obey(self.core.aborted())
         self.on_pass(None, 0)
 
@@ -227,13 +242,14 @@ class Machine:
                 assert command.layer == self.layer
                 assert sorted(command.experts) == sorted({e for e, _ in self.todo})
             elif isinstance(command, _native.Compute):
-                unit = (command.expert, command.part)
+                unit = (command.expert, own(command.part))
                 assert command.layer == self.layer
                 assert unit in self.todo and unit not in self.ready
                 if command.part == Part.bottom:
                     assert (command.expert, Part.top) not in self.todo, "a bottom before its top"
                 self.ready.append(unit)
                 self.slot_of[unit] = self.memory.compute(command)
+                self.part_of[unit] = command.part
             else:
                 assert isinstance(command, _native.GiveUp)
                 assert command.expert in {e for e, _ in self.todo} and not queue
@@ -248,12 +264,12 @@ class Machine:
             for (state, layer, part, expert, pinned), real in zip(slots, memory, strict=True):
                 assert state in ("free", "pending", "ready", "quarantined")
                 assert (expert < 0) == (state in ("free", "quarantined"))
-                assert expert < 0 or (layer, part, expert) not in held
-                held.add((layer, part, expert))
+                assert expert < 0 or (layer, own(part), expert) not in held
+                held.add((layer, own(part), expert))
                 assert state == "pending" or not real.flying
                 assert state != "ready" or set(real.content) == {(layer, (expert, part))}
                 assert not real.computing or (state == "ready" and pinned)
-                assert not pinned or (layer == self.layer and (expert, part) in self.todo)
+                assert not pinned or (layer == self.layer and (expert, own(part)) in self.todo)
         for layer in range(N_LAYER):
             c = self.core.counts(layer)
             assert c.hits + c.late + c.misses == self.n_request[layer]

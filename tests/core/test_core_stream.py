@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from core_driver import Driver
+from core_driver import CHUNK_BYTES, Driver, Said
 
-from backend._native import Phase
+from backend._native import Layout, Part, Phase, Shape
 
 PROMPT = (5, 0, 6, 1, 7, 2, 4, 3)
 """What the tokens use, so that with lru 3 is worth most, then 4, 2, 7, ..."""
+WARM = (4, 5, 6, 7, 0, 1, 2, 3)
+"""What is worth most is what tests have brought before."""
 
 
 def run(driver: Driver, *experts: int) -> tuple[list[int], list[int], int]:
@@ -83,3 +85,124 @@ def test_decoding_does_not_stream() -> None:
     driver = Driver(2, n_expert_used=3, chunks=False, n_stream=1)
     driver.begin()
     assert [e for e, _ in driver.routed(0, 5, 4, 3).high] == [5, 4]
+
+
+def staged(n_slot: int, n_stage: int) -> Driver:
+    """Three layers of eight experts, with a stage for all of them."""
+    layout = Layout.per_layer([n_slot] * 3)
+    layout = layout.staged(Shape(8, 2, [CHUNK_BYTES] * 3), n_stage)
+    return Driver(n_slot, n_layer=3, chunks=False, n_stream=8, layout=layout)
+
+
+def in_stage(driver: Driver) -> set[tuple[int, int]]:
+    """(layer, expert) of what the stage holds or awaits."""
+    pool = driver.layout.layers[0].stage
+    slots = driver.core.slots(pool) if pool >= 0 else []
+    return {(layer, expert) for _, layer, _, expert, _ in slots if expert >= 0}
+
+
+def part(driver: Driver, expert: int) -> Part:
+    return Part.staged if (driver.layer, expert) in in_stage(driver) else Part.top
+
+
+def finish(driver: Driver, said: Said) -> int:
+    """All that the layer needs arrives and is computed; returns how many waves that took."""
+    n_wave, waiting = 0, list(said.compute)
+    while not driver.core.idle():
+        if waiting:
+            n_wave += 1
+            for expert in waiting:
+                said = driver.computed(expert, part(driver, expert))
+                waiting = waiting[1:] + said.compute
+        else:
+            ticket = next(t for t, c in driver.flying.items() if c.layer == driver.layer)
+            waiting += driver.obey(driver.core.copied(driver.flying.pop(ticket).ticket)).compute
+    return n_wave
+
+
+def test_a_stage_leaves_the_layers_own_slots_to_what_they_hold() -> None:
+    driver = staged(4, 8)
+    for layer in range(3):
+        driver.bring(layer, 0, 1, 2, 3)
+    driver.begin(Phase.prefill)
+    said = driver.routed(0, *WARM)
+    assert sorted(e for e, _ in said.high) == [4, 5, 6, 7]
+    assert in_stage(driver) >= {(0, e) for e in (4, 5, 6, 7)}
+    finish(driver, said)
+    assert driver.held(0) == {0, 1, 2, 3}
+    assert not {layer for layer, _ in in_stage(driver)} & {0}, "what was computed leaves at once"
+
+
+def test_the_next_layers_are_ordered_before_they_are_routed() -> None:
+    driver = staged(4, 8)
+    for layer in range(3):
+        driver.bring(layer, 0, 1, 2, 3)
+    driver.begin(Phase.prefill)
+    said = driver.routed(0, *WARM)
+    assert [e for e, _ in said.low] == [4, 5, 6, 7], "of the next layer, in the order of the file"
+    finish(driver, said)
+    assert in_stage(driver) == {(layer, e) for layer in (1, 2) for e in (4, 5, 6, 7)}
+    driver.settle()
+    said = driver.routed(1, *WARM)
+    assert said.high == [] and sorted(said.compute) == list(range(8))
+    assert driver.counts(1).hits == 8 and driver.counts(1).misses == 4, "those that were brought"
+
+
+def test_what_was_staged_in_vain_gives_way() -> None:
+    driver = staged(4, 4)
+    for layer in range(3):
+        driver.bring(layer, 0, 1, 2, 3)
+    driver.begin(Phase.prefill)
+    finish(driver, driver.routed(0, *WARM))
+    driver.settle()
+    assert in_stage(driver) == {(1, e) for e in (4, 5, 6, 7)}
+    finish(driver, driver.routed(1, 4, 5, 0, 1, 2, 3))
+    driver.settle()
+    assert in_stage(driver) == {(2, e) for e in (4, 5, 6, 7)}
+
+
+def test_few_needed_experts_are_no_reason_to_order_ahead() -> None:
+    driver = staged(2, 8)
+    for layer in range(3):
+        driver.bring(layer, 0, 1)
+    driver.begin(Phase.prefill)
+    said = driver.routed(0, 3, 2, 4, 0, 1)
+    assert len(said.high) == 3 and said.low == []
+
+
+def test_a_staged_layer_is_computed_in_a_few_waves() -> None:
+    driver = staged(4, 8)
+    for layer in range(3):
+        driver.bring(layer, 0, 1, 2, 3)
+    driver.begin(Phase.prefill)
+    assert finish(driver, driver.routed(0, *WARM)) <= 3
+
+
+def test_a_small_stage_fills_again_and_again() -> None:
+    driver = staged(2, 2)
+    for layer in range(3):
+        driver.bring(layer, 2, 3)
+    driver.begin(Phase.prefill)
+    finish(driver, driver.routed(0, *WARM))
+    assert driver.held(0) == {2, 3} and driver.counts(0).bytes_read == 8 * sum(CHUNK_BYTES)
+
+
+def test_without_slots_of_its_own_free_a_cold_layer_fills_those_first() -> None:
+    driver = staged(4, 8)
+    driver.begin(Phase.prefill)
+    finish(driver, driver.routed(0, *WARM))
+    assert len(driver.held(0)) == 4
+
+
+def test_a_layer_with_a_slot_for_every_expert_gets_all_of_them() -> None:
+    driver = Driver([8, 4], chunks=False, fill=1)
+    driver.begin()
+    said = driver.routed(0, 5, 2)
+    assert [e for e, _ in said.low] == [0, 1, 3, 4, 6, 7]
+    assert all(copy.slot == copy.expert for copy in driver.flying.values())
+    finish(driver, said)
+    driver.settle()
+    assert driver.core.may_skip(0) and not driver.core.may_skip(1)
+    driver.begin()
+    assert driver.obey(driver.core.unasked(0, 3)).kinds == []
+    assert driver.counts(0).hits == 3 * 2 and driver.counts(0).misses == 2

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from factory import ARCHITECTURES, QUANTS, make_tiny
 from loopback import Server, needs_rpc, server
 
-from backend import devices
+from backend import _native, devices
+from backend.compose import composition
 from backend.gguf_file import read_model
-from backend.loading import Placement
+from backend.llama import Context
+from backend.loading import CachedModel, Placement
+from backend.methods import METHODS
 from backend.verify import compare
 
 pytestmark = needs_rpc
 CACHEABLE = [a for a in ARCHITECTURES if a not in ("dense", "grovemoe")]
 RATES = (0.1, 0.5, 1.0)
 ALL_LAYERS = 999
+N_UBATCH = 48
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +35,25 @@ def device() -> Iterator[Server]:
 
 
 def n_different(
-    path: Path, device: Server, methods: tuple[str, ...], n_gpu_layers: int = ALL_LAYERS
+    path: Path,
+    device: Server,
+    methods: tuple[str, ...],
+    n_gpu_layers: int = ALL_LAYERS,
+    n_stage: int = 0,
 ) -> list[int]:
     """Logits that differ from stock's on the same device, for every method and rate."""
     pointers = tuple(d.pointer for d in devices.resolve(device.option))
     placement = Placement(pointers, n_gpu_layers)
     found = list(
-        compare(read_model(path), RATES, methods, n_token=48, n_thread=1, placement=placement)
+        compare(
+            read_model(path),
+            RATES,
+            methods,
+            n_token=48,
+            n_thread=1,
+            placement=placement,
+            n_stage=n_stage,
+        )
     )
     assert all(f.hits + f.late + f.misses > 0 for f in found)
     assert found[0].misses > 0
@@ -44,10 +62,14 @@ def n_different(
 
 @pytest.mark.parametrize("arch", CACHEABLE)
 def test_every_architecture(arch: str, device: Server, tmp_path: Path) -> None:
-    """Waves where experts are late, remap where all are resident, at three rates."""
+    """Waves where experts are late, remap where all are resident, at three rates.
+
+    The prompt passes through a stage where it needs more than the slots, and where there is a slot
+    for every expert nobody asks for the router's choice any more.
+    """
     quant = QUANTS[CACHEABLE.index(arch) % len(QUANTS)]
     path = make_tiny(arch, quant, tmp_path / "m.gguf")
-    assert n_different(path, device, ("promoe",)) == [0, 0, 0]
+    assert n_different(path, device, ("promoe",), n_stage=6) == [0, 0, 0]
 
 
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "qwen3next"])
@@ -55,6 +77,111 @@ def test_a_part_of_the_layers(arch: str, device: Server, tmp_path: Path) -> None
     """The CPU computes the first layers, on slots in its own memory."""
     path = make_tiny(arch, "F16", tmp_path / "m.gguf")
     assert n_different(path, device, ("lru",), n_gpu_layers=2) == [0, 0, 0]
+
+
+class Run:
+    """A model on the device, computed pass by pass, in slots laid out by hand."""
+
+    def __init__(self, path: Path, device: Server, layout: Callable[[Any], Any]) -> None:
+        pointers = tuple(d.pointer for d in devices.resolve(device.option))
+        self.cached = CachedModel(
+            read_model(path), n_thread=1, placement=Placement(pointers, ALL_LAYERS)
+        )
+        self.patch = patch = self.cached.patch
+        method = METHODS["lru-overlapped"]
+        options = _native.PatchOptions(n_thread=1, max_token=N_UBATCH)
+        patch.configure(layout(patch.shape), composition(method, patch.shape), options)
+        self.context = Context(
+            self.cached.model,
+            n_context=256,
+            n_ubatch=N_UBATCH,
+            n_thread=1,
+            callback=patch.callback,
+            user_data=patch.user_data,
+        )
+        self.n_token = 0
+
+    def compute(self, tokens: list[int]) -> dict[str, int]:
+        """One pass; what it added to the patch's counters."""
+        before = self._counters()
+        phase = _native.Phase.prefill if len(tokens) > 1 else _native.Phase.decode
+        self.patch.begin_pass(phase, tokens)
+        assert self.context.decode(tokens, self.n_token) == 0
+        assert self.patch.end_pass()
+        self.n_token += len(tokens)
+        after = self._counters()
+        return {name: after[name] - before[name] for name in after}
+
+    def _counters(self) -> dict[str, int]:
+        times, counts = self.patch.times(), self.patch.counts()
+        said = {name: getattr(times, name) for name in ("n_stop", "n_unasked", "n_graph")}
+        return said | {n: sum(getattr(c, n) for c in counts) for n in ("hits", "late", "misses")}
+
+    def close(self) -> None:
+        self.context.close()
+        self.cached.close()
+
+
+@pytest.fixture
+def run(device: Server, tmp_path: Path) -> Iterator[Callable[..., Run]]:
+    """Opens runs of a model of three layers of 16 experts, 4 used."""
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=3, n_expert=16)
+    opened: list[Run] = []
+
+    def open_one(layout: Callable[[Any], Any]) -> Run:
+        opened.append(Run(path, device, layout))
+        return opened[-1]
+
+    yield open_one
+    for one in opened:
+        one.close()
+
+
+def random_tokens(n: int) -> list[int]:
+    return [int(t) for t in np.random.default_rng(3).integers(5, 300, n)]
+
+
+def test_a_layer_stops_once_where_all_that_it_needs_is_resident(run: Callable[..., Run]) -> None:
+    one = run(lambda shape: _native.Layout.per_layer([15, 15, 15]))
+    one.compute(random_tokens(N_UBATCH))
+    found = [one.compute([token]) for token in random_tokens(40)]
+    settled = [f for f in found if f["late"] + f["misses"] == 0]
+    assert len(settled) > 5
+    assert {f["n_stop"] for f in settled} == {3} and {f["n_graph"] for f in settled} == {0}
+
+
+def test_a_layer_whose_experts_are_all_here_to_stay_is_not_asked(run: Callable[..., Run]) -> None:
+    """It counts as many hits as a token uses experts."""
+    one = run(lambda shape: _native.Layout.per_layer([16, 16, 16]))
+    for token in random_tokens(8):
+        one.compute([token])  # what nobody asked for comes as well, between
+    found = [one.compute([token]) for token in random_tokens(30)][-1]
+    n_used = one.patch.shape.n_expert_used
+    assert found["n_stop"] == 0 and found["n_unasked"] == 3
+    assert found["hits"] == 3 * n_used and found["misses"] == 0
+
+
+def test_layers_of_both_kinds(run: Callable[..., Run]) -> None:
+    one = run(lambda shape: _native.Layout.per_layer([16, 15, 16]))
+    one.compute(random_tokens(N_UBATCH))
+    found = [one.compute([token]) for token in random_tokens(40)]
+    calm = [f for f in found[20:] if f["late"] + f["misses"] == 0]
+    assert {(f["n_stop"], f["n_unasked"]) for f in calm} == {(1, 2)}
+
+
+def test_a_prompt_passes_through_the_stage_in_a_few_waves(device: Server, tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=3, n_expert=32)
+
+    def second_prompt(n_stage: int) -> dict[str, int]:
+        one = Run(path, device, lambda s: _native.Layout.per_layer([4] * 3).staged(s, n_stage))
+        found = [one.compute(random_tokens(N_UBATCH)) for _ in range(2)]
+        one.close()
+        return found[1]
+
+    many, few = second_prompt(0), second_prompt(56)
+    most = 3 * 5 * 2  # of a layer a quarter at a time, from its slots and from the stage
+    assert few["n_graph"] <= most < many["n_graph"], "without a stage two experts at a time"
+    assert few["misses"] < many["misses"], "what comes next is ordered before it is asked for"
 
 
 def test_methods_that_share_slots(device: Server, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ void bind_devices(nb::module_ & m) {
         .def_ro("is_remote", &DeviceInfo::is_remote)
         .def_ro("has_pinned_memory", &DeviceInfo::has_pinned_memory)
         .def_ro("shares_memory", &DeviceInfo::shares_memory)
+        .def_ro("memory", &DeviceInfo::memory)
+        .def_ro("alignment", &DeviceInfo::alignment)
         .def_prop_ro("pointer", [](const DeviceInfo & d) { return reinterpret_cast<uintptr_t>(d.device); });
     using released = nb::call_guard<nb::gil_scoped_release>;
     m.def("list_devices", &list_devices, released());

@@ -76,7 +76,9 @@ void bind_live(nb::module_ & m) {
         .def_ro("callback_us", &PatchTimes::callback_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us)
         .def_ro("host_us", &PatchTimes::host_us)
-        .def_ro("host_wait_us", &PatchTimes::host_wait_us);
+        .def_ro("host_wait_us", &PatchTimes::host_wait_us)
+        .def_ro("n_stop", &PatchTimes::n_stop)
+        .def_ro("n_unasked", &PatchTimes::n_unasked);
 
     using Ids = nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu>;
     nb::class_<ForcedRouting>(m, "ForcedRouting")

@@ -122,6 +122,7 @@ void bind_shapes(nb::module_ & m) {
             "top_share"_a, "pool"_a)
         .def_ro("top_share", &LayerLayout::top_share)
         .def_ro("pool", &LayerLayout::pool)
+        .def_ro("stage", &LayerLayout::stage)
         .def_prop_ro("is_cut", &LayerLayout::is_cut);
     nb::class_<Layout>(m, "Layout")
         .def(
@@ -133,7 +134,9 @@ void bind_shapes(nb::module_ & m) {
         .def_static("per_layer", &Layout::per_layer, "n_slot"_a)
         .def_ro("pools", &Layout::pools)
         .def_ro("layers", &Layout::layers)
+        .def("staged", &Layout::staged, "shape"_a, "n_slot"_a)
         .def("bytes", &Layout::bytes, "shape"_a)
+        .def("stage_bytes", &Layout::stage_bytes, "shape"_a)
         .def("any_cut", &Layout::any_cut)
         .def("validate", &Layout::validate, "shape"_a);
 }
@@ -288,7 +291,7 @@ Core & core_of(nb::handle core) { return nb::cast<OwnedCore &>(core).core; }
 void bind_types(nb::module_ & m) {
     nb::enum_<Phase>(m, "Phase").value("prefill", Phase::prefill).value("decode", Phase::decode);
     nb::enum_<Urgency>(m, "Urgency").value("low", Urgency::low).value("high", Urgency::high);
-    nb::enum_<Part>(m, "Part").value("top", Part::top).value("bottom", Part::bottom);
+    nb::enum_<Part>(m, "Part").value("top", Part::top).value("bottom", Part::bottom).value("staged", Part::staged);
     bind_commands(m);
     bind_shapes(m);
     bind_host_share(m);
@@ -379,6 +382,14 @@ void bind_types(nb::module_ & m) {
             },
             "layer"_a, "expert"_a, "part"_a = Part::top)
         .def("aborted", [](OwnedCore & c) { return answer([&](Commands & out) { c.core.aborted(out); }); })
+        .def(
+            "unasked",
+            [](OwnedCore & c, Layer layer, int32_t n_token) {
+                return answer([&](Commands & out) { c.core.unasked(layer, n_token, out); });
+            },
+            "layer"_a, "n_token"_a)
+        .def(
+            "may_skip", [](const OwnedCore & c, Layer layer) { return c.core.may_skip(layer); }, "layer"_a)
         .def("idle", [](const OwnedCore & c) { return c.core.idle(); })
         .def("wants_gate_input", [](const OwnedCore & c) { return c.core.wants_gate_input(); })
         .def(

@@ -297,16 +297,50 @@ void Core::computed(Layer layer, Expert expert, Part part, Commands & out) {
     scheduler_->computed(layer, expert, part, out);
 }
 
+bool Core::may_skip(Layer layer) const {
+    if (!residency_.is_settled(layer)) {
+        return false;
+    }
+    const bool forecasts =
+        predictor_ && tuning_.prefetch && !(phase_ == Phase::prefill && !composition_.prefill_prefetch);
+    for (int32_t ahead = 1; forecasts && ahead <= std::min(tuning_.depth, shape_.n_layer - 1); ahead++) {
+        if (!residency_.is_settled((layer + ahead) % shape_.n_layer)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool Core::wants_weights() const {
+    return statistics_ || (predictor_ && predictor_->wants_weights()) ||
+           std::any_of(evictions_.begin(), evictions_.end(), [](const auto & e) { return e->wants_weights(); });
+}
+
+void Core::unasked(Layer layer, int32_t n_token, Commands & out) {
+    const Logged logged(log_, out, [&] { return Unasked{layer, n_token}; });
+    layer_ = layer;
+    uint8_t * found = &found_[size_t(layer) * size_t(shape_.n_expert)];
+    std::fill(found, found + shape_.n_expert, uint8_t(0));
+    told_[size_t(layer)].clear();
+    const int64_t n_most = std::min(int64_t(n_token) * shape_.n_expert_used, int64_t(shape_.n_expert));
+    residency_.counts(layer).hits += uint64_t(n_most);
+    push_due(out);
+}
+
 void Core::aborted(Commands & out) {
     const Logged logged(log_, out, [] { return Aborted{}; });
     scheduler_->aborted(out);
 }
 
-// The slot of the expert's top, or of the whole expert where all of it is bottom; null: absent.
+// The slot of the expert's top, or of the whole expert where all of it is bottom or staged; null: absent.
 const SlotInfo * Core::first_part(Layer layer, Expert expert) const {
     const Part part = residency_.pool({layer, Part::top}) != none ? Part::top : Part::bottom;
-    const Slot slot = residency_.find({layer, part}, expert);
-    return slot == none ? nullptr : &residency_.at(residency_.pool({layer, part}), slot);
+    for (const Place place : {Place{layer, part}, Place{layer, Part::staged}}) {
+        if (const Slot slot = residency_.find(place, expert); slot != none) {
+            return &residency_.at(residency_.pool(place), slot);
+        }
+    }
+    return nullptr;
 }
 
 std::vector<uint8_t> Core::snapshot() const {

@@ -65,7 +65,15 @@ class Core {
     void failed(Ticket ticket, Commands & out);
     void computed(Layer layer, Expert expert, Part part, Commands & out);
     void aborted(Commands & out);
+    // Instead of routed(), where may_skip(layer): the layer's choice was not looked at. As hits count as many
+    // experts as n_token tokens use at most.
+    void unasked(Layer layer, int32_t n_token, Commands & out);
 
+    // Whether all experts of the layer are here to stay, expert i in slot i, and nobody forecasts from its
+    // choice: then nothing has to be known of it.
+    bool may_skip(Layer layer) const;
+    // Whether a part makes something of the router's weights.
+    bool wants_weights() const;
     bool wants_gate_input() const { return predictor_ && predictor_->wants_input() && tuning_.prefetch; }
     bool idle() const { return scheduler_->idle(); }
 

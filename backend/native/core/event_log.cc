@@ -50,11 +50,12 @@ void tell(const Event & event, Core & core, Commands & out) {
                    [&](const Failed & e) { core.failed(e.ticket, out); },
                    [&](const Computed & e) { core.computed(e.layer, e.expert, e.part, out); },
                    [&](const Aborted &) { core.aborted(out); },
+                   [&](const Unasked & e) { core.unasked(e.layer, e.n_token, out); },
                },
                event);
 }
 
-const char * name_of(Part part) { return part == Part::top ? "" : " (bottom)"; }
+const char * name_of(Part part) { return part == Part::top ? "" : part == Part::bottom ? " (bottom)" : " (staged)"; }
 
 template <typename T>
 std::string listed(const std::vector<T> & values) {
@@ -106,6 +107,7 @@ std::string describe(const Event & event) {
                 text << "computed layer " << e.layer << " expert " << e.expert << name_of(e.part);
             },
             [&](const Aborted &) { text << "aborted"; },
+            [&](const Unasked & e) { text << "not asked, layer " << e.layer << ", " << e.n_token << " tokens"; },
         },
         event);
     return text.str();

@@ -47,9 +47,13 @@ struct Computed {
     Part part;
 };
 struct Aborted {};
+struct Unasked {
+    Layer layer;
+    int32_t n_token;
+};
 
 using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Routed, GateSeen, Predicted, Copied, Cancelled,
-                           Failed, Computed, Aborted>;
+                           Failed, Computed, Aborted, Unasked>;
 
 class EventLog {
   public:

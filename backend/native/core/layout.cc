@@ -25,30 +25,76 @@ Layout Layout::per_layer(const std::vector<int32_t> & n_slot) {
     return layout;
 }
 
+Layout Layout::staged(const Shape & shape, int32_t n_slot) const {
+    Layout result = *this;
+    std::vector<int32_t> n_missing(size_t(shape.n_layer), 0);
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        const LayerLayout & layer = layers[l];
+        if (!layer.is_cut() && layer.pool[0] != none && !pools[layer.pool[0]].buffer) {
+            n_missing[l] = std::max(shape.n_expert - pools[layer.pool[0]].n_slot, 0);
+        }
+    }
+    for (Layer first = 0; first < shape.n_layer; first++) {
+        if (n_missing[first] == 0 || result.layers[first].stage != none) {
+            continue;
+        }
+        int32_t n_most = 0;
+        for (Layer l = first; l < shape.n_layer; l++) {
+            if (n_missing[l] > 0 && shape.same_kind(first, l)) {
+                result.layers[l].stage = Pool(result.pools.size());
+                n_most = std::max(n_most, 2 * n_missing[l]);
+            }
+        }
+        result.pools.push_back({std::min(n_slot, n_most), true});
+    }
+    return n_slot > 0 ? result : *this;
+}
+
 uint64_t Layout::chunk_bytes(const Shape & shape, Layer layer, Part part, Chunk chunk) const {
     const uint64_t whole = shape.chunk_bytes[layer][chunk];
     const auto top = uint64_t(std::llround(double(whole) * layers[layer].top_share));
-    return part == Part::top ? top : whole - top;
+    return part == Part::staged ? whole : part == Part::top ? top : whole - top;
+}
+
+uint64_t Layout::pool_bytes(const Shape & shape, Pool pool) const {
+    std::vector<uint64_t> slot;  // [chunk]
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        for (Part part : {Part::top, Part::bottom, Part::staged}) {
+            if (layers[l].pool_of(part) != pool) {
+                continue;
+            }
+            slot.resize(std::max(slot.size(), shape.chunk_bytes[l].size()));
+            for (Chunk c = 0; c < Chunk(shape.chunk_bytes[l].size()); c++) {
+                slot[c] = std::max(slot[c], chunk_bytes(shape, l, part, c));
+            }
+        }
+    }
+    return uint64_t(pools[pool].n_slot) * std::accumulate(slot.begin(), slot.end(), uint64_t(0));
 }
 
 uint64_t Layout::bytes(const Shape & shape) const {
     uint64_t sum = 0;
     for (Pool p = 0; p < Pool(pools.size()); p++) {
-        std::vector<uint64_t> slot;  // [chunk]
-        for (Layer l = 0; l < shape.n_layer; l++) {
-            for (Part part : parts) {
-                if (layers[l].pool[size_t(part)] != p) {
-                    continue;
-                }
-                slot.resize(std::max(slot.size(), shape.chunk_bytes[l].size()));
-                for (Chunk c = 0; c < Chunk(shape.chunk_bytes[l].size()); c++) {
-                    slot[c] = std::max(slot[c], chunk_bytes(shape, l, part, c));
-                }
-            }
-        }
-        sum += uint64_t(pools[p].n_slot) * std::accumulate(slot.begin(), slot.end(), uint64_t(0));
+        sum += pool_bytes(shape, p);
+    }
+    return sum - stage_bytes(shape);
+}
+
+uint64_t Layout::stage_bytes(const Shape & shape) const {
+    uint64_t sum = 0;
+    for (Pool p = 0; p < Pool(pools.size()); p++) {
+        const bool is_stage = std::any_of(layers.begin(), layers.end(), [&](const auto & l) { return l.stage == p; });
+        sum += is_stage ? pool_bytes(shape, p) : 0;
     }
     return sum;
+}
+
+bool Layout::is_whole(const Shape & shape, Layer layer) const {
+    const Pool pool = layers[layer].pool[0];
+    if (layers[layer].is_cut() || pool == none || pools[pool].buffer || pools[pool].n_slot != shape.n_expert) {
+        return false;
+    }
+    return std::count_if(layers.begin(), layers.end(), [&](const auto & l) { return l.pool[0] == pool; }) == 1;
 }
 
 bool Layout::any_cut() const {
@@ -80,6 +126,19 @@ void Layout::validate(const Shape & shape) const {
             require(pools[p].n_slot > 0, "A layer has no slots");
             require(first[p] == none || shape.same_kind(first[p], l), "Layers of different kinds share their slots");
             first[p] = l;
+        }
+        if (layer.stage != none) {
+            require(layer.stage >= 0 && layer.stage < Pool(pools.size()) && pools[layer.stage].n_slot > 0 &&
+                        pools[layer.stage].buffer && !layer.is_cut() && layer.pool[0] != none,
+                    "A stage is a buffer for whole experts beside a layer's own slots");
+        }
+    }
+    for (const LayerLayout & a : layers) {
+        for (size_t l = 0; l < layers.size() && a.stage != none; l++) {
+            const bool same = layers[l].stage == a.stage;
+            require(layers[l].pool[0] != a.stage && layers[l].pool[1] != a.stage, "A stage is nobody's own slots");
+            require(!same || shape.same_kind(Layer(&a - layers.data()), Layer(l)),
+                    "Layers of different kinds share their slots");
         }
     }
 }

@@ -14,7 +14,7 @@ void require(bool condition, const char * what) {
     }
 }
 
-size_t index_of(Place place) { return size_t(place.layer) * 2 + size_t(place.part); }
+size_t index_of(Place place) { return size_t(place.layer) * n_place + size_t(place.part); }
 
 Place place_of(const SlotInfo & s) { return {s.layer, s.part}; }
 
@@ -26,11 +26,13 @@ Residency::Residency(const Shape & shape, const Layout & layout) : shape_(shape)
         pools_.emplace_back(size_t(pool.n_slot));
         n_free_.push_back(pool.n_slot);
     }
-    slot_of_.assign(size_t(shape_.n_layer) * 2, std::vector<Slot>(size_t(shape_.n_expert), none));
+    slot_of_.assign(size_t(shape_.n_layer) * n_place, std::vector<Slot>(size_t(shape_.n_expert), none));
     counts_.resize(size_t(shape_.n_layer));
+    n_ready_.assign(size_t(shape_.n_layer), 0);
     for (Layer l = 0; l < shape_.n_layer; l++) {
         require(n_chunk(l) > 0 && n_chunk(l) < 32, "a layer has 1 to 31 chunks per expert");
-        for (Part part : parts) {
+        is_whole_.push_back(layout_.is_whole(shape_, l));
+        for (Part part : {Part::top, Part::bottom, Part::staged}) {
             auto & bytes = chunk_bytes_.emplace_back();
             for (Chunk c = 0; c < n_chunk(l); c++) {
                 bytes.push_back(layout_.chunk_bytes(shape_, l, part, c));
@@ -50,6 +52,16 @@ Slot Residency::free_slot(Pool pool) const {
     }
     return none;
 }
+
+Slot Residency::free_slot(Place place, Expert expert) const {
+    const Pool p = pool(place);
+    if (place.part != Part::top || !is_whole_[place.layer]) {
+        return free_slot(p);
+    }
+    return at(p, expert).state == SlotState::free ? expert : none;
+}
+
+bool Residency::is_settled(Layer layer) const { return is_whole_[layer] && n_ready_[layer] == shape_.n_expert; }
 
 void Residency::assign(Place place, Slot slot, Expert expert, bool prefetched) {
     SlotInfo & s = mutable_at(pool(place), slot);
@@ -88,6 +100,7 @@ void Residency::chunks_arrived(Pool pool, Slot slot, uint32_t mask) {
     }
     if (s.arrived == all_chunks(s.layer) && !s.broken) {
         s.state = SlotState::ready;
+        n_ready_[s.layer] += s.part == Part::top;
     }
 }
 
@@ -130,6 +143,7 @@ void Residency::release(Pool pool, Slot slot) {
         }
     }
     slot_of_[index_of(place_of(s))][s.expert] = none;
+    n_ready_[s.layer] -= s.state == SlotState::ready && s.part == Part::top;
     const bool broken = s.broken;
     s = SlotInfo{};
     s.state = broken ? SlotState::quarantined : SlotState::free;

@@ -54,7 +54,7 @@ class Residency {
     Residency(const Shape & shape, const Layout & layout);
 
     const Layout & layout() const { return layout_; }
-    Pool pool(Place place) const { return layout_.layers[place.layer].pool[size_t(place.part)]; }
+    Pool pool(Place place) const { return layout_.layers[place.layer].pool_of(place.part); }
     int32_t n_expert() const { return shape_.n_expert; }
     int32_t n_pool() const { return int32_t(pools_.size()); }
     int32_t n_slot(Pool pool) const { return int32_t(pools_[pool].size()); }
@@ -62,7 +62,7 @@ class Residency {
 
     // The slot, in the place's pool, that holds or awaits `expert`, or `none`.
     Slot find(Place place, Expert expert) const {
-        return slot_of_[size_t(place.layer) * 2 + size_t(place.part)][expert];
+        return slot_of_[size_t(place.layer) * n_place + size_t(place.part)][expert];
     }
     const SlotInfo & at(Pool pool, Slot slot) const { return pools_[pool][slot]; }
     const LayerCounts & counts(Layer layer) const { return counts_[layer]; }
@@ -70,6 +70,11 @@ class Residency {
 
     // A free slot, or `none`.
     Slot free_slot(Pool pool) const;
+    // A free slot of the place's pool that this expert may have, or `none`: its own where all have one.
+    Slot free_slot(Place place, Expert expert) const;
+    // Whether all experts of the layer have slots of their own (Layout::is_whole), and are there: they stay.
+    bool is_settled(Layer layer) const;
+    bool is_whole(Layer layer) const { return is_whole_[layer]; }
 
     // REQUIRES: the slot is free, is of the place's pool, and the expert has no slot.
     void assign(Place place, Slot slot, Expert expert, bool prefetched);
@@ -100,9 +105,11 @@ class Residency {
     std::vector<std::vector<SlotInfo>> pools_;
     std::vector<int32_t> n_free_;             // [pool]
     int32_t n_quarantined_ = 0;
-    std::vector<std::vector<Slot>> slot_of_;  // [layer * 2 + part][expert]
+    std::vector<std::vector<Slot>> slot_of_;  // [layer * n_place + part][expert]
     std::vector<LayerCounts> counts_;         // [layer]
-    std::vector<std::vector<uint64_t>> chunk_bytes_;  // [layer * 2 + part][chunk]
+    std::vector<std::vector<uint64_t>> chunk_bytes_;  // [layer * n_place + part][chunk]
+    std::vector<uint8_t> is_whole_;  // [layer]
+    std::vector<int32_t> n_ready_;   // [layer], in its own slots
 };
 
 }  // namespace outrider

@@ -26,8 +26,11 @@ enum class Urgency : uint8_t { low, high };
 // The unit of residency is a part of an expert. Where a layer's experts are not cut, an expert is
 // all top. Where they are (MoEpic, section 3.1), the top is the first rows of the up and gate matrices
 // and columns of the down matrix, the bottom the rest, and the output is the sum of both outputs.
-enum class Part : uint8_t { top, bottom };
+// `staged` is no part but another place for a whole expert: the slots through which a prompt's layers
+// pass what they do not keep (LayerLayout::stage).
+enum class Part : uint8_t { top, bottom, staged };
 inline constexpr std::array parts{Part::top, Part::bottom};
+inline constexpr size_t n_place = 3;  // of a layer's experts: a part's slots, or the stage
 
 // free -> pending -> ready -> free; quarantined after a failed copy, until the next pass.
 enum class SlotState : uint8_t { free, pending, ready, quarantined };

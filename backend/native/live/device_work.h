@@ -26,12 +26,18 @@ class DeviceWork {
     ggml_tensor * slot_ids() { return slot_ids_; }
     void set_slot_ids(std::span<const int32_t> slots, int32_t n_token);
 
+    // Reads so many bytes of a tensor that has been computed; they are there after the next end_reads(). All
+    // reads in between cost one wait.
+    void read(const ggml_tensor * tensor, void * to, size_t n_byte);
+    void end_reads();
+
   private:
     ggml_backend_dev_t device_;
     WaveRunner waves_;
     ggml_context * ids_context_ = nullptr;
     ggml_backend_buffer_t ids_buffer_ = nullptr;
     ggml_tensor * slot_ids_ = nullptr;
+    bool reading_ = false;
 };
 
 }  // namespace outrider

@@ -15,6 +15,7 @@ bool is_remote(ggml_backend_dev_t device) {
 DeviceInfo info_of(ggml_backend_dev_t device) {
     ggml_backend_dev_props props{};
     ggml_backend_dev_get_props(device, &props);
+    const auto memory = ggml_backend_dev_buffer_type(device);
     return {props.name,
             props.description,
             props.memory_free,
@@ -22,6 +23,8 @@ DeviceInfo info_of(ggml_backend_dev_t device) {
             is_remote(device),
             props.caps.host_buffer,
             props.type == GGML_BACKEND_DEVICE_TYPE_IGPU,
+            ggml_backend_buft_name(memory),
+            ggml_backend_buft_get_alignment(memory),
             device};
 }
 

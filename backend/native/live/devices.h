@@ -17,6 +17,8 @@ struct DeviceInfo {
     bool is_remote;           // in another process or machine
     bool has_pinned_memory;   // host memory that it can copy from by itself
     bool shares_memory;       // it computes in the host's memory
+    std::string memory;       // what ggml calls its memory
+    size_t alignment;         // of tensors there, in bytes
     ggml_backend_dev_t device;
 };
 

@@ -23,7 +23,7 @@ ggml_tensor plain_header(const ggml_tensor & of) {
 HostWork::HostWork(int n_thread, const std::vector<ExpertTensor> & tensors, std::function<void()> done)
     : tell_(std::move(done)),
       runner_(
-          ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU), n_thread,
+          ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU), n_thread, 0,
           [this](const ggml_tensor * t, Part) {
               const auto it = own_.find(t);
               return it == own_.end() ? nullptr : &it->second.one;

@@ -105,7 +105,8 @@ bool Patch::ask(ggml_tensor * node) {
     }
     note_router(node);
     if (node->op == GGML_OP_MUL_MAT_ID) {
-        if (const auto it = graph_.layer_of_tensor.find(node->src[0]); it != graph_.layer_of_tensor.end()) {
+        const auto it = graph_.layer_of_tensor.find(node->src[0]);
+        if (it != graph_.layer_of_tensor.end() && it->second == layer_) {
             if (mode_ == Mode::remap && n_token_ > 0) {
                 undo_.push_back({node, node->op, node->src[2]});
                 node->src[2] = work().slot_ids();
@@ -125,9 +126,31 @@ bool Patch::ask(ggml_tensor * node) {
         return false;
     }
     if (const auto il = layer_in_name(node, "ffn_moe_topk"); il && mode_ != Mode::aborted) {
-        return graph_.layer_of_number.count(*il) > 0;
+        const auto it = graph_.layer_of_number.find(*il);
+        return it != graph_.layer_of_number.end() && !passes_by(it->second, int32_t(node->ne[1]));
     }
     return false;
+}
+
+// Whether llama.cpp may compute this layer as it is, with nobody looking at the router's choice: its experts
+// are all there, each in the slot of its own number.
+bool Patch::passes_by(Layer layer, int32_t n_token) {
+    if (mode_ == Mode::probing || recorder_ || forced_ || stopping_) {
+        return false;
+    }
+    std::lock_guard lock(mutex_);
+    if (!core_ || !core_->may_skip(layer)) {
+        return false;
+    }
+    try {
+        core_->unasked(layer, n_token, commands_);
+        obey();
+    } catch (const std::exception & e) {
+        abort_pass(e.what());
+    }
+    times_.n_unasked++;
+    n_behind_ = layer;
+    return true;
 }
 
 // A layer that is computed in waves: llama.cpp computes nothing of the segment, but what lies
@@ -148,6 +171,7 @@ bool Patch::skip(ggml_tensor * node) {
 bool Patch::computed(ggml_tensor * node) {
     const uint64_t began_us = now_us();
     std::lock_guard lock(mutex_);
+    times_.n_stop++;
     bool go_on;
     try {
         if (mode_ == Mode::waves && segment_.ids) {
@@ -183,8 +207,7 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     if (forced_) {
         forced_->write(topk, layer);
     }
-    read_ids(topk);
-    read_weights(layer);
+    read_router(topk, layer);
     collect_arrivals();
     ready_.clear();
     for_host_.clear();
@@ -193,7 +216,9 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     obey();
     see_gate(layer);
     // Experts that are cut cannot be computed by llama.cpp's own nodes.
-    if (ready_.size() == n_needed_ && !layout_.layers[size_t(layer)].is_cut()) {
+    const bool own_slots =
+        std::none_of(ready_.begin(), ready_.end(), [](const Compute & c) { return c.part == Part::staged; });
+    if (ready_.size() == n_needed_ && own_slots && !layout_.layers[size_t(layer)].is_cut()) {
         remap();
         return true;
     }
@@ -265,7 +290,7 @@ bool Patch::run_waves() {
         const uint64_t began_us = now_us();
         {
             const Unlocked unlocked(mutex_);
-            for (Part part : parts) {  // a bottom is added to what its top has made
+            for (Part part : {Part::top, Part::bottom, Part::staged}) {  // a bottom is added to what its top has made
                 run_wave(part);
             }
         }

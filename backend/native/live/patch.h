@@ -49,6 +49,8 @@ struct PatchTimes {
     uint64_t link_busy_us = 0;  // at least one copy was under way
     uint64_t host_us = 0;       // the host computed experts beside a device
     uint64_t host_wait_us = 0;  // of wave_us, when there was nothing to do but to wait for it
+    uint64_t n_stop = 0;        // times that computing stopped for the callback
+    uint64_t n_unasked = 0;     // layers that needed none: all their experts are here to stay
 };
 
 class Patch {
@@ -150,13 +152,16 @@ class Patch {
     void make_device_work();
     DeviceWork & work() { return *work_of_[size_t(layer_)]; }
     bool ask(ggml_tensor * node);
+    bool passes_by(Layer layer, int32_t n_token);
     void note_router(ggml_tensor * node);
     bool skip(ggml_tensor * node);
     bool computed(ggml_tensor * node);
     bool routed(ggml_tensor * topk, Layer layer);
-    void read_ids(const ggml_tensor * topk);
-    void read_weights(Layer layer);
-    bool read_gate_input(Layer layer);
+    void read_router(const ggml_tensor * topk, Layer layer);
+    const ggml_tensor * readable_probabilities(Layer layer) const;
+    const ggml_tensor * readable_input(Layer layer) const;
+    void take_ids(const ggml_tensor * topk);
+    void take_weights(const ggml_tensor * probabilities);
     void round_to_half(std::vector<float> & values);
     void see_gate(Layer layer);
     void remap();

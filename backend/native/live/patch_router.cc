@@ -39,19 +39,37 @@ void Patch::note_router(ggml_tensor * node) {
     }
 }
 
+// All that is wanted of a layer's router, in one round trip to the device that computed it: the choice, the
+// probabilities if somebody makes something of them, the layer's input likewise.
+void Patch::read_router(const ggml_tensor * topk, Layer layer) {
+    const bool wants_weights = recorder_ || core_->wants_weights();
+    const bool wants_input = core_->wants_gate_input() || (recorder_ && recorder_->wants_inputs());
+    const ggml_tensor * probabilities = wants_weights ? readable_probabilities(layer) : nullptr;
+    const ggml_tensor * input = wants_input ? readable_input(layer) : nullptr;
+    sorted_.resize(ggml_nbytes(topk));
+    probabilities_.resize(probabilities ? size_t(ggml_nelements(probabilities)) : 0);
+    gate_input_.resize(input ? size_t(ggml_nelements(input)) : 0);
+    DeviceWork & work = *work_of_[size_t(layer)];
+    work.read(topk, sorted_.data(), sorted_.size());
+    if (probabilities) {
+        work.read(probabilities, probabilities_.data(), ggml_nbytes(probabilities));
+    }
+    if (input) {
+        work.read(input, gate_input_.data(), ggml_nbytes(input));
+    }
+    work.end_reads();
+    take_ids(topk);
+    take_weights(probabilities);
+    round_to_half(gate_input_);
+}
+
 // The choice may be a view into a sorted list of all experts: rows are n_expert apart.
-void Patch::read_ids(const ggml_tensor * topk) {
+void Patch::take_ids(const ggml_tensor * topk) {
     const auto n_row = size_t(topk->ne[1]);
     const size_t row = size_t(topk->ne[0]) * sizeof(int32_t);
     ids_.resize(size_t(topk->ne[0]) * n_row);
-    if (ggml_backend_buffer_is_host(topk->view_src ? topk->view_src->buffer : topk->buffer)) {
-        ggml_backend_tensor_get_2d(topk, ids_.data(), 0, row, n_row, topk->nb[1], row);
-    } else {  // one transfer of all that lies between costs less than one for each row
-        sorted_.resize(ggml_nbytes(topk));
-        ggml_backend_tensor_get(topk, sorted_.data(), 0, sorted_.size());
-        for (size_t i = 0; i < n_row; i++) {
-            std::memcpy(reinterpret_cast<uint8_t *>(ids_.data()) + i * row, sorted_.data() + i * topk->nb[1], row);
-        }
+    for (size_t i = 0; i < n_row; i++) {
+        std::memcpy(reinterpret_cast<uint8_t *>(ids_.data()) + i * row, sorted_.data() + i * topk->nb[1], row);
     }
     for (Expert e : ids_) {
         if (e < 0 || e >= graph_.shape.n_expert) {
@@ -60,18 +78,30 @@ void Patch::read_ids(const ggml_tensor * topk) {
     }
 }
 
-// The probabilities of the chosen experts, as the router made them: what llama.cpp makes of them
-// (norm, scale) has not been computed yet.
-void Patch::read_weights(Layer layer) {
-    weights_.clear();
-    probabilities_.clear();
+// The probabilities of all experts as the router made them, or null where they cannot be read. What llama.cpp
+// makes of those of the chosen ones (norm, scale) has not been computed yet.
+const ggml_tensor * Patch::readable_probabilities(Layer layer) const {
     const ggml_tensor * of = probabilities_of_[size_t(layer)];
-    if (!of || of->type != GGML_TYPE_F32 || of->ne[0] != graph_.shape.n_expert || of->ne[1] != n_token_ ||
-        ggml_nelements(of) != of->ne[0] * of->ne[1] || !ggml_is_contiguous(of)) {
+    const bool fits = of && of->type == GGML_TYPE_F32 && of->ne[0] == graph_.shape.n_expert && of->ne[1] == n_token_ &&
+                      ggml_nelements(of) == of->ne[0] * of->ne[1] && ggml_is_contiguous(of);
+    return fits ? of : nullptr;
+}
+
+// The layer's MoE input, or null where there is none that can be read.
+const ggml_tensor * Patch::readable_input(Layer layer) const {
+    const ggml_tensor * logits = logits_[size_t(layer)];
+    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
+    const bool fits =
+        input && input->type == GGML_TYPE_F32 && input->ne[0] == graph_.n_embd && ggml_is_contiguous(input);
+    return fits ? input : nullptr;
+}
+
+// The chosen experts' weights, of the probabilities that were read.
+void Patch::take_weights(const ggml_tensor * of) {
+    weights_.clear();
+    if (!of) {
         return;
     }
-    probabilities_.resize(size_t(ggml_nelements(of)));
-    ggml_backend_tensor_get(of, probabilities_.data(), 0, ggml_nbytes(of));
     const auto n_used = size_t(graph_.shape.n_expert_used);
     // Some architectures put the softmax behind the choice: here are scores then.
     const bool are_scores = of->op == GGML_OP_MUL_MAT || of->op == GGML_OP_ADD;
@@ -99,23 +129,9 @@ void Patch::round_to_half(std::vector<float> & values) {
     ggml_fp16_to_fp32_row(half_.data(), values.data(), int64_t(values.size()));
 }
 
-// The layer's MoE input; false where there is none that can be read.
-bool Patch::read_gate_input(Layer layer) {
-    const ggml_tensor * logits = logits_[size_t(layer)];
-    const ggml_tensor * input = logits ? logits->src[1] : nullptr;
-    if (!input || input->type != GGML_TYPE_F32 || input->ne[0] != graph_.n_embd || !ggml_is_contiguous(input)) {
-        return false;
-    }
-    gate_input_.resize(size_t(ggml_nelements(input)));
-    ggml_backend_tensor_get(input, gate_input_.data(), 0, ggml_nbytes(input));
-    round_to_half(gate_input_);
-    return true;
-}
-
 void Patch::see_gate(Layer layer) {
-    const bool core_wants = core_->wants_gate_input();
-    const bool has_input = (core_wants || (recorder_ && recorder_->wants_inputs())) && read_gate_input(layer);
-    if (core_wants && has_input) {
+    const bool has_input = !gate_input_.empty();
+    if (has_input && core_->wants_gate_input()) {
         core_->gate_seen(layer, gate_input_, int32_t(gate_input_.size() / size_t(graph_.n_embd)), commands_);
         obey();
     }

@@ -49,15 +49,15 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
     : files_(files), homes_(size_t(shape.n_layer)), repack_(repack && !layout.any_cut()) {
     std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
     for (Layer l = 0; l < shape.n_layer; l++) {
-        for (Part part : parts) {
-            homes_[l][size_t(part)].resize(shape.chunk_bytes[l].size());
+        for (Homes & homes : homes_[l]) {
+            homes.resize(shape.chunk_bytes[l].size());
         }
     }
     for (const ExpertTensor & t : tensors) {
         const LayerLayout & layer = layout.layers[t.layer];
         saved_.emplace_back(t.tensor, *t.tensor);
-        for (Part part : parts) {
-            if (const Pool pool = layer.pool[size_t(part)]; pool != none) {
+        for (Part part : {Part::top, Part::bottom, Part::staged}) {
+            if (const Pool pool = layer.pool_of(part); pool != none) {
                 Home & home = homes_[t.layer][size_t(part)][t.chunk];
                 home = home_of(t, layer, shape, part);
                 auto & chunks = homes_of[pool];
@@ -66,7 +66,7 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
                 slots_[t.tensor][size_t(part)] = home.slots;
             }
         }
-        auto & [top, bottom] = slots_[t.tensor];
+        auto & [top, bottom, staged] = slots_[t.tensor];
         top = top ? top : bottom;
         bottom = bottom ? bottom : top;
     }
@@ -115,10 +115,13 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     home.n_piece = 1;
     home.piece_bytes = t.expert_bytes;
     home.slots = t.tensor;
+    if (part == Part::staged) {
+        home.slots = own_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
+    }
     if (!layer.is_cut()) {
         return home;
     }
-    home.slots = cut_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
+    home.slots = own_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
     int64_t & width = home.slots->ne[t.is_down ? 0 : 1];  // the hidden width
     const int64_t n_top = std::llround(layer.top_share * shape.cuts(t.layer)) * (width / shape.cuts(t.layer));
     const int64_t first = part == Part::top ? 0 : n_top;
@@ -166,7 +169,7 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     all.nb[3] = stride * uint64_t(n_slot);
     // Kernels may read a little past the last row: the device says how much room it wants.
     const size_t size = std::max<size_t>(ggml_backend_buft_get_alloc_size(buft, &all), all.nb[3]);
-    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, size + 2 * block);
+    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, is_host ? size + 2 * block : size);
     if (!buffer) {
         throw std::runtime_error("There is not enough memory for the expert cache");
     }

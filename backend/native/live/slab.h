@@ -106,10 +106,10 @@ class Slab {
     void for_chunks(const Copy & copy, Use && use) const;
 
     const ExpertFiles & files_;
-    std::vector<std::array<Homes, 2>> homes_;  // [layer][part]
-    std::unordered_map<const ggml_tensor *, std::array<ggml_tensor *, 2>> slots_;  // [own][part]
+    std::vector<std::array<Homes, n_place>> homes_;  // [layer][part]
+    std::unordered_map<const ggml_tensor *, std::array<ggml_tensor *, n_place>> slots_;  // [own][part]
     std::vector<std::pair<ggml_tensor *, ggml_tensor>> saved_;  // the model's own, as llama.cpp made them
-    std::vector<std::unique_ptr<ggml_tensor>> cut_tensors_;
+    std::vector<std::unique_ptr<ggml_tensor>> own_tensors_;  // of parts and stages
     std::vector<ggml_backend_buffer_t> buffers_;
     uint64_t bytes_ = 0;
     bool repack_;

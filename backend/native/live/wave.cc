@@ -12,7 +12,6 @@ namespace {
 constexpr size_t max_tensor = 128;
 constexpr char failed[] = "The device failed while computing a layer's experts";
 constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
-constexpr size_t arena_step_bytes = size_t(1) << 20;
 
 uint64_t now_us() { return uint64_t(ggml_time_us()); }
 
@@ -26,8 +25,11 @@ ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, 
 
 }  // namespace
 
-WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of, ConstantOf constant_of)
+WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, SlotsOf slots_of,
+                       ConstantOf constant_of)
     : backend_(ggml_backend_dev_init(device, nullptr)),
+      n_reserved_(std::min(max_row, max_pair)),
+      is_reserved_(max_row == 0),
       slots_of_(std::move(slots_of)),
       constant_of_(std::move(constant_of)),
       meta_(ggml_tensor_overhead() * max_tensor + ggml_graph_overhead_custom(max_tensor, false)),
@@ -259,8 +261,21 @@ void WaveRunner::compute(const Wave & wave) {
     graph_us_ += now_us() - began_us;
 }
 
+// Takes the memory that the largest wave needs, so that none is sought in the middle of an answer.
+void WaveRunner::reserve(const Segment & segment, Part part, Rows how) {
+    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    is_reserved_ = ggml_gallocr_reserve(allocator_, build(ctx, segment, int64_t(n_reserved_), part, how).graph);
+    if (!is_reserved_) {
+        throw std::runtime_error(no_memory);
+    }
+}
+
 void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how,
                           std::span<float> rows) {
+    if (!is_reserved_) {
+        reserve(segment, part, how);
+    }
     ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
     const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
     const Wave wave = build(ctx, segment, int64_t(pairs.size()), part, how);
@@ -355,13 +370,13 @@ void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, size_t n_pa
     kept.meta.resize(meta_.size());
     kept.context.reset(ggml_init({kept.meta.size(), kept.meta.data(), true}));
     kept.wave = build(kept.context.get(), segment, int64_t(n_pair), part, how);
-    place(kept);
+    place(kept, n_pair, size_t(segment.ids->ne[0]));
     kept.made_of = made_of_;
 }
 
 // Gives every tensor of the wave its own place in the arena. When the arena must grow, the other waves
 // are made again as they come.
-void WaveRunner::place(KeptWave & kept) {
+void WaveRunner::place(KeptWave & kept, size_t n_pair, size_t n_choice) {
     const auto buft = ggml_backend_get_default_buffer_type(backend_);
     const size_t alignment = ggml_backend_buft_get_alignment(buft);
     const auto needs_place = [](const ggml_tensor * t) { return !t->view_src && !t->data; };
@@ -371,8 +386,9 @@ void WaveRunner::place(KeptWave & kept) {
         size += needs_place(t) ? GGML_PAD(ggml_backend_buft_get_alloc_size(buft, t), alignment) : 0;
     }
     if (!arena_ || ggml_backend_buffer_get_size(arena_) < size) {
+        const size_t most = size * n_choice / n_pair;  // a wave of all that a token uses
         ggml_backend_buffer_free(arena_);
-        arena_ = ggml_backend_buft_alloc_buffer(buft, GGML_PAD(size, arena_step_bytes));
+        arena_ = ggml_backend_buft_alloc_buffer(buft, most);
         for (auto & [key, other] : kept_waves_) {
             other.made_of.clear();
         }

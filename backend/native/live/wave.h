@@ -34,10 +34,13 @@ class WaveRunner {
     // For a weight that is not routed the one to read, where the device cannot read the model's own.
     using ConstantOf = std::function<ggml_tensor *(ggml_tensor *)>;
 
-    WaveRunner(ggml_backend_dev_t device, int n_thread, SlotsOf slots_of, ConstantOf constant_of = {});
+    // `max_row`: pairs of a pass at most, for the largest of whose waves memory is taken at once; 0: as it is needed.
+    WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, SlotsOf slots_of, ConstantOf constant_of = {});
     ~WaveRunner();
     WaveRunner(const WaveRunner &) = delete;
     WaveRunner & operator=(const WaveRunner &) = delete;
+
+    ggml_backend_t backend() const { return backend_; }
 
     void begin();
     // Copies what `node` of the segment reads from outside: the segment's result, and nodes that
@@ -67,10 +70,10 @@ class WaveRunner {
 
     // Numbers of a wave's pairs, as the graph takes them.
     struct Indices {
-        ggml_tensor * slots;     // [1, n_pair]
-        ggml_tensor * experts;   // [1, n_pair]
-        ggml_tensor * tokens;    // [n_pair]
-        ggml_tensor * rows;      // [n_pair]: of (token, choice)
+        ggml_tensor * slots;  // [1, n_pair]
+        ggml_tensor * experts;  // [1, n_pair]
+        ggml_tensor * tokens;  // [n_pair]
+        ggml_tensor * rows;  // [n_pair]: of (token, choice)
         ggml_tensor * out_rows;  // [n_pair]: the same, for set_rows
     };
     // What becomes of a wave's rows: they are put into the segment's last node, added to what is there, or
@@ -79,7 +82,7 @@ class WaveRunner {
     struct Wave {
         ggml_cgraph * graph = nullptr;
         Indices indices{};
-        ggml_tensor * out = nullptr;      // where the rows go: the segment's last node's memory; null where left
+        ggml_tensor * out = nullptr;  // where the rows go: the segment's last node's memory; null where left
         ggml_tensor * written = nullptr;  // the same, when they are there
     };
     // A wave of one token, kept for the next one: llama.cpp computes the same graph for every token.
@@ -92,10 +95,11 @@ class WaveRunner {
     // The first expert tensor stands for the layer.
     using WaveKey = std::tuple<const ggml_tensor *, size_t, Part, Rows>;
 
+    void reserve(const Segment & segment, Part part, Rows how);
     void run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
     void run_token(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
     void make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, Rows how);
-    void place(KeptWave & kept);
+    void place(KeptWave & kept, size_t n_pair, size_t n_choice);
     void note_sources(const Segment & segment);
     Wave build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how);
     ggml_tensor * result_leaf(ggml_context * ctx, const Segment & segment) const;
@@ -106,6 +110,8 @@ class WaveRunner {
 
     ggml_backend_t backend_;
     ggml_gallocr_t allocator_;
+    size_t n_reserved_;  // pairs of the largest wave: memory for them is taken at the first one
+    bool is_reserved_;
     SlotsOf slots_of_;
     ConstantOf constant_of_;
     std::vector<uint8_t> meta_;  // headers of a wave's tensors

@@ -117,7 +117,7 @@ class Simulator {
     const Machine & machine_;
     const SimulationExtras & extras_;
     std::optional<Link> link_;     // none: copies are instant
-    std::vector<PartSize> sizes_;  // [layer * 2 + part]
+    std::vector<PartSize> sizes_;  // [layer * n_place + part]
 
     double now_us_ = 0;
     SimulatedPhase pass_;             // in progress
@@ -144,9 +144,9 @@ void Simulator::measure_parts() {
     }
     const double mean_bytes = total_bytes / shape_.n_layer;
     for (Layer l = 0; l < shape_.n_layer; l++) {
-        for (Part part : parts) {
+        for (Part part : {Part::top, Part::bottom, Part::staged}) {
             PartSize size;
-            if (core_.layout().layers[l].pool[size_t(part)] != none) {
+            if (core_.layout().layers[l].pool_of(part) != none) {
                 for (size_t c = 0; c < shape_.chunk_bytes[l].size(); c++) {
                     size.chunk_bytes.push_back(double(core_.layout().chunk_bytes(shape_, l, part, Chunk(c))));
                     size.bytes += size.chunk_bytes.back();
@@ -321,7 +321,7 @@ void Simulator::compute_wave(std::span<const Compute> wave) {
 
 double Simulator::expert_us(const Compute & c, double first_us, double further_us) const {
     const int32_t n_further = std::max(n_token_of_[c.expert] - 1, 0);
-    return sizes_[size_t(c.layer) * 2 + size_t(c.part)].share * (first_us + further_us * n_further);
+    return sizes_[size_t(c.layer) * n_place + size_t(c.part)].share * (first_us + further_us * n_further);
 }
 
 void Simulator::begin_on_host(const Compute & c) {
@@ -365,7 +365,7 @@ void Simulator::submit(const Copy & copy) {
         core_.copied(ticket, commands_);
         return;
     }
-    const PartSize & size = sizes_[size_t(copy.layer) * 2 + size_t(copy.part)];
+    const PartSize & size = sizes_[size_t(copy.layer) * n_place + size_t(copy.part)];
     link_->submit(ticket, copy.urgency, copy.chunk == whole_expert ? size.bytes : size.chunk_bytes[copy.chunk]);
 }
 

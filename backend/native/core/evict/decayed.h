@@ -16,6 +16,7 @@ class Decayed final : public Eviction {
     // Numbers: fast (0.8), slow (0.97): what a use counts after each further pass; slow_share (0.9).
     Decayed(const Spec & spec, const Shape & shape);
 
+    bool wants_weights() const override { return true; }
     void routed(const Routing & routing, std::span<const Demand> demands) override;
     void forecast(const Forecast & forecast) override { expected_.forecast(forecast); }
     void disappointed(Layer layer, Expert expert) override { expected_.in_vain(layer, expert); }

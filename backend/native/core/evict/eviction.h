@@ -11,6 +11,9 @@ class Eviction {
   public:
     virtual ~Eviction() = default;
 
+    // Whether routed() makes something of the router's weights.
+    virtual bool wants_weights() const { return false; }
+
     // A new conversation begins: what was learned of the last one may mean nothing.
     virtual void request_began() {}
     // A pass begins. Policies that decay or count passes use it.

@@ -39,6 +39,7 @@ class Recall final : public Eviction {
     // (0.95), slow_share (0.9).
     Recall(const Spec & spec, const Shape & shape);
 
+    bool wants_weights() const override { return true; }
     void request_began() override { moments_.forget_likeness(); }
     void pass_began(Phase) override;
     void routed(const Routing & routing, std::span<const Demand> demands) override;

@@ -24,6 +24,8 @@ class Predictor {
 
     // True when gate_seen() is to be called: a driver has to fetch the layer's input for it.
     virtual bool wants_input() const { return false; }
+    // Whether routed() makes something of the router's weights.
+    virtual bool wants_weights() const { return false; }
 
     // A new conversation begins.
     virtual void request_began() {}

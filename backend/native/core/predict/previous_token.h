@@ -12,6 +12,7 @@ class PreviousToken final : public Predictor {
   public:
     PreviousToken(const Spec & spec, const Surroundings & around, int32_t n_predict);
 
+    bool wants_weights() const override { return true; }
     void routed(const Routing & routing, Forecasts & out) override;
 
   private:

@@ -12,6 +12,12 @@
 #include <utility>
 
 namespace outrider {
+namespace {
+
+// Whose slots an expert would have, were it not in the stage.
+Part own(Part part) { return part == Part::staged ? Part::top : part; }
+
+}  // namespace
 
 OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options,
                                    const HostShare & host)
@@ -21,11 +27,12 @@ OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, C
       options_(options),
       host_(host),
       prefetched_(residency.layout().layers.size()),
-      wanted_(size_t(residency.n_expert()) * parts.size(), 0) {}
+      wanted_(size_t(residency.n_expert()) * n_place, 0) {}
 
 void OrderedScheduler::pass_began(Phase phase) {
     assert(idle());
     phase_ = phase;
+    ahead_ = none;
     residency_.reclaim();
 }
 
@@ -40,6 +47,9 @@ void OrderedScheduler::push_predicted(const Forecast & forecast, Commands & out)
 }
 
 void OrderedScheduler::fetch_predicted(const Forecast & forecast, Commands & out) {
+    if (streams_ && residency_.pool({forecast.layer, Part::staged}) != none) {
+        return;  // what it needs comes through the stage, and would displace here what it needs as well
+    }
     for (Expert e : forecast.experts) {
         wanted(e, Part::top) = wanted(e, Part::bottom) = 1;
     }
@@ -48,10 +58,11 @@ void OrderedScheduler::fetch_predicted(const Forecast & forecast, Commands & out
         for (Part part : parts) {
             const Place place{forecast.layer, part};
             const Expert e = forecast.experts[i];
-            if (residency_.pool(place) == none || residency_.find(place, e) != none) {
+            if (residency_.pool(place) == none || residency_.find(place, e) != none ||
+                residency_.find({forecast.layer, Part::staged}, e) != none) {
                 continue;
             }
-            const Slot slot = acquire_for_prefetch(place);
+            const Slot slot = acquire_for_prefetch(place, e);
             if (slot == none) {
                 room = false;
                 break;
@@ -88,14 +99,18 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
     assert(idle());
     layer_ = layer;
     needs_.clear();
-    n_fetched_ = 0;
+    n_fetched_ = n_staged_ = 0;
     n_issued_ = n_issued_token_ = 0;
     any_issued_ = false;
     for (const Demand & d : demands) {
         for (Part part : parts) {
-            if (residency_.pool({layer, part}) != none) {
-                needs_.push_back({d.expert, part, d.n_token});
+            if (residency_.pool({layer, part}) == none) {
+                continue;
             }
+            const bool staged = part == Part::top && residency_.find({layer, part}, d.expert) == none &&
+                                residency_.find({layer, Part::staged}, d.expert) != none;
+            needs_.push_back({d.expert, staged ? Part::staged : part, d.n_token});
+            n_staged_ += staged;
         }
     }
     n_open_ = needs_.size();
@@ -104,7 +119,8 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
     }
     disappoint(layer);
     share_with_host();
-    streams_ = phase_ == Phase::prefill && !strict() && options_.n_stream > 0 && layer_streams();
+    sweep_stage();
+    streams_ = phase_ == Phase::prefill && !strict() && options_.n_stream > 0 && (n_staged_ > 0 || layer_streams());
     sort_needs();
     Order order{layer, {}};
     for (const Need & need : needs_) {
@@ -115,11 +131,14 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
     out.push_back(std::move(order));
 
     if (options_.early_preemption) {
-        for (Part part : parts) {
+        for (Part part : {Part::top, Part::bottom, Part::staged}) {
             desk_.call_back_low({layer, part}, none, out);
         }
     }
     serve(out);
+    if (options_.fill && options_.early_preemption && residency_.is_whole(layer)) {
+        fill(out);
+    }
 }
 
 void OrderedScheduler::count(const Need & need) {
@@ -185,8 +204,8 @@ void OrderedScheduler::keep_for_later(const Need & need, Commands & out) {
     if (!all_on_host_ || desk_.any_open() || slot_of(need) != none || is_buffer(pool)) {
         return;
     }
-    Slot slot = residency_.free_slot(pool);
-    if (slot == none && host_.hybrid == Hybrid::by_speed) {
+    Slot slot = residency_.free_slot({layer_, need.part}, need.expert);
+    if (slot == none && host_.hybrid == Hybrid::by_speed && !residency_.is_whole(layer_)) {
         want_open_needs(true);
         slot = least_worthy(pool, layer_);
         want_open_needs(false);
@@ -253,7 +272,7 @@ void OrderedScheduler::rank_needs() {
     for (Part part : parts) {
         std::vector<double> of_part;
         for (size_t i = 0; i < needs_.size(); i++) {
-            if (needs_[i].part == part) {
+            if (own(needs_[i].part) == part) {
                 of_part.push_back(worths[i]);
             }
         }
@@ -265,8 +284,8 @@ void OrderedScheduler::rank_needs() {
     }
     for (size_t i = 0; i < needs_.size(); i++) {
         Need & need = needs_[i];
-        const bool stays = streams_ && worths[i] > worthy[size_t(need.part)];
-        need.rank = need.n_arrived > 0 ? worths[i] : need.expert + (stays ? residency_.n_expert() : 0);
+        need.stays = streams_ && worths[i] > worthy[size_t(own(need.part))];
+        need.rank = need.n_arrived > 0 ? worths[i] : need.expert + (need.stays ? residency_.n_expert() : 0);
         if (need.part == Part::bottom && i > 0 && needs_[i - 1].expert == need.expert &&
             (needs_[i - 1].n_arrived > 0) == (need.n_arrived > 0)) {
             need.rank = std::max(need.rank, needs_[i - 1].rank);
@@ -326,7 +345,10 @@ void OrderedScheduler::serve(Commands & out) {
         }
         all_computed = false;
     }
-    if (streams_) {
+    if (streams_ && stage() != none) {
+        issue_batch(out);
+        stage_ahead(out);
+    } else if (streams_) {
         issue_some(out);
     }
     if (any_issued_ && !held_.empty()) {
@@ -376,9 +398,26 @@ void OrderedScheduler::issue_some(Commands & out) {
 // it do not overtake it.
 bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out) {
     Need & need = needs_[position];
-    const Pool pool = pool_of(need);
     const bool may_fetch = options_.early_preemption || all_computed;
     Slot slot = slot_of(need);
+    if (slot == none && need.part == Part::staged) {  // its copy failed
+        need.part = Part::top;
+        n_staged_--;
+    }
+    if (slot == none && may_fetch && need.attempts < max_attempts && passes_through(need)) {
+        slot = acquire_in_stage();
+        if (slot == none && n_staged_ > 0) {
+            return false;  // one of those that are there will leave
+        }
+        if (slot != none) {
+            need.part = Part::staged;
+            n_staged_++;
+            residency_.assign({layer_, need.part}, slot, need.expert, false);
+            residency_.mark_used(stage(), slot);
+            residency_.set_pinned(stage(), slot, true);
+        }
+    }
+    const Pool pool = pool_of(need);
     if (slot == none) {
         // The first one never waits for those behind it, which wait for it.
         const bool too_many = n_fetched_ >= max_open() && !all_computed;
@@ -411,11 +450,145 @@ bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slot
     return true;
 }
 
+// ---- the stage ------------------------------------------------------------------------------
+
+// Whether a missing expert passes through the stage: the layer's own slots are for what it keeps.
+bool OrderedScheduler::passes_through(const Need & need) const {
+    return streams_ && stage() != none && need.part == Part::top && !need.stays &&
+           residency_.free_slot({layer_, Part::top}, need.expert) == none;
+}
+
+// What was staged in vain, for this layer or one before it, gives way.
+void OrderedScheduler::sweep_stage() {
+    const Pool pool = stage();
+    for (Slot s = 0; pool != none && s < residency_.n_slot(pool); s++) {
+        const SlotInfo & info = residency_.at(pool, s);
+        if (info.state == SlotState::ready && info.layer <= layer_ && !is_open(info)) {
+            residency_.release(pool, s);
+        }
+    }
+}
+
+// A free slot of the stage, or one that waits for the layer that comes last.
+Slot OrderedScheduler::acquire_in_stage() {
+    const Pool pool = stage();
+    if (const Slot slot = residency_.free_slot(pool); slot != none) {
+        return slot;
+    }
+    const Slot victim = least_worthy(pool, layer_);
+    if (victim != none) {
+        residency_.release(pool, victim);
+    }
+    return victim;
+}
+
+// When all that this layer needs is here or on its way: the next layers', as far as there is room.
+void OrderedScheduler::stage_ahead(Commands & out) {
+    if (4 * needs_.size() < 3 * size_t(residency_.n_expert()) ||
+        std::any_of(needs_.begin(), needs_.end(),
+                    [&](const Need & n) { return !n.computed && !n.on_host && slot_of(n) == none; })) {
+        return;
+    }
+    const auto n_layer = int32_t(residency_.layout().layers.size());
+    if (ahead_ <= layer_) {
+        ahead_ = layer_ + 1;
+        ahead_from_ = 0;
+        ahead_stays_.clear();
+    }
+    for (; ahead_ < n_layer && stage_layer(ahead_, out); ahead_++) {
+        ahead_from_ = 0;
+        ahead_stays_.clear();
+    }
+}
+
+// True when all of its experts are here or on their way, but those for which it will make room itself.
+bool OrderedScheduler::stage_layer(Layer layer, Commands & out) {
+    const Place staged{layer, Part::staged};
+    const Place own{layer, Part::top};
+    if (residency_.pool(staged) == none) {
+        return true;
+    }
+    if (ahead_stays_.empty()) {
+        ahead_stays_ = worth_own_slots(layer);
+    }
+    for (Expert & e = ahead_from_; e < residency_.n_expert(); e++) {
+        if (residency_.find(own, e) != none || residency_.find(staged, e) != none) {
+            continue;
+        }
+        Place place = own;
+        Slot slot = residency_.free_slot(own, e);
+        if (slot == none) {
+            if (ahead_stays_[size_t(e)]) {
+                continue;
+            }
+            place = staged;
+            slot = residency_.free_slot(residency_.pool(staged));
+        }
+        if (slot == none) {
+            return false;
+        }
+        residency_.assign(place, slot, e, true);
+        desk_.order(residency_.pool(place), slot, Urgency::low, options_.chunks, out);
+    }
+    return true;
+}
+
+// [expert]: whether it is among those that are most worth keeping, as many as the layer has slots.
+std::vector<uint8_t> OrderedScheduler::worth_own_slots(Layer layer) const {
+    std::vector<double> worths;
+    for (Expert e = 0; e < residency_.n_expert(); e++) {
+        worths.push_back(eviction_.keep(layer, Part::top, e));
+    }
+    const auto n_slot = int64_t(residency_.n_slot(residency_.pool({layer, Part::top})));
+    std::vector<double> sorted = worths;
+    std::nth_element(sorted.begin(), sorted.begin() + n_slot, sorted.end(), std::greater<>());
+    std::vector<uint8_t> worth;
+    for (double w : worths) {
+        worth.push_back(w > sorted[size_t(n_slot)]);
+    }
+    return worth;
+}
+
+// While a layer streams through the stage, several experts are computed together, so that little time is
+// lost between them; copies go on meanwhile.
+void OrderedScheduler::issue_batch(Commands & out) {
+    size_t n_ready = 0;
+    size_t n_coming = 0;
+    for (const Need & need : needs_) {
+        if (!need.issued) {
+            (can_compute(need) ? n_ready : n_coming) += slot_of(need) != none;
+        }
+    }
+    const size_t enough = std::min(size_t(residency_.n_slot(stage())), needs_.size()) / 4;
+    if (n_coming > 0 && n_ready < enough) {
+        return;
+    }
+    for (Need & need : needs_) {
+        if (!need.issued && can_compute(need)) {
+            issue(need, out);
+        }
+    }
+}
+
+// A layer with a slot for every expert: it gets all of them, so that it need not be asked any more.
+void OrderedScheduler::fill(Commands & out) {
+    const Place place{layer_, Part::top};
+    for (Expert e = 0; e < residency_.n_expert(); e++) {
+        if (residency_.find(place, e) != none) {
+            continue;
+        }
+        if (const Slot slot = residency_.free_slot(place, e); slot != none) {
+            residency_.assign(place, slot, e, true);
+            desk_.order(residency_.pool(place), slot, Urgency::low, options_.chunks, out);
+        }
+    }
+}
+
 // ---- slots ----------------------------------------------------------------------------------
 
-Slot OrderedScheduler::acquire_for_prefetch(Place place) {
+Slot OrderedScheduler::acquire_for_prefetch(Place place, Expert expert) {
     const Pool pool = residency_.pool(place);
-    if (const Slot slot = residency_.free_slot(pool); slot != none) {
+    if (const Slot slot = residency_.free_slot(place, expert); slot != none || residency_.is_whole(place.layer)) {
         return slot;
     }
     const Slot victim = least_worthy(pool, place.layer);
@@ -431,8 +604,13 @@ Slot OrderedScheduler::acquire_for_prefetch(Place place) {
 Slot OrderedScheduler::acquire_for_need(size_t position) {
     const Need & need = needs_[position];
     const Pool pool = pool_of(need);
-    if (const Slot slot = residency_.free_slot(pool); slot != none) {
+    const Place place{layer_, need.part};
+    if (const Slot slot = residency_.free_slot(place, need.expert); slot != none) {
         return slot;
+    }
+    if (residency_.is_whole(layer_)) {  // its slot failed once
+        residency_.reclaim();
+        return residency_.free_slot(place, need.expert);
     }
     want_open_needs(true);
     Slot victim = least_worthy(pool, layer_);
@@ -517,6 +695,7 @@ void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands 
     assert(need && need->issued && !need->computed);
     need->computed = true;
     n_open_--;
+    n_staged_ -= part == Part::staged;
     if (need->on_host) {
         keep_for_later(*need, out);
         return;
@@ -538,13 +717,14 @@ void OrderedScheduler::aborted(Commands & out) {
     needs_.clear();
     held_.clear();
     n_open_ = 0;
-    n_fetched_ = 0;
+    n_fetched_ = n_staged_ = 0;
+    ahead_ = none;
     layer_ = none;
     if (layer == none) {
         return;
     }
     desk_.call_back(layer, out);
-    for (Part part : parts) {
+    for (Part part : {Part::top, Part::bottom, Part::staged}) {
         const Pool pool = residency_.pool({layer, part});
         for (Slot s = 0; pool != none && s < residency_.n_slot(pool); s++) {
             if (residency_.at(pool, s).layer == layer && residency_.at(pool, s).pinned) {
@@ -580,6 +760,8 @@ void OrderedScheduler::settle(const Flight & flight, Commands & out) {
         } else if (!open) {
             residency_.release(flight.pool, flight.slot);  // dropped halfway: a part is of no use
         }
+    } else if (info.part == Part::staged && info.state == SlotState::ready && info.layer <= layer_ && !is_open(info)) {
+        residency_.release(flight.pool, flight.slot);  // its layer does without it
     }
     if (n_open_ > 0) {
         serve(out);  // the slot may be what a need waits for, even if it was another layer's

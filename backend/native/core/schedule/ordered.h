@@ -7,6 +7,11 @@
 // slots, in the order of the file, and the others keep what is most worth keeping: what decoding will
 // want is here when the prompt ends, not what was read last (`n_stream`).
 //
+// Where the layout has a stage (LayerLayout::stage), such a layer passes what it does not keep through that
+// instead, a quarter of the layer or of the stage computed at a time; and as soon as all that it needs is
+// ordered, the next layers' experts are, before anybody knows their choice: nearly all of them will be needed.
+// So copies go on while a layer computes and while its attention does.
+//
 // Where experts are cut, each part is copied and computed on its own, the top first, so that the
 // top computes while the bottom is on its way (MoEpic, section 3.2). The other papers' pipelines are
 // this one with other options; schedule/registry.cc names them.
@@ -35,6 +40,7 @@ struct OrderedOptions {  // the first three off, and nothing predicted: ProMoE's
     // A layer of a prompt that needs more than its slots hold passes experts through this many of them and
     // leaves the others to what is most worth keeping; 0: through all, and the last ones read stay.
     int32_t n_stream = 0;
+    bool fill = false;  // a layer all of whose experts have slots gets those, too, that nobody asked for
     bool prefetch_after_first = false;  // the next layer's copies are ordered when the first expert of
                                         // this one can be computed (DuoServe-MoE, section 5.3)
 };
@@ -62,6 +68,7 @@ class OrderedScheduler final : public Scheduler {
         int32_t n_token;
         int32_t n_arrived = 0;  // chunks, at the gate
         double rank = 0;  // of equally many: the lower, the earlier
+        bool stays = false;  // while the layer streams: it is worth a slot of the layer's own
         bool fetched = false;  // it got its slot by being needed, and is not computed
         bool issued = false;  // Compute was said
         bool computed = false;
@@ -84,11 +91,19 @@ class OrderedScheduler final : public Scheduler {
     void rank_needs();
     bool layer_streams() const;
     bool must_stream(Pool pool) const;
+    Pool stage() const { return residency_.pool({layer_, Part::staged}); }
+    bool passes_through(const Need & need) const;
+    void sweep_stage();
+    void stage_ahead(Commands & out);
+    bool stage_layer(Layer layer, Commands & out);
+    std::vector<uint8_t> worth_own_slots(Layer layer) const;
+    void fill(Commands & out);
     size_t max_open() const;
     void fetch_predicted(const Forecast & forecast, Commands & out);
     void disappoint(Layer layer);
-    Slot acquire_for_prefetch(Place place);
+    Slot acquire_for_prefetch(Place place, Expert expert);
     Slot acquire_for_need(size_t position);
+    Slot acquire_in_stage();
     Slot least_worthy(Pool pool, Layer layer);
     bool is_buffer(Pool pool) const { return residency_.layout().pools[size_t(pool)].buffer; }
     // How many layers after the last routed one a layer comes: 1 .. n_layer.
@@ -96,12 +111,13 @@ class OrderedScheduler final : public Scheduler {
         const auto n_layer = int32_t(residency_.layout().layers.size());
         return layer > layer_ ? layer - layer_ : layer - layer_ + n_layer;
     }
-    uint8_t & wanted(Expert expert, Part part) { return wanted_[size_t(expert) * parts.size() + size_t(part)]; }
+    uint8_t & wanted(Expert expert, Part part) { return wanted_[size_t(expert) * n_place + size_t(part)]; }
     void settle(const Flight & flight, Commands & out);
     void serve(Commands & out);
     bool can_compute(const Need & need);
     void issue(Need & need, Commands & out);
     void issue_some(Commands & out);
+    void issue_batch(Commands & out);
     bool try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out);
     void forget_fetch(Need & need);
     Need * find_need(Layer layer, Expert expert, Part part);
@@ -114,17 +130,21 @@ class OrderedScheduler final : public Scheduler {
     HostShare host_;
     Phase phase_ = Phase::prefill;
     Layer layer_ = none;  // in progress
-    bool streams_ = false;  // it passes experts through a few of its slots
+    bool streams_ = false;  // it passes experts through a few of its slots, or through the stage
+    Layer ahead_ = none;  // whose experts are ordered next (stage_ahead)
+    Expert ahead_from_ = 0;  // from this one on
+    std::vector<uint8_t> ahead_stays_;  // [expert], of that layer
     std::vector<Need> needs_;  // in computing order
     size_t n_open_ = 0;  // of these, not yet computed
     size_t n_fetched_ = 0;  // of these, `fetched`
+    size_t n_staged_ = 0;  // of these, in the stage
     int32_t n_issued_ = 0;  // and not computed
     int32_t n_issued_token_ = 0;  // of these together
     bool any_issued_ = false;  // of the layer in progress
     bool all_on_host_ = false;  // whatever the layer in progress misses, the host computes
     std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
     std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed
-    // [expert, part]: what must not give way to another, while choosing who leaves; otherwise all 0
+    // [expert, place]: what must not give way to another, while choosing who leaves; otherwise all 0
     std::vector<uint8_t> wanted_;
 };
 
