@@ -88,6 +88,13 @@ def test_the_readme_names_the_two_commands() -> None:
         assert re.search(rf"^{target}:", makefile, re.M)
 
 
+def test_every_document_is_in_their_list() -> None:
+    listed = set(
+        re.findall(r"\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text("utf-8"))
+    )
+    assert listed == {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"}
+
+
 def test_links_in_the_documents_lead_somewhere() -> None:
     documents = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/*.md")]
     assert documents
