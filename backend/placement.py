@@ -27,7 +27,7 @@ was seen to be taken (backend.headroom)."""
 STAGE_SHARE = 1 / 16
 """Of the bytes of the slots, the stage may take as much. In the simulator 16 slots keep the link as
 busy as 128 do; more of them mean larger waves."""
-STAGE_LEAST = 8
+STAGE_LEAST = 4
 """Slots; fewer gain nothing over passing through a layer's own."""
 UBATCH_SHARE = 1 / 8
 """Of the bytes of the slots, what longer pieces of a prompt need may take as much: each piece
