@@ -255,6 +255,7 @@ def test_the_machine_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     sys.modules["backend.machines.measure"].measure = (  # type: ignore[attr-defined]
         lambda file: replace(MACHINE, sources=sources)
     )
-    assert main([str(result)]) == 0
+    monkeypatch.setattr(sys, "argv", ["measure", str(result)])
+    assert main() == 0
     kept = kept_machine(result)
     assert kept and kept.link_gb_per_s == 2.0
