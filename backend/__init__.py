@@ -5,17 +5,9 @@ Importing this package is cheap and loads neither llama.cpp nor the native part.
 
 from __future__ import annotations
 
-import os
 from importlib import metadata
 
 __version__ = "0.1.0"
-
-os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-"""How often a thread of llama.cpp that waits for another looks before it sleeps, some 15 us.
-
-libgomp reads it when it is loaded. Its own 300,000 keep a core from the thread that is waited for
-whenever another program wants one (docs/LOG-bench.md).
-"""
 
 LLAMA_CPP_PYTHON_VERSION = "0.3.36"
 """The one version whose structures and graphs the native part was written for."""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from backend import check_llama_cpp
 from backend.config import Sampling
+from backend.system.spinning import computing
 
 check_llama_cpp()
 
@@ -216,6 +217,7 @@ class Context:
 
         The last token's logits are kept, or every token's.
         """
+        computing()
         batch = self._batch
         batch.n_tokens = len(tokens)
         for i, token in enumerate(tokens):

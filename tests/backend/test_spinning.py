@@ -1,0 +1,54 @@
+"""Threads that wait for each other: when they are to sleep, and what makes them."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from backend.system.spinning import Contention, Sleepers, libgomp
+
+MS = 1_000_000
+
+
+def test_waiting_for_a_processor_is_contention_until_it_is_over_for_long() -> None:
+    contention = Contention()
+    assert not contention.hear(200 * MS, 5 * MS)
+    assert contention.hear(100 * MS, 100 * MS)
+    for _ in range(11):
+        assert contention.hear(200 * MS, 1 * MS)
+    assert contention.hear(200 * MS, 30 * MS)  # neither: it begins to count anew
+    assert [contention.hear(200 * MS, 0) for _ in range(12)] == [True] * 11 + [False]
+
+
+def test_a_thread_that_hardly_ran_tells_nothing() -> None:
+    contention = Contention()
+    assert not contention.hear(1 * MS, 10 * MS)
+    contention.hear(100 * MS, 100 * MS)
+    for _ in range(20):
+        assert contention.hear(1 * MS, 0)
+
+
+def soon(is_so: Callable[[], bool]) -> bool:
+    end_s = time.monotonic() + 10
+    while not is_so() and time.monotonic() < end_s:
+        time.sleep(0.01)
+    return is_so()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of libgomp")
+def test_sleepers_are_more_threads_than_processors_and_end() -> None:
+    import llama_cpp  # noqa: F401  (loads libgomp)
+
+    if not libgomp():
+        pytest.skip("llama.cpp was built without libgomp")
+    before = len(os.listdir("/proc/self/task"))
+    sleepers = Sleepers(ctypes.CDLL(libgomp()[0]))
+    n_processor = len(os.sched_getaffinity(0))
+    assert soon(lambda: len(os.listdir("/proc/self/task")) > before + n_processor)
+    sleepers.end()
+    assert soon(lambda: len(os.listdir("/proc/self/task")) <= before)
