@@ -81,6 +81,46 @@ TEMPLATES = (
         "{wanted}.",
     ),
     QT_TRANSLATE_NOOP(
+        "sentences",
+        "Other programs need memory: {n} of {all} experts of each layer are kept instead of "
+        "{wanted}.",
+    ),
+    # Devices
+    QT_TRANSLATE_NOOP("sentences", "All {n} layers are computed by {names}."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The last {n} of {all} layers are computed by {names}, whose memory holds no more; the CPU "
+        "computes the others.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "The memory of {names} holds not even one layer: the CPU computes."
+    ),
+    QT_TRANSLATE_NOOP("sentences", "A context of {n} tokens takes {size} there."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The context is {n} tokens instead of {wanted}, so that more layers fit; it takes {size} "
+        "there.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "Kept there are {n} of {all} experts of each layer, as asked, in {size}."
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Kept there are {n} of {all} experts of each layer instead of {wanted}, in {size}; {left} "
+        "are left to others.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "Prompts copy the experts once for every {n} tokens."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Prompts copy the experts once for every {n} tokens, through {size} beside the slots, "
+        "ahead of the layers that need them.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Other programs need the device's memory: {n} of {all} experts of each layer are kept "
+        "there instead of {wanted}.",
+    ),
+    QT_TRANSLATE_NOOP(
         "sentences", "The prompt has {n} tokens, but the context holds only {n_context}."
     ),
     QT_TRANSLATE_NOOP("sentences", "The model's chat template failed: {reason}."),

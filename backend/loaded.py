@@ -225,10 +225,13 @@ class LoadedModel:
         facts, n_expert, least = self.cache, self.file.n_expert, slots(self.file, 0.0)
         if self.on_device.plan is not None:
             n_slot = self.on_device.give_back(least)
-            asked, what, kept = facts.n_slot, "the device's memory", "kept there"
+            asked = facts.n_slot
+            why = "Other programs need the device's memory"
+            kept = "experts of each layer are kept there instead of"
         else:
             most = self._most_slots if self.config.automatic else slots(self.file, facts.asked_rate)
-            asked, what, kept = max(most, facts.n_slot), "memory", "kept"
+            asked = max(most, facts.n_slot)
+            why, kept = "Other programs need memory", "experts of each layer are kept instead of"
             slot_bytes = sum(self.file.expert_bytes_per_layer().values())
             cache = Cache(facts.n_slot, least, asked, slot_bytes)
             n_slot = None if self._memory is None else self._memory.look(cache)
@@ -236,10 +239,7 @@ class LoadedModel:
             return False
         reason = ""
         if n_slot < asked:
-            reason = (
-                f"Other programs need {what}: {n_slot} of {n_expert} experts of each layer "
-                f"are {kept} instead of {asked}."
-            )
+            reason = f"{why}: {n_slot} of {n_expert} {kept} {asked}."
         self._configure(facts.asked_rate, n_slot / n_expert, reason)
         if self.cache.n_slot == facts.n_slot:  # a method whose cache has one size
             self._memory = None

@@ -405,24 +405,31 @@ def _sentences(model: ModelFile, made: DevicePlan, wish: Wish, n_wanted: int) ->
         said.append(f"A context of {made.n_context} tokens takes {kv_size} there.")
     if not model.is_moe:
         return tuple(said)
-    kept = f"{made.n_slot} of {model.n_expert} experts of each layer are kept there"
+    n_slot, n_expert = made.n_slot, model.n_expert
     size = _size(sum(s.slot_bytes for s in made.devices))
     left = _size(sum(s.headroom_bytes for s in made.devices))
-    if made.n_slot == n_wanted:
-        said.append(f"{kept} as asked, in {size}.")
+    if n_slot == n_wanted:
+        said.append(
+            f"Kept there are {n_slot} of {n_expert} experts of each layer, as asked, in {size}."
+        )
     else:
-        said.append(f"{kept} instead of {n_wanted}, in {size}; {left} are left to others.")
+        said.append(
+            f"Kept there are {n_slot} of {n_expert} experts of each layer instead of {n_wanted}, "
+            f"in {size}; {left} are left to others."
+        )
     if made.n_slot < model.n_expert:
         said.append(_prompt_sentence(made))
     return tuple(said)
 
 
 def _prompt_sentence(made: DevicePlan) -> str:
-    pieces = f"Prompts copy the experts once for every {made.n_ubatch} tokens"
     if not made.n_stage:
-        return f"{pieces}."
+        return f"Prompts copy the experts once for every {made.n_ubatch} tokens."
     size = _size(sum(s.stage_bytes for s in made.devices))
-    return f"{pieces}, through {size} beside the slots, ahead of the layers that need them."
+    return (
+        f"Prompts copy the experts once for every {made.n_ubatch} tokens, through {size} beside "
+        "the slots, ahead of the layers that need them."
+    )
 
 
 def _size(n_bytes: int) -> str:

@@ -2533,6 +2533,50 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{size} Speicher sind frei: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
 </message>
 <message>
+<source>Other programs need memory: {n} of {all} experts of each layer are kept instead of {wanted}.</source>
+<translation>Andere Programme brauchen Speicher: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
+</message>
+<message>
+<source>All {n} layers are computed by {names}.</source>
+<translation>Alle {n} Schichten berechnet {names}.</translation>
+</message>
+<message>
+<source>The last {n} of {all} layers are computed by {names}, whose memory holds no more; the CPU computes the others.</source>
+<translation>Die letzten {n} von {all} Schichten berechnet {names}, dessen Speicher nicht mehr fasst; die übrigen berechnet der Prozessor.</translation>
+</message>
+<message>
+<source>The memory of {names} holds not even one layer: the CPU computes.</source>
+<translation>Der Speicher von {names} fasst nicht einmal eine Schicht: Es rechnet der Prozessor.</translation>
+</message>
+<message>
+<source>A context of {n} tokens takes {size} there.</source>
+<translation>Ein Kontext von {n} Token belegt dort {size}.</translation>
+</message>
+<message>
+<source>The context is {n} tokens instead of {wanted}, so that more layers fit; it takes {size} there.</source>
+<translation>Der Kontext hat {n} Token statt {wanted}, damit mehr Schichten Platz finden; er belegt dort {size}.</translation>
+</message>
+<message>
+<source>Kept there are {n} of {all} experts of each layer, as asked, in {size}.</source>
+<translation>Dort liegen {n} von {all} Experten jeder Schicht, wie gewünscht, in {size}.</translation>
+</message>
+<message>
+<source>Kept there are {n} of {all} experts of each layer instead of {wanted}, in {size}; {left} are left to others.</source>
+<translation>Dort liegen {n} von {all} Experten jeder Schicht statt {wanted}, in {size}; {left} bleiben für andere frei.</translation>
+</message>
+<message>
+<source>Prompts copy the experts once for every {n} tokens.</source>
+<translation>Lange Eingaben kopieren die Experten einmal je {n} Token.</translation>
+</message>
+<message>
+<source>Prompts copy the experts once for every {n} tokens, through {size} beside the slots, ahead of the layers that need them.</source>
+<translation>Lange Eingaben kopieren die Experten einmal je {n} Token, durch {size} neben den Plätzen und den Schichten voraus, die sie brauchen.</translation>
+</message>
+<message>
+<source>Other programs need the device&apos;s memory: {n} of {all} experts of each layer are kept there instead of {wanted}.</source>
+<translation>Andere Programme brauchen den Speicher des Geräts: {n} von {all} Experten jeder Schicht bleiben dort statt {wanted}.</translation>
+</message>
+<message>
 <source>The prompt has {n} tokens, but the context holds only {n_context}.</source>
 <translation>Der Prompt hat {n} Token, aber der Kontext fasst nur {n_context}.</translation>
 </message>

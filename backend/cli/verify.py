@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from backend.verify import Comparison
 
 _N_CONTEXT = 4096
+_N_STAGE = 16
+"""Slots through which prompts pass on a device, as an engine there would plan some."""
 _RATES = (0.1, 0.25, 0.5, 1.0)
 
 
@@ -119,6 +121,7 @@ def run(args: argparse.Namespace) -> int:
             in_layout=in_layout,
             pack=pack,
             placement=placement,
+            n_stage=_N_STAGE if placement.on_device else 0,
             hybrid=args.hybrid,
         ):
             if not args.json:

@@ -13,6 +13,7 @@ from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
 
+from backend import headroom
 from backend.client import WorkerClient, WorkerDied
 from backend.config import EngineConfig, Sampling
 from backend.devices import Device
@@ -68,7 +69,7 @@ def test_less_memory_means_fewer_slots(
     engine.close()
     engine = open_engine(tiny, device=device.option, cache_rate=0.75, device_bytes=least)
     assert engine.cache.n_slot == 6
-    assert "6 of 16 experts of each layer are kept there instead of 12" in engine.cache.reason
+    assert "Kept there are 6 of 16 experts of each layer instead of 12" in engine.cache.reason
 
 
 def test_an_unknown_device_is_one_sentence(tiny: Path) -> None:
@@ -186,6 +187,37 @@ def test_what_others_take_is_given_back_between_answers(tmp_path: Path) -> None:
             assert used_bytes(running, share.pointer) == pytest.approx(
                 share.planned_bytes, rel=0.02
             )
+
+
+@needs_rpc
+def test_the_automatic_context_follows_the_devices_memory(tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_ctx=1 << 15)
+    found = []
+    for free_bytes in (40 * MIB, 100 * MIB, 400 * MIB):
+        with server(total_bytes=256 * MIB + free_bytes) as running:
+            config = EngineConfig(device=running.option, automatic=True, n_thread=1)
+            with contextlib.closing(Engine.open(path, config)) as engine:
+                found.append(engine.n_context)
+                assert f"A context of {engine.n_context} tokens takes" in engine.cache.reason
+                (share,) = plan_of(engine).devices
+                assert share.planned_bytes <= free_bytes
+    assert found == sorted(found) and found[0] < found[-1] == 1 << 15
+
+
+def test_what_others_were_seen_to_take_is_left_free_next_time(
+    file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headroom, "data_folder", lambda: tmp_path / "data")
+    large = replace(a_device(0), free_bytes=8 << 30, total_bytes=8 << 30)
+    usual = plan_devices(file, [large], Wish(0.5, 512)).devices[0].headroom_bytes
+    headroom.note_taken(large, 900 * MIB)
+    headroom.note_taken(large, 500 * MIB)
+    headroom.note_taken(replace(large, is_remote=True, name="E"), 2000 * MIB)
+    assert headroom.taken_bytes(large) == 900 * MIB
+    share = plan_devices(file, [large], Wish(0.5, 512)).devices[0]
+    assert usual == 256 * MIB and share.headroom_bytes == 900 * MIB
+    (tmp_path / "data" / "devices.json").write_text("[", encoding="utf-8")
+    assert headroom.taken_bytes(large) == 0
 
 
 def test_a_context_that_nobody_chose_is_shortened_where_layers_find_no_room(
