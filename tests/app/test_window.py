@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
-from PySide6.QtWidgets import QApplication, QTextEdit
+from PySide6.QtWidgets import QApplication, QLabel, QTextEdit
 from window_samples import WAIT_MS, Model, Opener
 
 from app.conversation import Ending, Message
 from app.main_window import MainWindow
-from app.state import State
+from app.state import Notice, State
 
 
 def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
@@ -662,3 +662,17 @@ def test_the_window_comes_back_where_it_was(open_window: Opener, tmp_path: Path)
     (tmp_path / "settings.json").write_text(json.dumps({**kept, "geometry": "nonsense\u00e9"}))
     third = open_window()
     assert (third.width(), third.height()) == (700, 500)
+
+
+def test_a_notice_has_the_whole_width_with_buttons_and_without(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    window.resize(1000, 700)
+    words = "Other programs need memory: 82 of 128 experts of each layer are kept instead of 88."
+    banner = window.chat.banner
+    for actions in ((), (("Go on", lambda: None),), ()):
+        window.session.notice.emit(Notice(words, actions))
+        (label,) = (x for x in banner.findChildren(QLabel) if x.text() == words)
+        qtbot.waitUntil(lambda label=label: label.width() > banner.width() - 80, timeout=WAIT_MS)
+        assert len(banner.buttons) == len(actions)
