@@ -21,7 +21,7 @@ from backend.methods import METHODS, Method
 from backend.pack_file import Pack, find
 from backend.plan import slots
 from backend.study import NO_STUDY, Study
-from backend.system.memory import available_bytes, physical_cores
+from backend.system.memory import available_bytes, physical_cores, rss_bytes
 
 if TYPE_CHECKING:
     from backend.adapter import Adapter
@@ -65,6 +65,7 @@ class LoadedModel:
         self._adapter: Adapter | None = None
         self._granted: Grant
         self._memory: MemoryWatch | None = None
+        self._empty_rss_bytes = 0  # of this process when the slots were new
         self._most_slots = 0  # that memory has permitted
         self._refused = ""  # why this model cannot be cached at all
         self._take(self._resolve(config, available_bytes()))
@@ -233,7 +234,7 @@ class LoadedModel:
             asked = max(most, facts.n_slot)
             why, kept = "Other programs need memory", "experts of each layer are kept instead of"
             slot_bytes = sum(self.file.expert_bytes_per_layer().values())
-            cache = Cache(facts.n_slot, least, asked, slot_bytes)
+            cache = Cache(facts.n_slot, least, asked, slot_bytes, self._untouched_bytes())
             n_slot = None if self._memory is None else self._memory.look(cache)
         if n_slot is None:
             return False
@@ -244,6 +245,11 @@ class LoadedModel:
         if self.cache.n_slot == facts.n_slot:  # a method whose cache has one size
             self._memory = None
         return True
+
+    def _untouched_bytes(self) -> int:
+        """Of the slots, what the system has not given any memory to yet."""
+        grown_bytes = rss_bytes() - self._empty_rss_bytes
+        return max(self.cache.bytes - max(grown_bytes, 0), 0) if self._empty_rss_bytes else 0
 
     def _load(self, rate: float, progress: Progress | None) -> None:
         from backend import llama, loading
@@ -343,6 +349,7 @@ class LoadedModel:
             self._adapter = Adapter(self.method, patch.shape, predicts=predicts)
         patch.set_statistics(self._adapter.statistics)
         self.lay_out(layout(self.method, patch.shape, granted, self._granted.n_stage))
+        self._empty_rss_bytes = rss_bytes()
         self.cache = self._facts(rate, reason)
         why = f"The cache rate is {100 * self.cache.rate:.0f} %"
         self._adapter.attend(patch, self.cache.n_slot, why)

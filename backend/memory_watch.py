@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backend.system.memory import available_bytes, stalled_share
 
@@ -34,12 +34,17 @@ class Reading:
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache in slots, experts of each layer; slot_bytes is one of them over all layers."""
+    """A cache in slots, experts of each layer; slot_bytes is one of them over all layers.
+
+    untouched_bytes: of its slots, those in which nothing was written yet. The system counts them as
+    free, and they will not be.
+    """
 
     n_slot: int
     n_slot_min: int
     n_slot_asked: int
     slot_bytes: int
+    untouched_bytes: int = 0
 
 
 def read() -> Reading:
@@ -72,6 +77,8 @@ class MemoryWatch:
             return None
         self._looked_s = now_s
         reading = self._reader()
+        left_bytes = max(reading.available_bytes - cache.untouched_bytes, 0)
+        reading = replace(reading, available_bytes=left_bytes)
         if self._is_low(reading):
             self._calm_since_s = None
             return self._shrink(cache, reading)

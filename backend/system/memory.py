@@ -73,6 +73,15 @@ def stalled_share(proc: Path = _PROC) -> float:
     return max(_read_some_avg10(path) for path in files) / 100
 
 
+def rss_bytes(proc: Path = _PROC) -> int:
+    """Return the resident set of this process, in bytes; 0 where unknown."""
+    try:
+        n_page = int((proc / "self" / "statm").read_text(encoding="ascii").split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return n_page * os.sysconf("SC_PAGESIZE")
+
+
 def peak_rss_bytes() -> int:
     """Return the largest resident set of this process so far, in bytes; 0 where unknown."""
     try:

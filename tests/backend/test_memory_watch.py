@@ -59,6 +59,19 @@ def test_memory_that_others_take_is_given_back_by_the_second_reading() -> None:
     assert machine.run(20) == 17 and machine.n_change == 1
 
 
+def test_slots_that_are_not_filled_yet_are_taken_all_the_same() -> None:
+    now_s = [0.0]
+    readings = [Reading(150 * MB + 600 * MB)]  # 600 MB of the slots still look free
+    watch = MemoryWatch(HEADROOM, lambda: readings[0], lambda: now_s[0])
+    answers = []
+    for untouched in (600 * MB, 600 * MB):
+        now_s[0] += 1.0
+        answers.append(watch.look(Cache(24, 4, 24, 50 * MB, untouched)))
+    assert answers == [None, 19]  # 250 MB are missing
+    now_s[0] += 1.0
+    assert watch.look(Cache(24, 4, 24, 50 * MB, 0)) is None
+
+
 def test_where_hardly_anything_is_left_one_reading_is_enough() -> None:
     machine = Machine()
     machine.others = 380 * MB
