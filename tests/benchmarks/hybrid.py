@@ -5,11 +5,12 @@
 The device is llama.cpp's rpc server in another process (tests/loopback.py) with one thread; the
 processor's share has one thread too. What computing needs is the rate at which that thread consumes
 experts, measured first; the link is then throttled to as much, and to 4 and 16 times less. Last
-comes the link at which copying alone and computing alone are equally fast, found from the other
-figures. The three ways take turns within every round; a figure is the median of its rounds.
+comes the link at which copying alone should take as long as computing alone, by what copying took
+behind the slowest link. The three ways take turns within every round; a figure is the median of its
+rounds.
 
-A pass computes several tokens, as a piece of a prompt does: so much computing goes with each byte
-that a socket, which moves about 1 GB/s, can carry what computing needs.
+A pass computes many tokens, as a piece of a prompt does: so much computing goes with each byte that
+a socket, which moves 1 to 2 GB/s, can carry what computing needs.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ from backend.methods import METHODS
 WAYS = ("off", "cpu-only", "auto")
 RATIOS = (1.0, 4.0, 16.0)
 SIZES = {
-    "n_layer": 4, "n_embd": 2048, "n_head": 16, "n_head_kv": 4, "head_dim": 64, "n_ff_exp": 768,
-    "n_expert": 32, "n_expert_used": 4, "embedding_std": 3.0, "embedding_shared": 0.5,
+    "n_layer": 4, "n_embd": 1024, "n_head": 1, "n_head_kv": 1, "head_dim": 64, "n_ff_exp": 1536,
+    "n_expert": 32, "n_expert_used": 4, "embedding_std": 3.0,
 }  # fmt: skip
-"""Experts as large as those of Qwen3-30B-A3B; fewer, so that a pass uses most of them."""
+"""Experts of as many weights as those of Qwen3-30B-A3B; fewer: a pass uses most of them, and has
+little to do beside them."""
 METHOD = "lru-overlapped"
 
 
@@ -87,7 +89,7 @@ class Bench:
         if self._context is None:
             self._context = llama.Context(
                 self._cached.model,
-                n_context=self.n_token * 16,
+                n_context=max(self.n_token, 256),
                 n_ubatch=self.n_token,
                 n_thread=1,
                 callback=self.patch.callback,
@@ -111,6 +113,14 @@ class Bench:
                 for name in ("stall_us", "host_us", "host_wait_us", "link_busy_us")
             ),
         )
+
+    def need(self) -> tuple[float, float]:
+        """Bytes of experts that the processor computes with in a second, and rows of each."""
+        self.turn("cpu-only", 0, 2, 4)
+        counts, shape = self.patch.counts(), self.patch.shape
+        n_byte = sum(c.on_host * shape.expert_bytes(la) for la, c in enumerate(counts))
+        n_row = sum(c.host_rows for c in counts) / sum(c.on_host for c in counts)
+        return n_byte / self.patch.times().host_us * 1e6, n_row
 
     def _counts(self) -> tuple[int, int]:
         counts = self.patch.counts()
@@ -158,16 +168,14 @@ def compare(
         yield medians(figures, ratio)
 
 
-def equal_link(figures: Sequence[Figure], n_token: int) -> float:
+def equal_link(figures: Sequence[Figure]) -> float:
     """The link at which copying alone takes as long as computing alone, in bytes per second.
 
-    A pass that copies takes a + b / link; both are known from two links.
+    Behind the slowest link a pass takes as long as its bytes do.
     """
-    copying = [f for f in figures if f.way == "off"]
-    (x0, y0), (x1, y1) = ((1 / f.link_bytes_per_s, n_token / f.tokens_per_s) for f in copying[:2])
-    slope = (y1 - y0) / (x1 - x0)
-    computing = statistics.median(n_token / f.tokens_per_s for f in figures if f.way == "cpu-only")
-    return slope / max(computing - (y0 - slope * x0), 1e-9)
+    slowest = min((f for f in figures if f.way == "off"), key=lambda f: f.link_bytes_per_s)
+    computing = statistics.median(f.tokens_per_s for f in figures if f.way == "cpu-only")
+    return slowest.link_bytes_per_s * computing / slowest.tokens_per_s
 
 
 def table(figures: Sequence[Figure]) -> list[str]:
@@ -194,25 +202,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--passes", type=int, default=4)
-    parser.add_argument("--tokens", type=int, default=32, help="of a pass")
-    parser.add_argument("--rate", type=float, default=0.25, help="cache rate")
+    parser.add_argument("--tokens", type=int, default=512, help="of a pass")
+    parser.add_argument("--rate", type=float, default=0.125, help="cache rate")
+    parser.add_argument("--model", type=Path, help="instead of one made for this")
     parser.add_argument("--quant", default="Q4_K")
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, server() as running:
-        path = make_tiny("qwen3moe", arguments.quant, Path(folder) / "m.gguf", **SIZES)
+        path = arguments.model or make_tiny(
+            "qwen3moe", arguments.quant, Path(folder) / "m.gguf", **SIZES
+        )
         placement = Placement(tuple(d.pointer for d in devices.resolve(running.option)), 999)
         bench = Bench(path, placement, arguments.rate, arguments.tokens)
         try:
-            bench.turn("cpu-only", 0, 2, 4)
-            speeds = bench.patch.host_speeds()[0]
-            n_row = arguments.tokens * bench.patch.shape.n_expert_used / bench.patch.shape.n_expert
-            us = speeds.host_us_per_byte + speeds.host_row_us_per_byte * max(n_row - 1, 0)
-            need = 1e6 / us
-            print(f"Computing takes {need / 1e6:.0f} MB/s of experts, with {n_row:.1f} rows each.")
+            need, n_row = bench.need()
+            print(f"Computing takes {need / 1e6:.0f} MB/s of experts, with {n_row:.0f} rows each.")
             links = [(ratio, need / ratio) for ratio in RATIOS]
             figures = list(compare(bench, links, arguments.rounds, arguments.passes))
-            equal = equal_link(figures, arguments.tokens)
+            equal = equal_link(figures)
             links = [(need / equal, equal)]
             figures += compare(bench, links, arguments.rounds, arguments.passes)
         finally:

@@ -231,15 +231,16 @@ void bind_host_share(nb::module_ & m) {
             "__init__",
             [](HostSpeeds * self, bool possible, int32_t n_copy, double link_us_per_byte, double host_us,
                double host_us_per_byte, double host_row_us_per_byte, double device_us_per_byte,
-               double device_row_us_per_byte) {
+               double device_row_us_per_byte, double device_times) {
                 new (self) HostSpeeds{possible,           n_copy,
                                       link_us_per_byte,   host_us,
                                       host_us_per_byte,   host_row_us_per_byte,
-                                      device_us_per_byte, device_row_us_per_byte};
+                                      device_us_per_byte, device_row_us_per_byte,
+                                      device_times};
             },
             "possible"_a = true, "n_copy"_a = 1, "link_us_per_byte"_a = 0.0, "host_us"_a = 0.0,
             "host_us_per_byte"_a = 0.0, "host_row_us_per_byte"_a = 0.0, "device_us_per_byte"_a = 0.0,
-            "device_row_us_per_byte"_a = 0.0)
+            "device_row_us_per_byte"_a = 0.0, "device_times"_a = 1.0)
         .def_ro("possible", &HostSpeeds::possible)
         .def_ro("n_copy", &HostSpeeds::n_copy)
         .def_ro("link_us_per_byte", &HostSpeeds::link_us_per_byte)
@@ -247,7 +248,8 @@ void bind_host_share(nb::module_ & m) {
         .def_ro("host_us_per_byte", &HostSpeeds::host_us_per_byte)
         .def_ro("host_row_us_per_byte", &HostSpeeds::host_row_us_per_byte)
         .def_ro("device_us_per_byte", &HostSpeeds::device_us_per_byte)
-        .def_ro("device_row_us_per_byte", &HostSpeeds::device_row_us_per_byte);
+        .def_ro("device_row_us_per_byte", &HostSpeeds::device_row_us_per_byte)
+        .def_ro("device_times", &HostSpeeds::device_times);
     m.def(
         "host_share",
         [](Hybrid hybrid, const HostSpeeds & speeds, const std::vector<std::array<int64_t, 3>> & missing,
@@ -256,7 +258,7 @@ void bind_host_share(nb::module_ & m) {
             for (const auto & [bytes, bytes_left, n_row] : missing) {
                 all.push_back({uint64_t(bytes), uint64_t(bytes_left), int32_t(n_row)});
             }
-            return host_share(hybrid, speeds, all, {compute_us, copy_us});
+            return host_share(hybrid, speeds, all, {compute_us, copy_us}).on_host;
         },
         "hybrid"_a, "speeds"_a, "missing"_a, "compute_us"_a = 0.0, "copy_us"_a = 0.0,
         "Of missing experts, each (bytes, bytes that have not arrived, rows), which the host computes.");

@@ -129,7 +129,7 @@ void Core::measured(std::span<const HostSpeeds> speeds) {
     }
     for (const HostSpeeds & s : speeds) {
         for (double us : {s.link_us_per_byte, s.host_us, s.host_us_per_byte, s.host_row_us_per_byte,
-                          s.device_us_per_byte, s.device_row_us_per_byte}) {
+                          s.device_us_per_byte, s.device_row_us_per_byte, s.device_times}) {
             if (!(std::isfinite(us) && us >= 0)) {
                 throw std::invalid_argument("A measured time is a number of at least 0");
             }

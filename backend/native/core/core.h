@@ -76,6 +76,7 @@ class Core {
     bool wants_weights() const;
     bool wants_gate_input() const { return predictor_ && predictor_->wants_input() && tuning_.prefetch; }
     bool idle() const { return scheduler_->idle(); }
+    double planned_device_us() const { return scheduler_->planned_device_us(); }
 
     const Shape & shape() const { return shape_; }
     const Layout & layout() const { return residency_.layout(); }

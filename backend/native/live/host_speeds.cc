@@ -1,68 +1,68 @@
 #include "host_speeds.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace outrider {
 namespace {
 
-constexpr double weight_of_worse = 0.1;
-constexpr double weight_of_better = 0.3;
+constexpr double least_weight = 0.15;
+constexpr double most_weight = 0.5;
+constexpr double much_bytes = 256e6;
 constexpr double aging = 0.98;
-// Of the first row, before anything of several rows was measured.
-constexpr double further_row = 1.0 / 8;
+// One measurement says at most so many times what is known: a page that had to be read, a busy machine.
+constexpr double max_jump = 4;
 // Less has no meaning at the clock's resolution.
 constexpr uint64_t min_busy_us = 100;
+constexpr double min_planned_us = 100;
+constexpr double much_us = 200e3;
 
 }  // namespace
 
-void SpeedMeter::Figure::add(double latest) {
-    value = value == 0 ? latest : value + (latest - value) * (latest > value ? weight_of_worse : weight_of_better);
+KernelSpeed KernelSpeed::of(uint64_t bytes, double one_us, double rows_us, int32_t n_row) {
+    return {one_us / double(bytes), std::max(rows_us - one_us, 0.0) / (n_row - 1) / double(bytes)};
+}
+
+void SpeedMeter::Figure::add(double latest, double weight) {
+    weight = std::clamp(weight, least_weight, most_weight);
+    value = value == 0 ? latest : value + weight * (std::clamp(latest, value / max_jump, value * max_jump) - value);
     fresh = true;
 }
 
-void SpeedMeter::Figure::age() {
-    value *= fresh ? 1 : aging;
-    fresh = false;
+void SpeedMeter::Figure::age(double least) {
+    if (!std::exchange(fresh, false)) {
+        value = std::max(value * aging, std::min(value, least));
+    }
 }
 
 void SpeedMeter::link(uint64_t bytes, uint64_t busy_us) {
     if (bytes > 0 && busy_us >= min_busy_us) {
-        link_us_per_byte_.add(double(busy_us) / double(bytes));
+        link_us_per_byte_.add(double(busy_us) / double(bytes), double(bytes) / much_bytes);
     }
 }
 
 void SpeedMeter::host(uint64_t bytes, size_t n_row, double us) {
-    const double us_per_byte = us / double(bytes);
-    const auto n_further = double(n_row - 1);
-    if (n_further == 0) {
-        host_us_per_byte_.add(us_per_byte);
-        return;
-    }
-    if (host_us_per_byte_.value == 0) {
-        host_us_per_byte_.add(us_per_byte / (1 + n_further * further_row));
-    }
-    host_us_per_byte_.fresh = true;
-    host_row_us_per_byte_.add(std::max((us_per_byte - host_us_per_byte_.value) / n_further, 0.0));
+    host_times_.add(us / rows_us(host_.us_per_byte, host_.row_us_per_byte, bytes, int32_t(n_row)), 0);
 }
 
-void SpeedMeter::handed_over(double us) { hand_over_us_.add(us); }
-
-void SpeedMeter::set_device(HostSpeeds & speeds, uint64_t bytes, double one_us, double rows_us, int32_t n_row) {
-    speeds.device_us_per_byte = one_us / double(bytes);
-    speeds.device_row_us_per_byte = std::max(rows_us - one_us, 0.0) / (n_row - 1) / double(bytes);
+void SpeedMeter::device(double planned_us, double us) {
+    if (planned_us >= min_planned_us) {
+        device_times_.add(us / planned_us, us / much_us);
+    }
 }
 
 void SpeedMeter::pass_ended() {
-    link_us_per_byte_.age();
-    host_us_per_byte_.age();
+    link_us_per_byte_.age(0);
+    host_times_.age(1);
+    device_times_.age(1);
 }
 
 void SpeedMeter::fill(HostSpeeds & speeds) const {
     speeds.link_us_per_byte = link_us_per_byte_.value;
-    speeds.host_us_per_byte = host_us_per_byte_.value;
-    speeds.host_row_us_per_byte =
-        host_row_us_per_byte_.value > 0 ? host_row_us_per_byte_.value : host_us_per_byte_.value * further_row;
+    speeds.host_us_per_byte = host_.us_per_byte * host_times_.value;
+    speeds.host_row_us_per_byte = host_.row_us_per_byte * host_times_.value;
     speeds.host_us = hand_over_us_.value;
+    speeds.device_times = device_times_.value;
 }
 
 }  // namespace outrider

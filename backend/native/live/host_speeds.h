@@ -1,5 +1,5 @@
-// How fast the link, the host and a device are, from what they do: for the core to decide who computes
-// what (core/schedule/host_share.h).
+// How fast the link, the host and a device are: measured once when a cache is made, then from what they do;
+// for the core to decide who computes what (core/schedule/host_share.h).
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,28 @@
 
 namespace outrider {
 
+// What an expert takes for one row and for each further one, for each byte of it.
+struct KernelSpeed {
+    double us_per_byte = 0;
+    double row_us_per_byte = 0;
+
+    // From what an expert of so many bytes took for one row and for `n_row` rows.
+    static KernelSpeed of(uint64_t bytes, double one_us, double rows_us, int32_t n_row);
+};
+
 class SpeedMeter {
   public:
-    // Copies were under way for so long and brought so much, since it was told last; and the layers used it.
+    // The host's kernels, as measured while nothing else was done.
+    void set_host(const KernelSpeed & speed) { host_ = speed; }
+    // Copies were under way for so long and brought so much, since this was said last. What moved much counts
+    // for more.
     void link(uint64_t bytes, uint64_t busy_us);
     // The host computed an expert of so many bytes for so many rows.
     void host(uint64_t bytes, size_t n_row, double us);
-    // It was given a layer's rows, or they were taken from it.
-    void handed_over(double us);
-    // What a device takes for an expert of so many bytes, for one row and for `n_row`.
-    static void set_device(HostSpeeds & speeds, uint64_t bytes, double one_us, double rows_us, int32_t n_row);
+    // A layer's device was to take so long for what it had and what was copied to it, and took so long.
+    void device(double planned_us, double us);
+    // A layer's rows were given to it and taken from it.
+    void handed_over(double us) { hand_over_us_.add(us, 0); }
     // A pass is over. What was not measured in it is believed to be a little faster each time: so that what once
     // was slow is tried again, with what costs least.
     void pass_ended();
@@ -26,15 +38,17 @@ class SpeedMeter {
     void fill(HostSpeeds & speeds) const;
 
   private:
-    // Of the latest values; one that is better than what is known counts for more, since what disturbs a
-    // measurement makes it longer.
-    struct Figure {
+    struct Figure {  // of the latest values
         double value = 0;
         bool fresh = false;
-        void add(double latest);
-        void age();
+        // `weight` from 0 to 1; at least so much that the past is forgotten.
+        void add(double latest, double weight);
+        void age(double least);
     };
-    Figure link_us_per_byte_, host_us_per_byte_, host_row_us_per_byte_, hand_over_us_;
+    KernelSpeed host_;
+    Figure host_times_{1, false};  // as long as `host_` says
+    Figure device_times_{1, false};  // as long as was planned
+    Figure link_us_per_byte_, hand_over_us_;
 };
 
 }  // namespace outrider

@@ -7,9 +7,7 @@
 #include <utility>
 
 namespace outrider {
-namespace {
 
-// A header of the same shape, of nothing but memory.
 ggml_tensor plain_header(const ggml_tensor & of) {
     ggml_tensor t{};
     t.type = of.type;
@@ -17,8 +15,6 @@ ggml_tensor plain_header(const ggml_tensor & of) {
     std::copy_n(of.nb, GGML_MAX_DIMS, t.nb);
     return t;
 }
-
-}  // namespace
 
 HostWork::HostWork(int n_thread, const std::vector<ExpertTensor> & tensors, std::function<void()> done)
     : tell_(std::move(done)),

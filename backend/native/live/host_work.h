@@ -18,6 +18,9 @@
 
 namespace outrider {
 
+// A header of the same shape, of nothing but memory, whose place is to be filled in.
+ggml_tensor plain_header(const ggml_tensor & of);
+
 // One expert of the layer in progress, and what it makes of its rows.
 struct HostJob {
     Compute compute;
@@ -37,6 +40,8 @@ class HostWork {
     HostWork(const HostWork &) = delete;
     HostWork & operator=(const HostWork &) = delete;
 
+    // Microseconds that one expert takes for so many rows; `stacks`: matrices of some. REQUIRES: not busy().
+    double measure(std::span<ggml_tensor * const> stacks, int32_t n_row) { return runner_.measure(stacks, n_row); }
     // A layer, as with WaveRunner. REQUIRES: not busy().
     void begin();
     void keep_inputs(const Segment & segment, const ggml_tensor * node) { runner_.keep_inputs(segment, node); }

@@ -19,6 +19,8 @@ class MappedExperts {
 
     // One matrix of an expert, laid out as in the model's file.
     const uint8_t * matrix(Layer layer, Chunk chunk, Expert expert) const;
+    // From one expert to the next.
+    uint64_t stride(Layer layer, Chunk chunk) const { return places_[size_t(layer)][size_t(chunk)].stride; }
 
   private:
     struct Place {

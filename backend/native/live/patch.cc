@@ -74,6 +74,7 @@ void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     }
     try {
         collect_arrivals();
+        speed_meter_.pass_ended();
         tell_speeds();
         core_->pass_began(phase, tokens, commands_);
         obey();
@@ -212,6 +213,9 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     ready_.clear();
     for_host_.clear();
     n_needed_ = 0;
+    if (n_token_ > 1) {
+        tell_speeds();  // a prompt's layer takes as long as many tokens
+    }
     core_->routed({layer, n_token_, ids_, weights_}, commands_);
     obey();
     see_gate(layer);
@@ -272,6 +276,7 @@ bool Patch::run_waves() {
     for (const ggml_tensor * node : segment_.nodes) {
         keep_inputs(node);
     }
+    waves_began_us_ = now_us();
     start_host();
     while (true) {
         collect_arrivals();
@@ -307,6 +312,7 @@ bool Patch::run_waves() {
             obey();
         }
         computing_.clear();
+        note_device_done();
     }
     segment_.ids = nullptr;
     segment_.nodes.clear();

@@ -176,11 +176,13 @@ class Patch {
     void wait(Layer layer);
     // Of the host's share (patch_host.cc).
     void make_host_work(Hybrid hybrid);
-    void measure_device(DeviceWork & work, Layer layer, HostSpeeds & speeds);
+    KernelSpeed measure_device(DeviceWork & work, Layer layer);
+    KernelSpeed measure_host(Layer layer);
     void tell_speeds();
     void begin_host();
     void start_host();
     void collect_host();
+    void note_device_done();
     void finish_layer();
     void undo_changes();
     bool abort_pass(const std::string & error);
@@ -225,6 +227,8 @@ class Patch {
     std::vector<Compute> computing_;     // being computed
     std::vector<Pair> host_pairs_;       // computed by the host, and not yet the device's
     std::vector<float> host_rows_;       // theirs
+    uint64_t waves_began_us_ = 0;        // of the layer
+    int32_t n_unmeasured_ = 0;           // layers since the device's side was measured
     uint64_t handed_us_ = 0;             // of the layer, to give the host its rows and to take them
     std::vector<Compute> for_host_;      // said by the core, not yet begun
     std::vector<Slot> slot_of_;          // [expert], while remapping

@@ -11,8 +11,11 @@ namespace {
 // Values of rows that wait to be sent to the device.
 constexpr size_t max_waiting = size_t(1) << 18;
 
+// Layers of tokens between two in which the device is waited for.
+constexpr int32_t layers_between = 8;
+
 // So many rows tell what a further one takes.
-constexpr int32_t n_measured_row = 16;
+constexpr int32_t n_measured_row = 32;
 
 uint64_t now_us() { return uint64_t(ggml_time_us()); }
 
@@ -28,23 +31,27 @@ void Patch::make_host_work(Hybrid hybrid) {
         }
         HostSpeeds speeds{.possible = true, .n_copy = std::max(options_.n_transfer_thread, 1)};
         for (Layer l = 0; l < graph_.shape.n_layer; l++) {
-            if (graph_.devices[size_t(l)] == work->device() && !layout_.layers[size_t(l)].is_cut()) {
-                if (speeds.device_us_per_byte == 0) {
-                    measure_device(*work, l, speeds);
-                }
-                host_speeds_[size_t(l)] = speeds;
+            if (graph_.devices[size_t(l)] != work->device() || layout_.layers[size_t(l)].is_cut()) {
+                continue;
             }
+            if (!host_work_) {
+                mapped_ = std::make_unique<MappedExperts>(graph_.tensors, files_);
+                host_work_ = std::make_unique<HostWork>(options_.n_thread, graph_.tensors,
+                                                        [pool = pool_.get()] { pool->wake(); });
+                speed_meter_.set_host(measure_host(l));
+            }
+            if (speeds.device_us_per_byte == 0) {
+                const KernelSpeed kernels = measure_device(*work, l);
+                speeds.device_us_per_byte = kernels.us_per_byte;
+                speeds.device_row_us_per_byte = kernels.row_us_per_byte;
+            }
+            host_speeds_[size_t(l)] = speeds;
         }
-    }
-    if (std::any_of(host_speeds_.begin(), host_speeds_.end(), [](const HostSpeeds & s) { return s.possible; })) {
-        mapped_ = std::make_unique<MappedExperts>(graph_.tensors, files_);
-        host_work_ =
-            std::make_unique<HostWork>(options_.n_thread, graph_.tensors, [pool = pool_.get()] { pool->wake(); });
     }
 }
 
-// With the kernels and the slots of the layer.
-void Patch::measure_device(DeviceWork & work, Layer layer, HostSpeeds & speeds) {
+// With the device's kernels and the slots of the layer.
+KernelSpeed Patch::measure_device(DeviceWork & work, Layer layer) {
     std::vector<ggml_tensor *> slots;
     for (const ExpertTensor & t : graph_.tensors) {
         if (t.layer == layer) {
@@ -53,7 +60,29 @@ void Patch::measure_device(DeviceWork & work, Layer layer, HostSpeeds & speeds) 
     }
     const double one_us = work.waves().measure(slots, 1);
     const double rows_us = work.waves().measure(slots, n_measured_row);
-    SpeedMeter::set_device(speeds, graph_.shape.expert_bytes(layer), one_us, rows_us, n_measured_row);
+    return KernelSpeed::of(graph_.shape.expert_bytes(layer), one_us, rows_us, n_measured_row);
+}
+
+// With some experts of the layer, where they lie.
+KernelSpeed Patch::measure_host(Layer layer) {
+    std::vector<ggml_tensor> stacks;
+    for (const ExpertTensor & t : graph_.tensors) {
+        if (t.layer == layer) {
+            ggml_tensor & stack = stacks.emplace_back(plain_header(*t.tensor));
+            stack.ne[2] = graph_.shape.n_expert;
+            stack.nb[2] = mapped_->stride(layer, t.chunk);
+            stack.nb[3] = stack.nb[2] * size_t(stack.ne[2]);
+            stack.data = const_cast<uint8_t *>(mapped_->matrix(layer, t.chunk, 0));
+        }
+    }
+    std::vector<ggml_tensor *> of_layer;
+    for (ggml_tensor & stack : stacks) {
+        of_layer.push_back(&stack);
+    }
+    host_work_->measure(of_layer, 1);  // has them read
+    const double one_us = host_work_->measure(of_layer, 1);
+    const double rows_us = host_work_->measure(of_layer, n_measured_row);
+    return KernelSpeed::of(graph_.shape.expert_bytes(layer), one_us, rows_us, n_measured_row);
 }
 
 // What was measured since the last pass.
@@ -67,7 +96,6 @@ void Patch::tell_speeds() {
     }
     const uint64_t busy_us = pool_->busy_us();
     speed_meter_.link(n_byte - std::exchange(last_bytes_, n_byte), busy_us - std::exchange(last_busy_us_, busy_us));
-    speed_meter_.pass_ended();
     for (HostSpeeds & speeds : host_speeds_) {
         if (speeds.possible) {
             speed_meter_.fill(speeds);
@@ -104,6 +132,20 @@ void Patch::start_host() {
     host_work_->start(segment_, std::move(jobs));
 }
 
+// Once the device has all its experts of the layer: whether its side takes as long as was planned. Some devices
+// answer before they are done, and are waited for: for a token in few layers, since that keeps llama.cpp from
+// giving them the next nodes.
+void Patch::note_device_done() {
+    if (core_->planned_device_us() == 0 || !ready_.empty() || pool_->n_open() > 0 ||
+        (n_token_ == 1 && ++n_unmeasured_ < layers_between)) {
+        return;
+    }
+    n_unmeasured_ = 0;
+    float value;
+    ggml_backend_tensor_get(segment_.nodes.back(), &value, 0, sizeof value);
+    speed_meter_.device(core_->planned_device_us(), double(now_us() - waves_began_us_));
+}
+
 // What the host has computed; its rows go to the device some at a time, since they may have to wait there for
 // what the device computes.
 void Patch::collect_host() {
@@ -124,11 +166,10 @@ void Patch::collect_host() {
     }
     const uint64_t began_us = now_us();
     work().waves().write_rows(segment_, host_pairs_, host_rows_);
-    handed_us_ += now_us() - began_us;
     host_pairs_.clear();
     host_rows_.clear();
-    if (is_last) {
-        speed_meter_.handed_over(double(handed_us_));
+    if (is_last) {  // nobody waits for those before
+        speed_meter_.handed_over(double(handed_us_ + now_us() - began_us));
     }
 }
 

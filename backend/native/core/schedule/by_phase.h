@@ -29,6 +29,7 @@ class ByPhase final : public Scheduler {
     }
     void aborted(Commands & out) override { now_->aborted(out); }
     bool idle() const override { return now_->idle(); }
+    double planned_device_us() const override { return now_->planned_device_us(); }
 
   private:
     std::unique_ptr<Scheduler> prefill_;

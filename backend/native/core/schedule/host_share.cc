@@ -1,35 +1,42 @@
 #include "host_share.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace outrider {
 namespace {
 
-// When device and host are done, if the host computes the first `n_host` of `order`.
-double end_us(const HostSpeeds & speeds, std::span<const Missing> missing, std::span<const size_t> order, size_t n_host,
-              const DeviceQueue & queue) {
-    double host_us = n_host > 0 ? speeds.host_us : 0;
-    for (size_t i : order.first(n_host)) {
-        host_us += rows_us(speeds.host_us_per_byte, speeds.host_row_us_per_byte, missing[i].bytes, missing[i].n_row);
+using Experts = std::span<const size_t>;  // indices into what is missing
+
+double host_us(const HostSpeeds & speeds, std::span<const Missing> missing, Experts experts) {
+    double us = experts.empty() ? 0 : speeds.host_us;
+    for (size_t i : experts) {
+        us += rows_us(speeds.host_us_per_byte, speeds.host_row_us_per_byte, missing[i].bytes, missing[i].n_row);
     }
+    return us;
+}
+
+// An expert computes when it has arrived and those before it are done.
+double device_us(const HostSpeeds & speeds, std::span<const Missing> missing, Experts experts,
+                 const DeviceQueue & queue) {
     double arrived_us = queue.copy_us;
-    double device_us = queue.compute_us;
-    for (size_t i : order.subspan(n_host)) {
+    double us = queue.compute_us;
+    for (size_t i : experts) {
         arrived_us += double(missing[i].bytes_left) * speeds.link_us_per_byte;
-        device_us = std::max(device_us, arrived_us) + rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte,
-                                                              missing[i].bytes, missing[i].n_row);
+        us = std::max(us, arrived_us) +
+             rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, missing[i].bytes, missing[i].n_row);
     }
-    return std::max(host_us, device_us);
+    return us;
 }
 
 }  // namespace
 
-std::vector<bool> host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span<const Missing> missing,
-                             const DeviceQueue & queue) {
-    std::vector<bool> on_host(missing.size(), hybrid == Hybrid::host_only && speeds.possible);
+HostPlan host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span<const Missing> missing,
+                    const DeviceQueue & queue) {
+    HostPlan plan{std::vector<bool>(missing.size(), hybrid == Hybrid::host_only && speeds.possible)};
     if (hybrid != Hybrid::by_speed || !speeds.possible || missing.empty()) {
-        return on_host;
+        return plan;
     }
     const bool measured = speeds.link_us_per_byte > 0 && speeds.host_us_per_byte > 0;
     // What a copy costs for each microsecond of the host. Before anything was measured, few rows go to the host.
@@ -50,18 +57,22 @@ std::vector<bool> host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span
     const bool link_known = speeds.link_us_per_byte > 0;
     size_t n_host = (missing.size() + (link_known ? 1 : 0)) / 2;
     if (measured) {
-        double soonest_us = end_us(speeds, missing, order, n_host = 0, queue);
-        for (size_t n = 1; n <= missing.size(); n++) {
-            if (const double us = end_us(speeds, missing, order, n, queue); us < soonest_us) {
+        const Experts all = order;
+        double soonest_us = std::numeric_limits<double>::infinity();
+        for (size_t n = 0; n <= missing.size(); n++) {
+            const double copying_us = device_us(speeds, missing, all.subspan(n), queue);
+            const double us = std::max(host_us(speeds, missing, all.first(n)), copying_us * speeds.device_times);
+            if (us < soonest_us) {
                 soonest_us = us;
                 n_host = n;
+                plan.device_us = n < missing.size() ? copying_us : 0;
             }
         }
     }
     for (size_t i = 0; i < n_host; i++) {
-        on_host[order[i]] = true;
+        plan.on_host[order[i]] = true;
     }
-    return on_host;
+    return plan;
 }
 
 }  // namespace outrider

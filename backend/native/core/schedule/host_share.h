@@ -23,6 +23,7 @@ struct HostSpeeds {
     double host_row_us_per_byte = 0;   // for each further row
     double device_us_per_byte = 0;     // likewise on the device
     double device_row_us_per_byte = 0;
+    double device_times = 1;           // the device's side took so many times what these figures say
 
     bool operator==(const HostSpeeds &) const = default;
 };
@@ -32,6 +33,12 @@ struct Missing {
     uint64_t bytes = 0;       // of it
     uint64_t bytes_left = 0;  // of these, what has not arrived
     int32_t n_row = 1;        // tokens that use it
+};
+
+// Of a layer's missing experts.
+struct HostPlan {
+    std::vector<bool> on_host;
+    double device_us = 0;  // for the device's side, by the figures but for device_times; 0: nothing is copied
 };
 
 // What a scheduler knows of the host.
@@ -51,11 +58,11 @@ inline double rows_us(double us_per_byte, double row_us_per_byte, uint64_t bytes
     return double(bytes) * (us_per_byte + row_us_per_byte * (n_row - 1));
 }
 
-// True for what the host computes. What costs the host least beside what its copy costs goes there first,
+// What costs the host least beside what its copy costs goes there first,
 // so that of a prompt's experts the host gets those of few rows, as in Fiddler. How many,
 // is tried: the number with which both are done soonest; of equals the smallest, since a copy stays.
 // While the link or the host has not been measured they share evenly, so that both will be.
-std::vector<bool> host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span<const Missing> missing,
-                             const DeviceQueue & queue);
+HostPlan host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span<const Missing> missing,
+                    const DeviceQueue & queue);
 
 }  // namespace outrider

@@ -159,6 +159,7 @@ void OrderedScheduler::count(const Need & need) {
 // What is not here is copied, or computed by the host where it lies.
 void OrderedScheduler::share_with_host() {
     all_on_host_ = false;
+    planned_device_us_ = 0;
     const bool whole = !residency_.layout().layers[layer_].is_cut();
     if (host_.hybrid == Hybrid::off || !whole || !host_.speeds[size_t(layer_)].possible) {
         return;
@@ -180,7 +181,8 @@ void OrderedScheduler::share_with_host() {
         needs.push_back(&need);
     }
     queue.copy_us = double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
-    const std::vector<bool> on_host = host_share(host_.hybrid, speeds, missing, queue);
+    const auto [on_host, device_us] = host_share(host_.hybrid, speeds, missing, queue);
+    planned_device_us_ = device_us;
     all_on_host_ = !needs.empty();
     LayerCounts & counts = residency_.counts(layer_);
     for (size_t i = 0; i < needs.size(); i++) {

@@ -60,6 +60,7 @@ class OrderedScheduler final : public Scheduler {
     void computed(Layer layer, Expert expert, Part part, Commands & out) override;
     void aborted(Commands & out) override;
     bool idle() const override { return n_open_ == 0; }
+    double planned_device_us() const override { return planned_device_us_; }
 
   private:
     struct Need {  // a part of an expert of the layer in progress
@@ -141,6 +142,7 @@ class OrderedScheduler final : public Scheduler {
     int32_t n_issued_ = 0;  // and not computed
     int32_t n_issued_token_ = 0;  // of these together
     bool any_issued_ = false;  // of the layer in progress
+    double planned_device_us_ = 0;
     bool all_on_host_ = false;  // whatever the layer in progress misses, the host computes
     std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
     std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed

@@ -28,6 +28,9 @@ class Scheduler {
     virtual void aborted(Commands & out) = 0;
     // True when every expert of the layer in progress has been computed.
     virtual bool idle() const = 0;
+    // How long the device's side of the layer in progress should take, by what was measured; 0: not known, or
+    // nothing is copied (host_share.h).
+    virtual double planned_device_us() const { return 0; }
 };
 
 }  // namespace outrider
