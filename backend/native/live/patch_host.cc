@@ -45,6 +45,7 @@ void Patch::make_host_work(Hybrid hybrid) {
                 speeds.device_us_per_byte = kernels.us_per_byte;
                 speeds.device_row_us_per_byte = kernels.row_us_per_byte;
             }
+            speed_meter_.fill(speeds);
             host_speeds_[size_t(l)] = speeds;
         }
     }
