@@ -1,6 +1,6 @@
 """Compares a model with stock llama.cpp while reading misbehaves; prints one JSON object.
 
-    python faulty_run.py MODEL [--truncate BYTES]
+    python faulty_run.py MODEL [--truncate BYTES] [--only SETTING]
 
 With --truncate the file is cut after it was opened, and made whole again in the end.
 """
@@ -35,10 +35,14 @@ def parts_in_one_pool(cached: Cached, expected: dict[int, Logits]) -> list[int]:
     return [n_different(found, whole[1])]
 
 
+SETTINGS = {"promoe": promoe, "parts in one pool": parts_in_one_pool, "lru": lru}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("model", type=Path)
     parser.add_argument("--truncate", type=int)
+    parser.add_argument("--only", choices=SETTINGS)
     arguments = parser.parse_args()
     file = read_model(arguments.model)
     expected = stock_logits(file, (33, 1), n_thread=1)
@@ -48,9 +52,11 @@ def main() -> None:
         with arguments.model.open("r+b") as handle:
             handle.truncate(arguments.truncate)
     found = {"errors": [], "n_different": []}
-    for setting in (promoe, parts_in_one_pool, lru):
+    for name, compare in SETTINGS.items():
+        if arguments.only not in (None, name):
+            continue
         try:
-            found["n_different"] += setting(cached, expected)
+            found["n_different"] += compare(cached, expected)
         except AssertionError as error:
             found["errors"].append(str(error).split("\n")[0])
     if arguments.truncate is not None:
