@@ -95,10 +95,16 @@ IN_BLOCKS = {"n_embd": 512, "n_ff_exp": 1024, "n_layer": 2, "n_expert": 8}
 """Matrices of whole blocks, large enough that their slots are whole blocks too."""
 
 
-def test_the_kernels_queue_reads_where_it_can(tmp_path: Path) -> None:
-    """Neighbours are read together, and what the queue is refused is read by threads."""
+@pytest.mark.parametrize("from_pack", [True, False], ids=["pack", "model"])
+def test_the_kernels_queue_reads_where_it_can(from_pack: bool, tmp_path: Path) -> None:
+    """Neighbours are read together, and what the queue is refused is read by threads.
+
+    In the model experts begin anywhere in a block, and the last one ends with the file.
+    """
     file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **IN_BLOCKS))
-    found = packed(file, "file")
+    found = packed(file, "file") if from_pack else None
+    places = {t.offset % 4096 for tensors in file.expert_tensors.values() for t in tensors}
+    assert places != {0}
     stock = stock_logits(file, PROMPTS, 1)
     cached = Cached(file, 1, pack=found)
     by_ring = []
