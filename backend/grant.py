@@ -53,7 +53,7 @@ def grant(
     if why := why_no_kv_type(file, config.kv_type):
         raise EngineError(why)
     whole = method.kind == "stock"
-    on_device.make_plan(file, config, n_context, kept_ubatch, whole=whole)
+    on_device.make_plan(file, config, n_context, kept_ubatch, whole=whole, stages=method.stages)
     if (made := on_device.plan) is not None:
         return Grant(made.rate, on_device.said, made.n_ubatch, made.n_context, made.n_stage)
     n_ubatch = kept_ubatch or min(config.n_ubatch or N_UBATCH, n_context)

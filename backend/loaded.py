@@ -351,6 +351,7 @@ class LoadedModel:
         self.lay_out(layout(self.method, patch.shape, granted, self._granted.n_stage))
         self._empty_rss_bytes = rss_bytes()
         self.cache = self._facts(rate, reason)
+        self.on_device.note_slots(self.cache.rate)
         why = f"The cache rate is {100 * self.cache.rate:.0f} %"
         self._adapter.attend(patch, self.cache.n_slot, why)
 

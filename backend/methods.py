@@ -54,8 +54,9 @@ class Method:
 
     @property
     def stages(self) -> bool:
-        """Whether a prompt's experts may pass through a stage beside the slots."""
-        return self.prefill.name == ORDERED.name and self.kind != "stock"
+        """Whether a prompt's experts may pass through a stage beside the layers' own slots."""
+        own_slots = self.allocation.name == UNIFORM.name and not self.allocation.numbers
+        return self.prefill.name == ORDERED.name and own_slots and self.kind != "stock"
 
     @property
     def parts(self) -> str:

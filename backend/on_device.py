@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OnDevice:
-    """What is where on the devices of one engine; without a device, nothing.
+    """What is where on the devices of one engine and model; without a device, nothing.
 
     `plan` is the one in force, or None where the CPU computes alone; `said`: why, in sentences.
     """
@@ -28,6 +28,7 @@ class OnDevice:
         self.said = ""
         self._devices: list[Device] = []
         self._option = ""
+        self._runs: dict[bool, DryRun] = {}  # by whether llama.cpp is to run patched
 
     def take(self, option: str) -> bool:
         """Find the devices of an option; True where they are others. Raises DeviceError."""
@@ -64,11 +65,11 @@ class OnDevice:
         kept_ubatch: int,
         *,
         whole: bool,
+        stages: bool,
     ) -> None:
         """Plan anew with the memory that is free now, and what this engine holds of it.
 
-        n_context: tokens. kept_ubatch: as in backend.grant. whole: only with all experts of every
-        layer that a device computes.
+        n_context: tokens. kept_ubatch: as in backend.grant. whole, stages: as in Wish.
         """
         if not self._devices:
             self.plan, self.said = None, ""
@@ -82,20 +83,20 @@ class OnDevice:
             limit_bytes=config.device_bytes,
             may_shorten=config.automatic and not kept_ubatch,
             whole=whole,
+            stages=stages,
         )
         n_output = 0 if config.keeps_outputs else 1
-        runs = {patched: DryRun(model, patched=patched) for patched in (False, True)}
+        if not self._runs:
+            self._runs = {patched: DryRun(model, patched=patched) for patched in (False, True)}
         try:
-            planned = plan_devices(model, now, wish, self._measure(runs, now, wish, n_output))
+            planned = plan_devices(model, now, wish, self._measure(now, wish, n_output))
         finally:
-            for dry_run in runs.values():
+            for dry_run in self._runs.values():
                 dry_run.close()
         self.plan = planned if planned.n_gpu_layers > 0 else None
         self.said = " ".join(planned.sentences)
 
-    def _measure(
-        self, runs: Mapping[bool, DryRun], devices: Sequence[Device], wish: Wish, n_output: int
-    ) -> Measure:
+    def _measure(self, devices: Sequence[Device], wish: Wish, n_output: int) -> Measure:
         pointers = tuple(d.pointer for d in devices)
 
         def measure(
@@ -107,7 +108,7 @@ class OnDevice:
             patched: bool,
         ) -> list[int]:
             placement = Placement(pointers, n_gpu_layers, tuple(shares))
-            found = runs[patched].compute_bytes(
+            found = self._runs[patched].compute_bytes(
                 placement, n_context, n_ubatch, wish.kv_type, n_output
             )
             return [found.get(device.memory, 0) for device in devices]
@@ -121,6 +122,15 @@ class OnDevice:
         if self.plan is not None:
             held = sum(s.planned_bytes for s in self.plan.devices if s.pointer == device.pointer)
         return int(_native.device_free_bytes(device.pointer)) + held
+
+    def note_slots(self, share: float) -> None:
+        """Hear which share of all experts the slots hold: a method's cache may be smaller."""
+        if self.plan is not None:
+            shares = tuple(
+                replace(s, slot_bytes=min(s.slot_bytes, round(share * s.expert_bytes)))
+                for s in self.plan.devices
+            )
+            self.plan = replace(self.plan, devices=shares)
 
     def give_back(self, n_least: int) -> int | None:
         """Where others took a device's memory, return how many experts of each layer may stay.

@@ -54,7 +54,10 @@ class Measure(Protocol):
 
 @dataclass(frozen=True)
 class Share:
-    """What one device holds, in bytes. headroom_bytes stays free; stage_bytes are slots, too."""
+    """What one device holds, in bytes. headroom_bytes stays free; stage_bytes are slots, too.
+
+    expert_bytes: of all experts of its layers, here or not.
+    """
 
     pointer: int
     name: str
@@ -65,6 +68,7 @@ class Share:
     wave_bytes: int
     slot_bytes: int
     stage_bytes: int
+    expert_bytes: int
     headroom_bytes: int
     free_bytes: int
 
@@ -103,7 +107,7 @@ class Wish:
     rate: at most this share of the experts. n_context, n_ubatch: tokens; n_ubatch 0: as long
     pieces as pay. limit_bytes: of each device at most so much is used; 0: what is free.
     may_shorten: nobody chose the context by hand. whole: a device's layers have all their experts
-    there, and llama.cpp runs unpatched.
+    there, and llama.cpp runs unpatched. stages: the method lets prompts pass through a stage.
     """
 
     rate: float
@@ -113,6 +117,7 @@ class Wish:
     limit_bytes: int = 0
     may_shorten: bool = False
     whole: bool = False
+    stages: bool = True
 
 
 def plan_devices(
@@ -224,7 +229,7 @@ class _Planner:
         """Slots and stage in what is left."""
         model, wish = self.model, self.wish
         n_slot = min(self.n_wanted, self._n_fit(found))
-        n_stage = 0 if wish.whole else self._n_stage(found, n_slot)
+        n_stage = 0 if wish.whole or not wish.stages else self._n_stage(found, n_slot)
         if n_stage:
             n_slot = min(n_slot, self._n_fit(found, n_stage))
         places = range(len(self.devices))
@@ -239,6 +244,7 @@ class _Planner:
                 wave_bytes=found.fixed[d].waves,
                 slot_bytes=self._slot_bytes(d, found, n_slot),
                 stage_bytes=self.sizes[d].stage(found.parts[d], n_stage),
+                expert_bytes=self._slot_bytes(d, found, model.n_expert),
                 headroom_bytes=headroom(self.devices[d]),
                 free_bytes=self.devices[d].free_bytes,
             )

@@ -143,6 +143,17 @@ def test_memory_is_within_two_percent_of_the_plan(
 
 
 @needs_rpc
+@pytest.mark.parametrize("method", ["lru", "moepic-uniform", "duoserve", "moe-infinity"])
+def test_memory_of_methods_with_caches_of_other_kinds(
+    method: str, tiny: Path, device: Server, open_engine: Callable[..., Engine]
+) -> None:
+    engine = open_engine(tiny, device=device.option, cache_rate=0.75, method=method, n_ubatch=64)
+    answer_of(engine)
+    (share,) = plan_of(engine).devices
+    assert used_bytes(device, share.pointer) == pytest.approx(share.planned_bytes, rel=0.02)
+
+
+@needs_rpc
 @pytest.mark.parametrize("share", [1.0, 0.6])
 def test_memory_of_several_devices_and_of_a_part_of_the_layers(
     share: float, tmp_path: Path
