@@ -91,7 +91,7 @@ def staged(n_slot: int, n_stage: int) -> Driver:
     """Three layers of eight experts, with a stage for all of them."""
     layout = Layout.per_layer([n_slot] * 3)
     layout = layout.staged(Shape(8, 2, [CHUNK_BYTES] * 3), n_stage)
-    return Driver(n_slot, n_layer=3, chunks=False, n_stream=8, layout=layout)
+    return Driver(n_slot, n_layer=3, chunks=False, n_stream=8, n_wave=4, layout=layout)
 
 
 def in_stage(driver: Driver) -> set[tuple[int, int]]:

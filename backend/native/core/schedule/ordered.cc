@@ -561,7 +561,8 @@ void OrderedScheduler::issue_batch(Commands & out) {
             (can_compute(need) ? n_ready : n_coming) += slot_of(need) != none;
         }
     }
-    const size_t enough = std::min(size_t(residency_.n_slot(stage())), needs_.size()) / 4;
+    const auto n_wave = size_t(std::max(options_.n_wave, 1));
+    const size_t enough = std::min(size_t(residency_.n_slot(stage())), needs_.size()) / n_wave;
     if (n_coming > 0 && n_ready < enough) {
         return;
     }

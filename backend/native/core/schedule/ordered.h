@@ -8,7 +8,7 @@
 // want is here when the prompt ends, not what was read last (`n_stream`).
 //
 // Where the layout has a stage (LayerLayout::stage), such a layer passes what it does not keep through that
-// instead, a quarter of the layer or of the stage computed at a time; and as soon as all that it needs is
+// instead, a part of the layer or of the stage computed at a time (`n_wave`); and as soon as all that it needs is
 // ordered, the next layers' experts are, before anybody knows their choice: nearly all of them will be needed.
 // So copies go on while a layer computes and while its attention does.
 //
@@ -40,6 +40,9 @@ struct OrderedOptions {  // the first three off, and nothing predicted: ProMoE's
     // A layer of a prompt that needs more than its slots hold passes experts through this many of them and
     // leaves the others to what is most worth keeping; 0: through all, and the last ones read stay.
     int32_t n_stream = 0;
+    // A layer that passes experts through a stage is computed in about so many waves: with fewer, computing waits
+    // longer for the first one, and more cost more launches.
+    int32_t n_wave = 8;
     bool fill = false;  // a layer all of whose experts have slots gets those, too, that nobody asked for
     bool prefetch_after_first = false;  // the next layer's copies are ordered when the first expert of
                                         // this one can be computed (DuoServe-MoE, section 5.3)

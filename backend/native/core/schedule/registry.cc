@@ -54,6 +54,7 @@ std::unique_ptr<Scheduler> make_scheduler(const Spec & spec, Residency & residen
         options.prefetch_after_first = settings.flag("prefetch_after_first", options.prefetch_after_first);
         options.max_open = settings.whole("k_slots", options.max_open, 0, 1 << 20);
         options.n_stream = settings.whole("n_stream", options.n_stream, 0, 1 << 20);
+        options.n_wave = settings.whole("n_wave", options.n_wave, 1, 1 << 20);
         options.fill = settings.flag("fill", options.fill);
         settings.finish();
         return std::make_unique<OrderedScheduler>(residency, eviction, desk, options, host);
