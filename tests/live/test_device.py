@@ -19,6 +19,7 @@ from backend.gguf_file import read_model
 from backend.llama import Context
 from backend.loading import CachedModel, Placement
 from backend.methods import METHODS
+from backend.system.paths import embedded_model
 from backend.verify import compare
 
 pytestmark = needs_rpc
@@ -187,6 +188,23 @@ def test_a_prompt_passes_through_the_stage_in_a_few_waves(device: Server, tmp_pa
 def test_methods_that_share_slots(device: Server, tmp_path: Path) -> None:
     path = make_tiny("olmoe", "Q8_0", tmp_path / "m.gguf")
     assert set(n_different(path, device, ("promoe", "lru", "duoserve"))) == {0}
+
+
+def test_experts_that_are_cut(device: Server) -> None:
+    """A device in another process looks whether all of a graph lies in its memory."""
+    path = embedded_model()
+    pointers = tuple(d.pointer for d in devices.resolve(device.option))
+    found = list(
+        compare(
+            read_model(path),
+            (0.25,),
+            ("moepic",),
+            n_token=16,
+            n_thread=1,
+            placement=Placement(pointers, ALL_LAYERS),
+        )
+    )
+    assert [f.lossless for f in found] == [True]
 
 
 @pytest.mark.parametrize(

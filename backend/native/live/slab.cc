@@ -76,20 +76,45 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
                 allocate(homes, layout.pools[p].n_slot);
             }
         }
+        for (const ExpertTensor & t : tensors) {
+            if (layout.layers[t.layer].is_cut()) {
+                // Never computed with: but whoever asks shall see where the layer's experts are.
+                show_one(t);
+            }
+        }
     } catch (...) {
         release();
         throw;
     }
-    for (const ExpertTensor & t : tensors) {
-        if (layout.layers[t.layer].is_cut()) {
-            // Never computed with: but whoever asks shall see where the layer's experts are.
-            t.tensor->buffer = slots_of(t.tensor, Part::top)->buffer;
-            t.tensor->data = slots_of(t.tensor, Part::top)->data;
-        }
-    }
 }
 
 Slab::~Slab() { release(); }
+
+// Points the model's own tensor at its layer's slots. To a device all of a graph is shown, also what it need
+// not compute, and one in another process looks whether that lies in its memory: so it sees one expert, in
+// memory of its own where the slots are too little for a whole one.
+void Slab::show_one(const ExpertTensor & t) {
+    const ggml_tensor & slots = *slots_of(t.tensor, Part::top);
+    if (ggml_backend_buffer_is_host(slots.buffer)) {
+        t.tensor->buffer = slots.buffer;
+        t.tensor->data = slots.data;
+        return;
+    }
+    t.tensor->ne[2] = 1;
+    t.tensor->nb[3] = t.tensor->nb[2];
+    const auto buft = ggml_backend_buffer_get_type(slots.buffer);
+    const size_t size = ggml_backend_buft_get_alloc_size(buft, t.tensor);
+    ggml_backend_buffer_t buffer = slots.buffer;
+    if (ggml_backend_buffer_get_size(buffer) < size) {
+        buffer = ggml_backend_buft_alloc_buffer(buft, size);
+        if (!buffer) {
+            throw std::runtime_error("There is not enough memory for the expert cache");
+        }
+        buffers_.push_back(buffer);
+        ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    }
+    place_tensor(*t.tensor, buffer, ggml_backend_buffer_get_base(buffer));
+}
 
 void Slab::release() {
     for (const auto & [tensor, as_made] : saved_) {

@@ -99,6 +99,7 @@ class Slab {
     bool is_in_blocks(const Home & home) const;
 
     Home home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part);
+    void show_one(const ExpertTensor & t);
     void allocate(std::vector<Home *> & homes, int32_t n_slot);
     void release();
     void fill_chunk(const Home & home, Expert expert, Slot slot) const;
