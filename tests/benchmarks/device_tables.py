@@ -28,7 +28,9 @@ from backend.trace import DECODE, PREFILL, Trace
 from backend.trace_csv import read_csv
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-SHOWN = ("static", "lru", "promoe", "outrider", "oracle")
+HYBRID = ", hybrid"
+"""Behind a method's name: the processor computes some of what the device lacks (--hybrid auto)."""
+SHOWN = ("static", "lru", "promoe", "outrider", f"outrider{HYBRID}", "oracle")
 MACHINES = ("rtx4090-pcie4x16", "rtx3060")
 N_PROMPT = 512
 N_DECODE = 48
@@ -37,6 +39,8 @@ HOST_GB_PER_S = 50.0
 """At which a desktop's processor reads weights that it computes with: two channels of DDR5."""
 HOST_TFLOP_PER_S = 1.0
 """What it computes of a prompt with them."""
+HAND_OVER_US = 40.0
+"""To fetch a layer's rows from the card and to bring what the processor made of them."""
 ACCURACY = 0.847
 """Of the predictor, as ProMoE reports on average (section 4.2)."""
 STAY = 0.25
@@ -164,22 +168,34 @@ def simulate(
 ) -> Speed:
     """The second request's speeds."""
     shape = traces[0].shape()
+    hybrid = "auto" if name.endswith(HYBRID) else "off"
+    name = name.removesuffix(HYBRID)
     method = METHODS[name]
     if method.kind != "bound":
         method = with_accuracy(method, ACCURACY)
     core = _native.Core(
         shape,
         slots(model, shape, name, rate),
-        composition(method, shape),
+        composition(method, shape, hybrid=hybrid),
         future=future_of(traces),
     )
-    machine = machine_for(traces[0], hardware)
+    machine = with_host(machine_for(traces[0], hardware), model)
     for trace in traces:
         found = _native.simulate(core, trace.future(), machine)
     return Speed(
         1e6 * found.decode.n_token / found.decode.time_us,
         1e6 * found.prefill.n_token / found.prefill.time_us,
     )
+
+
+def with_host(machine: Any, model: Geometry) -> Any:
+    """The machine with a processor that computes experts in RAM beside the device."""
+    figures = {n: getattr(machine, n) for n in dir(machine) if not n.startswith("_")}
+    weights = 3 * model.n_embd * model.n_ff
+    figures["host_us"] = HAND_OVER_US
+    figures["host_expert_us"] = 3 * model.matrix_bytes / (HOST_GB_PER_S * 1e3)
+    figures["host_expert_token_us"] = 2 * weights / (HOST_TFLOP_PER_S * 1e6)
+    return _native.Machine(**figures)
 
 
 def resident(traces: Sequence[Trace], hardware: Hardware) -> Speed:
