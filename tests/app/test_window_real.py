@@ -160,7 +160,7 @@ def test_a_damaged_model_is_refused_with_a_sentence(
     window.open_model(path)
     wait_state(qtbot, window, State.EMPTY)
     sentence = window.chat.banner.sentence
-    assert sentence.startswith("damaged.gguf: ") and sentence.endswith(".")
+    assert sentence.startswith("damaged.gguf cannot be used: ") and sentence.endswith(".")
     assert "Traceback" not in sentence
     load(qtbot, window)
 
