@@ -35,10 +35,10 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Types:
-    """What matrices are written as. The values stay with the embedding: answers feel them most."""
+    """What matrices are written as. Answers feel attention's values most."""
 
-    embedding_and_values: Type = Type.Q8_0
-    attention: Type = Type.Q6_K
+    dense: Type = Type.Q6_K
+    values: Type = Type.Q8_0
     expert: Type = Type.Q4_0
 
 
@@ -72,7 +72,7 @@ def tensor_type(name: str, array: Array, types: Types) -> Type:
         return Type.F32
     if "_exps" in name:
         return types.expert
-    return types.embedding_and_values if "attn_v" in name or "embd" in name else types.attention
+    return types.values if "attn_v" in name else types.dense
 
 
 def quantize(array: Array, kind: Type) -> npt.NDArray[np.generic]:
