@@ -29,6 +29,9 @@ class TokenCost:
 class LayerCost:
     """One MoE layer, by the model's own number. hits + late + misses = requests.
 
+    A layer all of whose experts are there to stay is not asked for its choice: it counts as many
+    hits as its tokens use experts at most.
+
     on_host: of the late and missed ones, computed by the processor beside a device; host_rows: how
     many tokens' rows these had.
     """

@@ -15,7 +15,7 @@ from loopback import Server, needs_rpc, server
 
 from backend import headroom
 from backend.client import WorkerClient, WorkerDied
-from backend.config import EngineConfig, Sampling
+from backend.config import HYBRID, EngineConfig, Sampling
 from backend.devices import Device
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFile, read_model
@@ -103,6 +103,7 @@ MEMORY = [  # biases, latent attention, recurrent layers, experts wider than the
     ("gemma4", {}, 0.5),
     ("olmoe", {"n_ff_exp": 256}, 0.5),
     ("qwen3moe", {}, 1.0),
+    ("qwen3moe", {"n_expert": 64}, 0.75),  # with a stage
 ]
 
 
@@ -139,6 +140,20 @@ def test_memory_is_within_two_percent_of_the_plan(
     engine = open_engine(path, device=device.option, cache_rate=rate, context_length=1024)
     answer_of(engine)
     (share,) = plan_of(engine).devices
+    assert used_bytes(device, share.pointer) == pytest.approx(share.planned_bytes, rel=0.02)
+
+
+@needs_rpc
+@pytest.mark.parametrize("hybrid", HYBRID)
+def test_memory_where_the_processor_computes_a_part(
+    hybrid: str, tmp_path: Path, device: Server, open_engine: Callable[..., Engine]
+) -> None:
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=6, n_expert=64)
+    engine = open_engine(path, device=device.option, cache_rate=0.5, hybrid=hybrid, n_ubatch=64)
+    answer_of(engine)
+    made = plan_of(engine)
+    assert made.n_stage > 0
+    (share,) = made.devices
     assert used_bytes(device, share.pointer) == pytest.approx(share.planned_bytes, rel=0.02)
 
 
