@@ -273,7 +273,7 @@ def ratio_lines(found: dict[tuple[str, str], Table]) -> Iterator[str]:
     yield f"| card, model | of | {phases} |"
     yield "|---" * 8 + "|"
     for (machine, model), of in found.items():
-        for name in ("promoe", "outrider"):
+        for name in ("promoe", "outrider", f"outrider{HYBRID}"):
             cells = []
             for phase in ("decode", "prefill"):
                 for other in ("static", "lru", "layer offload"):
