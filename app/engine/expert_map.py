@@ -76,6 +76,7 @@ class ExpertMap(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(160, 60)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName(self.tr("Map of the experts in memory"))
         self._describe_all()
 
@@ -269,10 +270,11 @@ class ExpertMap(QWidget):
     # Painting
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.colour("surface"))
         known = self._residency
         if known is None:
             return
-        painter = QPainter(self)
         area, ratio = self._area(), self.devicePixelRatioF()
         image = self._picture(round(area.width() * ratio), round(area.height() * ratio))
         if image.width() > area.width() * ratio:

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from app import units
 from app.engine.history import PassFigures
+from app.engine.value import Value
 from app.facts import Statistics
 
 WINDOW_S = 2.0  # while answering, the bandwidth is that of the last two seconds
@@ -24,7 +25,7 @@ class Figures(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._reads: deque[tuple[float, int]] = deque()  # (when, bytes read so far)
-        self._values: list[QLabel] = []
+        self._values: list[Value] = []
         self._units: list[QLabel] = []
         layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
@@ -37,8 +38,8 @@ class Figures(QWidget):
         )  # fmt: skip
         for index, name in enumerate(names):
             row, column = 2 * (index // 4) + index // 4, index % 4
-            value, unit = QLabel(NOTHING), QLabel(name)
-            value.setProperty("role", "figure" if index < 4 else "strong")
+            value, unit = Value("figure" if index < 4 else "strong"), QLabel(name)
+            value.setText(NOTHING)
             unit.setProperty("role", "small")
             value.setAccessibleName(name)
             layout.addWidget(value, row, column)

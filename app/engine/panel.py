@@ -32,6 +32,8 @@ MEMORY_MS = 2000
 LIVE_S = 0.35
 """Between two updates of figures and bars while an answer runs; the map follows every snapshot.
 Labels and bars are what costs: at five times a second they took 3 % of a core."""
+WORDS_S = 2.0
+"""Between two updates of the sentence: another text has the whole panel laid out again."""
 MAP_HEIGHT_MIN = 60
 
 
@@ -61,6 +63,7 @@ class EnginePanel(QFrame):
         self._residency: Residency | None = None  # the newest
         self._advice: Advice | None = None
         self._shown_s = 0.0  # when figures and bars were shown last
+        self._said_s = 0.0  # when the sentence was
         self.moments = Moments()
         self.parts = parts = PanelParts(self)
         self.figures, self.map, self.stall = parts.figures, parts.map, parts.stall
@@ -101,7 +104,7 @@ class EnginePanel(QFrame):
     def show_statistics(self, statistics: Statistics, is_live: bool) -> None:
         """Show the figures of an answer, while it runs or at its end."""
         if is_live and not self._is_live:
-            self._advice, self._shown_s = None, 0.0  # another answer begins
+            self._advice, self._shown_s, self._said_s = None, 0.0, 0.0  # another answer begins
         self._statistics, self._is_live = statistics, is_live
         if is_live and time.monotonic() - self._shown_s < LIVE_S:
             return
@@ -114,7 +117,9 @@ class EnginePanel(QFrame):
         else:
             self._show_place()
         self.decisions.show_lines(statistics.decisions)
-        self._write_words()
+        if not is_live or time.monotonic() - self._said_s >= WORDS_S:
+            self._said_s = time.monotonic()
+            self._write_words()
 
     def show_residency(self, residency: Residency) -> None:
         """Show a snapshot of the cache."""

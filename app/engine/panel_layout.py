@@ -25,6 +25,7 @@ from app.engine.memory_bar import MemoryBar
 from app.engine.stall_bars import StallBars
 from app.engine.time_line import TimeLine
 from app.engine.token_strip import TokenStrip
+from app.engine.value import Value
 from app.icon_button import IconButton
 from app.sentences import said
 from backend.facts import CacheFacts, ModelFacts
@@ -48,7 +49,8 @@ class PanelParts(QObject):
         self.strip, self.time_line, self.memory = TokenStrip(), TimeLine(), MemoryBar()
         self.decisions = Decisions()
         self.method = label("", "small")
-        self.longest, self.scale = label("", "small"), label("", "small")
+        right = Qt.AlignmentFlag.AlignRight
+        self.longest, self.scale = Value("small", right), Value("small", right)
         self.place, self.force = label("", "small"), label("", "small")
         self.words = QLabel()
         self.words.setWordWrap(True)
@@ -204,7 +206,7 @@ class PanelParts(QObject):
         layout.addWidget(self.figures)
         layout.addSpacing(8)
         self._map_head = self._head(
-            row(label(self.tr("Layers \u00d7 experts"), "strong"), *self._views.values(), None,
+            row(label(self.tr("Layers \u00d7 experts"), "strong"), *self._views.values(),
                 self.longest),
             self._legends[0],
         )  # fmt: skip
@@ -222,7 +224,7 @@ class PanelParts(QObject):
              ("other", self.tr("unexplained"))]
         )  # fmt: skip
         self._strip_head = self._head(
-            row(label(self.tr("Tokens"), "strong"), None, self.scale), self._legends[1]
+            row(label(self.tr("Tokens"), "strong"), self.scale), self._legends[1]
         )
         layout.addWidget(self._strip_head)
         layout.addWidget(self.strip, 2)

@@ -22,6 +22,7 @@ class StallBars(QWidget):
         self._stall_s: list[float] = []
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
         self.setFixedWidth(WIDTH)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName(self.tr("Waiting time of each layer"))
 
     @property
@@ -64,10 +65,11 @@ class StallBars(QWidget):
         return super().event(event)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.colour("surface"))
         longest = self.longest_s
         if longest <= 0:
             return
-        painter = QPainter(self)
         painter.setPen(Qt.PenStyle.NoPen)
         n_row = len(self._layers)
         height = map_height(n_row, self.height())

@@ -64,6 +64,7 @@ class TimeLine(QAbstractSlider):
         self.setOrientation(Qt.Orientation.Horizontal)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setFixedHeight(HEIGHT)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setPageStep(10)
         self.setRange(0, 0)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
@@ -114,6 +115,7 @@ class TimeLine(QAbstractSlider):
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.colour("surface"))
         bottom = self.height() - 1
         n_token = self._overview.n_token
         if n_token:

@@ -38,6 +38,7 @@ class TokenStrip(QWidget):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumHeight(44)
         self.setMaximumHeight(120)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName(self.tr("Time of the last tokens"))
 
     @property
@@ -125,6 +126,7 @@ class TokenStrip(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.colour("surface"))
         bottom = self.height() - 1
         if self._tokens:
             painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
