@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.controls.fields import FIELD_HEIGHT
+from app.controls.fields import FIELD_HEIGHT, Decimal
 from app.language import translate
 from app.store.presets import RANGES, SYSTEM_CHARS, WHOLE, Preset
 from backend.config import Sampling
@@ -173,7 +173,7 @@ def _field(name: str) -> QSpinBox | QDoubleSpinBox:
         field = QSpinBox()
         field.setRange(int(low), int(high))
     else:
-        field = QDoubleSpinBox()
+        field = Decimal()
         field.setRange(low, high)
         field.setSingleStep(0.05)
         field.setDecimals(2)

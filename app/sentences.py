@@ -198,6 +198,14 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "The second step: prefetching matrix by matrix."),
     QT_TRANSLATE_NOOP("sentences", "The third step: needed experts overtake predicted ones."),
     QT_TRANSLATE_NOOP("sentences", "The fourth step: what is ready is computed first."),
+    # Devices
+    QT_TRANSLATE_NOOP("sentences", "A remote device is written rpc://host:port, not {text}."),
+    QT_TRANSLATE_NOOP("sentences", "No device server can be reached at {address} ({reason})."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The device server at {address} does not answer; it may be serving somebody else.",
+    ),
+    QT_TRANSLATE_NOOP("sentences", "What answers at {address} is no rpc server of llama.cpp."),
     # The library
     QT_TRANSLATE_NOOP("sentences", "the file is gone"),
     QT_TRANSLATE_NOOP("sentences", "it is a link to a file that is gone"),

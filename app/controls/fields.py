@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QWheelEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QSpinBox, QWidget
+from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QDoubleSpinBox, QSpinBox, QWidget
 
 from app import icons, theme
 
@@ -43,3 +43,21 @@ class Number(QSpinBox):
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
         event.ignore()
+
+
+class Decimal(QDoubleSpinBox):
+    """A QDoubleSpinBox that takes a point and a comma alike for the decimal mark."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
+
+    def validate(self, text: str, place: int) -> object:  # noqa: D102
+        return super().validate(self._marked(text), place)
+
+    def valueFromText(self, text: str) -> float:  # noqa: D102, N802
+        return super().valueFromText(self._marked(text))
+
+    def _marked(self, text: str) -> str:
+        mark = self.locale().decimalPoint()
+        return text.replace("." if mark == "," else ",", mark)

@@ -2669,6 +2669,22 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der vierte Schritt: Was fertig ist, wird zuerst berechnet.</translation>
 </message>
 <message>
+<source>A remote device is written rpc://host:port, not {text}.</source>
+<translation>Ein Gerät auf einem anderen Rechner schreibt man rpc://rechner:port, nicht {text}.</translation>
+</message>
+<message>
+<source>No device server can be reached at {address} ({reason}).</source>
+<translation>Unter {address} ist kein Geräteserver zu erreichen ({reason}).</translation>
+</message>
+<message>
+<source>The device server at {address} does not answer; it may be serving somebody else.</source>
+<translation>Der Geräteserver unter {address} antwortet nicht; vielleicht bedient er gerade jemand anderen.</translation>
+</message>
+<message>
+<source>What answers at {address} is no rpc server of llama.cpp.</source>
+<translation>Was unter {address} antwortet, ist kein RPC-Server von llama.cpp.</translation>
+</message>
+<message>
 <source>the file is gone</source>
 <translation>die Datei ist weg</translation>
 </message>

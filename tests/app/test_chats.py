@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from PySide6.QtCore import QObject, Qt
-from PySide6.QtWidgets import QPushButton
+from PySide6.QtWidgets import QDoubleSpinBox, QPushButton
 from window_samples import WAIT_MS, Model, Opener
 
+from app import language
 from app.conversation import Ending, Message
 from app.main_window import MainWindow
 from app.preset_dialog import PresetDialog, name_of
@@ -311,3 +312,16 @@ def test_late_text_does_not_reach_another_chat(
     assert said(window) == before
     assert second.last is not None and "late" in second.last.content
     assert isinstance(window.chats, QObject)
+
+
+@pytest.mark.parametrize("code", ["en", "de"])
+def test_a_point_and_a_comma_both_mark_decimals(qtbot: Any, qapp: Any, code: str) -> None:
+    language.apply(qapp, code)
+    dialog = PresetDialog(Preset(), "m", False)
+    qtbot.addWidget(dialog)
+    field = dialog.findChildren(QDoubleSpinBox)[0]
+    for text in ("0.5", "0,5"):
+        field.setValue(1.0)
+        field.selectAll()
+        qtbot.keyClicks(field, text)
+        assert dialog.preset.sampling["temperature"] == 0.5
