@@ -37,6 +37,8 @@ class EngineConfig:
     hybrid: str = "off"
     """What becomes of experts that a device lacks, of HYBRID. But for "off" the answer is
     llama.cpp's except for rounding: the processor's kernels round otherwise than a device's."""
+    host_bytes: int | None = None
+    """Of the RAM, what keeps experts for devices at most; None: what is free but for headroom."""
     pack: bool = True
     """Read experts from the model's pack (backend.pack), where there is one."""
 
@@ -60,6 +62,8 @@ class EngineConfig:
             raise ValueError(f"Experts that a device lacks may be {known}, not {self.hybrid!r}.")
         if self.device_bytes < 0:
             raise ValueError(f"The device's memory must be 0 or more, not {self.device_bytes}.")
+        if self.host_bytes is not None and self.host_bytes < 0:
+            raise ValueError(f"The host's memory must be 0 or more, not {self.host_bytes}.")
         if not 0 <= self.n_ubatch <= 1 << 16:
             raise ValueError(f"The batch size must be 0 to 65536, not {self.n_ubatch}.")
         if self.kv_type not in KV_TYPES:

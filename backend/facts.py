@@ -100,6 +100,8 @@ class CacheFacts:
     """What computes: "cpu", or devices' names with commas between."""
     hybrid: str = "off"
     """What becomes of experts that a device lacks, of backend.config.HYBRID."""
+    host_bytes: int = 0
+    """RAM that keeps experts between the file and devices; 0: they are read from the file."""
     pack: str = ""
     """The path of the pack that experts are read from; empty: they are read from the model."""
     layout: str = "file"

@@ -53,9 +53,19 @@ def grant(
     if why := why_no_kv_type(file, config.kv_type):
         raise EngineError(why)
     whole = method.kind == "stock"
-    on_device.make_plan(file, config, n_context, kept_ubatch, whole=whole, stages=method.stages)
+    on_device.make_plan(
+        file, config, n_context, kept_ubatch, free_bytes, whole=whole, stages=method.stages
+    )
     if (made := on_device.plan) is not None:
-        return Grant(made.rate, on_device.said, made.n_ubatch, made.n_context, made.n_stage)
+        watched = on_device.host.headroom_bytes if on_device.host.n_slot else None
+        return Grant(
+            made.rate,
+            on_device.said,
+            made.n_ubatch,
+            made.n_context,
+            made.n_stage,
+            headroom_bytes=watched,
+        )
     n_ubatch = kept_ubatch or min(config.n_ubatch or N_UBATCH, n_context)
 
     def planned(rate: float) -> MemoryPlan:
@@ -88,6 +98,6 @@ def held_bytes(
 ) -> int:
     """Return what a loaded model takes of this machine's memory, and would give back."""
     if on_device.plan is not None:
-        return 0  # nearly all of it is the device's
+        return 0  # but for what keeps experts for the device, nearly all of it is the device's
     held = plan(file, rate, n_context, 0, n_ubatch, config.kv_type)
     return held.total_bytes - held.process_bytes

@@ -131,7 +131,7 @@ class LoadedModel:
         """Bring what was taken into force."""
         config, rate = self.config, self.config.cache_rate
         other_context = self._context_settings(config) != self._context_settings(before)
-        placement = self.on_device.placement
+        placement, host = self.on_device.placement, self.on_device.host
         self._ask(free_bytes, new_context=other_context)
         is_plain = bool(self._refused) or self._is_plain()
         other_pack = not is_plain and config.pack != before.pack
@@ -143,6 +143,7 @@ class LoadedModel:
         if is_plain:
             self.cache = self._plain_facts(rate)
         elif not other_context and self._is_in_force(before):
+            self.on_device.host = host
             self.cache = self._facts(rate, self._granted.reason)
         else:
             self._configure(rate, self._granted.rate, self._granted.reason)
@@ -157,6 +158,7 @@ class LoadedModel:
         config = self.config
         same = config.method == before.method and config.pack == before.pack
         same = same and config.hybrid == before.hybrid
+        same = same and config.host_bytes == before.host_bytes
         return same and slots(self.file, self._granted.rate) == self.cache.n_slot
 
     def _resolve(self, config: EngineConfig, free_bytes: int) -> EngineConfig:
@@ -199,9 +201,9 @@ class LoadedModel:
         if self.llama is None:
             return available_bytes()
         rate, n_ubatch = self.cache.rate, self._granted.n_ubatch
-        return available_bytes() + held_bytes(
-            self.file, self.config, self.on_device, self._n_context, rate, n_ubatch
-        )
+        held = held_bytes(self.file, self.config, self.on_device, self._n_context, rate, n_ubatch)
+        stored = int(self.patch.host_held_bytes) if self.patch is not None else 0
+        return available_bytes() + held + stored
 
     def _ask(self, free_bytes: int, *, new_context: bool) -> None:
         """Have memory grant what is asked for, or less."""
@@ -229,6 +231,9 @@ class LoadedModel:
             asked = facts.n_slot
             why = "Other programs need the device's memory"
             kept = "experts of each layer are kept there instead of"
+            if n_slot is None and (reason := self.on_device.give_back_ram(self._memory)):
+                self._configure(facts.asked_rate, facts.rate, reason)
+                return True
         else:
             most = self._most_slots if self.config.automatic else slots(self.file, facts.asked_rate)
             asked = max(most, facts.n_slot)
@@ -385,6 +390,7 @@ class LoadedModel:
             max_token=self._granted.n_ubatch,
             link_bytes_per_s=self._study.link_bytes_per_s,
             repack=self._cached.repacked,
+            host_bytes=self.on_device.host.bytes,
         )
         try:
             patch.configure(layout, self._composition(), options)
@@ -435,6 +441,7 @@ class LoadedModel:
             kv_type=self.config.kv_type,
             device=self.on_device.names,
             hybrid=self.config.hybrid if self.patch.host_speeds() else "off",
+            host_bytes=patch.host_bytes,
             pack=str(self._pack.path) if self._pack else "",
             layout="repacked" if self._cached.repacked and not layout.any_cut() else "file",
         )

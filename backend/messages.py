@@ -165,6 +165,7 @@ _SETTINGS: dict[str, tuple[_Test, bool]] = {
     "automatic": (_BOOL, False),
     "device": (_TEXT, False),
     "hybrid": (_TEXT, False),
+    "host_bytes": (_INT, False),
     "pack": (_BOOL, False),
     "kv_type": (_TEXT, False),
 }

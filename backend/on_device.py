@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from backend.devices import Device, resolve
 from backend.dry_run import DryRun
 from backend.headroom import note_taken
+from backend.host_plan import HostPlan, plan_host
 from backend.loading import ON_CPU, Placement
+from backend.memory_watch import Cache, MemoryWatch
 from backend.placement import DevicePlan, Measure, Wish, plan_devices, usable_bytes
 
 if TYPE_CHECKING:
@@ -20,11 +22,13 @@ if TYPE_CHECKING:
 class OnDevice:
     """What is where on the devices of one engine and model; without a device, nothing.
 
-    `plan` is the one in force, or None where the CPU computes alone; `said`: why, in sentences.
+    `plan` is the one in force, or None where the CPU computes alone; `host`: the RAM that keeps
+    experts behind it; `said`: why, in sentences.
     """
 
     def __init__(self) -> None:
         self.plan: DevicePlan | None = None
+        self.host = HostPlan()
         self.said = ""
         self._devices: list[Device] = []
         self._option = ""
@@ -63,14 +67,17 @@ class OnDevice:
         config: EngineConfig,
         n_context: int,
         kept_ubatch: int,
+        free_bytes: int,
         *,
         whole: bool,
         stages: bool,
     ) -> None:
         """Plan anew with the memory that is free now, and what this engine holds of it.
 
-        n_context: tokens. kept_ubatch: as in backend.grant. whole, stages: as in Wish.
+        n_context: tokens. kept_ubatch: as in backend.grant. free_bytes: of RAM. whole, stages: as
+        in Wish.
         """
+        self.host = HostPlan()
         if not self._devices:
             self.plan, self.said = None, ""
             return
@@ -94,7 +101,9 @@ class OnDevice:
             for dry_run in self._runs.values():
                 dry_run.close()
         self.plan = planned if planned.n_gpu_layers > 0 else None
-        self.said = " ".join(planned.sentences)
+        if self.plan is not None and planned.n_slot < model.n_expert:
+            self.host = plan_host(model, planned, free_bytes, config.host_bytes, config.kv_type)
+        self.said = " ".join(filter(None, [*planned.sentences, self.host.sentence]))
 
     def _measure(self, devices: Sequence[Device], wish: Wish, n_output: int) -> Measure:
         pointers = tuple(d.pointer for d in devices)
@@ -162,3 +171,18 @@ class OnDevice:
         )
         self.plan = replace(plan, n_slot=n_slot, devices=shares)
         return n_slot
+
+    def give_back_ram(self, watch: MemoryWatch | None) -> str:
+        """Where others need RAM, let it keep fewer experts, and return why; else ""."""
+        host = self.host
+        if watch is None or host.n_slot == 0:
+            return ""
+        slot_bytes = host.bytes // host.n_slot
+        n_slot = watch.look(Cache(host.n_slot, 0, host.n_slot, slot_bytes))
+        if n_slot is None:
+            return ""
+        self.host = replace(host, bytes=n_slot * slot_bytes, n_slot=n_slot)
+        return (
+            f"Other programs need memory: RAM keeps {n_slot} experts of each layer for the device "
+            f"instead of {host.n_slot}."
+        )

@@ -401,7 +401,7 @@ def _sentences(model: ModelFile, made: DevicePlan, wish: Wish, n_wanted: int) ->
             f"The last {n_own} of {model.n_layer} layers are computed by {names}, "
             "whose memory holds no more; the CPU computes the others."
         )
-    kv_size = _size(sum(s.kv_bytes for s in made.devices))
+    kv_size = size_text(sum(s.kv_bytes for s in made.devices))
     if made.n_context < wish.n_context:
         said.append(
             f"The context is {made.n_context} tokens instead of {wish.n_context}, so that more "
@@ -412,8 +412,8 @@ def _sentences(model: ModelFile, made: DevicePlan, wish: Wish, n_wanted: int) ->
     if not model.is_moe:
         return tuple(said)
     n_slot, n_expert = made.n_slot, model.n_expert
-    size = _size(sum(s.slot_bytes for s in made.devices))
-    left = _size(sum(s.headroom_bytes for s in made.devices))
+    size = size_text(sum(s.slot_bytes for s in made.devices))
+    left = size_text(sum(s.headroom_bytes for s in made.devices))
     if n_slot == n_wanted:
         said.append(
             f"Kept there are {n_slot} of {n_expert} experts of each layer, as asked, in {size}."
@@ -431,14 +431,15 @@ def _sentences(model: ModelFile, made: DevicePlan, wish: Wish, n_wanted: int) ->
 def _prompt_sentence(made: DevicePlan) -> str:
     if not made.n_stage:
         return f"Prompts copy the experts once for every {made.n_ubatch} tokens."
-    size = _size(sum(s.stage_bytes for s in made.devices))
+    size = size_text(sum(s.stage_bytes for s in made.devices))
     return (
         f"Prompts copy the experts once for every {made.n_ubatch} tokens, through {size} beside "
         "the slots, ahead of the layers that need them."
     )
 
 
-def _size(n_bytes: int) -> str:
-    return (
-        f"{n_bytes / (1 << 30):.1f} GiB" if n_bytes >= 1 << 30 else f"{n_bytes / (1 << 20):.0f} MiB"
-    )
+def size_text(n_bytes: int) -> str:
+    """Return a size for a sentence: "17.3 GiB"."""
+    if n_bytes >= 1 << 30:
+        return f"{n_bytes / (1 << 30):.1f} GiB"
+    return f"{n_bytes / (1 << 20):.0f} MiB"

@@ -24,7 +24,8 @@ KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 _WAVE_PAIRS = 1024  # that are computed at once, at most (WaveRunner::max_pair)
 _KV_BLOCK = 32  # values that q8_0 and q4_0 quantise together
 _CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
-_PROCESS_BYTES = 64 << 20  # measured: 45 to 56 MiB for interpreter, libraries and buffers
+PROCESS_BYTES = 64 << 20
+"""Measured: 45 to 56 MiB for interpreter, libraries and buffers."""
 _HEADROOM_MIN_BYTES = 256 << 20
 _HEADROOM_SHARE = 1 / 16
 
@@ -161,11 +162,11 @@ def plan_needs(needs: Needs, cache_rate: float, available_bytes: int) -> MemoryP
         "dense_bytes": needs.dense_bytes,
         "kv_bytes": needs.kv_bytes,
         "compute_bytes": needs.compute_bytes,
-        "process_bytes": _PROCESS_BYTES,
+        "process_bytes": PROCESS_BYTES,
     }
     expert_bytes = needs.slot_bytes * n_slot
-    headroom_bytes = max(_HEADROOM_MIN_BYTES, int(available_bytes * _HEADROOM_SHARE))
-    room_bytes = available_bytes - headroom_bytes - sum(fixed.values())
+    headroom = headroom_bytes(available_bytes)
+    room_bytes = available_bytes - headroom - sum(fixed.values())
     return MemoryPlan(
         mode="plain" if reason else "cached",
         reason=reason,
@@ -176,11 +177,16 @@ def plan_needs(needs: Needs, cache_rate: float, available_bytes: int) -> MemoryP
         n_slot=n_slot,
         expert_bytes=expert_bytes,
         total_bytes=expert_bytes + sum(fixed.values()),
-        headroom_bytes=headroom_bytes,
+        headroom_bytes=headroom,
         available_bytes=available_bytes,
         best_rate=_best_rate(needs, room_bytes),
         **fixed,
     )
+
+
+def headroom_bytes(available_bytes: int) -> int:
+    """Return what is left to other programs where so much can be taken."""
+    return max(_HEADROOM_MIN_BYTES, int(available_bytes * _HEADROOM_SHARE))
 
 
 def why_plain(model: ModelFile) -> str:

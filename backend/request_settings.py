@@ -24,6 +24,7 @@ def engine_config(message: Message) -> EngineConfig:
             automatic=message.get("automatic", False),
             device=message.get("device", "auto"),
             hybrid=message.get("hybrid", "off"),
+            host_bytes=message.get("host_bytes"),
             pack=message.get("pack", True),
             kv_type=message.get("kv_type", "f16"),
         )

@@ -50,6 +50,9 @@ class LayerCost:
 class Statistics:
     """The present or last answer. bytes_read = bytes_useful + bytes_wasted + not yet decided.
 
+    bytes_read is what came into slots. Where RAM keeps experts for a device, bytes_from_host of
+    it were there already, and bytes_from_file were read, into RAM or slots; otherwise all were.
+
     tokens_per_s is of decoding, without the prompt; ttft_s from the request to the first token.
     A prefetch is useful when the expert was needed before it left, wasted when it left unneeded.
     on_host: of the late and missed experts, computed by the processor beside a device; host_rows:
@@ -69,6 +72,8 @@ class Statistics:
     bytes_read: int = 0
     bytes_useful: int = 0
     bytes_wasted: int = 0
+    bytes_from_file: int = 0
+    bytes_from_host: int = 0
     prefetches_useful: int = 0
     prefetches_wasted: int = 0
     stall_s: float = 0.0
@@ -125,6 +130,8 @@ class Reading:
     bytes_wasted: int
     prefetches_useful: int
     prefetches_wasted: int
+    bytes_from_file: int
+    bytes_from_host: int
     stall_us: int
     wave_us: int
     callback_us: int
@@ -135,9 +142,15 @@ class Reading:
     def of(cls, patch: Any) -> Reading:
         """Read a backend._native.Patch."""
         counts, times = patch.counts(), patch.times()
+        host = patch.host_counts()
+        found = sum(h.bytes_found for h in host)
+        by_way_of_host = found + sum(h.bytes_awaited for h in host)
+        read = sum(c.bytes_read for c in counts) + sum(h.bytes_read for h in host)
         stalls = patch.stall_us_by_layer()
         return cls(
             **{name: sum(getattr(c, name) for c in counts) for name in _COUNTERS},
+            bytes_from_file=read - by_way_of_host,
+            bytes_from_host=found,
             stall_us=times.stall_us,
             wave_us=times.wave_us,
             callback_us=times.callback_us,
@@ -259,6 +272,6 @@ class Meter:
     def _add_reading(self, now: Reading) -> None:
         assert self._start is not None
         answer = now.less(self._start)
-        for name in _COUNTERS:
+        for name in (*_COUNTERS, "bytes_from_file", "bytes_from_host"):
             setattr(self.statistics, name, getattr(answer, name))
         self.statistics.layers = list(answer.layers)

@@ -78,6 +78,8 @@ class Comparison:
     misses: int
     on_host: int
     """Of the late and missed ones, computed by the processor beside the device."""
+    bytes_from_host: int = 0
+    """Of experts that RAM had kept for a device."""
 
     @property
     def identical(self) -> bool:
@@ -117,6 +119,7 @@ def compare(
     placement: Placement = ON_CPU,
     hybrid: str = "off",
     n_stage: int = 0,
+    host_bytes: int = 0,
 ) -> Iterator[Comparison]:
     """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
 
@@ -124,10 +127,10 @@ def compare(
     engine would run. in_layout: of the experts, here and in stock. pack: read them from there, in
     whatever layout they lie. With a device in `placement`, stock llama.cpp computes on it too,
     with all experts there. hybrid: what becomes of those that it lacks here (HYBRID). n_stage:
-    slots through which prompts pass what is not kept. Yields a
-    Comparison per method and rate; methods that cut experts compute them as they are in the file.
-    Raises LlamaError when the model cannot be loaded or computed, NotCacheable when there is no
-    cached way to run it.
+    slots through which prompts pass what is not kept. RAM keeps host_bytes of experts for the
+    device. Yields a Comparison per method and rate; methods that cut experts compute them as they
+    are in the file. Raises LlamaError when the model cannot be loaded or computed, NotCacheable
+    when there is no cached way to run it.
     """
     in_memory = file.file_size_bytes * 1.1 < available_bytes()
     if in_layout == "repacked" and not in_memory:
@@ -158,6 +161,7 @@ def compare(
                     n_transfer_thread=Drive().n_read,
                     max_token=_N_UBATCH,
                     repack=in_layout == "repacked",
+                    host_bytes=host_bytes,
                 )
                 has_routers = cached.patch.n_embd > 0
                 parts = composition(
@@ -190,6 +194,7 @@ def compare(
                     late=sum(c.late for c in counts),
                     misses=sum(c.misses for c in counts),
                     on_host=sum(c.on_host for c in counts),
+                    bytes_from_host=sum(h.bytes_found for h in cached.patch.host_counts()),
                 )
     finally:
         cached.close()

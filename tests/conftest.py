@@ -19,7 +19,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A remote device stays known to llama.cpp until the process ends. Whoever loads a model afterwards
 # without saying where would try to reach it, and llama.cpp ends the process when nobody answers.
-DEVICE_TESTS = {"test_device", "test_hybrid", "test_on_device"}
+DEVICE_TESTS = {"test_device", "test_host_store", "test_hybrid", "test_on_device"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -37,6 +37,8 @@ _FIGURES = (
     "late",
     "misses",
     "bytes_read",
+    "bytes_from_file",
+    "bytes_from_host",
     "stall_s",
     "compute_s",
     "other_s",
@@ -103,6 +105,7 @@ def _settings(args: argparse.Namespace) -> Settings:
                     n_thread=args.threads,
                     device=args.device,
                     hybrid=args.hybrid,
+                    host_bytes=args.host_bytes,
                     pack=args.pack,
                     kv_type=args.kv_type,
                 )
@@ -322,7 +325,7 @@ def _table(answer: Answer) -> str:
             "experts used",
             f"{stats['hits']} resident, {stats['late']} late, {stats['misses']} missed",
         ),
-        ("read", bytes_text(stats["bytes_read"])),
+        ("read", _read(stats)),
         ("computing", _seconds(stats["compute_s"])),
         ("waiting", _seconds(stats["stall_s"])),
         ("the rest", _seconds(stats["other_s"])),
@@ -332,6 +335,16 @@ def _table(answer: Answer) -> str:
         by_cpu = f"{stats['on_host']} of those late or missed, {stats['host_rows']} rows"
         lines.insert(4, ("by the processor", by_cpu))
     return "\n".join(f"{name:<18} {value}" for name, value in lines)
+
+
+def _read(stats: dict[str, Any]) -> str:
+    """Return what came into the cache; where RAM keeps experts for a device, from where."""
+    read, from_host = stats["bytes_read"], stats.get("bytes_from_host", 0)
+    from_file = stats.get("bytes_from_file", read)
+    text = bytes_text(read)
+    if from_host or from_file != read:
+        text += f", {bytes_text(from_host)} of it from RAM; {bytes_text(from_file)} from the file"
+    return text
 
 
 def _seconds(value: float | None) -> str:

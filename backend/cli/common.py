@@ -75,6 +75,13 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     add("--method", type=method, metavar="M", help="how experts are kept and fetched")
     add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
     add_device_option(parser)
+    add(
+        "--host-memory",
+        dest="host_bytes",
+        type=size_or_none,
+        metavar="B",
+        help="RAM that keeps experts for a device, such as 8G; 0: none (default: what is free)",
+    )
     add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
     add(
         "--no-pack",
@@ -115,6 +122,20 @@ def device(text: str) -> str:
     if is_remote(text):
         print(TRUST, file=sys.stderr)
     return text
+
+
+def size(text: str) -> int:
+    """Type of an argument: bytes, with K, M, G or T for powers of 1024."""
+    found = re.fullmatch(r"([0-9]{1,15})([KMGT]?)i?B?", text, re.IGNORECASE)
+    n_bytes = int(found[1]) << (10 * " KMGT".index(found[2].upper() or " ")) if found else 0
+    if not 0 < n_bytes < 1 << 62:
+        raise argparse.ArgumentTypeError(f"must be a size such as 500M or 4G, not '{text}'")
+    return n_bytes
+
+
+def size_or_none(text: str) -> int:
+    """Type of an argument: a size, or 0."""
+    return 0 if text == "0" else size(text)
 
 
 def cache_rate(text: str) -> float:

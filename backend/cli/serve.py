@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         "n_thread": args.threads,
         "device": args.device,
         "hybrid": args.hybrid,
+        "host_bytes": args.host_bytes,
         "pack": args.pack,
         "kv_type": args.kv_type,
     }

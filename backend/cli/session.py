@@ -77,6 +77,7 @@ class Session:
             hybrid=config.hybrid,
             pack=config.pack,
             kv_type=config.kv_type,
+            **({} if config.host_bytes is None else {"host_bytes": config.host_bytes}),
         )
         shown = False
         for message in reply:

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import sys
@@ -21,6 +20,7 @@ from backend.cli.common import (
     bytes_text,
     max_tokens,
     printable,
+    size,
     temperature,
     whole_number,
 )
@@ -70,15 +70,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("--raw", action="store_true", help="continue the prompts, without a chat template")
     add("--json", action="store_true", help="print one JSON object")
     return parser
-
-
-def size(text: str) -> int:
-    """Type of an argument: bytes, with K, M, G or T for powers of 1024."""
-    found = re.fullmatch(r"([0-9]{1,15})([KMGT]?)i?B?", text, re.IGNORECASE)
-    n_bytes = int(found[1]) << (10 * " KMGT".index(found[2].upper() or " ")) if found else 0
-    if not 0 < n_bytes < 1 << 62:
-        raise argparse.ArgumentTypeError(f"must be a size such as 500M or 4G, not '{text}'")
-    return n_bytes
 
 
 def run(args: argparse.Namespace) -> int:
@@ -141,6 +132,7 @@ def _config(args: argparse.Namespace, file: ModelFile) -> Any:
         "n_thread": args.threads,
         "device": args.device,
         "hybrid": args.hybrid,
+        "host_bytes": args.host_bytes,
         "pack": args.pack,
         "kv_type": args.kv_type,
         "cache_rate": min(highest if args.cache_rate is None else args.cache_rate, highest),

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import UserError, cache_rate, device, whole_number
+from backend.cli.common import UserError, cache_rate, device, size_or_none, whole_number
 from backend.config import HYBRID
 from backend.methods import CACHED, METHODS
 
@@ -83,6 +83,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "some, the bound is a normalised mean square error of 1e-6 and 0.1 %% of perplexity "
         "(default off)",
     )
+    add(
+        "--host-memory",
+        dest="host_bytes",
+        type=size_or_none,
+        metavar="B",
+        help="RAM that keeps experts for the device, such as 8G; 0: none (default: for all)",
+    )
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -123,6 +130,7 @@ def run(args: argparse.Namespace) -> int:
             placement=placement,
             n_stage=_N_STAGE if placement.on_device else 0,
             hybrid=args.hybrid,
+            host_bytes=_host_bytes(args.host_bytes, file),
         ):
             if not args.json:
                 if not results:
@@ -152,6 +160,15 @@ def run(args: argparse.Namespace) -> int:
         }
         print(json.dumps({**said, "results": plain}))
     return 0 if lossless else 1
+
+
+def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:
+    """Return the RAM that keeps experts for a device: for all, where they find room."""
+    from backend.system.memory import available_bytes
+
+    if asked_bytes is None:
+        return min(file.expert_bytes_total, available_bytes() // 2)
+    return asked_bytes
 
 
 def _placement(file: ModelFile, option: str) -> Placement:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from backend.config import HYBRID, EngineConfig, Sampling
 from backend.devices import Device
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFile, read_model
+from backend.host_plan import plan_host
 from backend.loading import load_plain
 from backend.placement import DevicePlan, Wish, plan_devices
 
@@ -70,6 +73,64 @@ def test_less_memory_means_fewer_slots(
     engine = open_engine(tiny, device=device.option, cache_rate=0.75, device_bytes=least)
     assert engine.cache.n_slot == 6
     assert "Kept there are 6 of 16 experts of each layer instead of 12" in engine.cache.reason
+
+
+@needs_rpc
+def test_ram_keeps_experts_for_the_device(
+    tiny: Path, file: ModelFile, device: Server, open_engine: Callable[..., Engine]
+) -> None:
+    """All of them where it can: then the file is read once, and the figures say so."""
+    engine = open_engine(tiny, device=device.option, cache_rate=0.25, method="lru-overlapped")
+    assert "RAM keeps all of them" in engine.cache.reason
+    assert engine.cache.host_bytes >= file.expert_bytes_total
+
+    def answer() -> tuple[list[int], int, int, int]:
+        pieces = [p.token_id for p in engine.generate_text("Once", Sampling(temperature=0), 12)]
+        s = engine.statistics()
+        return pieces, s.bytes_read, s.bytes_from_file, s.bytes_from_host
+
+    tokens, _, from_file, _ = answer()
+    assert 0 < from_file <= file.expert_bytes_total
+    for n_bytes, sentence in (
+        (file.expert_bytes_total // 2, "RAM keeps 8 of 16 experts of each layer"),
+        (1, "hold not one of each layer"),
+        (0, "RAM keeps no experts, as asked"),
+    ):
+        engine.change(replace(engine.loaded.config, host_bytes=n_bytes))
+        assert sentence in engine.cache.reason
+        found, read, from_file, from_host = answer()
+        assert found == tokens
+        assert (from_host > 0) == (n_bytes > 1) and from_file + from_host >= read
+
+
+def test_the_ram_for_experts_is_planned(file: ModelFile) -> None:
+    planned = plan_devices(file, [a_device(256 * MIB)], Wish(0.25, 512))
+    total = file.expert_bytes_total
+
+    def at(available_bytes: int, asked_bytes: int | None = None) -> tuple[int, int, str]:
+        plan = plan_host(file, planned, available_bytes, asked_bytes)
+        return plan.bytes, plan.n_slot, plan.sentence
+
+    assert at(1 << 40)[:2] == (total, 16)
+    assert at(1 << 40, total // 4)[:2] == (total // 4, 4)
+    assert at(1 << 40, 1 << 60)[:2] == (total, 16)
+    n_bytes, n_slot, sentence = at(1 << 28)  # hardly more than the headroom
+    assert (n_bytes, n_slot) == (0, 0) and "hold not one of each layer" in sentence
+    fixed = next(n for n in range(256 * MIB, 512 * MIB, MIB // 64) if at(n)[0] > total // 3)
+    n_bytes, n_slot, sentence = at(fixed, 1 << 40)
+    assert 0 < n_slot < 16 and "instead of 1024.0 GiB" in sentence
+
+
+@pytest.mark.parametrize("value", ["-1", "many", "1.5G", "99999999999999T"])
+def test_ram_that_makes_no_sense_is_one_sentence(value: str, tiny: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "backend.cli", "chat", str(tiny), "--host-memory", value, "-p", "x"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "must be a size such as 500M or 4G" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_an_unknown_device_is_one_sentence(tiny: Path) -> None:

@@ -61,12 +61,14 @@ void bind_live(nb::module_ & m) {
         .def(
             "__init__",
             [](PatchOptions * self, int n_thread, int n_transfer_thread, int max_token, double link_bytes_per_s,
-               uint64_t joined_bytes, bool ring, bool repack) {
+               uint64_t joined_bytes, bool ring, bool repack, uint64_t host_bytes, double file_bytes_per_s) {
                 new (self)
-                    PatchOptions{n_thread, n_transfer_thread, max_token, link_bytes_per_s, joined_bytes, ring, repack};
+                    PatchOptions{n_thread, n_transfer_thread, max_token,       link_bytes_per_s, joined_bytes, ring,
+                                 repack,   host_bytes,        file_bytes_per_s};
             },
             "n_thread"_a = 1, "n_transfer_thread"_a = 2, "max_token"_a = 512, "link_bytes_per_s"_a = 0.0,
-            "joined_bytes"_a = PatchOptions{}.joined_bytes, "ring"_a = true, "repack"_a = false);
+            "joined_bytes"_a = PatchOptions{}.joined_bytes, "ring"_a = true, "repack"_a = false,
+            "host_bytes"_a = uint64_t(0), "file_bytes_per_s"_a = 0.0);
 
     nb::class_<PatchTimes>(m, "PatchTimes")
         .def_ro("stall_us", &PatchTimes::stall_us)
@@ -75,6 +77,7 @@ void bind_live(nb::module_ & m) {
         .def_ro("n_graph", &PatchTimes::n_graph)
         .def_ro("callback_us", &PatchTimes::callback_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us)
+        .def_ro("file_busy_us", &PatchTimes::file_busy_us)
         .def_ro("host_us", &PatchTimes::host_us)
         .def_ro("host_wait_us", &PatchTimes::host_wait_us)
         .def_ro("n_stop", &PatchTimes::n_stop)
@@ -131,8 +134,13 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("routers", &routers_of, "What predicts a layer's experts from the input of the one before.")
         .def_prop_ro("layout", &Patch::layout)
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
+        .def_prop_ro("host_bytes", [](const Patch & p) { return p.host() ? p.host()->bytes() : 0; })
+        .def_prop_ro("host_held_bytes", &Patch::host_held_bytes, "Of these, in memory by now.")
+        .def_prop_ro("host_pinned", [](const Patch & p) { return p.host() && p.host()->is_pinned(); })
+        .def_prop_ro("host_slots", &Patch::n_host_slot, "Experts of each layer that the host keeps; empty: none.")
         .def_prop_ro("reads_by_ring", &Patch::reads_by_ring, "Whether io_uring reads, not threads.")
         .def("counts", &Patch::counts, released())
+        .def("host_counts", &Patch::host_counts, released())
         .def("stall_us_by_layer", &Patch::stall_us_by_layer, released())
         .def("wave_us_by_layer", &Patch::wave_us_by_layer, released())
         .def("times", &Patch::times, released())

@@ -42,12 +42,12 @@ struct OwnedCore {
 
     OwnedCore(const Shape & shape, const Layout & layout, const Composition & composition, int32_t n_embd,
               std::vector<std::vector<float>> router_copies, std::shared_ptr<const Future> future,
-              std::shared_ptr<MoepicStatistics> statistics)
+              std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> n_host_slot)
         : routers(std::move(router_copies)),
           core(
               Surroundings{
                   shape, layout, n_embd, {routers.begin(), routers.end()}, std::move(future), std::move(statistics)},
-              composition) {}
+              composition, std::move(n_host_slot)) {}
 };
 
 template <typename Tell>
@@ -75,7 +75,9 @@ void bind_commands(nb::module_ & m) {
         .def_ro("part", &Copy::part)
         .def_ro("chunk", &Copy::chunk)
         .def_ro("slot", &Copy::slot)
-        .def_ro("urgency", &Copy::urgency);
+        .def_ro("urgency", &Copy::urgency)
+        .def_ro("route", &Copy::route)
+        .def_ro("from_slot", &Copy::from_slot);
     nb::class_<Cancel>(m, "Cancel").def_ro("ticket", &Cancel::ticket);
     nb::class_<Order>(m, "Order").def_ro("layer", &Order::layer).def_ro("experts", &Order::experts);
     nb::class_<Compute>(m, "Compute")
@@ -294,6 +296,10 @@ void bind_types(nb::module_ & m) {
     nb::enum_<Phase>(m, "Phase").value("prefill", Phase::prefill).value("decode", Phase::decode);
     nb::enum_<Urgency>(m, "Urgency").value("low", Urgency::low).value("high", Urgency::high);
     nb::enum_<Part>(m, "Part").value("top", Part::top).value("bottom", Part::bottom).value("staged", Part::staged);
+    nb::enum_<Route>(m, "Route")
+        .value("file_to_slot", Route::file_to_slot)
+        .value("file_to_host", Route::file_to_host)
+        .value("host_to_slot", Route::host_to_slot);
     bind_commands(m);
     bind_shapes(m);
     bind_host_share(m);
@@ -315,12 +321,17 @@ void bind_types(nb::module_ & m) {
         .def_ro("predicted_used", &LayerCounts::predicted_used)
         .def_ro("predicted_ready", &LayerCounts::predicted_ready);
 
+    nb::class_<HostCounts>(m, "HostCounts", "Bytes of a layer that the host's store moved.")
+        .def_ro("bytes_read", &HostCounts::bytes_read, "From the file into the store.")
+        .def_ro("bytes_found", &HostCounts::bytes_found, "From the store into slots; they were there.")
+        .def_ro("bytes_awaited", &HostCounts::bytes_awaited, "Likewise; the file was waited for.");
+
     nb::class_<OwnedCore>(m, "Core")
         .def(
             "__init__",
             [](OwnedCore * self, const Shape & shape, const Layout & layout, const Composition & composition,
                int32_t n_embd, const std::vector<Matrix> & routers, std::shared_ptr<Future> future,
-               std::shared_ptr<MoepicStatistics> statistics) {
+               std::shared_ptr<MoepicStatistics> statistics, std::vector<int32_t> host_slots) {
                 std::vector<std::vector<float>> copies;
                 for (const Matrix & r : routers) {
                     copies.emplace_back(r.data(), r.data() + r.size());
@@ -329,10 +340,11 @@ void bind_types(nb::module_ & m) {
                     n_embd = int32_t(routers[0].shape(1));
                 }
                 new (self) OwnedCore(shape, layout, composition, n_embd, std::move(copies), std::move(future),
-                                     std::move(statistics));
+                                     std::move(statistics), std::move(host_slots));
             },
             "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}},
-            "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none())
+            "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none(),
+            "host_slots"_a = std::vector<int32_t>{})
         .def("request_began", [](OwnedCore & c) { c.core.request_began(); })
         .def(
             "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.tune(tuning); }, "tuning"_a)
@@ -408,7 +420,25 @@ void bind_types(nb::module_ & m) {
             },
             "pool"_a, "(state, layer or -1, part, expert or -1, pinned) of every slot of a pool.")
         .def(
-            "check", [](const OwnedCore & c) { c.core.residency().check(); },
+            "host_counts",
+            [](const OwnedCore & c, Layer layer) {
+                return c.core.host() ? c.core.host()->counts(layer) : HostCounts{};
+            },
+            "layer"_a)
+        .def(
+            "in_host",
+            [](const OwnedCore & c, Layer layer, Expert expert) {
+                return c.core.host() && c.core.host()->find(layer, expert) != none;
+            },
+            "layer"_a, "expert"_a)
+        .def(
+            "check",
+            [](const OwnedCore & c) {
+                c.core.residency().check();
+                if (c.core.host()) {
+                    c.core.host()->residency().check();
+                }
+            },
             "Aborts the process if an invariant is broken.")
         .def(
             "record", [](OwnedCore & c, EventLog * log) { c.core.record(log); }, "log"_a.none(), nb::keep_alive<1, 2>())

@@ -67,11 +67,27 @@ class Logged {
     Event event_;
 };
 
+// When the event is over, but before it is logged: copies go by way of the host's store, if there is one.
+class Descent {
+  public:
+    Descent(HostLevel * host, Commands & out) : host_(host), out_(out), n_before_(out.size()) {}
+    ~Descent() {
+        if (host_) {
+            host_->descend(out_, n_before_);
+        }
+    }
+
+  private:
+    HostLevel * host_;
+    Commands & out_;
+    size_t n_before_;
+};
+
 const Commands no_commands;
 
 }  // namespace
 
-Core::Core(const Surroundings & around, const Composition & composition)
+Core::Core(const Surroundings & around, const Composition & composition, std::vector<int32_t> n_host_slot)
     : shape_(around.shape),
       composition_(composition),
       tuning_{true, composition.depth, composition.min_precision, 0},
@@ -97,6 +113,9 @@ Core::Core(const Surroundings & around, const Composition & composition)
     const HostShare host{composition.hybrid, speeds_};
     scheduler_ = std::make_unique<ByPhase>(make_scheduler(composition_.prefill, residency_, *chosen_, desk_, host),
                                            make_scheduler(composition_.decode, residency_, *chosen_, desk_, host));
+    if (!n_host_slot.empty()) {
+        host_ = std::make_unique<HostLevel>(shape_, residency_, *chosen_, std::move(n_host_slot));
+    }
     predictor_ = make_predictor(composition_.predictor, around, composition_.n_predict);
     tune(tuning_);
 }
@@ -141,10 +160,14 @@ void Core::measured(std::span<const HostSpeeds> speeds) {
 
 void Core::pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out) {
     const Logged logged(log_, out, [&] { return PassBegan{phase, {tokens.begin(), tokens.end()}}; });
+    const Descent descent(host_.get(), out);
     phase_ = phase;
     layer_ = none;
     chosen_->pass_began(phase);
     scheduler_->pass_began(phase);
+    if (host_) {
+        host_->pass_began();
+    }
     if (predictor_) {
         forecasts_.clear();
         predictor_->pass_began(phase, tokens, forecasts_);
@@ -160,6 +183,7 @@ void Core::routed(const Routing & routing, Commands & out) {
                       {routing.ids.begin(), routing.ids.end()},
                       {routing.weights.begin(), routing.weights.end()}};
     });
+    const Descent descent(host_.get(), out);
     layer_ = routing.layer;
     confidence_.gate_passed(std::exchange(waited_, false));
     find_demands(routing);
@@ -167,6 +191,9 @@ void Core::routed(const Routing & routing, Commands & out) {
     chosen_->routed(routing, demands_);
     if (statistics_) {
         statistics_->routed(routing);
+    }
+    if (host_) {
+        host_->routed(routing.layer, demands_);
     }
     const size_t n_before = out.size();
     scheduler_->push_precise(routing.layer, demands_, out);
@@ -221,6 +248,7 @@ void Core::judge_forecast(Layer layer) {
 
 void Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Commands & out) {
     const Logged logged(log_, out, [&] { return GateSeen{layer, n_token, {input.begin(), input.end()}}; });
+    const Descent descent(host_.get(), out);
     if (predictor_) {
         forecasts_.clear();
         predictor_->gate_seen(layer, input, n_token, forecasts_);
@@ -231,6 +259,7 @@ void Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_token,
 
 void Core::predicted(const Forecast & forecast, Commands & out) {
     const Logged logged(log_, out, [&] { return Predicted{forecast}; });
+    const Descent descent(host_.get(), out);
     heard({forecast});
     push_due(out);
 }
@@ -255,6 +284,9 @@ void Core::heard(const Forecasts & forecasts) {
         if (int32_t(kept.experts.size()) > n_fetch()) {
             kept.experts.resize(size_t(n_fetch()));
         }
+        if (host_) {
+            host_->expect(kept);
+        }
         n_waiting_ += waiting_[size_t(forecast.layer)].layer == none;
         waiting_[size_t(forecast.layer)] = std::move(kept);
     }
@@ -278,23 +310,51 @@ void Core::forget_waiting(Layer layer) {
 
 void Core::copied(Ticket ticket, Commands & out) {
     const Logged logged(log_, out, [&] { return Copied{ticket}; });
+    const Descent descent(host_.get(), out);
+    if (host_ && HostLevel::owns(ticket)) {
+        host_->copied(ticket);
+        return;
+    }
     scheduler_->copied(ticket, out);
+    if (host_) {
+        host_->ended(ticket, true);
+    }
 }
 
 void Core::cancelled(Ticket ticket, Commands & out) {
     const Logged logged(log_, out, [&] { return Cancelled{ticket}; });
+    const Descent descent(host_.get(), out);
     waited_ = true;
+    if (host_ && HostLevel::owns(ticket)) {
+        host_->cancelled(ticket, out);
+        return;
+    }
     scheduler_->cancelled(ticket, out);
+    if (host_) {
+        host_->ended(ticket, false);
+    }
 }
 
 void Core::failed(Ticket ticket, Commands & out) {
     const Logged logged(log_, out, [&] { return Failed{ticket}; });
+    const Descent descent(host_.get(), out);
+    if (host_ && HostLevel::owns(ticket)) {
+        host_->failed(ticket);
+        return;
+    }
     scheduler_->failed(ticket, out);
+    if (host_) {
+        host_->ended(ticket, false);
+    }
 }
 
 void Core::computed(Layer layer, Expert expert, Part part, Commands & out) {
     const Logged logged(log_, out, [&] { return Computed{layer, expert, part}; });
+    const Descent descent(host_.get(), out);
     scheduler_->computed(layer, expert, part, out);
+    if (host_) {
+        host_->computed(layer, expert, part);
+    }
 }
 
 bool Core::may_skip(Layer layer) const {
@@ -318,6 +378,7 @@ bool Core::wants_weights() const {
 
 void Core::unasked(Layer layer, int32_t n_token, Commands & out) {
     const Logged logged(log_, out, [&] { return Unasked{layer, n_token}; });
+    const Descent descent(host_.get(), out);
     layer_ = layer;
     uint8_t * found = &found_[size_t(layer) * size_t(shape_.n_expert)];
     std::fill(found, found + shape_.n_expert, uint8_t(0));
@@ -329,7 +390,11 @@ void Core::unasked(Layer layer, int32_t n_token, Commands & out) {
 
 void Core::aborted(Commands & out) {
     const Logged logged(log_, out, [] { return Aborted{}; });
+    const Descent descent(host_.get(), out);
     scheduler_->aborted(out);
+    if (host_) {
+        host_->aborted();
+    }
 }
 
 // The slot of the expert's top, or of the whole expert where all of it is bottom or staged; null: absent.

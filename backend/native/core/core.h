@@ -6,6 +6,7 @@
 #include <span>
 
 #include "evict/eviction.h"
+#include "host_level.h"
 #include "predict/confidence.h"
 #include "predict/predictor.h"
 #include "residency.h"
@@ -42,8 +43,10 @@ class EventLog;
 
 class Core {
   public:
-    // Throws std::invalid_argument, a sentence, where the parts cannot be made.
-    Core(const Surroundings & around, const Composition & composition);
+    // `n_host_slot`: experts of each layer that the host's memory keeps between the file and the slots,
+    // 0 where a layer's slots are filled from the file; empty: there is no such store. Throws
+    // std::invalid_argument, a sentence, where the parts cannot be made.
+    Core(const Surroundings & around, const Composition & composition, std::vector<int32_t> n_host_slot = {});
     ~Core();
 
     // Every event appends what is to be done to `out`, to be obeyed in this order.
@@ -81,6 +84,9 @@ class Core {
     const Shape & shape() const { return shape_; }
     const Layout & layout() const { return residency_.layout(); }
     const Residency & residency() const { return residency_; }
+    // What the host's memory keeps; null: there is no store.
+    const HostLevel * host() const { return host_.get(); }
+    HostLevel * host() { return host_.get(); }
     const Tuning & tuning() const { return tuning_; }
     // One byte per (layer, expert): 0 absent, 1 resident, 2 arriving; plus 4 for a hit, 8 for a
     // late one, 12 for a miss if it was needed in the layer's last pass; plus 16 while it is pinned,
@@ -110,6 +116,7 @@ class Core {
     std::vector<std::unique_ptr<Eviction>> evictions_;
     std::unique_ptr<Eviction> chosen_;  // what the scheduler asks: the one that tune() chose
     std::unique_ptr<Scheduler> scheduler_;
+    std::unique_ptr<HostLevel> host_;
     std::unique_ptr<Predictor> predictor_;
     std::shared_ptr<MoepicStatistics> statistics_;
     Confidence confidence_;

@@ -12,7 +12,8 @@ bool same(const Command & a, const Command & b) {
     if (const auto * x = std::get_if<Copy>(&a)) {
         const auto & y = std::get<Copy>(b);
         return x->ticket == y.ticket && x->layer == y.layer && x->expert == y.expert && x->part == y.part &&
-               x->chunk == y.chunk && x->slot == y.slot && x->urgency == y.urgency;
+               x->chunk == y.chunk && x->slot == y.slot && x->urgency == y.urgency && x->route == y.route &&
+               x->from_slot == y.from_slot;
     }
     if (const auto * x = std::get_if<Cancel>(&a)) {
         return x->ticket == std::get<Cancel>(b).ticket;
@@ -118,7 +119,11 @@ std::string describe(const Command & command) {
     std::visit(Overloaded{
                    [&](const Copy & c) {
                        text << "copy " << c.ticket << ": layer " << c.layer << " expert " << c.expert << name_of(c.part)
-                            << " chunk " << c.chunk << " into slot " << c.slot
+                            << " chunk " << c.chunk;
+                       if (c.route == Route::host_to_slot) {
+                           text << " from host slot " << c.from_slot;
+                       }
+                       text << " into " << (c.route == Route::file_to_host ? "host slot " : "slot ") << c.slot
                             << (c.urgency == Urgency::high ? ", high" : ", low");
                    },
                    [&](const Cancel & c) { text << "cancel " << c.ticket; },

@@ -23,6 +23,9 @@ inline constexpr int32_t none = -1;
 enum class Phase : uint8_t { prefill, decode };
 enum class Urgency : uint8_t { low, high };
 
+// From where to where a copy goes. Without a host store (host_level.h) all go from the file into slots.
+enum class Route : uint8_t { file_to_slot, file_to_host, host_to_slot };
+
 // The unit of residency is a part of an expert. Where a layer's experts are not cut, an expert is
 // all top. Where they are (MoEpic, section 3.1), the top is the first rows of the up and gate matrices
 // and columns of the down matrix, the bottom the rest, and the output is the sum of both outputs.
@@ -38,15 +41,18 @@ enum class SlotState : uint8_t { free, pending, ready, quarantined };
 // At routing time a needed part is one of these.
 enum class Found : uint8_t { hit, late, miss };
 
-// Bring one chunk (or all) of a part of an expert into its slot.
+// Bring one chunk (or all) of a part of an expert into its slot. One from the host store may be
+// ordered before its bytes are there: it begins when the copies that bring them have ended.
 struct Copy {
     Ticket ticket;
     Layer layer;
     Expert expert;
     Part part;
     Chunk chunk;
-    Slot slot;
+    Slot slot;  // of the host store, where it goes there
     Urgency urgency;
+    Route route = Route::file_to_slot;
+    Slot from_slot = none;  // of the host store, where it comes from there
 };
 
 // Do not begin this copy. The driver answers with cancelled() if it had not begun; otherwise the

@@ -16,12 +16,13 @@
 #include "device_work.h"
 #include "forced_routing.h"
 #include "host_speeds.h"
+#include "host_store.h"
 #include "host_work.h"
 #include "link_limit.h"
 #include "mapped_experts.h"
 #include "moe_graph.h"
 #include "recorder.h"
-#include "transfer.h"
+#include "transfers.h"
 
 namespace outrider {
 
@@ -37,6 +38,10 @@ struct PatchOptions {
     bool ring = true;
     // Slots hold experts as the CPU backend computes fastest, where it can (repack.h).
     bool repack = false;
+    // Of the host's memory that keeps experts between the file and devices; 0: none. Without a device: none.
+    uint64_t host_bytes = 0;
+    // As link_bytes_per_s, which is then what comes into slots: what the file brings.
+    double file_bytes_per_s = 0;
 };
 
 // Times since the cache was made, in microseconds.
@@ -46,7 +51,8 @@ struct PatchTimes {
     uint64_t graph_us = 0;      // of these, in the device's kernels; the rest is our own
     uint64_t n_graph = 0;       // graphs that were computed in waves
     uint64_t callback_us = 0;   // all of the callback, the two above included
-    uint64_t link_busy_us = 0;  // at least one copy was under way
+    uint64_t link_busy_us = 0;  // at least one copy into slots was under way
+    uint64_t file_busy_us = 0;  // at least one copy from the file was
     uint64_t host_us = 0;       // the host computed experts beside a device
     uint64_t host_wait_us = 0;  // of wave_us, when there was nothing to do but to wait for it
     uint64_t n_stop = 0;        // times that computing stopped for the callback
@@ -128,8 +134,13 @@ class Patch {
     // Whether the kernel's own queue reads, not threads.
     bool reads_by_ring() const { return pool_ && pool_->has_ring(); }
     uint64_t slab_bytes() const { return slab_ ? slab_->bytes() : 0; }
+    // The host's memory that keeps experts for devices, null: none; and how many of each layer.
+    const HostStore * host() const { return host_.get(); }
+    uint64_t host_held_bytes() const;  // of it, in memory by now
+    const std::vector<int32_t> & n_host_slot() const { return n_host_slot_; }
     // From any thread.
     std::vector<LayerCounts> counts() const;
+    std::vector<HostCounts> host_counts() const;
     std::vector<uint64_t> stall_us_by_layer() const;
     std::vector<uint64_t> wave_us_by_layer() const;
     std::vector<uint8_t> snapshot() const;
@@ -148,7 +159,8 @@ class Patch {
     enum class Mode { off, probing, remap, waves, aborted };
 
     void drop_cache();
-    std::unique_ptr<TransferPool> make_pool() const;
+    std::unique_ptr<Transfers> make_pool() const;
+    std::vector<int32_t> divide_host(uint64_t n_byte) const;
     void make_device_work();
     DeviceWork & work() { return *work_of_[size_t(layer_)]; }
     bool ask(ggml_tensor * node);
@@ -198,9 +210,11 @@ class Patch {
     std::shared_ptr<MoepicStatistics> statistics_;
     Layout layout_;
     PatchOptions options_;
+    std::vector<int32_t> n_host_slot_;  // [layer], or empty
+    std::unique_ptr<HostStore> host_;
     std::unique_ptr<Slab> slab_;
-    std::unique_ptr<LinkLimit> limit_;
-    std::unique_ptr<TransferPool> pool_;
+    std::unique_ptr<LinkLimit> limit_, file_limit_;
+    std::unique_ptr<Transfers> pool_;
     std::unique_ptr<Core> core_;
     std::vector<std::unique_ptr<DeviceWork>> works_;  // one for every device
     std::vector<DeviceWork *> work_of_;               // [layer]

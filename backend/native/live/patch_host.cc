@@ -95,7 +95,7 @@ void Patch::tell_speeds() {
     for (Layer l = 0; l < graph_.shape.n_layer; l++) {
         n_byte += core_->residency().counts(l).bytes_read;
     }
-    const uint64_t busy_us = pool_->busy_us();
+    const uint64_t busy_us = pool_->link_busy_us();
     speed_meter_.link(n_byte - std::exchange(last_bytes_, n_byte), busy_us - std::exchange(last_busy_us_, busy_us));
     for (HostSpeeds & speeds : host_speeds_) {
         if (speeds.possible) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "host_store.h"
 #include "repack.h"
 #include "reserve.h"
 
@@ -15,10 +16,6 @@ constexpr size_t block = DirectFile::block_bytes;
 
 // Slots at least so large may get a block each of padding, which is then 1.6 % of them at most.
 constexpr uint64_t min_bytes_to_pad = 64 * block;
-
-// At once to a device. The rpc backend hashes what is larger than 10 MiB before it sends it, which
-// takes longer than sending; and what is computed need not wait behind a whole matrix.
-constexpr uint64_t max_sent_bytes = 4 << 20;
 
 size_t to_next_block(uint64_t x) { return (block - x % block) % block; }
 uint64_t whole_blocks(uint64_t x) { return x + to_next_block(x); }
@@ -127,8 +124,8 @@ void Slab::release() {
 
 Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part) {
     Home home{};
-    home.device = t.device;
-    home.on_host = ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(t.device));
+    home.memory = t.memory ? t.memory : ggml_backend_dev_buffer_type(t.device);
+    home.on_host = ggml_backend_buft_is_host(home.memory);
     home.repacked = repack_ && home.on_host && can_repack(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1]);
     const TensorPlace & place = t.packed && t.packed->repacked == home.repacked ? *t.packed : t.place;
     home.file = files_.files()[place.part].get();
@@ -167,7 +164,7 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
 // is congruent with its place in the file modulo the block where that can be, so that direct reads
 // need no second copy: then slots are whole blocks, with room for those around the experts.
 void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
-    auto buft = ggml_backend_dev_buffer_type(homes.front()->device);
+    auto buft = homes.front()->memory;
     const bool is_host = ggml_backend_buft_is_host(buft);
     const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
     const Home & largest = **std::max_element(homes.begin(), homes.end(), larger);
@@ -352,6 +349,33 @@ uint64_t Slab::bytes_of(const Copy & copy) const {
     return sum;
 }
 
+// The pieces of a whole matrix that its part is made of, one behind the other. `to` may be `matrix`: no
+// piece goes beyond its place.
+void Slab::gather(const Home & home, const uint8_t * matrix, uint8_t * to) {
+    for (int64_t i = 0; i < home.n_piece; i++) {
+        std::memmove(to + uint64_t(i) * home.piece_bytes, matrix + uint64_t(i) * home.row_bytes + home.skip_bytes,
+                     home.piece_bytes);
+    }
+}
+
+void Slab::send(const Copy & copy, const HostStore & from) const {
+    std::vector<CopyStream::Piece> pieces;
+    std::vector<std::vector<uint8_t>> gathered;
+    const Homes & homes = homes_[copy.layer][size_t(copy.part)];
+    for_chunks(copy, [&](const Home & home) {
+        const uint8_t * bytes = from.matrix(copy.layer, Chunk(&home - homes.data()), copy.from_slot);
+        if (home.n_piece > 1) {
+            auto & columns = gathered.emplace_back(home.bytes());
+            gather(home, bytes, columns.data());
+            bytes = columns.data();
+        } else {
+            bytes += home.skip_bytes;
+        }
+        pieces.push_back({home.slots, size_t(copy.slot) * home.slots->nb[2], bytes, home.bytes()});
+    });
+    from.stream_to(copy.layer).send(pieces);
+}
+
 void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
     const uint64_t matrix = home.begin(expert) - home.skip_bytes;
     const size_t at = size_t(slot) * home.slots->nb[2];
@@ -364,18 +388,12 @@ void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
     uint8_t * bytes = scratch_for(offset, size);
     home.file->read(offset, size, bytes);
     if (in_pieces) {
-        uint8_t * to = home.on_host ? in_slot : bytes;  // within the scratch, a piece never goes beyond its place
-        for (int64_t i = 0; i < home.n_piece; i++) {
-            std::memmove(to + uint64_t(i) * home.piece_bytes, bytes + uint64_t(i) * home.row_bytes + home.skip_bytes,
-                         home.piece_bytes);
-        }
+        gather(home, bytes, home.on_host ? in_slot : bytes);
     }
     if (home.repacked) {
         repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, in_slot);
     } else if (!home.on_host) {
-        for (uint64_t i = 0; i < home.bytes(); i += max_sent_bytes) {
-            ggml_backend_tensor_set(home.slots, bytes + i, at + i, std::min(max_sent_bytes, home.bytes() - i));
-        }
+        CopyStream::send_blocking({home.slots, at, bytes, home.bytes()});
     }
 }
 

@@ -17,6 +17,8 @@
 
 namespace outrider {
 
+class HostStore;
+
 // One routed-expert tensor of the model and where its experts come from.
 struct ExpertTensor {
     ggml_tensor * tensor;   // the model's own; ne[2] experts of nb[2] bytes
@@ -27,6 +29,7 @@ struct ExpertTensor {
     uint64_t expert_bytes;  // of one expert in this tensor
     bool is_down;           // the hidden width runs along its rows, so that it is cut by columns
     ggml_backend_dev_t device;  // that computes with it
+    ggml_backend_buffer_type_t memory = nullptr;  // where its slots are; null: where the device computes
 };
 
 // Puts a header at a place in a buffer, as the device's backend wants it.
@@ -54,6 +57,8 @@ class Slab {
     // lies together is read at once. Any thread, as long as nobody else uses the slots. Throws
     // std::runtime_error.
     void fill(std::span<const Copy> copies) const;
+    // Likewise from the host's store, which has the bytes.
+    void send(const Copy & copy, const HostStore & from) const;
     // Whether the second copy's bytes lie behind those of the first, so that one read brings both.
     bool joins(const Copy & first, const Copy & second) const;
     // Whether all copies can be reads of whole blocks into whole blocks of the host's memory.
@@ -75,8 +80,8 @@ class Slab {
         uint64_t offset;        // in the file, of the first expert
         uint64_t stride;        // in the file, from one expert to the next
         uint64_t matrix_bytes;  // of a whole expert
-        ggml_backend_dev_t device;
-        bool on_host;           // the device computes in the host's memory
+        ggml_backend_buffer_type_t memory;  // of its slots
+        bool on_host;           // and that is the host's
         bool repacked;          // in its slots
         bool repacked_in_file;
         uint64_t skip_bytes;
@@ -103,6 +108,7 @@ class Slab {
     void allocate(std::vector<Home *> & homes, int32_t n_slot);
     void release();
     void fill_chunk(const Home & home, Expert expert, Slot slot) const;
+    static void gather(const Home & home, const uint8_t * matrix, uint8_t * to);
     template <typename Use>
     void for_chunks(const Copy & copy, Use && use) const;
 

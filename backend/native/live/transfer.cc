@@ -43,14 +43,14 @@ void TransferPool::submit(const Copy & copy) {
     std::unique_lock lock(mutex_);
     (copy.urgency == Urgency::high ? high_ : low_).push_back(copy);
     if (ring_) {
-        begin_reads();
+        begin_reads(lock);
     } else if (threads_.empty()) {
         const Batch batch = take();
         began(batch);
         lock.unlock();
         auto arrivals = this->copy(batch);
         lock.lock();
-        ended(std::move(arrivals));
+        end(batch, std::move(arrivals), lock);
     } else {
         lock.unlock();
         work_there_.notify_one();
@@ -82,22 +82,13 @@ std::optional<Arrival> TransferPool::try_arrival() {
 std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
     assert(!arrivals_.empty() || !high_.empty() || !low_.empty() || n_copying_ > 0);
-    arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty() || woken_; });
-    woken_ = false;
+    arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty(); });
     if (arrivals_.empty()) {
         return std::nullopt;
     }
     Arrival a = std::move(arrivals_.front());
     arrivals_.pop_front();
     return a;
-}
-
-void TransferPool::wake() {
-    {
-        const std::lock_guard lock(mutex_);
-        woken_ = true;
-    }
-    arrived_.notify_all();
 }
 
 size_t TransferPool::n_open() const {
@@ -173,9 +164,15 @@ std::vector<Arrival> TransferPool::copy(const Batch & batch) const {
     return arrivals;
 }
 
-// A batch is over. REQUIRES: the lock is held.
-void TransferPool::ended(std::vector<Arrival> arrivals) {
-    n_copying_ -= arrivals.size();
+// A batch is over. REQUIRES: the lock is held; it is given back in between.
+void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals, std::unique_lock<std::mutex> & lock) {
+    if (work_.deliver) {
+        lock.unlock();  // whoever takes them may use another pool
+        work_.deliver(batch, std::move(arrivals));
+        arrivals.clear();
+        lock.lock();
+    }
+    n_copying_ -= batch.size();
     if (--n_batch_ == 0) {
         busy_ += Clock::now() - busy_since_;
     }
@@ -197,12 +194,12 @@ void TransferPool::run() {
         lock.unlock();
         auto arrivals = copy(batch);
         lock.lock();
-        ended(std::move(arrivals));
+        end(batch, std::move(arrivals), lock);
     }
 }
 
 // Gives the ring as much as may be under way. REQUIRES: the lock is held.
-void TransferPool::begin_reads() {
+void TransferPool::begin_reads(std::unique_lock<std::mutex> & lock) {
     while (may_begin()) {
         Batch batch = take();
         began(batch);
@@ -212,7 +209,7 @@ void TransferPool::begin_reads() {
         if (ring_->begin(id, reads_)) {
             in_ring_.emplace(id, std::move(batch));
         } else {
-            ended(copy(batch));  // the kernel is short of something; this thread is not
+            end(batch, copy(batch), lock);  // the kernel is short of something; this thread is not
         }
     }
 }
@@ -223,8 +220,8 @@ void TransferPool::run_ring() {
     while (true) {
         done.clear();
         ring_->wait(done);
-        std::unique_lock lock(mutex_);
         for (const auto & [id, whole] : done) {
+            std::unique_lock lock(mutex_);
             const Batch batch = std::move(in_ring_.extract(id).mapped());
             std::vector<Arrival> arrivals;
             if (whole) {
@@ -236,15 +233,16 @@ void TransferPool::run_ring() {
                 arrivals = copy(batch);
                 lock.lock();
             }
-            ended(std::move(arrivals));
+            end(batch, std::move(arrivals), lock);
         }
+        std::unique_lock lock(mutex_);
         if (stopping_) {
             if (n_batch_ == 0) {
                 return;
             }
             continue;
         }
-        begin_reads();
+        begin_reads(lock);
     }
 }
 

@@ -36,6 +36,8 @@ struct CopyWork {
     uint64_t max_joined_bytes = 0;
     // The reads that make these copies, appended: for a ring.
     std::function<void(std::span<const Copy>, std::vector<ReadRing::Read> &)> reads{};
+    // Who takes the arrivals of these copies, one for each, in their order; nobody: whoever asks the pool.
+    std::function<void(std::span<const Copy>, std::vector<Arrival>)> deliver{};
 };
 
 class TransferPool {
@@ -54,10 +56,8 @@ class TransferPool {
     bool cancel(Ticket ticket);
 
     std::optional<Arrival> try_arrival();
-    // Blocks until something arrives, somebody calls wake(), or the time is over. REQUIRES: n_open() > 0.
+    // Blocks until something arrives, or the time is over. REQUIRES: n_open() > 0.
     std::optional<Arrival> wait_arrival(std::chrono::milliseconds timeout);
-    // Ends a wait_arrival() that is under way, or the next.
-    void wake();
     // Copies submitted whose end has neither been collected nor cancelled.
     size_t n_open() const;
     // Time since the start in which at least one copy was under way.
@@ -75,10 +75,10 @@ class TransferPool {
     void stop();
     bool may_begin() const;
     Batch take();
-    void begin_reads();
+    void begin_reads(std::unique_lock<std::mutex> & lock);
     void began(const Batch & batch);
     std::vector<Arrival> copy(const Batch & batch) const;
-    void ended(std::vector<Arrival> arrivals);
+    void end(const Batch & batch, std::vector<Arrival> arrivals, std::unique_lock<std::mutex> & lock);
 
     const CopyWork work_;
     const size_t max_running_;
@@ -98,7 +98,6 @@ class TransferPool {
     Clock::time_point busy_since_{};  // where something runs
     Clock::duration busy_{};          // before that
     bool stopping_ = false;
-    bool woken_ = false;
     std::vector<std::thread> threads_;
 };
 

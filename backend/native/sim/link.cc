@@ -93,7 +93,6 @@ bool Link::pop(Queue & queue, Waiting & item) {
     return false;
 }
 
-// When the next copy ends or begins to flow. REQUIRES: one is under way.
 double Link::next_event_us() const {
     size_t n_flowing = 0;
     double least_bytes = std::numeric_limits<double>::infinity();

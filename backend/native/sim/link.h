@@ -32,6 +32,9 @@ class Link {
     // The next copy that has ended, in the order of their ends.
     bool take_arrival(Ticket & ticket);
 
+    // When the next copy ends or begins to flow; never where none is under way.
+    double next_event_us() const;
+
   private:
     struct Waiting {
         Ticket ticket;
@@ -49,7 +52,6 @@ class Link {
 
     void begin_waiting();
     bool pop(Queue & queue, Waiting & item);
-    double next_event_us() const;
     void step(double at_us);
 
     double bytes_per_us_;

@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "link.h"
+#include "links.h"
 
 namespace outrider {
 namespace {
@@ -71,8 +71,8 @@ class Simulator {
   public:
     Simulator(Core & core, const Machine & machine, const SimulationExtras & extras)
         : core_(core), shape_(core.shape()), machine_(machine), extras_(extras), n_token_of_(shape_.n_expert, 0) {
-        if (machine.link_bytes_per_us > 0) {
-            link_.emplace(machine.link_bytes_per_us, machine.link_latency_us, machine.n_link);
+        if (machine.link_bytes_per_us > 0 || (core.host() && machine.file_bytes_per_us > 0)) {
+            link_.emplace(core, machine);
         }
         measure_parts();
         if (machine.host_expert_us > 0) {
@@ -116,7 +116,7 @@ class Simulator {
     const Shape & shape_;
     const Machine & machine_;
     const SimulationExtras & extras_;
-    std::optional<Link> link_;     // none: copies are instant
+    std::optional<Links> link_;    // none: copies are instant
     std::vector<PartSize> sizes_;  // [layer * n_place + part]
 
     double now_us_ = 0;
@@ -365,8 +365,13 @@ void Simulator::submit(const Copy & copy) {
         core_.copied(ticket, commands_);
         return;
     }
+    if (copy.route == Route::file_to_host) {
+        const auto & chunks = shape_.chunk_bytes[copy.layer];
+        link_->submit(copy, double(copy.chunk == whole_expert ? shape_.expert_bytes(copy.layer) : chunks[copy.chunk]));
+        return;
+    }
     const PartSize & size = sizes_[size_t(copy.layer) * n_place + size_t(copy.part)];
-    link_->submit(ticket, copy.urgency, copy.chunk == whole_expert ? size.bytes : size.chunk_bytes[copy.chunk]);
+    link_->submit(copy, copy.chunk == whole_expert ? size.bytes : size.chunk_bytes[copy.chunk]);
 }
 
 // What is still on its way arrives uncounted, so that the core can be used again.
@@ -427,6 +432,8 @@ void Machine::validate() const {
     } figures[] = {
         {"link_bytes_per_us", link_bytes_per_us},
         {"link_latency_us", link_latency_us},
+        {"file_bytes_per_us", file_bytes_per_us},
+        {"file_latency_us", file_latency_us},
         {"dense_us", dense_us},
         {"dense_token_us", dense_token_us},
         {"expert_us", expert_us},
@@ -443,8 +450,8 @@ void Machine::validate() const {
                                         " must be a number of at least 0");
         }
     }
-    if (n_link < 1 || n_link > 1024) {
-        throw std::invalid_argument("The machine's n_link must be from 1 to 1024");
+    if (n_link < 1 || n_link > 1024 || n_file < 1 || n_file > 1024) {
+        throw std::invalid_argument("The machine's n_link and n_file must be from 1 to 1024");
     }
 }
 

@@ -14,6 +14,11 @@ struct Machine {
     double link_bytes_per_us = 0;  // of all copies under way together; 0: copies are instant
     double link_latency_us = 0;    // of each copy, before its bytes flow
     int32_t n_link = 1;            // copies that are under way at the same time and share the link
+    // Where a core has a store in the host's memory, `link` leads from there into the slots, and this from
+    // the file.
+    double file_bytes_per_us = 0;
+    double file_latency_us = 0;
+    int32_t n_file = 1;
     double dense_us = 0;           // a layer without its experts, one token
     double dense_token_us = 0;     // for every further token of a pass
     double expert_us = 0;          // an expert of mean size, one token; others, and parts, by their bytes

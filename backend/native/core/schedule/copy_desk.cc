@@ -55,6 +55,14 @@ uint64_t CopyDesk::begun_bytes(int32_t n_copy, Layer but_of) const {
     return bytes;
 }
 
+void CopyDesk::call_back(Place place, Slot slot, Commands & out) const {
+    for (const Flight & f : flights_) {
+        if (!f.over && f.place == place && f.slot == slot) {
+            out.push_back(Cancel{f.ticket});
+        }
+    }
+}
+
 void CopyDesk::call_back(Layer layer, Commands & out) const {
     for (const Flight & f : flights_) {
         if (!f.over && f.place.layer == layer) {

@@ -20,7 +20,8 @@ struct Flight {
 
 class CopyDesk {
   public:
-    explicit CopyDesk(Residency & residency) : residency_(residency) {}
+    // Its tickets begin with `first`, so that several desks of a core do not mix theirs up.
+    explicit CopyDesk(Residency & residency, Ticket first = 1) : residency_(residency), next_ticket_(first) {}
 
     // Orders what the slot lacks: chunk by chunk, or all that is missing at once if nothing has
     // come yet. REQUIRES: pending.
@@ -30,6 +31,8 @@ class CopyDesk {
 
     // Calls back low copies of the place (of one slot of it, or of all when `none`).
     void call_back_low(Place place, Slot slot, Commands & out) const;
+    // Calls back every copy into this slot of the place.
+    void call_back(Place place, Slot slot, Commands & out) const;
     // Whether any copy has been ordered and has not ended.
     bool any_open() const { return !flights_.empty(); }
     // Bytes of the `n_copy` copies that were ordered first and have not ended, but for the layer's: those
@@ -42,7 +45,7 @@ class CopyDesk {
   private:
     Residency & residency_;
     std::deque<Flight> flights_;  // by ticket, without gaps: tickets are consecutive
-    Ticket next_ticket_ = 1;
+    Ticket next_ticket_;
 };
 
 }  // namespace outrider

@@ -1,0 +1,284 @@
+#include "host_level.h"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+
+namespace outrider {
+
+HostLevel::HostLevel(const Shape & shape, const Residency & slots, const Eviction & eviction,
+                     std::vector<int32_t> n_slot)
+    : slots_(slots),
+      eviction_(eviction),
+      n_slot_(std::move(n_slot)),
+      residency_(shape, layout_of(n_slot_)),
+      desk_(residency_, first_ticket),
+      wanted_(n_slot_.size(), std::vector<uint8_t>(size_t(shape.n_expert), 0)),
+      counts_(n_slot_.size()) {
+    for (const int32_t n : n_slot_) {
+        users_.emplace_back(size_t(n), 0);
+    }
+}
+
+// A layer that has nothing to do with the store has one slot all the same, which is never used.
+Layout HostLevel::layout_of(const std::vector<int32_t> & n_slot) {
+    if (std::any_of(n_slot.begin(), n_slot.end(), [](int32_t n) { return n < 0; })) {
+        throw std::invalid_argument("A layer has no slots");
+    }
+    std::vector<int32_t> at_least_one;
+    for (const int32_t n : n_slot) {
+        at_least_one.push_back(std::max(n, 1));
+    }
+    return Layout::per_layer(at_least_one);
+}
+
+std::vector<int32_t> HostLevel::divide(const Shape & shape, const std::vector<bool> & served, uint64_t n_byte) {
+    std::vector<int32_t> n_slot(size_t(shape.n_layer), 0);
+    for (int32_t n = 1; n <= shape.n_expert; n++) {
+        for (Layer l = 0; l < shape.n_layer; l++) {
+            if (!served[size_t(l)]) {
+                continue;
+            }
+            const uint64_t expert = shape.expert_bytes(l);
+            if (expert > n_byte) {
+                return n_slot;
+            }
+            n_byte -= expert;
+            n_slot[size_t(l)] = n;
+        }
+    }
+    return n_slot;
+}
+
+// ---- what happens ---------------------------------------------------------------------------
+
+void HostLevel::routed(Layer layer, std::span<const Demand> demands) {
+    gate_ = layer;
+    if (n_slot(layer) > 0) {
+        for (const Demand & d : demands) {
+            wanted(layer, d.expert) = 1;
+        }
+    }
+}
+
+void HostLevel::expect(const Forecast & forecast) {
+    if (n_slot(forecast.layer) > 0) {
+        expected_.push_back(forecast);
+    }
+}
+
+void HostLevel::computed(Layer layer, Expert expert, Part part) {
+    if (part != Part::top || !slots_.layout().layers[size_t(layer)].is_cut()) {
+        wanted(layer, expert) = 0;
+    }
+}
+
+void HostLevel::aborted() {
+    for (auto & wanted : wanted_) {
+        std::fill(wanted.begin(), wanted.end(), uint8_t(0));
+    }
+}
+
+void HostLevel::copied(Ticket ticket) {
+    const Flight flight = desk_.end(ticket);
+    counts_[size_t(flight.place.layer)].bytes_read += residency_.bytes_of(flight.place, flight.mask);
+    residency_.chunks_arrived(flight.pool, flight.slot, flight.mask);
+    settle(flight.place.layer, flight.slot);
+}
+
+void HostLevel::cancelled(Ticket ticket, Commands & out) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_cancelled(flight.pool, flight.slot, flight.mask);
+    const SlotInfo & info = residency_.at(flight.pool, flight.slot);
+    if (users(info.layer, flight.slot) > 0 && !info.broken) {
+        order(info.layer, flight.slot, Urgency::high, true, out);  // called back to be queued high
+        return;
+    }
+    settle(flight.place.layer, flight.slot);
+}
+
+void HostLevel::failed(Ticket ticket) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_failed(flight.pool, flight.slot, flight.mask);
+    settle(flight.place.layer, flight.slot);
+}
+
+void HostLevel::ended(Ticket ticket, bool is_there) { ends_.push_back({ticket, is_there}); }
+
+// ---- copies into slots ------------------------------------------------------------------------
+
+void HostLevel::descend(Commands & out, size_t first) {
+    taken_.assign(out.begin() + int64_t(first), out.end());
+    out.resize(first, Cancel{});
+    for (const Command & command : taken_) {
+        const auto * copy = std::get_if<Copy>(&command);
+        if (copy && copy->route == Route::file_to_slot && n_slot(copy->layer) > 0) {
+            redirect(*copy, out);
+        } else {
+            out.push_back(command);
+        }
+    }
+    for (const End & end : ends_) {  // only now: what was called back may have been ordered anew
+        end_use(end, out);
+    }
+    ends_.clear();
+    if (gate_ != none) {
+        drop_unwanted(gate_, out);
+        gate_ = none;
+    }
+    for (const Forecast & forecast : expected_) {
+        fetch(forecast, out);
+    }
+    expected_.clear();
+}
+
+void HostLevel::redirect(Copy copy, Commands & out) {
+    const Layer layer = copy.layer;
+    Slot slot = residency_.find(place(layer), copy.expert);
+    if (slot == none) {
+        slot = acquire(layer, copy.expert);
+        if (slot != none) {
+            residency_.assign(place(layer), slot, copy.expert, copy.urgency == Urgency::low);
+        }
+    }
+    if (slot == none || residency_.at(layer, slot).broken) {
+        out.push_back(copy);  // past the store
+        return;
+    }
+    const bool whole = copy.chunk == whole_expert;
+    const uint32_t mask = whole ? residency_.all_chunks(layer) : 1u << copy.chunk;
+    const bool found = (residency_.at(layer, slot).arrived & mask) == mask;
+    if (!found) {
+        if (copy.urgency == Urgency::high) {
+            desk_.call_back_low(place(layer), slot, out);
+        }
+        order(layer, slot, copy.urgency, !whole, out);
+    }
+    uint64_t n_byte = 0;
+    for (Chunk c = 0; c < residency_.n_chunk(layer); c++) {
+        n_byte += mask & (1u << c) ? slots_.bytes_of({layer, copy.part}, 1u << c) : 0;
+    }
+    sources_[copy.ticket] = {layer, copy.expert, n_byte, found};
+    users(layer, slot)++;
+    copy.route = Route::host_to_slot;
+    copy.from_slot = slot;
+    out.push_back(copy);
+}
+
+// Has the file bring what the slot lacks and what is not on its way.
+void HostLevel::order(Layer layer, Slot slot, Urgency urgency, bool by_chunk, Commands & out) {
+    const size_t first = out.size();
+    desk_.order(layer, slot, urgency, by_chunk, out);
+    for (size_t i = first; i < out.size(); i++) {
+        std::get<Copy>(out[i]).route = Route::file_to_host;
+    }
+}
+
+// What is expected further ahead than the slots reach, or finds no room there, is brought here.
+void HostLevel::fetch(const Forecast & forecast, Commands & out) {
+    const Layer layer = forecast.layer;
+    const Part part = slots_.pool(place(layer)) != none ? Part::top : Part::bottom;
+    for (const Expert e : forecast.experts) {
+        if (slots_.find({layer, part}, e) != none || slots_.find({layer, Part::staged}, e) != none ||
+            residency_.find(place(layer), e) != none) {
+            continue;
+        }
+        const Slot slot = acquire(layer, e);
+        if (slot != none) {
+            residency_.assign(place(layer), slot, e, true);
+            order(layer, slot, Urgency::low, true, out);
+        }
+    }
+}
+
+void HostLevel::end_use(const End & end, Commands & out) {
+    const auto it = sources_.find(end.ticket);
+    if (it == sources_.end()) {
+        return;  // it went past the store
+    }
+    const Source source = it->second;
+    sources_.erase(it);
+    if (end.is_there) {
+        HostCounts & counts = counts_[size_t(source.layer)];
+        (source.found ? counts.bytes_found : counts.bytes_awaited) += source.n_byte;
+    }
+    const Slot slot = residency_.find(place(source.layer), source.expert);
+    assert(slot != none);
+    if (end.is_there) {
+        residency_.mark_used(source.layer, slot);
+    }
+    if (--users(source.layer, slot) == 0) {
+        if (!end.is_there) {
+            desk_.call_back(place(source.layer), slot, out);
+        }
+        settle(source.layer, slot);
+    }
+}
+
+// At the gate what was fetched for the layer, and is not asked for, need not come any more.
+void HostLevel::drop_unwanted(Layer layer, Commands & out) {
+    for (Slot slot = 0; slot < n_slot(layer); slot++) {
+        const SlotInfo & info = residency_.at(layer, slot);
+        if (info.flying != 0 && users(layer, slot) == 0 && !wanted(layer, info.expert)) {
+            desk_.call_back_low(place(layer), slot, out);
+        }
+    }
+}
+
+// After something of a slot has ended: half an expert that nobody waits for is of no use.
+void HostLevel::settle(Layer layer, Slot slot) {
+    const SlotInfo & info = residency_.at(layer, slot);
+    if (info.state == SlotState::pending && info.flying == 0 && users(layer, slot) == 0) {
+        residency_.release(layer, slot);
+    }
+}
+
+// ---- slots of the store ---------------------------------------------------------------------
+
+double HostLevel::worth(Layer layer, Expert expert) const {
+    const Part part = slots_.pool(place(layer)) != none ? Part::top : Part::bottom;
+    return eviction_.keep(layer, part, expert);
+}
+
+Slot HostLevel::acquire(Layer layer, Expert expert) {
+    if (const Slot slot = residency_.free_slot(layer); slot != none) {
+        return slot;
+    }
+    const Slot victim = least_worthy(layer, worth(layer, expert));
+    if (victim != none) {
+        residency_.release(layer, victim);
+    }
+    return victim;
+}
+
+// Of what may leave, and is worth less than `below`, the least worthy; or `none`.
+Slot HostLevel::least_worthy(Layer layer, double below) {
+    Slot victim = none;
+    for (Slot slot = 0; slot < n_slot(layer); slot++) {
+        const SlotInfo & info = residency_.at(layer, slot);
+        if (info.state != SlotState::ready || users(layer, slot) > 0 || wanted(layer, info.expert)) {
+            continue;
+        }
+        if (const double keep = worth(layer, info.expert); keep < below) {
+            victim = slot;
+            below = keep;
+        }
+    }
+    return victim;
+}
+
+Slot HostLevel::find(Layer layer, Expert expert) const {
+    const Slot slot = residency_.find(place(layer), expert);
+    return slot != none && residency_.at(layer, slot).state == SlotState::ready ? slot : none;
+}
+
+void HostLevel::hold(Layer layer, Expert expert) {
+    assert(find(layer, expert) != none);
+    users(layer, residency_.find(place(layer), expert))++;
+}
+
+void HostLevel::let_go(Layer layer, Expert expert) { users(layer, residency_.find(place(layer), expert))--; }
+
+HostCounts HostLevel::counts(Layer layer) const { return counts_[size_t(layer)]; }
+
+}  // namespace outrider
