@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QRectF, Qt
-from PySide6.QtGui import QPainter, QPaintEvent, QWheelEvent
+from PySide6.QtGui import QPainter, QPaintEvent, QValidator, QWheelEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QDoubleSpinBox, QSpinBox, QWidget
 
 from app import icons, theme
@@ -52,7 +52,9 @@ class Decimal(QDoubleSpinBox):
         super().__init__(parent)
         self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
 
-    def validate(self, text: str, place: int) -> object:  # noqa: D102
+    def validate(  # noqa: D102
+        self, text: str, place: int
+    ) -> tuple[QValidator.State, str, int]:
         return super().validate(self._marked(text), place)
 
     def valueFromText(self, text: str) -> float:  # noqa: D102, N802

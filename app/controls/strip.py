@@ -166,6 +166,7 @@ class ControlsStrip(QFrame):
         if self.device.findData(device) < 0:
             self.device.insertItem(self.device.count() - 1, device, device)
         self._pick(self.device, device)
+        self.device.setToolTip(self.device.currentText())  # an address may be too long for it
 
     @property
     def offer(self) -> str:
