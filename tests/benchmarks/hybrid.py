@@ -9,8 +9,8 @@ comes the link at which copying alone should take as long as computing alone, by
 behind the slowest link. The three ways take turns within every round; a figure is the median of its
 rounds.
 
-A pass computes many tokens, as a piece of a prompt does, with experts in MXFP4, whose kernels are the
-slowest for each byte here: so a socket, which moves 1 GB/s, can carry what computing needs, and
+A pass computes many tokens, as a piece of a prompt does, with experts in MXFP4, whose kernels are
+the slowest for each byte here: so a socket, which moves 1 GB/s, can carry what computing needs, and
 carrying it, which takes a part of the same two cores, costs little beside computing.
 """
 
