@@ -64,6 +64,8 @@ class Statistics:
     late: int = 0
     misses: int = 0
     bytes_read: int = 0
+    bytes_from_file: int = 0
+    bytes_from_host: int = 0  # of bytes_read, from RAM that keeps experts for a device
     bytes_wasted: int = 0
     prefetches_useful: int = 0
     prefetches_wasted: int = 0
@@ -93,6 +95,11 @@ class Statistics:
     def requests(self) -> int:
         """How often the answer asked for an expert."""
         return self.hits + self.late + self.misses
+
+    @property
+    def drive_bytes(self) -> int:
+        """What was read from the drive."""
+        return self.bytes_from_file or self.bytes_read - self.bytes_from_host
 
     @property
     def total_s(self) -> float:

@@ -92,6 +92,7 @@ class Figures(QWidget):
             values[6] = units.number(statistics.prefetches_useful)
             values[7] = units.number(statistics.prefetches_wasted)
         self._show(values)
+        self._say_where_from(statistics)
 
     def show_token(self, token: PassFigures) -> None:
         """Show the figures of one token."""
@@ -108,6 +109,15 @@ class Figures(QWidget):
             values[7] = units.number(token.prefetches_wasted)
         self._show(values)
 
+    def _say_where_from(self, statistics: Statistics) -> None:
+        """Where RAM keeps experts for a device: what came from the file, and what from RAM."""
+        text = ""
+        if statistics.bytes_from_host:
+            text = self.tr("{file} from the file, {ram} from memory").format(
+                file=units.size(statistics.drive_bytes), ram=units.size(statistics.bytes_from_host)
+            )
+        self._values[3].setToolTip(text)
+
     def _show(self, values: list[str]) -> None:
         for label, text in zip(self._values, values, strict=True):
             label.setText(text)
@@ -116,11 +126,11 @@ class Figures(QWidget):
         """Bytes per second: of the last moments, or of the whole answer once it is over."""
         if not is_live:
             self._reads.clear()
-            return statistics.bytes_read / statistics.total_s if statistics.total_s > 0 else None
+            return statistics.drive_bytes / statistics.total_s if statistics.total_s > 0 else None
         now = time.monotonic()
-        if self._reads and statistics.bytes_read < self._reads[-1][1]:
+        if self._reads and statistics.drive_bytes < self._reads[-1][1]:
             self._reads.clear()  # another answer
-        self._reads.append((now, statistics.bytes_read))
+        self._reads.append((now, statistics.drive_bytes))
         while now - self._reads[0][0] > WINDOW_S and len(self._reads) > 2:
             self._reads.popleft()
         (then, before), (_, after) = self._reads[0], self._reads[-1]

@@ -661,6 +661,10 @@
 <translation>GB/s gelesen</translation>
 </message>
 <message>
+<source>{file} from the file, {ram} from memory</source>
+<translation>{file} aus der Datei, {ram} aus dem Arbeitsspeicher</translation>
+</message>
+<message>
 <source>misses</source>
 <translation>gefehlt</translation>
 </message>

@@ -18,6 +18,7 @@ from app.engine.figures import Figures
 from app.engine.map_picture import row_top
 from app.engine.memory_bar import Memory, MemoryBar
 from app.engine.token_strip import TokenStrip
+from app.engine.value import Value
 from app.facts import Residency, SlotRange, Statistics, TokenTime
 from app.rate_control import RateControl, RateState
 from app.text_block import TextBlock
@@ -191,6 +192,11 @@ def test_figures_have_values_only_where_something_is_known(qtbot: Any) -> None:
     assert [plain(value) for value in figures.values] == [
         "19.4", "90 %", "3 %", "1.00", "7 %", "21 %", "1,200", "8",
     ]  # fmt: skip
+    kept = replace(known, bytes_from_file=10**9, bytes_from_host=9 * 10**9)
+    figures.show_statistics(kept, False, True)
+    assert figures.values[3] == "0.10"
+    tips = [child.toolTip() for child in figures.findChildren(Value)]
+    assert any("from the file" in tip and "from memory" in tip for tip in tips)
     figures.show_statistics(ANSWER, False, False)
     assert figures.values == ["19.4", *["–"] * 7]
     figures.show_limit(1.75)
