@@ -5,9 +5,15 @@ Importing this package is cheap and loads neither llama.cpp nor the native part.
 
 from __future__ import annotations
 
+import os
 from importlib import metadata
 
 __version__ = "0.1.0"
+
+if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys():
+    # As libgomp has it by itself, but 1,000 looks instead of 100 while backend.system.spinning
+    # wants few. It reads these when it is loaded.
+    os.environ.update(OMP_WAIT_POLICY="active", GOMP_SPINCOUNT="300000")
 
 LLAMA_CPP_PYTHON_VERSION = "0.3.36"
 """The one version whose structures and graphs the native part was written for."""

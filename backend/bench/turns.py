@@ -299,7 +299,8 @@ def _turn(
     """One turn of a way; before and after it what copies and computing alone are just then."""
     for path in setting.file.paths:
         drop_page_cache(path)
-    if not child.is_running:
+    was_open = child.is_running
+    if not was_open:
         row["facts"] = child.ask("open")
     if way.kind == "link":
         row["turns"].append(child.ask("read_dense"))
@@ -315,7 +316,10 @@ def _turn(
                 found |= reference.ask(command)
         bounds.append(found)
 
-    measure_bounds()
+    if (
+        was_open
+    ):  # just opened, it still gives its slots their memory, and whoever computes is slower
+        measure_bounds()
     turn = child.ask("turn")
     measure_bounds()
     row["turns"].append(turn | {"group": dict(child.memory), "bounds": bounds})

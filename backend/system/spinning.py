@@ -25,8 +25,8 @@ _LEAST_NS = 20_000_000
 """A thread that wanted to run for less time since the last look tells nothing."""
 _BUSY, _CALM = 0.25, 0.12
 """Shares of that time in which it waited for a processor; a thread that reads costs it 0.05."""
-_N_CALM = 12
-"""Looks in a row: three seconds."""
+_N_CALM = 4
+"""Looks in a row: a second."""
 
 
 @dataclass

@@ -19,10 +19,10 @@ def test_waiting_for_a_processor_is_contention_until_it_is_over_for_long() -> No
     contention = Contention()
     assert not contention.hear(200 * MS, 5 * MS)
     assert contention.hear(100 * MS, 100 * MS)
-    for _ in range(11):
+    for _ in range(3):
         assert contention.hear(200 * MS, 1 * MS)
     assert contention.hear(200 * MS, 30 * MS)  # neither: it begins to count anew
-    assert [contention.hear(200 * MS, 0) for _ in range(12)] == [True] * 11 + [False]
+    assert [contention.hear(200 * MS, 0) for _ in range(4)] == [True] * 3 + [False]
 
 
 def test_a_thread_that_hardly_ran_tells_nothing() -> None:

@@ -4,7 +4,6 @@
 #if __has_include(<linux/io_uring.h>)
 #include <linux/io_uring.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -167,7 +166,6 @@ class Uring final : public ReadRing {
     // which takes longest.
     void make_known() {
         constexpr size_t step = size_t(32) << 20;
-        ::setpriority(PRIO_PROCESS, 0, 19);  // of this thread: those that compute need the processor more
         for (const iovec & region : regions_) {
             for (size_t at = 0; at < region.iov_len && !ending_; at += step) {
                 touch(static_cast<uint8_t *>(region.iov_base) + at, std::min(step, region.iov_len - at));
