@@ -80,6 +80,13 @@ def available() -> list[Device]:
     return [Device.of(info) for info in _native.list_devices()]
 
 
+def free_bytes(device: Device) -> int:
+    """Return what is free of a device's memory now. A remote one must be there."""
+    from backend import _native
+
+    return int(_native.device_free_bytes(device.pointer))
+
+
 def resolve(option: str) -> list[Device]:
     """Return the devices that an option asks for; none means the CPU alone.
 

@@ -116,18 +116,13 @@ def _device(option: str) -> dict[str, Any]:
 
 def _speed(model: Path, option: str) -> dict[str, Any]:
     """Tokens per second at each rate, and of stock llama.cpp with as many layers as fit as much."""
-    from backend import _native
     from backend.config import EngineConfig, Sampling
-    from backend.devices import resolve
+    from backend.devices import free_bytes, resolve
     from backend.engine import Engine
 
     words = "The history of the world is written by those who were there. "
     rows = []
-    pointers = [device.pointer for device in resolve(option)]
-
-    def free_bytes() -> int:
-        return sum(int(_native.device_free_bytes(pointer)) for pointer in pointers)
-
+    devices = resolve(option)
     settings = [("outrider", rate, 0) for rate in RATES]
     settings += [("layer-offload", 1.0, -1)]
     device_bytes = 0
@@ -139,7 +134,7 @@ def _speed(model: Path, option: str) -> dict[str, Any]:
             context_length=1024,
             device_bytes=device_bytes if limit < 0 else 0,
         )
-        before_bytes = free_bytes()
+        before_bytes = sum(map(free_bytes, devices))
         engine = Engine.open(model, config)
         try:
             tokens = Sampling(temperature=0.0)
@@ -155,7 +150,8 @@ def _speed(model: Path, option: str) -> dict[str, Any]:
                     "asked_rate": rate,
                     "cache": engine.cache.to_json(),
                     "planned_bytes": planned,
-                    "used_bytes": before_bytes - free_bytes(),  # others may come and go
+                    "used_bytes": before_bytes
+                    - sum(map(free_bytes, devices)),  # others may come and go
                     "why": list(plan.sentences) if plan else [],
                     "statistics": engine.statistics().to_json(),
                 }

@@ -6,7 +6,13 @@ namespace outrider {
 
 DeviceWork::DeviceWork(ggml_backend_dev_t device, int n_thread, int32_t n_expert_used, int32_t max_token,
                        WaveRunner::SlotsOf slots_of)
-    : device_(device), waves_(device, n_thread, size_t(n_expert_used) * size_t(max_token), std::move(slots_of)) {
+    : device_(device),
+      // The host's memory is watched, a device's planned.
+      waves_(device, n_thread,
+             ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device))
+                 ? 0
+                 : size_t(n_expert_used) * size_t(max_token),
+             std::move(slots_of)) {
     ids_context_ = ggml_init({ggml_tensor_overhead() * 2, nullptr, true});
     slot_ids_ = ggml_new_tensor_2d(ids_context_, GGML_TYPE_I32, n_expert_used, max_token);
     ids_buffer_ = ggml_backend_alloc_ctx_tensors_from_buft(ids_context_, ggml_backend_dev_buffer_type(device));

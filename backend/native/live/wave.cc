@@ -261,14 +261,16 @@ void WaveRunner::compute(const Wave & wave) {
     graph_us_ += now_us() - began_us;
 }
 
-// Takes the memory that the largest wave needs, so that none is sought in the middle of an answer.
+// Takes the memory that the largest wave needs, so that none is sought in the middle of an answer; where
+// there is not so much, waves take what they need.
 void WaveRunner::reserve(const Segment & segment, Part part, Rows how) {
     ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
     const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
-    is_reserved_ = ggml_gallocr_reserve(allocator_, build(ctx, segment, int64_t(n_reserved_), part, how).graph);
-    if (!is_reserved_) {
-        throw std::runtime_error(no_memory);
+    if (!ggml_gallocr_reserve(allocator_, build(ctx, segment, int64_t(n_reserved_), part, how).graph)) {
+        ggml_gallocr_free(allocator_);
+        allocator_ = ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_));
     }
+    is_reserved_ = true;
 }
 
 void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how,

@@ -12,6 +12,9 @@
 // ordered, the next layers' experts are, before anybody knows their choice: nearly all of them will be needed.
 // So copies go on while a layer computes and while its attention does.
 //
+// ordered.cc: what happens; ordered_needs.cc: a layer's needs; ordered_slots.cc: who gets a slot;
+// ordered_stage.cc: the stage; ordered_host.cc: the host's share.
+//
 // Where experts are cut, each part is copied and computed on its own, the top first, so that the
 // top computes while the bottom is on its way (MoEpic, section 3.2). The other papers' pipelines are
 // this one with other options; schedule/registry.cc names them.
