@@ -64,7 +64,7 @@ def end_us(
 
 @pytest.mark.parametrize("n_row", [1, 7])
 def test_no_other_number_ends_sooner(n_row: int) -> None:
-    """Experts of one size and equally many rows: of all ways to share them none is better."""
+    """Experts of one size and equally many rows: none is better, if it is a tenth better."""
     missing = [(BYTES, BYTES, n_row)] * 5
     queue = {"compute_us": 900.0, "copy_us": 300.0}
     for link, host, device in itertools.product((0.25, 1.0, 3.0), repeat=3):
@@ -81,7 +81,9 @@ def test_no_other_number_ends_sooner(n_row: int) -> None:
             end_us(speeds, missing, on_host, queue)
             for on_host in itertools.product((False, True), repeat=len(missing))
         )
-        assert end_us(speeds, missing, chosen, queue) == pytest.approx(best_us)
+        alone_us = min(end_us(speeds, missing, [h] * 5, queue) for h in (False, True))
+        expected_us = best_us if best_us < 0.9 * alone_us else alone_us
+        assert end_us(speeds, missing, chosen, queue) == pytest.approx(expected_us)
 
 
 def test_the_host_gets_experts_of_few_rows_and_what_has_not_begun() -> None:

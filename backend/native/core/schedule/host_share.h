@@ -60,7 +60,8 @@ inline double rows_us(double us_per_byte, double row_us_per_byte, uint64_t bytes
 
 // What costs the host least beside what its copy costs goes there first,
 // so that of a prompt's experts the host gets those of few rows, as in Fiddler. How many,
-// is tried: the number with which both are done soonest; of equals the smallest, since a copy stays.
+// is tried: the number with which both are done soonest, if that is a tenth sooner than all by one of them; of
+// equals the smallest, since a copy stays.
 // While the link or the host has not been measured they share evenly, so that both will be.
 HostPlan host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span<const Missing> missing,
                     const DeviceQueue & queue);
