@@ -60,6 +60,7 @@ MAY_IMPORT = {
     "packaging": {
         "app.display",
         "app.main",
+        "backend._native",
         "backend.children",
         "backend.cli",
         "backend.config",
@@ -95,6 +96,7 @@ ONLY_FROM = {
         "backend.study",
         "backend.trace",
         "backend.verify",
+        "packaging.gpu_check",
     },
     "httpx2": {"backend.cli.download", "backend.downloads"},
     "huggingface_hub": {"backend.downloads"},
