@@ -206,6 +206,12 @@ TEMPLATES = (
         "The device server at {address} does not answer; it may be serving somebody else.",
     ),
     QT_TRANSLATE_NOOP("sentences", "What answers at {address} is no rpc server of llama.cpp."),
+    QT_TRANSLATE_NOOP("sentences", "Prompts copy the experts once for every {n} tokens."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Prompts copy the experts once for every {n} tokens, through {size} beside the slots, "
+        "ahead of the layers that need them.",
+    ),
     # The library
     QT_TRANSLATE_NOOP("sentences", "the file is gone"),
     QT_TRANSLATE_NOOP("sentences", "it is a link to a file that is gone"),
