@@ -198,7 +198,6 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "The second step: prefetching matrix by matrix."),
     QT_TRANSLATE_NOOP("sentences", "The third step: needed experts overtake predicted ones."),
     QT_TRANSLATE_NOOP("sentences", "The fourth step: what is ready is computed first."),
-    # Devices
     QT_TRANSLATE_NOOP("sentences", "A remote device is written rpc://host:port, not {text}."),
     QT_TRANSLATE_NOOP("sentences", "No device server can be reached at {address} ({reason})."),
     QT_TRANSLATE_NOOP(
@@ -206,12 +205,6 @@ TEMPLATES = (
         "The device server at {address} does not answer; it may be serving somebody else.",
     ),
     QT_TRANSLATE_NOOP("sentences", "What answers at {address} is no rpc server of llama.cpp."),
-    QT_TRANSLATE_NOOP("sentences", "Prompts copy the experts once for every {n} tokens."),
-    QT_TRANSLATE_NOOP(
-        "sentences",
-        "Prompts copy the experts once for every {n} tokens, through {size} beside the slots, "
-        "ahead of the layers that need them.",
-    ),
     # The library
     QT_TRANSLATE_NOOP("sentences", "the file is gone"),
     QT_TRANSLATE_NOOP("sentences", "it is a link to a file that is gone"),
