@@ -238,9 +238,12 @@ class LoadedModel:
             most = self._most_slots if self.config.automatic else slots(self.file, facts.asked_rate)
             asked = max(most, facts.n_slot)
             why, kept = "Other programs need memory", "experts of each layer are kept instead of"
-            slot_bytes = sum(self.file.expert_bytes_per_layer().values())
-            cache = Cache(facts.n_slot, least, asked, slot_bytes, self._untouched_bytes())
-            n_slot = None if self._memory is None else self._memory.look(cache)
+
+            def cache_now() -> Cache:
+                slot_bytes = sum(self.file.expert_bytes_per_layer().values())
+                return Cache(facts.n_slot, least, asked, slot_bytes, self._untouched_bytes())
+
+            n_slot = None if self._memory is None else self._memory.look(cache_now)
         if n_slot is None:
             return False
         reason = ""

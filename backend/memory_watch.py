@@ -70,13 +70,16 @@ class MemoryWatch:
         self._n_low = 0
         self._calm_since_s: float | None = None
 
-    def look(self, cache: Cache) -> int | None:
-        """Return how many slots the cache should have from now on; None: it stays as it is."""
+    def look(self, cache_now: Callable[[], Cache]) -> int | None:
+        """Return how many slots the cache should have from now on; None: it stays as it is.
+
+        `cache_now` is asked only where it is time to look.
+        """
         now_s = self._clock()
         if now_s - self._looked_s < PERIOD_S:
             return None
         self._looked_s = now_s
-        reading = self._reader()
+        reading, cache = self._reader(), cache_now()
         left_bytes = max(reading.available_bytes - cache.untouched_bytes, 0)
         reading = replace(reading, available_bytes=left_bytes)
         if self._is_low(reading):

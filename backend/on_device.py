@@ -178,7 +178,7 @@ class OnDevice:
         if watch is None or host.n_slot == 0:
             return ""
         slot_bytes = host.bytes // host.n_slot
-        n_slot = watch.look(Cache(host.n_slot, 0, host.n_slot, slot_bytes))
+        n_slot = watch.look(lambda: Cache(host.n_slot, 0, host.n_slot, slot_bytes))
         if n_slot is None:
             return ""
         self.host = replace(host, bytes=n_slot * slot_bytes, n_slot=n_slot)

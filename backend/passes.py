@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backend.engine_error import EngineError, engine_errors
+from backend.memory_watch import PERIOD_S
 from backend.statistics import Meter
 from backend.watch import Watch
 
@@ -28,6 +29,7 @@ class Passes:
         self.watch: Watch | None = None
         self._loaded = loaded
         self._stop = threading.Event()
+        self._minded_s = 0.0
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, and all
 
     def begin(self) -> None:
@@ -122,8 +124,12 @@ class Passes:
         """
         from backend import _native
 
-        self.mind_memory()
-        loaded, patch = self._loaded, self._loaded.patch
+        loaded, now_s = self._loaded, time.monotonic()
+        # Asking a device how much is free may be a message to another machine.
+        if loaded.on_device.plan is None or now_s - self._minded_s >= PERIOD_S:
+            self._minded_s = now_s
+            self.mind_memory()
+        patch = loaded.patch
         position = len(self.tokens)
         if patch is not None:
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from pathlib import Path
 
@@ -36,7 +37,7 @@ class Machine:
     def run(self, n_second: int) -> int:
         for _ in range(n_second):
             self.now_s += 1.0
-            n_slot = self.watch.look(Cache(self.n_slot, 4, 24, 50 * MB))
+            n_slot = self.watch.look(lambda: Cache(self.n_slot, 4, 24, 50 * MB))
             if n_slot is not None:
                 self.n_slot = n_slot
                 self.n_change += 1
@@ -66,10 +67,10 @@ def test_slots_that_are_not_filled_yet_are_taken_all_the_same() -> None:
     answers = []
     for untouched in (600 * MB, 600 * MB):
         now_s[0] += 1.0
-        answers.append(watch.look(Cache(24, 4, 24, 50 * MB, untouched)))
+        answers.append(watch.look(functools.partial(Cache, 24, 4, 24, 50 * MB, untouched)))
     assert answers == [None, 19]  # 250 MB are missing
     now_s[0] += 1.0
-    assert watch.look(Cache(24, 4, 24, 50 * MB, 0)) is None
+    assert watch.look(lambda: Cache(24, 4, 24, 50 * MB, 0)) is None
 
 
 def test_where_hardly_anything_is_left_one_reading_is_enough() -> None:
@@ -123,7 +124,7 @@ def test_it_is_asked_once_a_second() -> None:
     watch = MemoryWatch(HEADROOM, read, lambda: now_s)
     for step in range(1000):
         now_s = step / 100
-        watch.look(Cache(4, 4, 24, 50 * MB))
+        watch.look(lambda: Cache(4, 4, 24, 50 * MB))
     assert len(readings) == 9
 
 
