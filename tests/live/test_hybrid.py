@@ -88,6 +88,19 @@ def test_bits_are_promised_where_nothing_moved(device: Server, tmp_path: Path) -
     assert [(r.bound, r.on_host, r.identical) for r in on_cpu] == [("bits", 0, True)]
 
 
+def test_the_host_computes_what_its_store_has(device: Server, tmp_path: Path) -> None:
+    """What the store lacks would have to be read from the file for the processor, too."""
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf")
+    file = read_model(path)
+    one_each = file.expert_bytes_total // file.n_expert
+    sizes = (file.expert_bytes_total, one_each)
+    (all_there,), (hardly_any,) = (
+        found(path, device, "auto", 0.25, host_bytes=size) for size in sizes
+    )
+    assert all_there.bytes_from_host > 0 and all_there.on_host > hardly_any.on_host
+    assert all_there.lossless and hardly_any.lossless
+
+
 def test_a_part_of_the_layers(device: Server, tmp_path: Path) -> None:
     """Layers that the CPU computes anyway have no share."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=4)

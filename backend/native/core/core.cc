@@ -110,7 +110,10 @@ Core::Core(const Surroundings & around, const Composition & composition, std::ve
         evictions_.push_back(make_eviction(spec, around));
     }
     chosen_ = std::make_unique<Chosen>(evictions_, tuning_);
-    const HostShare host{composition.hybrid, speeds_};
+    const auto in_memory = [this](Layer l, Expert e) {
+        return !host_ || host_->n_slot(l) == 0 || host_->find(l, e) != none;
+    };
+    const HostShare host{composition.hybrid, speeds_, in_memory};
     scheduler_ = std::make_unique<ByPhase>(make_scheduler(composition_.prefill, residency_, *chosen_, desk_, host),
                                            make_scheduler(composition_.decode, residency_, *chosen_, desk_, host));
     if (!n_host_slot.empty()) {

@@ -121,8 +121,11 @@ void Patch::start_host() {
     std::vector<HostJob> jobs;
     for (const Compute & c : for_host_) {
         HostJob job{c, pairs_of_[size_t(c.expert)], {}};
+        // In the store it stays until it is computed, as all that the layer needs.
+        const Slot slot = host_ ? core_->host()->find(c.layer, c.expert) : none;
         for (Chunk chunk = 0; chunk < core_->residency().n_chunk(c.layer); chunk++) {
-            job.matrices.push_back(mapped_->matrix(c.layer, chunk, c.expert));
+            job.matrices.push_back(slot == none ? mapped_->matrix(c.layer, chunk, c.expert)
+                                                : host_->matrix(c.layer, chunk, slot));
         }
         for (Pair & pair : job.pairs) {
             pair.slot = 0;  // the only one

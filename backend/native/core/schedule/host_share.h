@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -45,6 +46,8 @@ struct HostPlan {
 struct HostShare {
     Hybrid hybrid = Hybrid::off;
     std::span<const HostSpeeds> speeds{};  // [layer], changed by their owner
+    // Whether the host's memory has the expert; empty: nobody knows, and all are said to be there.
+    std::function<bool(Layer, Expert)> has{};
 };
 
 // What the layer's device has to do besides.

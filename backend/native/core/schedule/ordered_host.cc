@@ -17,6 +17,7 @@ void OrderedScheduler::share_with_host() {
     std::vector<Missing> missing;
     std::vector<Need *> needs;
     DeviceQueue queue;
+    bool any_far = false;
     for (Need & need : needs_) {
         const Place place{layer_, need.part};
         const uint64_t bytes = residency_.bytes_of(place, residency_.all_chunks(layer_));
@@ -26,13 +27,20 @@ void OrderedScheduler::share_with_host() {
             queue.compute_us += rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, bytes, need.n_token);
             continue;
         }
-        missing.push_back({bytes, bytes - (info ? residency_.bytes_of(place, info->arrived) : 0), need.n_token});
+        const uint64_t bytes_left = bytes - (info ? residency_.bytes_of(place, info->arrived) : 0);
+        if (host_.hybrid == Hybrid::by_speed && host_.has && !host_.has(layer_, need.expert)) {
+            any_far = true;  // the file would have to be read for the host, too
+            queue.copy_us += double(bytes_left) * speeds.link_us_per_byte;
+            queue.compute_us += rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, bytes, need.n_token);
+            continue;
+        }
+        missing.push_back({bytes, bytes_left, need.n_token});
         needs.push_back(&need);
     }
-    queue.copy_us = double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
+    queue.copy_us += double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
     const auto [on_host, device_us] = host_share(host_.hybrid, speeds, missing, queue);
     planned_device_us_ = device_us;
-    all_on_host_ = !needs.empty();
+    all_on_host_ = !needs.empty() && !any_far;
     LayerCounts & counts = residency_.counts(layer_);
     for (size_t i = 0; i < needs.size(); i++) {
         all_on_host_ = all_on_host_ && on_host[i];
