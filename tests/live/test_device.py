@@ -191,7 +191,10 @@ def test_methods_that_share_slots(device: Server, tmp_path: Path) -> None:
 
 
 def test_experts_that_are_cut(device: Server) -> None:
-    """A device in another process looks whether all of a graph lies in its memory."""
+    """A device in another process looks whether all of a graph lies in its memory.
+
+    Over few tokens one near tie of a router weighs more than the bound allows.
+    """
     path = embedded_model()
     pointers = tuple(d.pointer for d in devices.resolve(device.option))
     found = list(
@@ -199,7 +202,7 @@ def test_experts_that_are_cut(device: Server) -> None:
             read_model(path),
             (0.25,),
             ("moepic",),
-            n_token=16,
+            n_token=64,
             n_thread=1,
             placement=Placement(pointers, ALL_LAYERS),
         )
