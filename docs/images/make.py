@@ -1,6 +1,6 @@
 """Takes the pictures of the window, of a real answer.
 
-    python docs/images/make.py              window.png, which the documents show
+    python docs/images/make.py              the two that the documents show
     python docs/images/make.py --all FOLDER every view, dark and light, at 1x and 2x, to look at
 
 Needs no screen. Nothing in the pictures is made up, so that another run says something else: a new
@@ -40,8 +40,20 @@ from backend.system.paths import embedded_model  # noqa: E402
 QUESTION = "Tell me a story about a soldier and the sea."
 SIZE = 1280, 880
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
-N_COLOUR = 16
-MEANINGS = ("text", "absent", "resident", "arriving", "hit", "late", "stall", "compute", "other")
+N_COLOUR = 20
+MEANINGS = (
+    "text",
+    "muted",
+    "faint",
+    "absent",
+    "resident",
+    "arriving",
+    "hit",
+    "late",
+    "stall",
+    "compute",
+    "other",
+)
 WAIT_MS = 120_000
 
 
@@ -86,8 +98,7 @@ def take(arguments: argparse.Namespace) -> int:
         wait_for(lambda: window.session.state is State.IDLE)
         wait_for(lambda: bool(advised))
         if arguments.all is None:
-            window.preferences.set_theme(Choice.DARK)
-            save(grab(window), HERE / "window.png")
+            take_documented(window)
         else:
             take_all(window, views, arguments)
         window.close()
@@ -95,6 +106,14 @@ def take(arguments: argparse.Namespace) -> int:
 
 
 Views = Iterator[tuple[str, QImage]]
+
+
+def take_documented(window: MainWindow) -> None:
+    """Write what the documents show, small."""
+    window.preferences.set_theme(Choice.DARK)
+    save(grab(window), HERE / "window.png")
+    window.preferences.set_theme(Choice.LIGHT)
+    save(grab(window), HERE / "window-light.png")
 
 
 def take_all(
