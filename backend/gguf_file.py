@@ -61,6 +61,12 @@ class TensorInfo:
     n_bytes: int
 
     @property
+    def layer(self) -> int | None:
+        """Of which layer it is; None where of none."""
+        found = _LAYER_NAME.match(self.name)
+        return int(found[1]) if found else None
+
+    @property
     def matrix_bytes(self) -> int:
         """Bytes of one matrix of a stack, nb[2]: of one expert, where this is an expert tensor."""
         return self.n_bytes // (self.shape[2] * self.shape[3])
@@ -162,18 +168,33 @@ class ModelFile:
     @functools.cached_property
     def nextn_bytes(self) -> int:
         """Bytes of the layers for multi-token prediction, which are not loaded."""
-        total = 0
-        for tensor in self.tensors:
-            found = _LAYER_NAME.match(tensor.name)
-            if found and int(found[1]) >= self.n_layer:
-                total += tensor.n_bytes
-        return total
+        return sum(t.n_bytes for t in self.tensors if (t.layer or 0) >= self.n_layer)
+
+    @functools.cached_property
+    def dense_tensors(self) -> tuple[TensorInfo, ...]:
+        """Everything that is loaded and is not a routed expert."""
+        experts = {t.name for tensors in self.expert_tensors.values() for t in tensors}
+        return tuple(
+            t for t in self.tensors if t.name not in experts and (t.layer or 0) < self.n_layer
+        )
 
     @property
     def dense_bytes(self) -> int:
-        """Bytes of everything that is loaded and is not a routed expert."""
-        total = sum(tensor.n_bytes for tensor in self.tensors)
-        return total - self.expert_bytes_total - self.nextn_bytes
+        """Bytes of the dense tensors."""
+        return sum(t.n_bytes for t in self.dense_tensors)
+
+    @property
+    def layer_dense_bytes(self) -> float:
+        """Of them, those of a layer, in the mean."""
+        in_layers = sum(t.n_bytes for t in self.dense_tensors if t.layer is not None)
+        return in_layers / self.n_layer
+
+    @property
+    def output_bytes(self) -> int:
+        """Of them, those that make a token's logits: an own matrix, or the embedding's."""
+        by_name = {t.name: t for t in self.dense_tensors}
+        output = by_name.get("output.weight") or by_name.get("token_embd.weight")
+        return output.n_bytes if output else 0
 
 
 def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> ModelFile:

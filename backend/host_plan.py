@@ -5,7 +5,6 @@ It lies between the file and the devices' slots. What is kept there need not be 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,8 +14,6 @@ from backend.placement import DevicePlan, size_text
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
-
-_BLOCK = re.compile(r"blk\.(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -65,13 +62,11 @@ def plan_host(
 
 def _dense_bytes(model: ModelFile, layers: Sequence[int]) -> int:
     """Of the embedding, which stays with the CPU, and of these layers."""
-    experts = {t.name for tensors in model.expert_tensors.values() for t in tensors}
-    total = 0
-    for tensor in model.tensors:
-        match = _BLOCK.match(tensor.name)
-        mine = int(match[1]) in layers if match else tensor.name.startswith("token_embd")
-        total += tensor.n_bytes if mine and tensor.name not in experts else 0
-    return total
+    return sum(
+        t.n_bytes
+        for t in model.dense_tensors
+        if t.layer in layers or t.name.startswith("token_embd")
+    )
 
 
 def _sentence(

@@ -8,7 +8,6 @@ prompts pass what they do not keep. Each choice comes with a sentence.
 from __future__ import annotations
 
 import bisect
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
@@ -34,7 +33,6 @@ UBATCH_SHARE = 1 / 8
 copies nearly all experts, so that twice as long ones copy half."""
 SHORTEST_CONTEXT = 2048
 """Tokens; so far a context that nobody chose by hand is shortened where layers find no room."""
-_BLOCK = re.compile(r"blk\.(\d+)\.")
 
 
 class Measure(Protocol):
@@ -341,17 +339,13 @@ class _Sizes:
 
     def __init__(self, model: ModelFile, kv_type: str, alignment: int) -> None:
         self._model, self._kv_type, self._alignment = model, kv_type, alignment
-        experts = {t.name for tensors in model.expert_tensors.values() for t in tensors}
         self._dense = [0] * (model.n_layer + 1)  # the last one: the output
         embedding = 0
         has_output = False
-        for tensor in model.tensors:
-            if tensor.name in experts:
-                continue
+        for tensor in model.dense_tensors:
             size = self._padded(tensor.n_bytes)
-            if match := _BLOCK.match(tensor.name):
-                if int(match[1]) < model.n_layer:
-                    self._dense[int(match[1])] += size
+            if tensor.layer is not None:
+                self._dense[tensor.layer] += size
             elif tensor.name == "token_embd.weight":
                 embedding = size  # stays with the CPU
             elif not tensor.name.startswith("token_embd"):

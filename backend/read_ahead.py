@@ -40,10 +40,9 @@ def reading_ahead(file: ModelFile) -> Iterator[bool]:
 
 def dense_ranges(file: ModelFile) -> dict[Path, list[tuple[int, int]]]:
     """Where they lie, by file: (offset, size) in bytes, in order, neighbours joined."""
-    experts = {t.name for tensors in file.expert_tensors.values() for t in tensors}
     found: dict[Path, list[tuple[int, int]]] = {path: [] for path in file.paths}
-    for tensor in sorted(file.tensors, key=lambda t: (t.part, t.offset)):
-        if tensor.name in experts or not tensor.n_bytes:
+    for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
+        if not tensor.n_bytes:
             continue
         ranges = found[file.paths[tensor.part]]
         if ranges and tensor.offset - sum(ranges[-1]) < _PAGE_BYTES:

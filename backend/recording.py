@@ -89,24 +89,14 @@ class Recording:
             n_cut=tuple(self._shape.n_cut),
             layer_kind=tuple(self._shape.kind),
             model=self._file.fingerprint,
-            about={**_dense_sizes(self._file), **about},
+            about={
+                "layer_dense_bytes": int(self._file.layer_dense_bytes),
+                "output_bytes": self._file.output_bytes,
+                **about,
+            },
             **arrays,
         )
 
     def close(self) -> None:
         """The engine records no more."""
         self._engine.record(None)
-
-
-def _dense_sizes(file: ModelFile) -> dict[str, int]:
-    """Bytes beside the routed experts, from which a simulator guesses the time that they take."""
-    output = [t for t in file.tensors if t.name == "output.weight"]
-    tied = [t for t in file.tensors if t.name == "token_embd.weight"]
-    experts = {t.name for tensors in file.expert_tensors.values() for t in tensors}
-    in_layers = sum(
-        t.n_bytes for t in file.tensors if t.name.startswith("blk.") and t.name not in experts
-    )
-    return {
-        "layer_dense_bytes": (in_layers - file.nextn_bytes) // file.n_layer,
-        "output_bytes": sum(t.n_bytes for t in output or tied),
-    }

@@ -32,15 +32,11 @@ def with_model(path: Path, trace: Trace, file: ModelFile) -> Trace:
 
 def sizes(file: ModelFile) -> dict[str, float]:
     """Bytes of a layer without its routed experts (the mean), of the output, and bits a weight."""
-    experts = {t.name for tensors in file.expert_tensors.values() for t in tensors}
-    dense = [t for t in file.tensors if t.name.startswith("blk.") and t.name not in experts]
-    by_name = {t.name: t for t in file.tensors}
-    output = by_name.get("output.weight") or by_name.get("token_embd.weight")
     routed = [t for tensors in file.expert_tensors.values() for t in tensors]
     n_weight = sum(int(np.prod(t.shape, dtype=np.int64)) for t in routed)
     return {
-        "layer_dense_bytes": sum(t.n_bytes for t in dense) / max(file.n_layer, 1),
-        "output_bytes": float(output.n_bytes) if output else 0.0,
+        "layer_dense_bytes": file.layer_dense_bytes,
+        "output_bytes": float(file.output_bytes),
         "bits_per_weight": 8 * sum(t.n_bytes for t in routed) / max(n_weight, 1),
     }
 
