@@ -1,6 +1,6 @@
 """Takes the pictures of the window, of a real answer.
 
-    python docs/images/make.py              the two that the documents show
+    python docs/images/make.py              those that the documents show
     python docs/images/make.py --all FOLDER every view, dark and light, at 1x and 2x, to look at
 
 Needs no screen. Nothing in the pictures is made up, so that another run says something else: a new
@@ -39,6 +39,7 @@ from backend.system.paths import embedded_model  # noqa: E402
 
 QUESTION = "Tell me a story about a soldier and the sea."
 SIZE = 1280, 880
+NARROW = 620, 880
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
 N_COLOUR = 20
 MEANINGS = (
@@ -58,7 +59,7 @@ WAIT_MS = 120_000
 
 
 def main() -> int:
-    """Take one picture, or all of them in a process for each resolution."""
+    """Take the pictures, in a process for each resolution."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", type=Path, metavar="FOLDER")
     parser.add_argument("--scale", type=int, default=1, help=argparse.SUPPRESS)
@@ -67,9 +68,10 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--language", default="en")
     arguments = parser.parse_args()
-    if arguments.all is None or "QT_SCALE_FACTOR" in os.environ:
+    if "QT_SCALE_FACTOR" in os.environ:
         return take(arguments)
-    arguments.all.mkdir(parents=True, exist_ok=True)
+    if arguments.all is not None:
+        arguments.all.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, __file__, *sys.argv[1:]]
     for scale in (1, 2):
         environment = {**os.environ, "QT_SCALE_FACTOR": str(scale)}
@@ -98,7 +100,7 @@ def take(arguments: argparse.Namespace) -> int:
         wait_for(lambda: window.session.state is State.IDLE)
         wait_for(lambda: bool(advised))
         if arguments.all is None:
-            take_documented(window)
+            take_documented(window, arguments.scale)
         else:
             take_all(window, views, arguments)
         window.close()
@@ -108,12 +110,16 @@ def take(arguments: argparse.Namespace) -> int:
 Views = Iterator[tuple[str, QImage]]
 
 
-def take_documented(window: MainWindow) -> None:
-    """Write what the documents show, small."""
-    window.preferences.set_theme(Choice.DARK)
-    save(grab(window), HERE / "window.png")
-    window.preferences.set_theme(Choice.LIGHT)
-    save(grab(window), HERE / "window-light.png")
+def take_documented(window: MainWindow, scale: int) -> None:
+    """Write what the documents show, small: the window at 1x, the panel alone at 2x."""
+    name = "window"
+    if scale == 2:
+        name = "panel"
+        window.resize(*NARROW)
+        press(window, "Ctrl+E")
+    for choice, ending in ((Choice.DARK, ""), (Choice.LIGHT, "-light")):
+        window.preferences.set_theme(choice)
+        save(grab(window), HERE / f"{name}{ending}.png")
 
 
 def take_all(
@@ -173,7 +179,7 @@ def controls(window: MainWindow) -> Views:
 
 def narrow(window: MainWindow) -> Views:
     """A window with room for the chat or the panel, not for both."""
-    window.resize(620, SIZE[1])
+    window.resize(*NARROW)
     yield "narrow", grab(window)
     press(window, "Ctrl+E")
     yield "narrow-panel", grab(window)
