@@ -24,6 +24,7 @@ class EngineChoice:
     n_thread: int = DEFAULTS.n_thread
     kv_type: str = DEFAULTS.kv_type
     device: str = DEFAULTS.device
+    hybrid: str = DEFAULTS.hybrid
 
     def to_json(self) -> dict[str, object]:
         """Return the fields of the messages `load` and `configure`."""
@@ -35,4 +36,5 @@ class EngineChoice:
             "n_thread": self.n_thread,
             "kv_type": self.kv_type,
             "device": self.device,
+            "hybrid": self.hybrid,
         }

@@ -63,6 +63,7 @@ class Statistics:
     hits: int = 0
     late: int = 0
     misses: int = 0
+    on_host: int = 0  # of the late and missed ones, computed by the processor beside a device
     bytes_read: int = 0
     bytes_from_file: int = 0
     bytes_from_host: int = 0  # of bytes_read, from RAM that keeps experts for a device
@@ -73,18 +74,18 @@ class Statistics:
     compute_s: float = 0.0
     other_s: float = 0.0
     layer_stall_s: dict[int, float] = field(default_factory=dict)  # by layer number
+    layer_on_host: dict[int, int] = field(default_factory=dict)  # likewise
     tokens: tuple[TokenTime, ...] = ()
     decisions: tuple[str, ...] = ()  # of an adaptive method, each a sentence
 
     @classmethod
     def from_json(cls, data: Json) -> Statistics:
         """Read the `stats` object of a message."""
+        layers = [(int(layer["layer"]), layer) for layer in data.get("layers") or ()]
         return cls(
             **scalars(cls, data),
-            layer_stall_s={
-                int(layer["layer"]): float(layer.get("stall_s") or 0.0)
-                for layer in data.get("layers") or ()
-            },
+            layer_stall_s={n: float(layer.get("stall_s") or 0.0) for n, layer in layers},
+            layer_on_host={n: int(layer.get("on_host") or 0) for n, layer in layers},
             tokens=tuple(
                 TokenTime(**scalars(TokenTime, token)) for token in data.get("tokens") or ()
             ),

@@ -110,6 +110,28 @@ TEMPLATES = (
         "are left to others.",
     ),
     QT_TRANSLATE_NOOP("sentences", "Prompts copy the experts once for every {n} tokens."),
+    QT_TRANSLATE_NOOP("sentences", "RAM keeps no experts, as asked."),
+    QT_TRANSLATE_NOOP("sentences", "RAM keeps all of them, in {size}: the file is read once."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "RAM keeps {n} of {all} experts of each layer, in {size}; the others are read from the "
+        "file.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "RAM keeps {n} of {all} experts of each layer, in {size} instead of {wanted}; the others "
+        "are read from the file.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The {size} of RAM that may keep experts hold not one of each layer: nearly all are read "
+        "from the file.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Other programs need memory: RAM keeps {n} experts of each layer for the device instead "
+        "of {wanted}.",
+    ),
     QT_TRANSLATE_NOOP(
         "sentences",
         "Prompts copy the experts once for every {n} tokens, through {size} beside the slots, "
@@ -341,7 +363,7 @@ _END = re.compile(r"(?<=[.!?]) (?=[A-Z'])")
 def said(text: str) -> str:
     """Return a sentence, or half of one, in the window's language where its form is known."""
     found = _form(text)
-    if found is not None:
+    if found is not None and not any(_END.search(word) for word in found[1].values()):
         template, words = found
         shown = {name: _word(word) for name, word in words.items()}
         return translate("sentences", template).format(**shown)

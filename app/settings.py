@@ -36,6 +36,7 @@ class Settings:
     n_thread: int = DEFAULTS.n_thread
     kv_type: str = DEFAULTS.kv_type
     device: str = DEFAULTS.device
+    hybrid: str = DEFAULTS.hybrid
     trusted_devices: list[str] = field(default_factory=list)  # rpc://host:port, once confirmed
     theme: str = "system"
     language: str = "system"
@@ -121,6 +122,7 @@ def _checked(data: Any) -> Settings:
         n_thread=choice.n_thread,
         kv_type=choice.kv_type,
         device=choice.device,
+        hybrid=choice.hybrid,
     )
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")

@@ -53,6 +53,7 @@ class Colours:
     hit: str
     late: str
     stall: str  # a miss, and the time spent waiting for experts
+    processor: str  # an expert that a device lacked and the processor computed
     compute: str
     other: str
     dense: str
@@ -73,8 +74,8 @@ DARK = Colours(
     faint="#717983", accent="#4fbf9f", on_accent="#08211a", focus="#6fd6b8", warning="#e3b04b",
     danger="#d9604f", on_danger="#ffffff",
     absent="#202429", resident="#3a8f79", arriving="#e0a63a", hit="#f5f0c4",
-    late="#bb8ae0", stall="#d9604f", compute="#4779a8", other="#727a85", dense="#66739c",
-    free="#2a2f35", kv="#b0708f",
+    late="#bb8ae0", stall="#d9604f", processor="#56a8f5", compute="#4779a8", other="#727a85",
+    dense="#66739c", free="#2a2f35", kv="#b0708f",
     code_keyword="#c792ea", code_string="#9ece8a", code_comment="#7f8995",
     code_number="#e0a36a", code_name="#7fb4e6",
 )  # fmt: skip
@@ -86,8 +87,8 @@ LIGHT = Colours(
     faint="#838b94", accent="#1d8468", on_accent="#ffffff", focus="#1d8468", warning="#94640a",
     danger="#c2412f", on_danger="#ffffff",
     absent="#e6e8e5", resident="#7cc4ae", arriving="#e2a52f", hit="#0c4a3a",
-    late="#9557c4", stall="#cf4b39", compute="#6496c6", other="#b1b7be", dense="#8f9bc2",
-    free="#dfe2df", kv="#cf94b2",
+    late="#9557c4", stall="#cf4b39", processor="#2467c9", compute="#6496c6", other="#b1b7be",
+    dense="#8f9bc2", free="#dfe2df", kv="#cf94b2",
     code_keyword="#7b3fa8", code_string="#2f6f2f", code_comment="#6b737c",
     code_number="#9a5410", code_name="#1f5f9f",
 )  # fmt: skip

@@ -84,6 +84,6 @@ def _sentence(
             f"{asked}; the others are read from the file."
         )
     return (
-        f"The {size_text(n_bytes)} of RAM that may keep experts{asked} hold not one of each "
-        "layer: nearly all are read from the file."
+        f"The {size_text(n_bytes)} of RAM that may keep experts hold not one of each layer: "
+        "nearly all are read from the file."
     )

@@ -28,7 +28,7 @@ N_KEPT_MAX = 4096
 """Moments that wait at most, where nobody takes them; the oldest go first."""
 N_BATCH_MAX = 255
 """Moments in a batch at most, so that no message grows without limit."""
-_STATE, _USED = 3, 12  # bits of a cell
+_STATE, _USED = 3, 44  # bits of a cell
 
 
 class Moment(NamedTuple):
@@ -87,7 +87,7 @@ class Watch:
         - u4 [n]: cells used in each pass, then u4 [n]: cells whose state changed since the pass
           before;
         - u4: the cells that were used, then those that changed, of all passes;
-        - u1: for each of both, its bits 4 and 8, or the bits 1 and 2 that changed;
+        - u1: for each of both, its bits 4, 8 and 32, or the bits 1 and 2 that changed;
         - u4 [n][n_layer]: microseconds that each layer waited.
         """
         moments: list[Moment] = []

@@ -28,7 +28,7 @@ from backend.methods import METHODS, RUNNABLE
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 N_THREAD_MAX = 256
-_COLUMN = 150
+_COLUMN = 144
 _ANOTHER = ""  # the last entry of the devices: one that is not in the list yet
 
 
@@ -82,6 +82,19 @@ class ControlsStrip(QFrame):
         self._devices: list[tuple[str, str]] = []
         self._remote: list[str] = []
         self._fill_devices()
+        self.hybrid = DropDown()
+        for name, words in (
+            ("off", self.tr("copy")),
+            ("auto", self.tr("both")),
+            ("cpu-only", self.tr("compute")),
+        ):
+            self.hybrid.addItem(words, name)
+        self.hybrid.setToolTip(
+            self.tr(
+                "Experts that the device lacks are copied to its memory, or computed by the "
+                "processor where they lie."
+            )
+        )
         self.threads = Number(0, N_THREAD_MAX)
         self.threads.setSpecialValueText(self.tr("all cores"))
         self._sentence = QLabel()
@@ -96,14 +109,19 @@ class ControlsStrip(QFrame):
         caption.setProperty("role", "small")
         self._fields = fields
         self._columns: list[tuple[QWidget, ...]] = [(caption, self.mode)]
-        self._n_column = 0
+        self._arranged = (0, 0)  # columns, and the fields in them
+        self._has_device = False  # one computes, so that experts may be missing there
         self._add("method", self.tr("Method"), self.method)
         self._add("context", self.tr("Context in tokens"), self.context)
         self._add("kv", self.tr("Attention cache"), self.kv)
         self._add("device", self.tr("Device"), self.device)
+        self._add("hybrid", self.tr("Missing experts"), self.hybrid)
         self._add("threads", self.tr("Threads"), self.threads)
         fields.setColumnStretch(len(self._columns), 1)
-        self._arrange(len(self._columns))
+        self._of_device = self._columns[-2]
+        for widget in self._of_device:
+            widget.hide()
+        self._arrange()
         inner = QVBoxLayout()
         inner.setSpacing(8)
         inner.addLayout(fields)
@@ -129,6 +147,7 @@ class ControlsStrip(QFrame):
         self.context.activated.connect(self._choose)
         self.kv.activated.connect(self._choose)
         self.device.activated.connect(self._choose)
+        self.hybrid.activated.connect(self._choose)
         self.threads.editingFinished.connect(self._choose)
 
     @property
@@ -194,6 +213,8 @@ class ControlsStrip(QFrame):
         self._fill_contexts(shown)
         self._pick(self.kv, choice.kv_type)
         self._show_device()
+        self._pick(self.hybrid, choice.hybrid)
+        self._show_hybrid(cache)
         if not self.threads.hasFocus():
             self.threads.setValue(choice.n_thread)
         self._sentence.setText(self._words(choice))
@@ -215,6 +236,8 @@ class ControlsStrip(QFrame):
             self._words_of(self.device, cache.device) if cache.device == "cpu" else cache.device
         )
         self._say("device", device, _is_other(choice.device, cache.device))
+        hybrid = self._words_of(self.hybrid, cache.hybrid) if cache.mode == "cached" else ""
+        self._say("hybrid", hybrid, cache.hybrid != choice.hybrid)
         self._say("threads", str(cache.n_thread), choice.n_thread not in (0, cache.n_thread))
         if force.waits:
             self._sentence.setText(
@@ -222,6 +245,14 @@ class ControlsStrip(QFrame):
             )
         elif cache.reason:
             self._sentence.setText(f"{self.sentence} {said(cache.reason)}")
+        if self._has_device and choice.hybrid != "off":
+            self._sentence.setText(f"{self.sentence} {self._words_of_hybrid()}")
+
+    def _words_of_hybrid(self) -> str:
+        return self.tr(
+            "Experts computed by the processor: the answer is llama.cpp's but for rounding, and "
+            "the same question may get another one."
+        )
 
     def _words(self, choice: EngineChoice) -> str:
         if choice.automatic:
@@ -243,12 +274,22 @@ class ControlsStrip(QFrame):
         self._force[name] = force
         self._columns.append((caption, field, force))
 
-    def _arrange(self, n_column: int) -> None:
-        """Put the fields into so many columns."""
-        if n_column == self._n_column:
+    def _show_hybrid(self, cache: CacheFacts | None) -> None:
+        """Ask about experts that a device lacks where one computes, and may lack some."""
+        self._has_device = cache is not None and cache.device not in ("", "cpu")
+        self._arrange()
+        for widget in self._of_device:
+            widget.setVisible(self._has_device)
+        self.hybrid.setEnabled(cache is not None and cache.mode == "cached")
+
+    def _arrange(self) -> None:
+        """Put the fields that are shown into as many columns as there is room for."""
+        shown = [w for w in self._columns if self._has_device or w is not self._of_device]
+        n_column = min(max((self.width() - 90) // (_COLUMN + 26), 1), len(shown))
+        if (n_column, len(shown)) == self._arranged:
             return
-        self._n_column = n_column
-        for number, widgets in enumerate(self._columns):
+        self._arranged = n_column, len(shown)
+        for number, widgets in enumerate(shown):
             row, column = divmod(number, n_column)
             for line, widget in enumerate(widgets):
                 self._fields.addWidget(widget, 3 * row + line, column)
@@ -259,8 +300,7 @@ class ControlsStrip(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
         super().resizeEvent(event)
-        room = self.width() - 90
-        self._arrange(min(max(room // (_COLUMN + 26), 1), len(self._columns)))
+        self._arrange()
 
     def _say(self, name: str, value: str, differs: bool) -> None:
         label = self._force[name]
@@ -272,7 +312,7 @@ class ControlsStrip(QFrame):
             label.style().polish(label)
         fields: dict[str, QWidget] = {
             "method": self.method, "context": self.context, "threads": self.threads, "kv": self.kv,
-            "device": self.device,
+            "device": self.device, "hybrid": self.hybrid,
         }  # fmt: skip
         fields[name].setAccessibleDescription(label.text().strip())
 
@@ -303,6 +343,7 @@ class ControlsStrip(QFrame):
             n_thread=self.threads.value(),
             kv_type=str(self.kv.currentData()),
             device=str(self.device.currentData()),
+            hybrid=str(self.hybrid.currentData()),
         )
         if not choice.automatic:
             choice = replace(

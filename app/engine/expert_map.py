@@ -177,6 +177,8 @@ class ExpertMap(QWidget):
             3: self.tr("just used, a miss"),
         }
         words = [states.get(value & 3, ""), found.get(value >> 2 & 3, "")]
+        if value & map_picture.ON_HOST:
+            words.append(self.tr("computed by the processor"))
         if value & map_picture.PINNED:
             words.append(self.tr("pinned by the layer in progress"))
         lines = [f"{place}: {', '.join(word for word in words if word)}"]
@@ -303,13 +305,14 @@ class ExpertMap(QWidget):
 
     def _paint_in_progress(self, painter: QPainter, known: Residency) -> None:
         """A frame around each layer in progress: what it needs is pinned."""
-        if max(known.data) < map_picture.PINNED:
+        pinned = known.data.translate(_IS_PINNED)
+        if not any(pinned):
             return
         painter.setPen(theme.colour("hit"))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for index in range(len(known.moe_layers)):
             start = index * known.n_expert
-            if max(known.data[start : start + known.n_expert]) >= map_picture.PINNED:
+            if any(pinned[start : start + known.n_expert]):
                 painter.drawRect(self._row_rect(index).adjusted(-2, -1, 1, -1))
 
     def _paint_numbers(self, painter: QPainter, known: Residency) -> None:
@@ -340,6 +343,7 @@ class ExpertMap(QWidget):
             painter.drawRect(place)
 
 
+_IS_PINNED = bytes(value & map_picture.PINNED for value in range(256))
 _IS_IN = bytes(1 if value & 3 else 0 for value in range(256))
 
 

@@ -60,6 +60,11 @@ class Figures(QWidget):
         """What stands under the bandwidth."""
         return self._units[3].text()
 
+    @property
+    def misses_words(self) -> str:
+        """What is said of the misses."""
+        return self._values[4].toolTip()
+
     def show_limit(self, link_gb_per_s: float | None) -> None:
         """Say how much this machine's drive was measured to read, beside what is read."""
         if link_gb_per_s is None:
@@ -76,6 +81,7 @@ class Figures(QWidget):
         """Show that nothing is known."""
         self._reads.clear()
         self._show([NOTHING] * 8)
+        self._say_on_host(0, 0)
 
     def show_statistics(self, statistics: Statistics, is_live: bool, is_cached: bool) -> None:
         """Show an answer's figures, as it goes or as a whole."""
@@ -93,6 +99,7 @@ class Figures(QWidget):
             values[7] = units.number(statistics.prefetches_wasted)
         self._show(values)
         self._say_where_from(statistics)
+        self._say_on_host(statistics.on_host, statistics.late + statistics.misses)
 
     def show_token(self, token: PassFigures) -> None:
         """Show the figures of one token."""
@@ -108,6 +115,7 @@ class Figures(QWidget):
             values[6] = units.number(token.prefetches_useful)
             values[7] = units.number(token.prefetches_wasted)
         self._show(values)
+        self._say_on_host(token.on_host, token.late + token.misses)
 
     def _say_where_from(self, statistics: Statistics) -> None:
         """Where RAM keeps experts for a device: what came from the file, and what from RAM."""
@@ -117,6 +125,15 @@ class Figures(QWidget):
                 file=units.size(statistics.drive_bytes), ram=units.size(statistics.bytes_from_host)
             )
         self._values[3].setToolTip(text)
+
+    def _say_on_host(self, on_host: int, lacked: int) -> None:
+        """Where the processor computes what a device lacks: how much of it."""
+        text = ""
+        if on_host:
+            text = self.tr("of {n} that the device lacked, the processor computed {share}").format(
+                n=units.count(lacked, "expert"), share=units.percent(on_host / max(lacked, 1))
+            )
+        self._values[4].setToolTip(text)
 
     def _show(self, values: list[str]) -> None:
         for label, text in zip(self._values, values, strict=True):

@@ -1,7 +1,8 @@
 """What each byte of the map looks like: a palette, and rows stretched to the pixels of a widget.
 
 A byte of a snapshot is 0 absent, 1 resident or 2 arriving, plus 4, 8 or 12 when the last pass used
-the expert and it was a hit, late or a miss, plus 16 while the layer in progress needs it.
+the expert and it was a hit, late or a miss, plus 16 while the layer in progress needs it, plus 32
+where a device lacked it and the processor computed it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from app import theme
 GAP = 63  # a value that no expert has, for the lines between cells
 GAP_FROM = 4  # pixels: from this size on, cells are set apart by a line
 N_LEVEL = 16  # shades of use; 16 more for experts in memory
-PINNED = 16
+PINNED, ON_HOST = 16, 32
 
 _STATES = ("absent", "resident", "arriving", "absent")  # 3 does not occur
 _USES = ("", "hit", "late", "stall")
@@ -29,8 +30,9 @@ _SHADE_LOWEST = 0.16  # of a single use, so that it differs from none
 def state_palette() -> list[int]:
     """Return a colour for each byte of a snapshot, whether pinned or not."""
     table = [0] * 64
-    for value in range(2 * PINNED):
-        table[value] = theme.colour(_USES[value >> 2 & 3] or _STATES[value & 3]).rgb()
+    for value in range(64):
+        name = "processor" if value & ON_HOST else _USES[value >> 2 & 3] or _STATES[value & 3]
+        table[value] = theme.colour(name).rgb()
     table[GAP] = theme.colour("surface").rgb()
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.engine.history import Batch, History, PassFigures
+from app.engine.map_picture import ON_HOST
 from app.facts import Residency, TokenTime
 
 
@@ -63,6 +64,18 @@ class Moments:
             return {}
         return {layer: us / 1e6 for layer, us in zip(self.layers, stalls_us, strict=True)}
 
+    @property
+    def layer_on_host(self) -> dict[int, int]:
+        """How many experts of each layer the processor computed in the chosen token."""
+        known, n_expert = self.residency, self.history.n_expert
+        if known is None:
+            return {}
+        on_host = known.data.translate(_IS_ON_HOST)
+        return {
+            layer: sum(on_host[row * n_expert : (row + 1) * n_expert])
+            for row, layer in enumerate(self.layers)
+        }
+
     def shown(self, n_room: int) -> tuple[int, tuple[TokenTime, ...]]:
         """Return the tokens around the chosen one, or the last, as many as fit, and the first."""
         end = self.n_token
@@ -70,6 +83,9 @@ class Moments:
             end = min(max(self.token + n_room // 2, n_room), self.n_token)
         first = max(end - n_room, 0)
         return first, tuple(self.times[first:end])
+
+
+_IS_ON_HOST = bytes(1 if value & ON_HOST else 0 for value in range(256))
 
 
 def time_of(figures: PassFigures) -> TokenTime:

@@ -92,6 +92,7 @@ class EnginePanel(QFrame):
         height = max(len(model.moe_layers) * ROW_HIGHEST if model else 0, MAP_HEIGHT_MIN)
         self.parts.show_kind(model is not None, has_experts, height)
         method = cache.method if cache is not None and cache.mode == "cached" else ""
+        self.parts.show_hybrid(cache is not None and cache.hybrid != "off")
         self.parts.method.setText(method)
         about = said(METHODS[method].sentence) if method in METHODS else ""
         if cache is not None and cache.predictor:
@@ -209,7 +210,7 @@ class EnginePanel(QFrame):
         self.map.expert_bytes = model.expert_bytes if model else 0
         self.map.show_residency(None)
         self.figures.clear()
-        self.stall.show_stall((), {})
+        self.stall.show_stall((), {}, {})
         self.parts.longest.setText("")
         self._forget_answer()
 
@@ -229,7 +230,7 @@ class EnginePanel(QFrame):
             return
         is_cached = self._cache is not None and self._cache.mode == "cached"
         self.figures.show_statistics(statistics, self._is_live, is_cached)
-        self._show_stall(statistics.layer_stall_s)
+        self._show_stall(statistics.layer_stall_s, statistics.layer_on_host)
         if not self.moments.n_token:  # nobody looked while it ran: the last tokens are all there is
             self.strip.show_tokens(statistics.tokens)
             self.parts.scale.setText(self.strip.scale_words)
@@ -238,7 +239,7 @@ class EnginePanel(QFrame):
         moments = self.moments
         if moments.figures is not None:
             self.figures.show_token(moments.figures)
-        self._show_stall(moments.layer_stall_s)
+        self._show_stall(moments.layer_stall_s, moments.layer_on_host)
         self.map.show_residency(moments.residency)
         if moments.index is not None:
             self.map.show_uses(moments.history.uses(moments.index), (moments.token or 0) + 1)
@@ -253,9 +254,9 @@ class EnginePanel(QFrame):
     def _show_place(self) -> None:
         self.time_line.show_place(self.strip.numbers, self.moments.token)
 
-    def _show_stall(self, stall_s: dict[int, float]) -> None:
+    def _show_stall(self, stall_s: dict[int, float], on_host: dict[int, int]) -> None:
         layers = self._model.moe_layers if self._model else ()
-        self.stall.show_stall(layers, stall_s)
+        self.stall.show_stall(layers, stall_s, on_host)
         longest = self.stall.longest_s
         text = self.tr("stall \u2264 {time}").format(time=units.short_time(max(longest, 0.001)))
         self.parts.longest.setText(text if longest > 0 else self.tr("stall"))

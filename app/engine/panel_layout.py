@@ -20,7 +20,7 @@ from app import units
 from app.engine.decisions import Decisions
 from app.engine.expert_map import ExpertMap, View
 from app.engine.figures import Figures
-from app.engine.legend import Items, Legend
+from app.engine.legend import Legend
 from app.engine.memory_bar import MemoryBar
 from app.engine.stall_bars import StallBars
 from app.engine.time_line import TimeLine
@@ -65,6 +65,7 @@ class PanelParts(QObject):
         self.pause = IconButton("pause", self.tr("Pause the panel"), side=28)
         self.more = IconButton("more", self.tr("Save or copy"), side=28)
         self._legends = Legend(), Legend(), Legend()
+        self._has_hybrid = False
         self._make_menu()
         self._make_views()
         self._lay_out(panel)
@@ -86,13 +87,15 @@ class PanelParts(QObject):
     def show_view(self, view: View) -> None:
         """Say what the colours of the map mean."""
         self._views[view].setChecked(True)
-        items: Items
+        items: list[tuple[str, str] | tuple[str, str, str]]
         if view is View.STATE:
             items = [
                 ("resident", self.tr("resident")), ("arriving", self.tr("arriving")),
                 ("hit", self.tr("hit")), ("late", self.tr("late")), ("stall", self.tr("miss")),
                 ("hit", self.tr("pinned"), "\u25ad"),
             ]  # fmt: skip
+            if self._has_hybrid:
+                items.insert(-1, ("processor", self.tr("computed by the processor")))
         else:
             items = [
                 ("resident", self.tr("in memory")),
@@ -100,6 +103,17 @@ class PanelParts(QObject):
                 ("muted", self.tr("brighter: used more often"), ""),
             ]
         self._legends[0].show_items(items)
+
+    @property
+    def state_words(self) -> str:
+        """What is said of the map's colours."""
+        return self._legends[0].text()
+
+    def show_hybrid(self, has_hybrid: bool) -> None:
+        """Say what the colours mean where the processor computes what a device lacks."""
+        if has_hybrid != self._has_hybrid:
+            self._has_hybrid = has_hybrid
+            self.show_view(self.map.view)
 
     def show_place(self, token: int | None, n_token: int) -> None:
         """Say which token is looked at; None: now."""

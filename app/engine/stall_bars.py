@@ -20,6 +20,7 @@ class StallBars(QWidget):
         super().__init__(parent)
         self._layers: tuple[int, ...] = ()
         self._stall_s: list[float] = []
+        self._on_host: list[int] = []
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Expanding)
         self.setFixedWidth(WIDTH)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
@@ -35,10 +36,13 @@ class StallBars(QWidget):
         """The longest wait of a layer, in seconds."""
         return max(self._stall_s, default=0.0)
 
-    def show_stall(self, layers: tuple[int, ...], stall_s: dict[int, float]) -> None:
-        """Show seconds of waiting by layer."""
+    def show_stall(
+        self, layers: tuple[int, ...], stall_s: dict[int, float], on_host: dict[int, int]
+    ) -> None:
+        """Show by layer the seconds of waiting, and how often the processor computed an expert."""
         self._layers = layers
         self._stall_s = [stall_s.get(layer, 0.0) for layer in layers]
+        self._on_host = [on_host.get(layer, 0) for layer in layers]
         if layers and self.longest_s > 0:
             worst = layers[self._stall_s.index(self.longest_s)]
             text = self.tr("Layer {layer} waited longest, {time}").format(
@@ -49,6 +53,16 @@ class StallBars(QWidget):
         self.setAccessibleDescription(text)
         self.update()
 
+    def describe(self, row: int) -> str:
+        """One layer in words: how long it waited, and what the processor computed of it."""
+        text = self.tr("Layer {layer} waited {time}").format(
+            layer=self._layers[row], time=units.short_time(self._stall_s[row])
+        )
+        if n := self._on_host[row]:
+            of_it = self.tr("the processor computed {n}").format(n=units.count(n, "expert"))
+            text = f"{text}; {of_it}"
+        return text
+
     def sizeHint(self) -> QSize:  # noqa: D102, N802
         return QSize(WIDTH, 180)
 
@@ -57,10 +71,7 @@ class StallBars(QWidget):
             n_row = len(self._layers)
             row = row_at(event.pos().y(), n_row, map_height(n_row, self.height()))
             if 0 <= row < len(self._layers):
-                text = self.tr("Layer {layer} waited {time}").format(
-                    layer=self._layers[row], time=units.short_time(self._stall_s[row])
-                )
-                QToolTip.showText(event.globalPos(), text, self)
+                QToolTip.showText(event.globalPos(), self.describe(row), self)
             return True
         return super().event(event)
 

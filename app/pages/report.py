@@ -23,7 +23,7 @@ _GIB = 1 << 30
 # Of the settings, what says something about behaviour; no paths, no key.
 _SETTINGS = (
     "automatic", "cache_rate", "method", "context_length", "n_thread", "kv_type", "device",
-    "theme", "language",
+    "hybrid", "theme", "language",
     "show_panel", "show_sidebar", "server_on", "server_port", "width", "height",
 )  # fmt: skip
 _MODEL = (

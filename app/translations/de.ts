@@ -287,6 +287,22 @@
 <translation>Wie die Unterhaltung gemerkt wird: weniger Bit brauchen weniger Speicher.</translation>
 </message>
 <message>
+<source>copy</source>
+<translation>kopieren</translation>
+</message>
+<message>
+<source>both</source>
+<translation>beides</translation>
+</message>
+<message>
+<source>compute</source>
+<translation>rechnen</translation>
+</message>
+<message>
+<source>Experts that the device lacks are copied to its memory, or computed by the processor where they lie.</source>
+<translation>Experten, die dem Gerät fehlen, werden in seinen Speicher kopiert oder vom Prozessor berechnet, wo sie liegen.</translation>
+</message>
+<message>
 <source>all cores</source>
 <translation>alle Kerne</translation>
 </message>
@@ -313,6 +329,10 @@
 <message>
 <source>Device</source>
 <translation>Gerät</translation>
+</message>
+<message>
+<source>Missing experts</source>
+<translation>Fehlende Experten</translation>
 </message>
 <message>
 <source>Threads</source>
@@ -353,6 +373,10 @@
 <message>
 <source>This comes into force with the next answer.</source>
 <translation>Das gilt ab der nächsten Antwort.</translation>
+</message>
+<message>
+<source>Experts computed by the processor: the answer is llama.cpp&apos;s but for rounding, and the same question may get another one.</source>
+<translation>Vom Prozessor berechnete Experten: die Antwort ist bis auf Rundung die von llama.cpp, und dieselbe Frage kann eine andere bekommen.</translation>
 </message>
 <message>
 <source>The cache gets the memory that is free and the context what that permits; prefetching and eviction are chosen by what is measured while it answers.</source>
@@ -626,6 +650,10 @@
 <translation>eben benutzt, gefehlt</translation>
 </message>
 <message>
+<source>computed by the processor</source>
+<translation>vom Prozessor berechnet</translation>
+</message>
+<message>
 <source>pinned by the layer in progress</source>
 <translation>von der laufenden Schicht festgehalten</translation>
 </message>
@@ -687,6 +715,10 @@
 <message>
 <source>Read from the drive, and what it was measured to read at most on this machine</source>
 <translation>Vom Laufwerk gelesen, und was es auf diesem Rechner gemessen höchstens liest</translation>
+</message>
+<message>
+<source>of {n} that the device lacked, the processor computed {share}</source>
+<translation>von {n}, die dem Gerät fehlten, berechnete der Prozessor {share}</translation>
 </message>
 </context>
 <context>
@@ -1109,6 +1141,10 @@
 <message>
 <source>pinned</source>
 <translation>festgehalten</translation>
+</message>
+<message>
+<source>computed by the processor</source>
+<translation>vom Prozessor berechnet</translation>
 </message>
 <message>
 <source>in memory</source>
@@ -1703,6 +1739,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Layer {layer} waited {time}</source>
 <translation>Schicht {layer} wartete {time}</translation>
+</message>
+<message>
+<source>the processor computed {n}</source>
+<translation>der Prozessor berechnete {n}</translation>
 </message>
 </context>
 <context>
@@ -2571,6 +2611,30 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Prompts copy the experts once for every {n} tokens.</source>
 <translation>Lange Eingaben kopieren die Experten einmal je {n} Token.</translation>
+</message>
+<message>
+<source>RAM keeps no experts, as asked.</source>
+<translation>Das RAM behält wie gewünscht keine Experten.</translation>
+</message>
+<message>
+<source>RAM keeps all of them, in {size}: the file is read once.</source>
+<translation>Das RAM behält alle, in {size}: die Datei wird einmal gelesen.</translation>
+</message>
+<message>
+<source>RAM keeps {n} of {all} experts of each layer, in {size}; the others are read from the file.</source>
+<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {size}; die anderen werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>RAM keeps {n} of {all} experts of each layer, in {size} instead of {wanted}; the others are read from the file.</source>
+<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {size} statt {wanted}; die anderen werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>The {size} of RAM that may keep experts hold not one of each layer: nearly all are read from the file.</source>
+<translation>In die {size} RAM, die Experten behalten dürfen, passt nicht einer jeder Schicht: fast alle werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>Other programs need memory: RAM keeps {n} experts of each layer for the device instead of {wanted}.</source>
+<translation>Andere Programme brauchen Speicher: Das RAM behält für das Gerät {n} Experten jeder Schicht statt {wanted}.</translation>
 </message>
 <message>
 <source>Prompts copy the experts once for every {n} tokens, through {size} beside the slots, ahead of the layers that need them.</source>

@@ -52,6 +52,7 @@ MEANINGS = (
     "hit",
     "late",
     "stall",
+    "processor",
     "compute",
     "other",
 )
@@ -67,6 +68,8 @@ def main() -> int:
     parser.add_argument("--question", default=QUESTION)
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--language", default="en")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--hybrid", default="off")
     arguments = parser.parse_args()
     if "QT_SCALE_FACTOR" in os.environ:
         return take(arguments)
@@ -88,7 +91,12 @@ def take(arguments: argparse.Namespace) -> int:
         window = MainWindow(worker_command(), Path(folder) / "settings.json")
         window.resize(*SIZE)
         window.show()
-        window.session.asked = replace(window.session.asked, n_thread=arguments.threads)
+        window.session.asked = replace(
+            window.session.asked,
+            n_thread=arguments.threads,
+            device=arguments.device,
+            hybrid=arguments.hybrid,
+        )
         window.open_model(arguments.model)
         wait_for(lambda: window.session.state is State.IDLE)
         if arguments.all is not None:

@@ -50,6 +50,7 @@ class FakeEngine:
         self.n_expert = options.get("n_expert", 32) if self.is_moe else 0
         self.n_used = options.get("n_used", 4)
         self.method = method
+        self.device = self.hybrid = ""
         self.model = _Facts(
             name=path.stem,
             path=str(path),
@@ -101,6 +102,8 @@ class FakeEngine:
             method=self.method,
             asked_method=self.method,
             n_thread=2,
+            device=self.device,
+            hybrid=self.hybrid,
         )
 
     def set_cache_rate(self, rate: float) -> _Facts:
@@ -125,6 +128,8 @@ class FakeEngine:
 
     def change(self, config: Any) -> _Facts:
         self.method = config.method
+        self.device = config.device if config.device.startswith("FAKE") else "cpu"
+        self.hybrid = config.hybrid if self.device != "cpu" else "off"
         self.model.context_length = config.context_length
         return self.set_cache_rate(config.cache_rate)
 

@@ -111,6 +111,32 @@ def test_devices_are_those_that_the_worker_knows(
     assert told[-1].device == "FAKE0"
 
 
+def test_what_becomes_of_missing_experts_is_asked_where_a_device_computes(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    window = open_window(model())
+    window.top_bar.controls.click()
+    strip = window.controls.strip
+    assert not strip.hybrid.isVisible()
+    qtbot.waitUntil(lambda: strip.device.count() == 4, timeout=WAIT_MS)
+    pick(window, "device", "FAKE0")
+    wait_idle(qtbot, window)
+    assert strip.hybrid.isVisible() and strip.in_force("hybrid") == "in force: copy"
+    told = sent(window)
+    pick(window, "hybrid", "auto")
+    wait_idle(qtbot, window)
+    assert told[-1].to_json()["hybrid"] == "auto"
+    assert strip.in_force("hybrid") == "in force: both"
+    assert "but for rounding" in strip.sentence
+    assert settings.load(tmp_path / "settings.json")[0].hybrid == "auto"
+    window.session.set_rate(1.0)  # nothing is missing
+    wait_idle(qtbot, window)
+    assert strip.hybrid.isVisible() and not strip.hybrid.isEnabled()
+    pick(window, "device", "cpu")
+    wait_idle(qtbot, window)
+    assert not strip.hybrid.isVisible() and "rounding" not in strip.sentence
+
+
 def test_during_an_answer_settings_wait_for_the_next(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:

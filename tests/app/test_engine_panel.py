@@ -108,6 +108,26 @@ def test_what_the_layer_in_progress_needs_is_framed_and_said(panel: EnginePanel)
     assert after.pixelColor(place.center()) == QColor(theme.colours().hit)
 
 
+def test_what_the_processor_computed_has_a_colour_and_words(panel: EnginePanel) -> None:
+    assert "processor" not in panel.parts.state_words
+    panel.show_model(MODEL_4, replace(CACHE, device="CUDA0", hybrid="auto"))
+    assert "computed" in panel.parts.state_words
+    data = bytearray(residency(0))
+    data[2 * N_EXPERT + 7] |= 32
+    panel.show_residency(Residency(MODEL_4.moe_layers, N_EXPERT, bytes(data)))
+    place = panel.map.cell_rect(2, 7)
+    image = panel.map.grab().toImage()
+    assert image.pixelColor(place.center()) == QColor(theme.colours().processor)
+    edge = QPoint(place.left() - 2, place.top() - 1)
+    assert image.pixelColor(edge) != QColor(theme.colours().hit)  # nothing is in progress
+    assert "a miss, computed by the processor" in panel.map.describe(2, 7)
+    stats = replace(ANSWER, late=10, misses=30, on_host=10, layer_on_host={4: 10})
+    panel.show_statistics(stats, False)
+    assert plain(panel.stall.describe(2)).endswith("the processor computed 10 experts")
+    assert "processor" not in panel.stall.describe(1)
+    assert "processor computed 25" in panel.figures.misses_words
+
+
 def test_use_is_an_alternative_view(qtbot: Any, panel: EnginePanel) -> None:
     fill(panel)
 

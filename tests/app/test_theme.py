@@ -37,7 +37,7 @@ def test_text_can_be_read_on_every_ground(colours: Colours) -> None:
 
 @pytest.mark.parametrize("colours", [DARK, LIGHT])
 def test_the_colours_of_the_map_differ(colours: Colours) -> None:
-    names = ("absent", "resident", "arriving", "hit", "late", "stall")
+    names = ("absent", "resident", "arriving", "hit", "late", "stall", "processor")
     values = [QColor(getattr(colours, name)) for name in names]
     for index, one in enumerate(values):
         for other in values[index + 1 :]:

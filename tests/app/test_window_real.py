@@ -2,10 +2,12 @@
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import needs_rpc, server
 from PySide6.QtCore import Qt, QTimer
 from window_samples import Opener
 
@@ -96,6 +98,27 @@ def test_an_answer_streams_with_its_figures_and_map(qtbot: Any, window: MainWind
         assert len(lengths) > 3
     assert window.panel.figures.values[0] != "–" and "%" in window.panel.figures.values[1]
     assert window.panel.words.text()
+
+
+@needs_rpc
+def test_the_processor_computes_what_a_device_lacks(qtbot: Any, window: MainWindow) -> None:
+    with server() as device:
+        window.session.choose(
+            replace(window.session.asked, device=device.option, hybrid="cpu-only")
+        )
+        load(qtbot, window)
+        assert window.controls.strip.in_force("hybrid") == "in force: compute"
+        ask(window)
+        wait_state(qtbot, window, State.IDLE)
+        said = answer(window).statistics
+        assert said is not None and said.on_host == said.late + said.misses > 0
+        assert sum(said.layer_on_host.values()) == said.on_host
+        panel = window.panel
+        panel.choose(1)
+        shown, figures = panel.moments.layer_on_host, panel.moments.figures
+        assert figures is not None and 0 < sum(shown.values()) == figures.on_host
+        row = next(i for i, n in enumerate(shown.values()) if n)
+        assert "the processor computed" in panel.stall.describe(row)
 
 
 def test_stop_ends_the_answer(qtbot: Any, window: MainWindow) -> None:
