@@ -36,13 +36,22 @@ void SpeedMeter::Figure::age(double least) {
 }
 
 void SpeedMeter::link(uint64_t bytes, uint64_t busy_us) {
-    if (bytes > 0 && busy_us >= min_busy_us) {
-        link_us_per_byte_.add(double(busy_us) / double(bytes), double(bytes) / much_bytes);
+    unpaid_us_ += busy_us;
+    if (bytes > 0 && unpaid_us_ >= min_busy_us) {
+        link_us_per_byte_.add(double(std::exchange(unpaid_us_, 0)) / double(bytes), double(bytes) / much_bytes);
     }
 }
 
 void SpeedMeter::host(uint64_t bytes, size_t n_row, double us) {
-    host_times_.add(us / rows_us(host_.us_per_byte, host_.row_us_per_byte, bytes, int32_t(n_row)), 0);
+    const double first_us = double(bytes) * host_.us_per_byte;
+    const double further_us = double(bytes) * host_.row_us_per_byte * double(n_row - 1);
+    const double first_took_us = first_us * first_times_.value;
+    const double further_took_us = further_us * row_times_.value;
+    if (first_took_us >= further_took_us) {
+        first_times_.add((us - further_took_us) / first_us, 0);
+    } else {
+        row_times_.add((us - first_took_us) / further_us, 0);
+    }
 }
 
 void SpeedMeter::device(double planned_us, double us) {
@@ -53,14 +62,15 @@ void SpeedMeter::device(double planned_us, double us) {
 
 void SpeedMeter::pass_ended() {
     link_us_per_byte_.age(0);
-    host_times_.age(1);
+    first_times_.age(1);
+    row_times_.age(1);
     device_times_.age(1);
 }
 
 void SpeedMeter::fill(HostSpeeds & speeds) const {
     speeds.link_us_per_byte = link_us_per_byte_.value;
-    speeds.host_us_per_byte = host_.us_per_byte * host_times_.value;
-    speeds.host_row_us_per_byte = host_.row_us_per_byte * host_times_.value;
+    speeds.host_us_per_byte = host_.us_per_byte * first_times_.value;
+    speeds.host_row_us_per_byte = host_.row_us_per_byte * row_times_.value;
     speeds.host_us = hand_over_us_.value;
     speeds.device_times = device_times_.value;
 }

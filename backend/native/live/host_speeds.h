@@ -24,7 +24,8 @@ class SpeedMeter {
     // Copies were under way for so long and brought so much, since this was said last. What moved much counts
     // for more.
     void link(uint64_t bytes, uint64_t busy_us);
-    // The host computed an expert of so many bytes for so many rows.
+    // The host computed an expert of so many bytes for so many rows. What that says is of its first row or of the
+    // further ones, whichever take longer: a single row waits for memory, many rows for the processor.
     void host(uint64_t bytes, size_t n_row, double us);
     // A layer's device was to take so long for what it had and what was copied to it, and took so long.
     void device(double planned_us, double us);
@@ -46,9 +47,11 @@ class SpeedMeter {
         void age(double least);
     };
     KernelSpeed host_;
-    Figure host_times_{1, false};  // as long as `host_` says
+    Figure first_times_{1, false};   // as long as `host_` says, for an expert's first row
+    Figure row_times_{1, false};     // likewise, for the further ones
     Figure device_times_{1, false};  // as long as was planned
     Figure link_us_per_byte_, hand_over_us_;
+    uint64_t unpaid_us_ = 0;  // of the link: busy with copies that have not ended
 };
 
 }  // namespace outrider
