@@ -23,7 +23,6 @@ from backend import _native
 from backend.gguf_file import ModelFile
 from backend.llama import Context, LlamaError, Model, ProgressCallback, log
 from backend.pack_file import Pack
-from backend.read_ahead import reading_ahead
 
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
@@ -141,13 +140,11 @@ class CachedModel:
         params, kept = _model_params(file, progress, placement, dense_share)
         kept += [buffers, files, _place_experts(params, buffers)]
         params.use_extra_bufts = repack
-        with reading_ahead(file) as cached:
-            direct, buffered = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO, llama_cpp.LLAMA_LOAD_MODE_NONE
-            params.load_mode = buffered if cached else direct
-            pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
-        files.drop_cached()  # the plan knows nothing of it
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+        pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
         self.model = _checked(pointer, file, kept)
         buffers.loaded()
+        files.drop_cached()  # what loading has read ahead behind the dense weights
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread, on_device=placement.on_device)
         if reason:

@@ -27,6 +27,7 @@ N_BRIEF = 24
 """Tokens of a brief look at how fast decoding is."""
 LINK_S = 0.4
 """For how long the copies' speed is measured, each way."""
+PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -235,15 +236,29 @@ class Runner:
     def read_dense(self) -> dict[str, float]:
         """How long the drive takes for everything that is not a routed expert."""
         from backend.machines.measure import read_s
-        from backend.read_ahead import dense_ranges
 
-        ranges = dense_ranges(self._file)
+        ranges = _dense_ranges(self._file)
         seconds = sum(read_s(path, rows) for path, rows in ranges.items() if rows)
         return {"dense_read_s": seconds, "dense_bytes": float(self._file.dense_bytes)}
 
     def close(self) -> None:
         """Free the model."""
         self._loaded.close()
+
+
+def _dense_ranges(file: Any) -> dict[Path, list[tuple[int, int]]]:
+    """Where the dense weights lie, by file: (offset, size) in bytes; neighbours joined."""
+    found: dict[Path, list[tuple[int, int]]] = {path: [] for path in file.paths}
+    for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
+        if not tensor.n_bytes:
+            continue
+        ranges = found[file.paths[tensor.part]]
+        if ranges and tensor.offset - sum(ranges[-1]) < PAGE_BYTES:
+            first, _ = ranges.pop()
+        else:
+            first = tensor.offset
+        ranges.append((first, tensor.offset + tensor.n_bytes - first))
+    return found
 
 
 class _Stock:
