@@ -110,7 +110,7 @@ TEMPLATES = (
         "are left to others.",
     ),
     QT_TRANSLATE_NOOP("sentences", "Prompts copy the experts once for every {n} tokens."),
-    QT_TRANSLATE_NOOP("sentences", "RAM keeps no experts, as asked."),
+    QT_TRANSLATE_NOOP("sentences", "RAM keeps no experts for devices, as asked."),
     QT_TRANSLATE_NOOP("sentences", "RAM keeps all of them, in {size}: the file is read once."),
     QT_TRANSLATE_NOOP(
         "sentences",
@@ -122,6 +122,7 @@ TEMPLATES = (
         "RAM keeps {n} of {all} experts of each layer, in {size} instead of {wanted}; the others "
         "are read from the file.",
     ),
+    QT_TRANSLATE_NOOP("sentences", "Of the CPU's layers it keeps {n} of {all} experts, in {size}."),
     QT_TRANSLATE_NOOP(
         "sentences",
         "The {size} of RAM that may keep experts hold not one of each layer: nearly all are read "
@@ -131,6 +132,11 @@ TEMPLATES = (
         "sentences",
         "Other programs need memory: RAM keeps {n} experts of each layer for the device instead "
         "of {wanted}.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "Other programs need memory: RAM keeps {n} experts of each layer of the CPU's instead of "
+        "{wanted}.",
     ),
     QT_TRANSLATE_NOOP(
         "sentences",

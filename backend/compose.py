@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -136,3 +136,33 @@ def layout(
     """
     made = _native.allocate(spec(method.allocation), shape, cache_rate)
     return made.staged(shape, n_stage) if n_stage and method.stages else made
+
+
+def share_of(made: _native.Layout, shape: _native.Shape) -> float:
+    """The slots' share of all experts, by bytes."""
+    total_bytes = sum(shape.expert_bytes(n) for n in range(shape.n_layer)) * shape.n_expert
+    return min(1.0, made.bytes(shape) / total_bytes)
+
+
+def stretched(
+    made: _native.Layout, shape: _native.Shape, layers: Container[int], times: float
+) -> _native.Layout:
+    """The layout with so many times as many slots for these layers, by their index.
+
+    A layer gets at most one for each expert, and never fewer than one token needs. Slots that are
+    only passed through, and those that other layers use too, stay as many.
+    """
+    users: dict[int, list[int]] = {}
+    for index, layer in enumerate(made.layers):
+        for pool in layer.pool:
+            users.setdefault(pool, []).append(index)
+    pools = []
+    for pool, old in enumerate(made.pools):
+        used_by = users.get(pool, [])
+        n_slot = old.n_slot
+        if used_by and not old.buffer and all(index in layers for index in used_by):
+            n_most = shape.n_expert * len(used_by)
+            n_least = min(n_slot, shape.n_expert_used)
+            n_slot = min(max(round(times * n_slot), n_least), n_most)
+        pools.append(_native.PoolLayout(n_slot, old.buffer))
+    return _native.Layout(pools, made.layers)

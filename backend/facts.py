@@ -102,6 +102,10 @@ class CacheFacts:
     """What becomes of experts that a device lacks, of backend.config.HYBRID."""
     host_bytes: int = 0
     """RAM that keeps experts between the file and devices; 0: they are read from the file."""
+    cpu_bytes: int = 0
+    """Of `bytes`, slots in RAM, of layers that the CPU computes beside devices."""
+    ram_dense_bytes: int = 0
+    """What else of the weights is in RAM beside devices."""
     pack: str = ""
     """The path of the pack that experts are read from; empty: they are read from the model."""
     layout: str = "file"

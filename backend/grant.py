@@ -57,7 +57,8 @@ def grant(
         file, config, n_context, kept_ubatch, free_bytes, whole=whole, stages=method.stages
     )
     if (made := on_device.plan) is not None:
-        watched = on_device.host.headroom_bytes if on_device.host.n_slot else None
+        host = on_device.host
+        watched = host.headroom_bytes if host.bytes or host.cpu_bytes else None
         return Grant(
             made.rate,
             on_device.said,

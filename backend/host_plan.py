@@ -1,12 +1,13 @@
-"""What RAM keeps of the experts that devices compute: all of them where it can.
+"""What RAM keeps of the experts where devices compute: all of them where it can.
 
-It lies between the file and the devices' slots. What is kept there need not be read again.
+Of layers that a device computes they lie between the file and the device's slots, so that they need
+not be read again; of layers that the CPU computes they are its slots.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backend import plan
@@ -18,13 +19,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The RAM that keeps experts for devices, in bytes; headroom_bytes are left to others."""
+    """The RAM that keeps experts, in bytes; headroom_bytes are left to others.
+
+    bytes, n_slot: for devices, and how many of each layer that one computes; 0 where not even one
+    of each fits. cpu_bytes, n_cpu_slot: of the layers that the CPU computes. dense_bytes: of the
+    other weights, what is not on devices.
+    """
 
     bytes: int = 0
     n_slot: int = 0
-    """Experts of each layer that a device computes; 0 where not even one of each fits."""
+    cpu_bytes: int = 0
+    n_cpu_slot: int = 0
+    dense_bytes: int = 0
     headroom_bytes: int = 0
     sentence: str = ""
+
+    def less(self, n_slot: int, n_cpu_slot: int) -> HostPlan:
+        """The same with fewer of each."""
+        return replace(
+            self,
+            bytes=self.bytes // max(self.n_slot, 1) * n_slot,
+            n_slot=n_slot,
+            cpu_bytes=self.cpu_bytes // max(self.n_cpu_slot, 1) * n_cpu_slot,
+            n_cpu_slot=n_cpu_slot,
+        )
 
 
 def plan_host(
@@ -34,30 +52,67 @@ def plan_host(
     asked_bytes: int | None,
     kv_type: str = "f16",
 ) -> HostPlan:
-    """Plan what RAM keeps of the experts that devices compute.
+    """Plan what RAM keeps of the experts.
 
     available_bytes: RAM that may be taken for all that the model needs there. asked_bytes: what
-    the user wants at most; None: all that is there but for the headroom.
+    the user wants at most; None: all that is there but for the headroom. The CPU's layers keep as
+    many as a device's where there is room for so many, also where the user wants less.
     """
     layers = {layer for share in planned.devices for layer in share.layers}
     on_cpu = [layer for layer in range(model.n_layer) if layer not in layers]
     expert_bytes = model.expert_bytes_per_layer()
     wanted = [n for layer, n in expert_bytes.items() if layer in layers and n > 0]
+    own = [n for layer, n in expert_bytes.items() if layer not in layers and n > 0]
     if not wanted:
         return HostPlan()
-    needed = plan.PROCESS_BYTES + _dense_bytes(model, on_cpu)
+    dense_bytes = _dense_bytes(model, on_cpu)
+    needed = plan.PROCESS_BYTES + dense_bytes
     kv = plan.kv_bytes_by_layer(model, planned.n_context, kv_type)
-    needed += sum(kv[i] + planned.n_slot * expert_bytes.get(i, 0) for i in on_cpu)
+    needed += sum(kv[i] for i in on_cpu)
     if on_cpu:
         needed += plan.compute_bytes(model, planned.n_context, planned.n_ubatch)
+    if planned.n_stage and own:
+        needed += planned.n_stage * sum(set(own))
     headroom_bytes = plan.headroom_bytes(available_bytes)
     room_bytes = max(0, available_bytes - headroom_bytes - needed)
-    n_bytes = min(room_bytes, sum(wanted) * model.n_expert)
-    if asked_bytes is not None:
-        n_bytes = min(n_bytes, asked_bytes)
-    n_slot = n_bytes // sum(wanted)
-    said = _sentence(model.n_expert, n_bytes, n_slot, asked_bytes, room_bytes)
-    return HostPlan(n_bytes if n_bytes >= min(wanted) else 0, n_slot, headroom_bytes, said)
+    cpu_bytes, device_bytes = sum(own), sum(wanted)  # of one expert of each layer
+    may_bytes = room_bytes if asked_bytes is None else min(room_bytes, asked_bytes)
+    n_cpu, n_bytes = _divide(model.n_expert, planned.n_slot, cpu_bytes, device_bytes, may_bytes)
+    if own:
+        as_there = min(planned.n_slot, room_bytes // cpu_bytes)
+        n_cpu = max(n_cpu, as_there, plan.slots(model, 0.0))
+    left_bytes = max(room_bytes - n_cpu * cpu_bytes, 0)
+    n_bytes = min(n_bytes, left_bytes)
+    n_slot = n_bytes // device_bytes
+    said = _sentence(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
+    if own:
+        size = size_text(n_cpu * cpu_bytes)
+        said += f" Of the CPU's layers it keeps {n_cpu} of {model.n_expert} experts, in {size}."
+    return HostPlan(
+        bytes=n_bytes if n_bytes >= min(wanted) else 0,
+        n_slot=n_slot,
+        cpu_bytes=n_cpu * cpu_bytes,
+        n_cpu_slot=n_cpu,
+        dense_bytes=dense_bytes,
+        headroom_bytes=headroom_bytes,
+        sentence=said,
+    )
+
+
+def _divide(
+    n_expert: int, n_device_slot: int, cpu_bytes: int, device_bytes: int, room_bytes: int
+) -> tuple[int, int]:
+    """Return the experts of each of the CPU's layers, and the bytes that RAM keeps for devices.
+
+    cpu_bytes, device_bytes: of one expert of each of their layers. Every layer keeps equally many,
+    unless those are on the device anyway: then RAM is for the CPU's layers.
+    """
+    n_each = min(room_bytes // (cpu_bytes + device_bytes), n_expert)
+    if n_each <= n_device_slot and cpu_bytes:
+        n_each = min(room_bytes // cpu_bytes, n_expert)
+    n_cpu = n_each if cpu_bytes else 0
+    left_bytes = room_bytes - n_cpu * cpu_bytes
+    return n_cpu, min(left_bytes, n_expert * device_bytes)
 
 
 def _dense_bytes(model: ModelFile, layers: Sequence[int]) -> int:
@@ -73,7 +128,7 @@ def _sentence(
     n_expert: int, n_bytes: int, n_slot: int, asked_bytes: int | None, room_bytes: int
 ) -> str:
     if asked_bytes == 0:
-        return "RAM keeps no experts, as asked."
+        return "RAM keeps no experts for devices, as asked."
     if n_slot == n_expert:
         return f"RAM keeps all of them, in {size_text(n_bytes)}: the file is read once."
     less = asked_bytes is not None and asked_bytes > n_bytes == room_bytes

@@ -64,6 +64,7 @@ class LoadedModel:
         self._cached: Any = None
         self._adapter: Adapter | None = None
         self._granted: Grant
+        self._even: Any = None  # the layout as if all layers had the same memory
         self._memory: MemoryWatch | None = None
         self._empty_rss_bytes = 0  # of this process when the slots were new
         self._most_slots = 0  # that memory has permitted
@@ -202,8 +203,11 @@ class LoadedModel:
             return available_bytes()
         rate, n_ubatch = self.cache.rate, self._granted.n_ubatch
         held = held_bytes(self.file, self.config, self.on_device, self._n_context, rate, n_ubatch)
-        stored = int(self.patch.host_held_bytes) if self.patch is not None else 0
-        return available_bytes() + held + stored
+        if self.patch is not None:
+            stored = int(self.patch.host_held_bytes)
+            grown_bytes = max(rss_bytes() - self._empty_rss_bytes - stored, 0)
+            held += stored + min(self.on_device.host.cpu_bytes, grown_bytes)
+        return available_bytes() + held
 
     def _ask(self, free_bytes: int, *, new_context: bool) -> None:
         """Have memory grant what is asked for, or less."""
@@ -356,7 +360,7 @@ class LoadedModel:
             predicts = self._predictor() is not None
             self._adapter = Adapter(self.method, patch.shape, predicts=predicts)
         patch.set_statistics(self._adapter.statistics)
-        self.lay_out(layout(self.method, patch.shape, granted, self._granted.n_stage))
+        self.lay_out(layout(self.method, patch.shape, granted))
         self._empty_rss_bytes = rss_bytes()
         self.cache = self._facts(rate, reason)
         self.on_device.note_slots(self.cache.rate)
@@ -374,7 +378,7 @@ class LoadedModel:
         patch = self.patch
         if self._adapter is None or patch is None:
             return False
-        layout = self._adapter.new_layout(patch.layout.bytes(patch.shape))
+        layout = self._adapter.new_layout(self._even.bytes(patch.shape))
         if layout is None:
             return False
         self.lay_out(layout)
@@ -382,10 +386,17 @@ class LoadedModel:
         return True
 
     def lay_out(self, layout: Any) -> None:
-        """Make the cache anew, empty, in a backend._native.Layout. Raises EngineError."""
+        """Make the cache anew, empty, in a backend._native.Layout. Raises EngineError.
+
+        The CPU's layers beside a device get what RAM has room for, and prompts their stage.
+        """
         from backend import _native
 
-        patch = self.patch
+        patch, n_stage = self.patch, self._granted.n_stage
+        self._even = layout
+        layout = self.on_device.stretched(layout, patch.shape, patch.layers)
+        if n_stage and self.method.stages:
+            layout = layout.staged(patch.shape, n_stage)
         options = _native.PatchOptions(
             n_thread=self._n_thread,
             n_transfer_thread=self._drive.n_read,
@@ -420,12 +431,11 @@ class LoadedModel:
         return predictor_of(self.method, self.learned, has_routers=self.patch.n_embd > 0)
 
     def _facts(self, rate: float, reason: str) -> CacheFacts:
-        from backend.compose import predictor_text
+        from backend.compose import predictor_text, share_of
 
         patch = self.patch
         shape, layout = patch.shape, patch.layout
-        total_bytes = sum(shape.expert_bytes(n) for n in range(shape.n_layer)) * shape.n_expert
-        share = min(1.0, layout.bytes(shape) / total_bytes)
+        share = share_of(self._even, shape)
         n_slot = round(share * shape.n_expert)
         exact = n_slot / shape.n_expert
         return CacheFacts(
@@ -445,6 +455,8 @@ class LoadedModel:
             device=self.on_device.names,
             hybrid=self.config.hybrid if self.patch.host_speeds() else "off",
             host_bytes=patch.host_bytes,
+            cpu_bytes=self.on_device.host.cpu_bytes,
+            ram_dense_bytes=self.on_device.host.dense_bytes,
             pack=str(self._pack.path) if self._pack else "",
             layout="repacked" if self._cached.repacked and not layout.any_cut() else "file",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backend.devices import Device, resolve
 from backend.dry_run import DryRun
@@ -132,6 +132,20 @@ class OnDevice:
             held = sum(s.planned_bytes for s in self.plan.devices if s.pointer == device.pointer)
         return int(_native.device_free_bytes(device.pointer)) + held
 
+    def stretched(self, layout: Any, shape: Any, layers: Sequence[int]) -> Any:
+        """The layout with as many slots for the CPU's layers as RAM has room for.
+
+        layers: their numbers in the model, in the layout's order.
+        """
+        from backend.compose import share_of, stretched
+
+        if self.plan is None or not self.host.n_cpu_slot:
+            return layout
+        there = {layer for share in self.plan.devices for layer in share.layers}
+        on_cpu = {index for index, layer in enumerate(layers) if layer not in there}
+        times = self.host.n_cpu_slot / (share_of(layout, shape) * shape.n_expert)
+        return stretched(layout, shape, on_cpu, times)
+
     def note_slots(self, share: float) -> None:
         """Hear which share of all experts the slots hold: a method's cache may be smaller."""
         if self.plan is not None:
@@ -173,16 +187,26 @@ class OnDevice:
         return n_slot
 
     def give_back_ram(self, watch: MemoryWatch | None) -> str:
-        """Where others need RAM, let it keep fewer experts, and return why; else ""."""
-        host = self.host
-        if watch is None or host.n_slot == 0:
+        """Where others need RAM, let it keep fewer experts, and return why; else "".
+
+        First of those for devices: the slots of the CPU's layers are all that those have.
+        """
+        host, plan = self.host, self.plan
+        if watch is None or plan is None:
             return ""
-        slot_bytes = host.bytes // host.n_slot
-        n_slot = watch.look(lambda: Cache(host.n_slot, 0, host.n_slot, slot_bytes))
-        if n_slot is None:
+        before = host.n_slot or host.n_cpu_slot
+        if not before:
             return ""
-        self.host = replace(host, bytes=n_slot * slot_bytes, n_slot=n_slot)
-        return (
-            f"Other programs need memory: RAM keeps {n_slot} experts of each layer for the device "
-            f"instead of {host.n_slot}."
-        )
+        n_bytes, least = (host.bytes, 0) if host.n_slot else (host.cpu_bytes, plan.n_slot)
+        cache = Cache(before, min(least, before), before, n_bytes // before)
+        now = watch.look(lambda: cache)
+        if now is None:
+            return ""
+        why = "Other programs need memory"
+        if host.n_slot:
+            self.host = host.less(now, host.n_cpu_slot)
+            return (
+                f"{why}: RAM keeps {now} experts of each layer for the device instead of {before}."
+            )
+        self.host = host.less(0, now)
+        return f"{why}: RAM keeps {now} experts of each layer of the CPU's instead of {before}."

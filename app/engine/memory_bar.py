@@ -33,8 +33,11 @@ class Memory:
         system = memory_facts()
         if model is None or cache is None:
             return cls(system.total_bytes, system.available_bytes)
+        dense = model.dense_bytes
         experts = cache.bytes if cache.mode == "cached" else model.expert_bytes_total
-        return cls(system.total_bytes, system.available_bytes, model.dense_bytes, experts)
+        if cache.device not in ("", "cpu"):  # most of it is in the memory of devices
+            dense, experts = cache.ram_dense_bytes, cache.host_bytes + cache.cpu_bytes
+        return cls(system.total_bytes, system.available_bytes, dense, experts)
 
 
 class MemoryBar(QWidget):

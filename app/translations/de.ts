@@ -2613,8 +2613,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Lange Eingaben kopieren die Experten einmal je {n} Token.</translation>
 </message>
 <message>
-<source>RAM keeps no experts, as asked.</source>
-<translation>Das RAM behält wie gewünscht keine Experten.</translation>
+<source>RAM keeps no experts for devices, as asked.</source>
+<translation>Das RAM behält wie gewünscht keine Experten für Geräte.</translation>
 </message>
 <message>
 <source>RAM keeps all of them, in {size}: the file is read once.</source>
@@ -2629,12 +2629,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {size} statt {wanted}; die anderen werden aus der Datei gelesen.</translation>
 </message>
 <message>
+<source>Of the CPU&apos;s layers it keeps {n} of {all} experts, in {size}.</source>
+<translation>Von den Schichten des Prozessors behält es {n} von {all} Experten, in {size}.</translation>
+</message>
+<message>
 <source>The {size} of RAM that may keep experts hold not one of each layer: nearly all are read from the file.</source>
 <translation>In die {size} RAM, die Experten behalten dürfen, passt nicht einer jeder Schicht: fast alle werden aus der Datei gelesen.</translation>
 </message>
 <message>
 <source>Other programs need memory: RAM keeps {n} experts of each layer for the device instead of {wanted}.</source>
 <translation>Andere Programme brauchen Speicher: Das RAM behält für das Gerät {n} Experten jeder Schicht statt {wanted}.</translation>
+</message>
+<message>
+<source>Other programs need memory: RAM keeps {n} experts of each layer of the CPU&apos;s instead of {wanted}.</source>
+<translation>Andere Programme brauchen Speicher: Das RAM behält von jeder Schicht des Prozessors {n} Experten statt {wanted}.</translation>
 </message>
 <message>
 <source>Prompts copy the experts once for every {n} tokens, through {size} beside the slots, ahead of the layers that need them.</source>

@@ -140,7 +140,7 @@ def test_sentences_of_the_engine_in_german(qapp: QApplication) -> None:
         "x.gguf ist nicht verwendbar: Teil 2 von 3 des Modells fehlt."
     )
     assert sentences.said("x.gguf: No model is loaded.") == "x.gguf: Kein Modell ist geladen."
-    three = "All 8 layers are computed by D. RAM keeps no experts, as asked. It rains."
-    assert "Das RAM behält wie gewünscht keine Experten. It rains." in sentences.said(three)
+    three = "All 8 layers are computed by D. RAM keeps no experts for devices, as asked. It rains."
+    assert "keine Experten für Geräte. It rains." in sentences.said(three)
     two = "The settings file was damaged; the defaults are used. The disk sings."
     assert sentences.said(two).endswith("es gelten die Vorgaben. The disk sings.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -21,8 +22,10 @@ from backend.config import HYBRID, EngineConfig, Sampling
 from backend.devices import Device
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFile, read_model
-from backend.host_plan import plan_host
+from backend.host_plan import HostPlan, plan_host
 from backend.loading import load_plain
+from backend.memory_watch import MemoryWatch, Reading
+from backend.on_device import OnDevice
 from backend.placement import DevicePlan, Wish, plan_devices
 
 MIB = 1 << 20
@@ -94,7 +97,7 @@ def test_ram_keeps_experts_for_the_device(
     for n_bytes, sentence in (
         (file.expert_bytes_total // 2, "RAM keeps 8 of 16 experts of each layer"),
         (1, "hold not one of each layer"),
-        (0, "RAM keeps no experts, as asked"),
+        (0, "RAM keeps no experts for devices, as asked"),
     ):
         engine.change(replace(engine.loaded.config, host_bytes=n_bytes))
         assert sentence in engine.cache.reason
@@ -147,6 +150,92 @@ def test_layers_that_do_not_fit_stay_with_the_cpu(file: ModelFile) -> None:
     assert 1 < partial.n_gpu_layers <= file.n_layer
     assert f"The last {partial.n_gpu_layers - 1} of 3 layers" in partial.sentences[0]
     assert plan_devices(file, [a_device(1000)], Wish(1.0, 512)).n_gpu_layers == 0
+
+
+def a_part(file: ModelFile, n_layer: int, rate: float) -> DevicePlan:
+    """A plan of which the device holds so many layers, with hardly more than the least slots."""
+    for n_64th_mib in range(1, 4096):
+        device = a_device(n_64th_mib * MIB // 64)
+        plan = plan_devices(file, [device], Wish(rate, 512, stages=False))
+        if plan.n_gpu_layers == n_layer + 1:
+            return plan
+    raise AssertionError("no memory is right for that")
+
+
+@pytest.mark.parametrize("n_own", [1, 2])
+def test_the_layers_of_the_cpu_keep_what_ram_holds(n_own: int, file: ModelFile) -> None:
+    planned, one = a_part(file, n_own, 0.9), file.expert_bytes_total // 48
+    n_cpu_layer = 3 - n_own
+    assert planned.n_slot < 14  # the device is what is short
+
+    def host(available_bytes: int, asked_bytes: int | None = None) -> HostPlan:
+        return plan_host(file, planned, available_bytes, asked_bytes)
+
+    least = 4  # of 16, as many as a token uses; those there are even where there is no room
+    assert (host(0).n_cpu_slot, host(0).n_slot) == (least, 0)
+    fixed = next(n for n in range(300 * MIB, 400 * MIB, 1024) if host(n).n_cpu_slot > least)
+    fixed -= (least + 1) * n_cpu_layer * one
+
+    def at(room_bytes: int, asked_bytes: int | None = None) -> tuple[int, int]:
+        """Slots of the CPU's layers and of the store, with so much RAM for both."""
+        plan = host(fixed + room_bytes, asked_bytes)
+        assert plan.cpu_bytes == plan.n_cpu_slot * one * n_cpu_layer
+        return plan.n_cpu_slot, plan.n_slot
+
+    assert at(1 << 30) == (16, 16)
+    n_cpu, n_store = at(planned.n_slot * 3 * one)
+    assert n_cpu > planned.n_slot and n_store <= planned.n_slot  # what the device keeps anyway
+    n_cpu, n_store = at(3 * 15 * one)
+    assert n_cpu == n_store == 15 > planned.n_slot
+    assert at(1 << 30, 0) == (planned.n_slot, 0)
+    assert "Of the CPU's layers it keeps 16 of 16 experts" in host(1 << 40).sentence
+
+
+def test_ram_is_given_back_for_devices_first(file: ModelFile) -> None:
+    moments = itertools.count(0, 10)
+    watch = MemoryWatch(256 * MIB, lambda: Reading(0), lambda: float(next(moments)))
+    state = OnDevice()
+    state.plan = planned = a_part(file, 1, 0.9)
+    state.host = plan_host(file, planned, 1 << 40, None)
+    said = [state.give_back_ram(watch) for _ in range(4)]
+    assert (state.host.n_slot, state.host.n_cpu_slot) == (0, planned.n_slot)
+    assert "RAM keeps 0 experts of each layer for the device instead of 16" in said[0]
+    assert f"RAM keeps {planned.n_slot} experts of each layer of the CPU's" in said[1]
+    assert said[2:] == ["", ""]
+
+
+@needs_rpc
+@pytest.mark.parametrize("n_own", [1, 3])
+def test_a_part_of_the_layers_with_all_the_ram(
+    n_own: int, tmp_path: Path, device: Server, open_engine: Callable[..., Engine]
+) -> None:
+    """The same tokens; what the CPU computes is all there, and nobody stops for it."""
+    n_layer = 5
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=n_layer, n_ff_exp=256)
+    total = read_model(path).expert_bytes_total
+
+    def answer(engine: Engine) -> list[int]:
+        pieces = engine.generate_text("Once", Sampling(temperature=0), 24)
+        return [piece.token_id for piece in pieces]
+
+    expected = answer(open_engine(path, device="cpu"))
+    settings = {"device": device.option, "cache_rate": 0.5, "method": "lru-overlapped"}
+    engine = open_engine(path, **settings)
+    device_bytes = plan_of(engine).devices[0].planned_bytes
+    while plan_of(engine).n_gpu_layers > n_own + 1:
+        device_bytes -= total // 40
+        engine.change(replace(engine.loaded.config, device_bytes=device_bytes))
+    plan, n_cpu_layer = plan_of(engine), n_layer - n_own
+    assert plan.n_gpu_layers == n_own + 1 and engine.cache.n_slot == plan.n_slot < 16
+    assert engine.cache.cpu_bytes == total // n_layer * n_cpu_layer
+    for _ in range(2):  # the second time the CPU's layers have all
+        assert answer(engine) == expected
+    layers = engine.statistics().layers
+    assert all(x.misses + x.late == 0 for x in layers[:n_cpu_layer])
+    assert sum(x.misses + x.late for x in layers[n_cpu_layer:]) > 0
+    for method in ("moe-infinity", "moepic", "duoserve"):
+        engine.change(replace(engine.loaded.config, method=method))
+        assert answer(engine) == expected
 
 
 def test_devices_share_the_layers_by_their_memory(file: ModelFile) -> None:
