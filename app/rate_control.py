@@ -9,11 +9,13 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
 from app import units
+from app.elided_label import ElidedLabel
 from app.facts import SlotRange
 from app.sentences import said
 from backend.facts import CacheFacts, ModelFacts
 from backend.library.estimate import Speed
 
+N_LEAST = 20  # characters of what was decided that are shown before the model's name
 KEYS_SETTLE_MS = 500  # after the last arrow key, a position counts as chosen
 
 
@@ -58,9 +60,9 @@ class RateControl(QWidget):
         self.slider.setMaximumWidth(200)
         self._caption.setBuddy(self.slider)
         self._compact = False
-        self._asked = QLabel()
+        self._asked = ElidedLabel(n_least=N_LEAST)
         self._asked.setProperty("role", "strong")
-        self._force = QLabel()
+        self._force = ElidedLabel(n_least=N_LEAST)
         self._force.setProperty("role", "small")
         words = QVBoxLayout()
         words.setSpacing(1)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Qt, QUrl, Signal
-from PySide6.QtGui import QDesktopServices, QResizeEvent
+from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app import units
+from app.elided_label import ElidedLabel
 from app.library import words
 from app.library.library import Row
 from app.library.plan_bar import PlanBar
@@ -28,17 +29,16 @@ class Details(QFrame):
         super().__init__(parent)
         self.setObjectName("libraryDetails")
         self._row: Row | None = None
-        self._place_text = ""
-        self._title = QLabel()
+        self._title = ElidedLabel()
         self._title.setProperty("role", "strong")
-        self._place = QLabel()
+        self._place = ElidedLabel(Qt.TextElideMode.ElideMiddle)
         self._place.setProperty("role", "small")
         self._verdict = QLabel()
         self._basis = QLabel()
         self._basis.setProperty("role", "small")
         self._plan_title = QLabel()
         self._plan_title.setProperty("role", "small")
-        for label in (self._title, self._place, self._verdict, self._basis):
+        for label in (self._verdict, self._basis):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
         self._verdict.setWordWrap(True)
@@ -90,8 +90,9 @@ class Details(QFrame):
             )
         else:
             text = self.tr("{size} in {folder}").format(size=size, folder=folder)
-        self._place_text = f"{facts.name}, {text}" if facts is not None else text
-        self._elide()
+        place = f"{facts.name}, {text}" if facts is not None else text
+        self._place.setText(place)
+        self._place.setToolTip(place)
         self._verdict.setText(words.sentence(entry, verdict))
         basis = words.basis(verdict)
         self._basis.setText(basis)
@@ -115,18 +116,6 @@ class Details(QFrame):
         self.load.setText(self.tr("Loaded") if is_loaded else self.tr("Load"))
         self.load.setAccessibleName(self.tr("Load {model}").format(model=title(row)))
         self.load.setEnabled(facts is not None and not is_loaded)
-
-    def _elide(self) -> None:
-        room = max(self.width() - 300, 120)
-        text = self._place.fontMetrics().elidedText(
-            self._place_text, Qt.TextElideMode.ElideMiddle, room
-        )
-        self._place.setText(text)
-        self._place.setToolTip(self._place_text)
-
-    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
-        super().resizeEvent(event)
-        self._elide()
 
     def _load(self) -> None:
         if self._row is not None:

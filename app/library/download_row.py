@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 from PySide6.QtWidgets import QWidget as Widget
 
 from app import units
+from app.elided_label import ElidedLabel
 from app.sentences import said
 from backend.downloads.manager import Download, State
 
@@ -30,14 +31,13 @@ class DownloadRow(QFrame):
         super().__init__(parent)
         self.setObjectName("downloadRow")
         self.download = download
-        self._name = QLabel()
+        self._name = ElidedLabel()
         self._name.setProperty("role", "strong")
         self._state = QLabel()
         self._state.setProperty("role", "small")
         self._state.setWordWrap(True)
-        for label in (self._name, self._state):
-            label.setTextFormat(Qt.TextFormat.PlainText)
-            label.setMinimumWidth(10)
+        self._state.setTextFormat(Qt.TextFormat.PlainText)
+        self._state.setMinimumWidth(10)
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setRange(0, 1000)

@@ -7,7 +7,6 @@ from pathlib import Path
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
     QFileDialog,
-    QLabel,
     QListWidget,
     QListWidgetItem,
     QPushButton,
@@ -17,6 +16,7 @@ from PySide6.QtWidgets import (
 from app import language
 from app.controls.fields import DropDown
 from app.controls.mode_switch import ModeSwitch
+from app.elided_label import ElidedLabel
 from app.engine_link import EngineLink
 from app.learning_group import LearningGroup
 from app.library.page import LibraryPage
@@ -145,7 +145,7 @@ class SettingsPage(Page):
         self.downloads = QPushButton(self.tr("Change\u2026"))
         self.downloads.setAccessibleName(self.tr("Change the folder that downloads go to"))
         self.downloads.clicked.connect(self._change_downloads)
-        self._downloads_folder = QLabel()
+        self._downloads_folder = ElidedLabel(Qt.TextElideMode.ElideMiddle)
         self._downloads_folder.setProperty("role", "small")
         self._downloads_folder.setFixedWidth(FOLDER_WIDTH)
         section.wide(small(self.tr("Folders that are looked through for models:")))
@@ -169,10 +169,7 @@ class SettingsPage(Page):
             self.folders.addItem(none)
         self.folders.setCurrentRow(min(picked, self.folders.count() - 1))
         goes_to = str(self._library.downloads.folder)
-        metrics = self._downloads_folder.fontMetrics()
-        self._downloads_folder.setText(
-            metrics.elidedText(goes_to, Qt.TextElideMode.ElideMiddle, FOLDER_WIDTH)
-        )
+        self._downloads_folder.setText(goes_to)
         self._downloads_folder.setToolTip(goes_to)
         self._folder_picked()
 

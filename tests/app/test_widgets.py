@@ -13,6 +13,7 @@ from app import theme
 from app.answer_view import AnswerView
 from app.composer import Composer
 from app.conversation import Conversation, Ending, Message
+from app.elided_label import ElidedLabel
 from app.engine.expert_map import NUMBERS_WIDTH, ExpertMap, map_height
 from app.engine.figures import Figures
 from app.engine.map_picture import row_top
@@ -430,3 +431,20 @@ def test_a_kept_answer_has_its_lines_at_once_as_after_a_change_of_theme(qtbot: A
     qtbot.wait(1)
     view.redress()
     assert line_height() == first > 18
+
+
+# A line that is cut
+
+
+def test_a_line_without_room_is_cut_and_still_known_whole(qtbot: Any) -> None:
+    label = ElidedLabel(Qt.TextElideMode.ElideMiddle)
+    qtbot.addWidget(label)
+    label.setText("a name that is far too long for its place")
+    label.resize(label.sizeHint())
+    assert label.shown_text() == label.text()
+    label.resize(80, label.height())
+    assert "\u2026" in label.shown_text()
+    assert label.shown_text()[0] == "a"
+    assert label.shown_text()[-1] == "e"
+    assert label.text() == "a name that is far too long for its place"
+    assert label.minimumSizeHint().width() < 80
