@@ -89,13 +89,28 @@ def agree(told: list[Told], said: list[Scores], n_predict: int, tolerance: float
     assert [t[0] for t in told] == [s.layer for s in said]
     for (_, experts, scores), reference in zip(told, said, strict=True):
         values = reference.values
-        best = np.sort(values[values > -math.inf])[::-1][:n_predict]
+        if reference.voters:
+            agree_on_named(set(experts), reference, n_predict, tolerance)
+            values = np.where(np.isin(np.arange(len(values)), experts), values, -math.inf)
+        best = np.sort(values[values > -math.inf])[::-1]
+        best = best[: len(values) if reference.voters else n_predict * reference.n_token]
         assert len(experts) == len(set(experts)) == len(best)
         slack = tolerance * max(1.0, float(np.abs(best).max(initial=0)))
         np.testing.assert_allclose(values[experts], best, rtol=0, atol=slack)
         np.testing.assert_allclose(scores, values[experts], rtol=0, atol=slack)
         if tolerance == 0:  # of equals the lowest index
             assert experts == sorted(experts, key=lambda e: (-values[e], e))
+
+
+def agree_on_named(told: set[int], said: Scores, n_predict: int, tolerance: float) -> None:
+    """Whoever is among the n_predict best of one of the tokens, and nobody else."""
+    surely, maybe = set[int](), set[int]()
+    for scores in said.voters:
+        worst = np.sort(scores)[::-1][:n_predict][-1]
+        slack = tolerance * max(1.0, float(np.abs(scores).max()))
+        surely |= set(np.flatnonzero(scores > worst + slack).tolist())
+        maybe |= set(np.flatnonzero(scores >= worst - slack).tolist())
+    assert surely <= told <= maybe
 
 
 def play(

@@ -206,3 +206,90 @@ def test_a_layer_with_a_slot_for_every_expert_gets_all_of_them() -> None:
     driver.begin()
     assert driver.obey(driver.core.unasked(0, 3)).kinds == []
     assert driver.counts(0).hits == 3 * 2 and driver.counts(0).misses == 2
+
+
+def prompt(n_slot: int, n_stage: int = 0, **options: int) -> Driver:
+    """Three layers of 20 experts whose slots hold the first ones; in a prompt."""
+    shape = Shape(20, 2, [CHUNK_BYTES] * 3)
+    layout = Layout.per_layer([n_slot] * 3).staged(shape, n_stage)
+    driver = Driver(n_slot, n_layer=3, n_expert=20, layout=layout, n_stream=8, **options)
+    for layer in range(3):
+        driver.bring(layer, *range(n_slot))
+    driver.begin(Phase.prefill)
+    return driver
+
+
+def test_what_is_expected_of_the_next_layer_is_read_when_all_that_is_needed_was_ordered() -> None:
+    driver = prompt(4, chunks=False)
+    said = driver.routed(0, *range(10))
+    assert driver.predicted(1, 9, 0, 8, 1).low == [] and len(said.high) < 6
+    finish(driver, said)
+    assert driver.held(1) | {c.expert for c in driver.flying.values()} == {0, 1, 8, 9}
+
+
+def test_reading_ahead_is_in_the_order_of_the_file_and_spares_what_is_expected() -> None:
+    driver = prompt(4, chunks=False)
+    finish(driver, driver.routed(0, 0, 1, 2, 3))
+    assert [e for e, _ in driver.predicted(1, 9, 7, 3, 8).low] == [7, 8, 9]
+    assert driver.held(1) >= {3}
+
+
+def test_no_more_than_the_layer_needed_is_expected_of_the_next() -> None:
+    driver = prompt(8, chunks=False)
+    finish(driver, driver.routed(0, 0, 1, 2))
+    assert [e for e, _ in driver.predicted(1, 19, 18, 17, 16, 15).low] == [17, 18, 19]
+
+
+def test_a_layer_that_computed_fewer_tokens_is_not_expected_to_need_more() -> None:
+    """llama.cpp computes the last layer for the last token only."""
+    driver = prompt(8, chunks=False)
+    for _ in range(2):
+        driver.begin(Phase.prefill)
+        for layer, experts in enumerate([(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4, 5), (0, 1)]):
+            finish(driver, driver.routed(layer, *experts))
+            if layer == 1:
+                said = driver.predicted(2, 10, 11, 12, 13)
+        driver.settle()
+    assert [e for e, _ in said.low] == [10, 11]
+
+
+def test_only_as_much_is_read_ahead_as_the_link_brought_before() -> None:
+    """What waits in vain has taken a slot from something else."""
+    driver = prompt(12)
+    finish(driver, driver.routed(0, *range(12)))
+    expected = list(range(12, 20)) + [0, 1]
+    first = driver.predicted(1, *expected)
+    assert {e for e, _ in first.low} == {12, 13, 14, 15}
+    said = driver.routed(1, *range(12))  # nothing of it had begun
+    assert len(said.cancelled) == 12
+    finish(driver, said)
+    second = driver.predicted(2, *expected)
+    assert {e for e, _ in second.low} < {e for e, _ in first.low}
+
+
+def test_more_is_read_ahead_where_the_link_brought_all() -> None:
+    driver = prompt(12)
+    finish(driver, driver.routed(0, *range(12)))
+    driver.predicted(1, *range(12, 20))
+    driver.obey(driver.core.copied(driver.flying.pop(next(iter(driver.flying))).ticket))
+    n_open = len(driver.flying)
+    assert n_open <= 12
+    driver.settle()
+    finish(driver, driver.routed(1, *range(12)))
+    driver.predicted(2, *range(12, 20))
+    assert len(driver.flying) > 12
+
+
+def test_reading_ahead_passes_through_the_stage_where_there_is_one() -> None:
+    driver = prompt(4, n_stage=3, chunks=False)
+    finish(driver, driver.routed(0, 0, 1, 2, 3))
+    driver.predicted(1, 9, 7, 3, 8)
+    driver.settle()
+    assert driver.held(1) == {0, 1, 2, 3} and in_stage(driver) == {(1, 7), (1, 8), (1, 9)}
+
+
+def test_what_decoding_expects_is_fetched_as_ever() -> None:
+    driver = prompt(4, chunks=False)
+    driver.begin(Phase.decode)
+    finish(driver, driver.routed(0, 0, 1))
+    assert [e for e, _ in driver.predicted(1, 9, 7, 8).low] == [9, 7, 8]

@@ -11,7 +11,7 @@ from reference.predictors import Sizes
 from backend._native import Phase, PredictorProbe
 
 N_EMBD, N_EXPERT = 96, 24
-MAX_ASKED = 16  # tokens of a pass that vote
+MAX_ASKED = 32  # tokens of a pass that vote
 
 Matrix = NDArray[np.float32]
 
@@ -42,15 +42,16 @@ def predicted(p: PredictorProbe, layer: int, rows: Matrix) -> tuple[int, list[in
 
 
 def best(matrix: Matrix, rows: Matrix, n: int) -> list[int]:
-    """numpy's opinion: every asked token votes with exp(score - its best score)."""
+    """numpy's opinion: every asked token votes with exp(score - its best score), for its n best."""
     n_asked = min(len(rows), MAX_ASKED)
     asked = [len(rows) - 1 - i * len(rows) // n_asked for i in range(n_asked)]
     scores = rows[asked].astype(np.float64) @ matrix.astype(np.float64).T
     votes = scores[0] if n_asked == 1 else np.exp(scores - scores.max(1, keepdims=True)).sum(0)
     order = np.argsort(-votes, kind="stable")
-    gaps = votes[order[:n]] - votes[order[1 : n + 1]]
-    assert gaps.min() > 1e-5, "too close to call in single precision"
-    return [int(e) for e in order[:n]]
+    named = set(np.argsort(-scores, axis=1)[:, :n].ravel().tolist())
+    found = [int(e) for e in order if e in named]
+    assert np.diff(-votes[found]).min() > 1e-5, "too close to call in single precision"
+    return found
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -72,7 +73,7 @@ def test_two_layers_ahead() -> None:
         )
 
 
-@pytest.mark.parametrize("n_token", [2, 3, 15, 16, 17, 33, 300])
+@pytest.mark.parametrize("n_token", [2, 3, 31, 32, 33, 65, 300])
 def test_several_tokens_vote(n_token: int) -> None:
     matrices, rows = routers(1), inputs(7, n_token)
     assert predicted(probe(matrices, 8), 0, rows) == (1, best(matrices[1], rows, 8))
@@ -112,7 +113,7 @@ def test_garbage_inputs_still_name_experts(bad: float, n_token: int) -> None:
     rows = inputs(1, n_token)
     rows[:, ::3] = bad
     _, found = predicted(probe(routers(0)), 0, rows)
-    assert len(found) == len(set(found)) == 4
+    assert len(found) == len(set(found)) >= 4 and (n_token > 1 or len(found) == 4)
     assert all(0 <= e < N_EXPERT for e in found)
 
 

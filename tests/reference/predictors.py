@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Ids = list[list[int]]  # [token][n_expert_used]
 
-MAX_ASKED = 16  # tokens of a pass that vote
+MAX_ASKED = 32  # tokens of a pass that vote
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,10 @@ class Scores:
 
     layer: int
     values: Values  # [n_expert]
+    voters: tuple[Values, ...] = ()
+    """The asked tokens' own scores, where there are several: the best of each are said."""
+    n_token: int = 1
+    """So many times as many experts as for one token are said."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,11 @@ def vote(scores: list[Values]) -> Values:
     if len(scores) == 1:
         return scores[0]
     return np.sum([np.exp(s - s.max()) for s in scores], axis=0)
+
+
+def poll(layer: int, scores: list[Values]) -> Scores:
+    """What several tokens say together, or one for itself."""
+    return Scores(layer, vote(scores), tuple(scores) if len(scores) > 1 else ())
 
 
 class Predictor:
@@ -302,7 +311,7 @@ class NextRouter(Predictor):
             return []
         asked = [len(rows) - 1] if of_next else asked_of(len(rows))
         router = self.sizes.routers[target].astype(np.float64)
-        return [Scores(target, vote([router @ rows[t] for t in asked]))]
+        return [poll(target, [router @ rows[t] for t in asked])]
 
 
 class Learned(Predictor):
@@ -332,7 +341,7 @@ class Learned(Predictor):
                 is_known = 0 <= now.tokens[i] < len(rows)
                 x = rows[now.tokens[i]] if is_known else np.zeros(rows.shape[1])
                 scores.append(self.score(arrays, layer, x.astype(np.float64), [], before))
-            said.append(Scores(layer, vote(scores)))
+            said.append(poll(layer, scores))
         return said
 
     def gate_seen(self, layer: int) -> list[Scores]:
@@ -355,7 +364,7 @@ class Learned(Predictor):
                 self.score(arrays, target, now.inputs[layer][t], now.ids[layer][t], before)
                 for t in asked
             ]
-            said.append(Scores(target, vote(scores)))
+            said.append(poll(target, scores))
         return said
 
     def score(
@@ -420,17 +429,20 @@ class Oracle(Predictor):
         self.number, self.said = -1, set[int]()
 
     def tell(self, present: int) -> list[Scores]:
-        n_layer, out = self.sizes.n_layer, []
+        n_layer, future, out = self.sizes.n_layer, self.sizes.future, []
         for at in range(present + 1, present + 1 + self.settings.get("lookahead", n_layer)):
-            if at in self.said or at // n_layer >= len(self.sizes.future):
+            if at in self.said or at // n_layer >= len(future):
                 continue
+            if at // n_layer > self.number and future[at // n_layer].begins_request:
+                continue  # nobody knows what will be asked next
             self.said.add(at)
-            chosen = [e for ids in self.sizes.future[at // n_layer].ids[at % n_layer] for e in ids]
+            chosen = [e for ids in future[at // n_layer].ids[at % n_layer] for e in ids]
             values = np.full(self.sizes.n_expert, -math.inf)
             for expert, n in Counter(chosen).items():
                 values[expert] = n - 1e-6 * chosen.index(expert)  # of equals the first chosen
             if chosen:
-                out.append(Scores(at % n_layer, values))
+                n_token = len(chosen) // self.sizes.n_expert_used
+                out.append(Scores(at % n_layer, values, n_token=n_token))
         return out
 
     def pass_began(self, now: Pass) -> list[Scores]:

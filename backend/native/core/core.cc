@@ -95,10 +95,12 @@ Core::Core(const Surroundings & around, const Composition & composition, std::ve
       desk_(residency_),
       speeds_(size_t(around.shape.n_layer)),
       statistics_(around.statistics),
-      confidence_(around.shape.n_layer, around.shape.n_expert, composition.min_precision),
+      confidence_{Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision),
+                  Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision)},
       waiting_(size_t(around.shape.n_layer)),
       told_(size_t(around.shape.n_layer)),
       found_(size_t(around.shape.n_layer) * size_t(around.shape.n_expert), 0),
+      few_(size_t(around.shape.n_layer), 0),
       n_token_of_(size_t(around.shape.n_expert), 0) {
     if (composition_.n_predict <= 0) {
         composition_.n_predict = shape_.n_expert_used;
@@ -142,7 +144,9 @@ void Core::tune(const Tuning & tuning) {
     }
     const Logged logged(log_, no_commands, [&] { return Tuned{tuning}; });
     tuning_ = tuning;
-    confidence_.set_min_precision(tuning.min_precision);
+    for (Confidence & confidence : confidence_) {
+        confidence.set_min_precision(tuning.min_precision);
+    }
 }
 
 void Core::measured(std::span<const HostSpeeds> speeds) {
@@ -166,6 +170,8 @@ void Core::pass_began(Phase phase, std::span<const int32_t> tokens, Commands & o
     const Descent descent(host_.get(), out);
     phase_ = phase;
     layer_ = none;
+    n_needed_ = 0;
+    n_token_ = 0;
     chosen_->pass_began(phase);
     scheduler_->pass_began(phase);
     if (host_) {
@@ -188,7 +194,7 @@ void Core::routed(const Routing & routing, Commands & out) {
     });
     const Descent descent(host_.get(), out);
     layer_ = routing.layer;
-    confidence_.gate_passed(std::exchange(waited_, false));
+    confidence_[size_t(phase_)].gate_passed(std::exchange(waited_, false));
     find_demands(routing);
     judge_forecast(routing.layer);
     chosen_->routed(routing, demands_);
@@ -197,6 +203,11 @@ void Core::routed(const Routing & routing, Commands & out) {
     }
     if (host_) {
         host_->routed(routing.layer, demands_);
+    }
+    n_needed_ = demands_.size();
+    if (phase_ == Phase::prefill) {
+        few_[size_t(routing.layer)] = routing.n_token < n_token_;
+        n_token_ = std::max(n_token_, routing.n_token);
     }
     const size_t n_before = out.size();
     scheduler_->push_precise(routing.layer, demands_, out);
@@ -238,7 +249,9 @@ void Core::note_host(const Commands & out, size_t first) {
 
 void Core::judge_forecast(Layer layer) {
     const uint8_t * found = &found_[size_t(layer) * size_t(shape_.n_expert)];
-    confidence_.judge(layer, {found, size_t(shape_.n_expert)});
+    for (Confidence & confidence : confidence_) {
+        confidence.judge(layer, {found, size_t(shape_.n_expert)});
+    }
     LayerCounts & counts = residency_.counts(layer);
     for (Expert e : told_[size_t(layer)]) {
         const SlotInfo * info = first_part(layer, e);
@@ -263,26 +276,29 @@ void Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_token,
 void Core::predicted(const Forecast & forecast, Commands & out) {
     const Logged logged(log_, out, [&] { return Predicted{forecast}; });
     const Descent descent(host_.get(), out);
-    heard({forecast});
+    Forecasts forecasts{forecast};
+    heard(forecasts);
     push_due(out);
 }
 
-void Core::heard(const Forecasts & forecasts) {
+void Core::heard(Forecasts & forecasts) {
     if (!tuning_.prefetch || (phase_ == Phase::prefill && !composition_.prefill_prefetch)) {
         return;
     }
-    for (const Forecast & forecast : forecasts) {
+    for (Forecast & forecast : forecasts) {
         if (forecast.layer < 0 || forecast.layer >= shape_.n_layer || forecast.experts.empty()) {
             continue;
         }
+        cut_to_needs(forecast);
         auto & told = told_[size_t(forecast.layer)];
         told.assign(forecast.experts.begin(),
                     forecast.experts.begin() + std::min<int64_t>(n_fetch(), int64_t(forecast.experts.size())));
         if (statistics_) {
             statistics_->forecast(forecast);
         }
-        Forecast kept =
-            confidence_.worthwhile(forecast, [&](Expert e) { return first_part(forecast.layer, e) == nullptr; });
+        const Phase of = forecast.layer > layer_ ? phase_ : Phase::decode;  // the next pass is a token's, most likely
+        Forecast kept = confidence_[size_t(of)].worthwhile(
+            forecast, [&](Expert e) { return first_part(forecast.layer, e) == nullptr; });
         chosen_->forecast(kept);
         if (int32_t(kept.experts.size()) > n_fetch()) {
             kept.experts.resize(size_t(n_fetch()));
@@ -292,6 +308,20 @@ void Core::heard(const Forecasts & forecasts) {
         }
         n_waiting_ += waiting_[size_t(forecast.layer)].layer == none;
         waiting_[size_t(forecast.layer)] = std::move(kept);
+    }
+}
+
+// A later layer of a prompt will need about as many experts as the last one did, whatever else its tokens were
+// expected to use; but llama.cpp computes the last one only for the tokens whose logits are asked for.
+void Core::cut_to_needs(Forecast & forecast) const {
+    if (phase_ != Phase::prefill || forecast.layer <= layer_ || n_needed_ == 0) {
+        return;
+    }
+    const size_t n_needed = few_[size_t(forecast.layer)] ? 0 : n_needed_;
+    const size_t n_most = std::max(n_needed, size_t(composition_.n_predict));
+    if (forecast.experts.size() > n_most) {
+        forecast.experts.resize(n_most);
+        forecast.scores.resize(std::min(forecast.scores.size(), n_most));
     }
 }
 

@@ -102,7 +102,8 @@ class Core {
     void find_demands(const Routing & routing);
     void judge_forecast(Layer layer);
     void note_host(const Commands & out, size_t first);
-    void heard(const Forecasts & forecasts);
+    void heard(Forecasts & forecasts);
+    void cut_to_needs(Forecast & forecast) const;
     void push_due(Commands & out);
     void forget_waiting(Layer layer);
     const SlotInfo * first_part(Layer layer, Expert expert) const;
@@ -119,7 +120,7 @@ class Core {
     std::unique_ptr<HostLevel> host_;
     std::unique_ptr<Predictor> predictor_;
     std::shared_ptr<MoepicStatistics> statistics_;
-    Confidence confidence_;
+    std::array<Confidence, 2> confidence_;  // [phase]: in forecasts of many tokens, and of one
     std::vector<Forecast> waiting_;  // [layer]: heard, and not yet within the depth
     int32_t n_waiting_ = 0;
     std::vector<std::vector<Expert>> told_;  // [layer]: forecast, to be judged when it is routed
@@ -129,6 +130,9 @@ class Core {
     std::vector<uint8_t> found_;     // [layer * n_expert + expert]: 0, 4, 8 or 12, and 32, as in snapshot()
     Forecasts forecasts_;            // of the event in progress
     std::vector<Demand> demands_;    // likewise
+    size_t n_needed_ = 0;            // experts of the last layer that was routed in this pass
+    int32_t n_token_ = 0;            // the most that a layer of this pass was routed for
+    std::vector<uint8_t> few_;       // [layer]: in the last prompt it was routed for fewer than the layer before
     std::vector<int32_t> n_token_of_;  // [expert], zero between events
     EventLog * log_ = nullptr;
 };

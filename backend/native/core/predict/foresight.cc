@@ -36,13 +36,18 @@ Foresight::Due Foresight::routed(Layer layer) { return pass_ < 0 ? Due{0, 0} : d
 Foresight::Due Foresight::due_after(int64_t present) {
     const int64_t n_all = int64_t(future_->passes.size()) * n_layer_;
     const int64_t begin = std::max(told_, present + 1);
-    told_ = std::max(begin, std::min(present + 1 + lookahead_, n_all));
+    int64_t end = std::min(present + 1 + lookahead_, n_all);
+    const auto next = size_t(pass_ + 1);
+    if (next < future_->passes.size() && future_->passes[next].begins_request) {
+        end = std::min(end, int64_t(next) * n_layer_);  // nobody knows what will be asked
+    }
+    told_ = std::max(begin, end);
     return {begin, told_};
 }
 
 Forecast Foresight::truth(int64_t at) {
-    Forecast f{Layer(at % n_layer_), {}, {}};
-    for (Expert e : future_->passes[size_t(at / n_layer_)].ids[size_t(f.layer)]) {
+    Forecast f{layer_of(at), {}, {}};
+    for (Expert e : choices(at)) {
         if (counts_[e]++ == 0) {
             f.experts.push_back(e);
         }

@@ -9,8 +9,8 @@ namespace outrider {
 class SpecReader;
 
 // Every layer of every pass is due once, as soon as it is at most `lookahead` layers after the
-// present one, those of the next pass included. The passes must be those of the future, in order;
-// after its end nothing is due.
+// present one, those of the next pass included unless it begins a request. The passes must be those of the future, in
+// order; after its end nothing is due.
 class Foresight {
   public:
     // Number: lookahead, 1 .. n_layer.
@@ -24,10 +24,15 @@ class Foresight {
     };
     Due pass_began();
     Due routed(Layer layer);
+    Layer layer_of(int64_t at) const { return Layer(at % n_layer_); }
 
     // The experts that the layer will choose, each once, with the number of tokens as scores: those
     // of most tokens first, of equals the one that was chosen first.
     Forecast truth(int64_t at);
+    // What the layer's tokens will choose, one after the other.
+    std::span<const Expert> choices(int64_t at) const {
+        return future_->passes[size_t(at / n_layer_)].ids[size_t(at % n_layer_)];
+    }
 
   private:
     Due due_after(int64_t present);

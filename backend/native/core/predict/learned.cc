@@ -157,13 +157,12 @@ void Learned::pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out
     }
     for (Network & network : of_token_) {
         const auto before = n_token == 1 ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();
-        const auto scores = poll_.ask(Asked(n_token), [&](int32_t token, float * row) {
+        out.push_back(poll_.ask(network.target, Asked(n_token), n_predict_, [&](int32_t token, float * row) {
             const int32_t id = tokens[size_t(token)];
             const bool is_known = id >= 0 && id < token_rows_->shape[0];
             const float * x = is_known ? &token_rows_->values[size_t(id) * no_row_.size()] : no_row_.data();
             score(network, x, {}, before, row);
-        });
-        out.push_back(best_of(network.target, scores, n_predict_));
+        }));
     }
 }
 
@@ -191,13 +190,12 @@ void Learned::gate_seen(Layer layer, std::span<const float> input, int32_t n_tok
         const Asked tokens(n_token - first);
         const auto before =
             n_token == 1 || of_next ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();
-        const auto scores = poll_.ask(tokens, [&](int32_t token, float * row) {
+        out.push_back(poll_.ask(network.target, tokens, n_predict_, [&](int32_t token, float * row) {
             token += first;
             const auto chosen =
                 knows_chosen ? present_.ids.subspan(size_t(token) * n_used, n_used) : std::span<const Expert>();
             score(network, input.data() + int64_t(token) * n_embd_, chosen, before, row);
-        });
-        out.push_back(best_of(network.target, scores, n_predict_));
+        }));
     }
 }
 

@@ -45,11 +45,10 @@ void NextRouter::gate_seen(Layer layer, std::span<const float> input, int32_t n_
         input = input.subspan(size_t(n_token - 1) * n_embd_, n_embd_);
         n_token = 1;
     }
-    const auto scores = poll_.ask(Asked(n_token), [&](int32_t token, float * row) {
+    out.push_back(poll_.ask(target, Asked(n_token), n_predict_, [&](int32_t token, float * row) {
         std::fill(row, row + n_expert_, 0.0f);
         add_mat_vec(routers_[target].data(), input.data() + int64_t(token) * n_embd_, n_expert_, n_embd_, row);
-    });
-    out.push_back(best_of(target, scores, n_predict_));
+    }));
 }
 
 }  // namespace outrider

@@ -17,7 +17,7 @@ struct Forecast {
 using Forecasts = std::vector<Forecast>;
 
 // Told in this order: pass_began, then for each layer routed and gate_seen. Each may add forecasts
-// for any layers; at most n_predict experts each (set when it was made).
+// for any layers; at most n_predict experts for each token of the pass (set when it was made).
 class Predictor {
   public:
     virtual ~Predictor() = default;

@@ -60,19 +60,32 @@ Forecast best_of(Layer layer, std::span<const float> scores, int32_t n) {
     return best_of(layer, scores, n, -std::numeric_limits<float>::infinity());
 }
 
-void Poll::clear() { std::fill(votes_.begin(), votes_.end(), 0.0f); }
+void Poll::clear() {
+    std::fill(votes_.begin(), votes_.end(), 0.0f);
+    std::fill(named_.begin(), named_.end(), uint8_t(0));
+}
 
-void Poll::count(bool vote) {
+void Poll::vote(int32_t n) {
     for (float & score : scores_) {
         score = finite(score);
-    }
-    if (!vote) {
-        return;
     }
     const float top = *std::max_element(scores_.begin(), scores_.end());
     for (size_t e = 0; e < scores_.size(); e++) {
         votes_[e] += std::exp(scores_[e] - top);
     }
+    for (Expert e : best_of(none, scores_, n, lowest).experts) {
+        named_[size_t(e)] = 1;
+    }
+}
+
+Forecast Poll::result(Layer layer, int32_t n) {
+    if (std::count(named_.begin(), named_.end(), 1) == 0) {
+        return best_of(layer, votes_, n);  // there were no scores to go by
+    }
+    for (size_t e = 0; e < votes_.size(); e++) {
+        votes_[e] = named_[e] ? votes_[e] : lowest;
+    }
+    return best_of(layer, votes_, int32_t(votes_.size()), lowest);
 }
 
 }  // namespace outrider

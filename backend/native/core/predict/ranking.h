@@ -27,7 +27,7 @@ inline Layer layer_after(Layer layer, int32_t stride, int32_t n_layer) {
 // Which tokens of a pass are asked: all of a few, or some of many, evenly spaced, the last among them.
 class Asked {
   public:
-    static constexpr int32_t most = 16;
+    static constexpr int32_t most = 32;
 
     explicit Asked(int32_t n_token) : n_token_(n_token), n_(n_token < most ? n_token : most) {}
     int32_t size() const { return n_; }
@@ -38,30 +38,34 @@ class Asked {
     int32_t n_;
 };
 
-// What a pass of several tokens will need: every asked token votes for the experts with exp(score -
-// its best score), so that none outweighs the others.
+// What a pass will need. Of one token: the n experts with the highest scores. Of several: every expert that is
+// among the n best of an asked token, in the order of votes; each token votes with exp(score - its best
+// score), so that none outweighs the others.
 class Poll {
   public:
-    explicit Poll(int32_t n_expert) : scores_(n_expert), votes_(n_expert) {}
+    explicit Poll(int32_t n_expert) : scores_(n_expert), votes_(n_expert), named_(n_expert) {}
 
-    // score(token, scores) fills one token's scores. Returns votes, or one token's own scores, whose
-    // differences exp() might flush to zero.
+    // score(token, scores) fills one token's scores.
     template <typename Score>
-    std::span<const float> ask(const Asked & tokens, Score && score) {
+    Forecast ask(Layer layer, const Asked & tokens, int32_t n, Score && score) {
         clear();
         for (int32_t i = 0; i < tokens.size(); i++) {
             score(tokens[i], scores_.data());
-            count(tokens.size() > 1);
+            if (tokens.size() > 1) {
+                vote(n);
+            }
         }
-        return tokens.size() > 1 ? votes_ : scores_;
+        return tokens.size() > 1 ? result(layer, n) : best_of(layer, scores_, n);
     }
 
   private:
     void clear();
-    void count(bool vote);
+    void vote(int32_t n);
+    Forecast result(Layer layer, int32_t n);
 
-    std::vector<float> scores_;  // [n_expert]
-    std::vector<float> votes_;   // [n_expert]
+    std::vector<float> scores_;   // [n_expert], of one token
+    std::vector<float> votes_;    // [n_expert]
+    std::vector<uint8_t> named_;  // [n_expert]: among the best of an asked token
 };
 
 }  // namespace outrider

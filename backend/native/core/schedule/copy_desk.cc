@@ -1,6 +1,7 @@
 // INVARIANT: flights_[i].ticket = flights_[0].ticket + i; the first one is not over.
 #include "copy_desk.h"
 
+#include <algorithm>
 #include <cassert>
 
 namespace outrider {
@@ -42,6 +43,12 @@ void CopyDesk::call_back_low(Place place, Slot slot, Commands & out) const {
             out.push_back(Cancel{f.ticket});
         }
     }
+}
+
+size_t CopyDesk::n_low(Layer layer) const {
+    return size_t(std::count_if(flights_.begin(), flights_.end(), [&](const Flight & f) {
+        return !f.over && f.urgency == Urgency::low && (layer == none || f.place.layer == layer);
+    }));
 }
 
 uint64_t CopyDesk::begun_bytes(int32_t n_copy, Layer but_of) const {

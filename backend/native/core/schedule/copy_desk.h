@@ -35,6 +35,8 @@ class CopyDesk {
     void call_back(Place place, Slot slot, Commands & out) const;
     // Whether any copy has been ordered and has not ended.
     bool any_open() const { return !flights_.empty(); }
+    // How many copies were ordered ahead of need, for this layer or (`none`) for any, and have not ended.
+    size_t n_low(Layer layer) const;
     // Bytes of the `n_copy` copies that were ordered first and have not ended, but for the layer's: those
     // that may have begun.
     uint64_t begun_bytes(int32_t n_copy, Layer but_of) const;

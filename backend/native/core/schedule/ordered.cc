@@ -18,13 +18,14 @@ OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, C
       desk_(desk),
       options_(options),
       host_(host),
+      expected_(residency.layout().layers.size()),
       prefetched_(residency.layout().layers.size()),
       wanted_(size_t(residency.n_expert()) * n_place, 0) {}
 
 void OrderedScheduler::pass_began(Phase phase) {
     assert(idle());
     phase_ = phase;
-    ahead_ = none;
+    ahead_ = routed_ = none;
     residency_.reclaim();
 }
 
@@ -33,6 +34,11 @@ void OrderedScheduler::pass_began(Phase phase) {
 void OrderedScheduler::push_predicted(const Forecast & forecast, Commands & out) {
     if (options_.prefetch_after_first && !any_issued_ && !idle()) {
         held_.push_back(forecast);
+        return;
+    }
+    if (reads_ahead() && forecast.layer > routed_) {
+        expected_[size_t(forecast.layer)] = {forecast.experts};
+        read_ahead(out);
         return;
     }
     fetch_predicted(forecast, out);
@@ -50,23 +56,37 @@ void OrderedScheduler::fetch_predicted(const Forecast & forecast, Commands & out
         for (Part part : parts) {
             const Place place{forecast.layer, part};
             const Expert e = forecast.experts[i];
-            if (residency_.pool(place) == none || residency_.find(place, e) != none ||
-                residency_.find({forecast.layer, Part::staged}, e) != none) {
-                continue;
+            if (room && lacks(place, e)) {
+                room = claim_ahead(place, e);
+                if (room) {
+                    order_ahead(place, e, out);
+                }
             }
-            const Slot slot = acquire_for_prefetch(place, e);
-            if (slot == none) {
-                room = false;
-                break;
-            }
-            residency_.assign(place, slot, e, true);
-            desk_.order(residency_.pool(place), slot, Urgency::low, options_.chunks, out);
-            prefetched_[place.layer].push_back(e);
         }
     }
     for (Expert e : forecast.experts) {
         wanted(e, Part::top) = wanted(e, Part::bottom) = 0;
     }
+}
+
+// Whether there is such a part, and it is neither here nor on its way.
+bool OrderedScheduler::lacks(Place place, Expert expert) const {
+    return residency_.pool(place) != none && residency_.find(place, expert) == none &&
+           residency_.find({place.layer, Part::staged}, expert) == none;
+}
+
+// Gives it a slot, from which it may be ordered; false where none is to be had.
+bool OrderedScheduler::claim_ahead(Place place, Expert expert) {
+    const Slot slot = acquire_for_prefetch(place, expert);
+    if (slot != none) {
+        residency_.assign(place, slot, expert, true);
+    }
+    return slot != none;
+}
+
+void OrderedScheduler::order_ahead(Place place, Expert expert, Commands & out) {
+    desk_.order(residency_.pool(place), residency_.find(place, expert), Urgency::low, options_.chunks, out);
+    prefetched_[place.layer].push_back(expert);
 }
 
 // What was fetched for this layer in vain; said before the needs take their slots.
@@ -89,7 +109,7 @@ void OrderedScheduler::disappoint(Layer layer) {
 
 void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands, Commands & out) {
     assert(idle());
-    layer_ = layer;
+    layer_ = routed_ = layer;
     needs_.clear();
     n_fetched_ = n_staged_ = 0;
     n_issued_ = n_issued_token_ = 0;
@@ -110,6 +130,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
         count(need);
     }
     disappoint(layer);
+    judge_ahead(layer);
     share_with_host();
     sweep_stage();
     streams_ = phase_ == Phase::prefill && !strict() && options_.n_stream > 0 && (n_staged_ > 0 || layer_streams());
@@ -164,6 +185,7 @@ void OrderedScheduler::serve(Commands & out) {
     } else if (streams_) {
         issue_some(out);
     }
+    read_ahead(out);
     if (any_issued_ && !held_.empty()) {
         for (const Forecast & forecast : std::exchange(held_, {})) {
             fetch_predicted(forecast, out);

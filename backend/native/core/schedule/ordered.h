@@ -12,8 +12,12 @@
 // ordered, the next layers' experts are, before anybody knows their choice: nearly all of them will be needed.
 // So copies go on while a layer computes and while its attention does.
 //
+// While a layer of a prompt computes and the next one's attention does, the link would rest: what is forecast for
+// the next layers is then read into their slots, or through the stage, as much of it as the link brought until
+// the last gates, and a little more.
+//
 // ordered.cc: what happens; ordered_needs.cc: a layer's needs; ordered_slots.cc: who gets a slot;
-// ordered_stage.cc: the stage; ordered_host.cc: the host's share.
+// ordered_ahead.cc: reading ahead in prompts; ordered_stage.cc: the stage; ordered_host.cc: the host's share.
 //
 // Where experts are cut, each part is copied and computed on its own, the top first, so that the
 // top computes while the bottom is on its way (MoEpic, section 3.2). The other papers' pipelines are
@@ -107,6 +111,14 @@ class OrderedScheduler final : public Scheduler {
     void fill(Commands & out);
     size_t max_open() const;
     void fetch_predicted(const Forecast & forecast, Commands & out);
+    bool lacks(Place place, Expert expert) const;
+    bool claim_ahead(Place place, Expert expert);
+    void order_ahead(Place place, Expert expert, Commands & out);
+    bool reads_ahead() const { return phase_ == Phase::prefill && !strict() && options_.n_stream > 0; }
+    bool needs_wait() const;
+    void read_ahead(Commands & out);
+    bool read_layer_ahead(Layer layer, Commands & out);
+    void judge_ahead(Layer layer);
     void disappoint(Layer layer);
     Slot acquire_for_prefetch(Place place, Expert expert);
     Slot acquire_for_need(size_t position);
@@ -141,6 +153,14 @@ class OrderedScheduler final : public Scheduler {
     Layer ahead_ = none;  // whose experts are ordered next (stage_ahead)
     Expert ahead_from_ = 0;  // from this one on
     std::vector<uint8_t> ahead_stays_;  // [expert], of that layer
+    struct Expected {
+        std::vector<Expert> experts;  // of a layer that was not routed yet, the most probable first
+        size_t n_read = 0;  // of these, here or ordered
+    };
+    Layer routed_ = none;  // the last one in this pass
+    std::vector<Expected> expected_;  // [layer]
+    size_t most_ahead_ = 12;  // copies that are ordered ahead of a gate and have not ended
+    bool held_back_ = false;  // more would have been ordered than that
     std::vector<Need> needs_;  // in computing order
     size_t n_open_ = 0;  // of these, not yet computed
     size_t n_fetched_ = 0;  // of these, `fetched`
