@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from typing import Any
 
 import pytest
@@ -130,15 +131,18 @@ class Live:
         n_slot: int = 4,
         speeds: HostSpeeds | None = None,
         *,
+        n_used: int = 4,
         start: bool = True,
     ) -> None:
         scheduler = Spec("ordered")
         self.core = Core(
-            Shape(8, 4, [CHUNK_BYTES] * 2),
+            Shape(8, n_used, [CHUNK_BYTES] * 2),
             Layout.per_layer([n_slot, n_slot]),
             Composition(prefill=scheduler, decode=scheduler, hybrid=hybrid),
         )
         self.copies: list[Any] = []
+        self.withdrawn: list[int] = []
+        self.begun: set[int] = set()  # experts that the host will not leave to others
         if speeds is not None:
             self.core.measured([speeds, speeds])
         if start:
@@ -153,12 +157,20 @@ class Live:
                 (host if c.slot == -1 else device).append(c.expert)
             elif isinstance(c, _native.Copy):
                 self.copies.append(c)
+            elif isinstance(c, _native.Withdraw):
+                self.withdrawn.append(c.expert)
+                if c.expert not in self.begun:
+                    device_too, host_too = self.hear(self.core.withdrawn(c.layer, c.expert))
+                    device, host = device + device_too, host + host_too
             elif isinstance(c, _native.Cancel):
                 self.copies = [copy for copy in self.copies if copy.ticket != c.ticket]
                 device_too, host_too = self.hear(self.core.cancelled(c.ticket))
                 device, host = device + device_too, host + host_too
         self.core.check()
         return device, host
+
+    def caught_up(self, us: float = 0) -> tuple[list[int], list[int]]:
+        return self.hear(self.core.caught_up(us))
 
     def routed(self, *experts: int, layer: int = 0) -> tuple[list[int], list[int]]:
         self.layer = layer
@@ -195,6 +207,72 @@ def test_a_layer_shared_evenly() -> None:
     used = live.core.snapshot()[:4]
     assert [byte & 32 for byte in used] == [32, 32, 0, 0]
     assert [byte & 12 for byte in used] == [12] * 4
+
+
+def test_the_host_takes_over_what_would_come_last() -> None:
+    live = Live(speeds=EVEN)
+    assert live.routed(0, 1, 2, 3) == ([], [0, 1]) and live.copied() == {2, 3}
+    live.computed(0)
+    assert live.caught_up() == ([], []), "what the host has left lasts as long as the copies"
+    live.computed(1)
+    assert live.caught_up() == ([], [3]) and live.caught_up() == ([], [])
+    urgency = {c.expert: c.urgency for c in live.copies}
+    assert urgency == {2: _native.Urgency.high, 3: _native.Urgency.low}, "for the next time"
+    live.computed(3, *live.arrive())
+    assert live.core.idle() and live.core.counts(0).on_host == 3
+    assert [byte & 32 for byte in live.core.snapshot()[:4]] == [32, 32, 0, 32]
+    live.core.pass_began(Phase.decode)
+    assert live.routed(0, 1, 2, 3) == ([2, 3], [0])
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_the_link_takes_what_the_host_would_do_last(has_begun: bool) -> None:
+    slow_link = HostSpeeds(link_us_per_byte=2.0, host_us_per_byte=1.0, n_copy=1)
+    live = Live(n_slot=8, speeds=slow_link, n_used=8)
+    assert live.routed(*range(8)) == ([], [0, 1, 2, 3, 4]) and live.copied() == {5, 6, 7}
+    live.begun = {4} if has_begun else set()
+    assert live.caught_up() == ([], []) and live.withdrawn == []
+    live.computed(*live.arrive())
+    live.caught_up()
+    assert live.withdrawn == [4] and live.copied() == ({4} - live.begun)
+    assert live.core.counts(0).on_host == 5 - (not has_begun)
+    live.caught_up()
+    assert live.withdrawn == ([4, 3] if has_begun else [4]), "one at a time"
+    last = 3 if has_begun else 4
+    live.computed(*({0, 1, 2, 3, 4} - {last}), *live.arrive())
+    assert live.core.idle()
+    assert [e for e in range(8) if live.core.snapshot()[e] & 32] == sorted({0, 1, 2, 3, 4} - {last})
+
+
+def test_a_layer_ends_whatever_happens_first() -> None:
+    """Copies, host and device end in any order, and withdrawing succeeds or not."""
+    log = _native.EventLog()
+    chance = random.Random(1)
+    speeds = HostSpeeds(link_us_per_byte=1.0, host_us_per_byte=0.5, device_us_per_byte=0.1)
+    live, fresh = (Live(n_slot=5, n_used=8, start=False) for _ in range(2))
+    live.core.record(log)
+    live.core.measured([speeds] * 2)
+    for i in range(150):
+        live.core.pass_began(Phase.prefill if i % 3 == 0 else Phase.decode)
+        experts = chance.sample(range(8), chance.randint(1, 8))
+        device, host = live.routed(*experts, *experts[:1] * (8 - len(experts)), layer=i % 2)
+        while not live.core.idle():
+            live.begun = set(host[: chance.randint(0, 2)])
+            if live.copies and (chance.random() < 0.5 or not (host or device)):
+                copy = live.copies.pop(chance.randrange(len(live.copies)))
+                said = live.hear(live.core.copied(copy.ticket))
+            elif host and (chance.random() < 0.5 or not device):
+                said = live.hear(live.core.computed(live.layer, host.pop(0)))
+            else:
+                said = live.hear(live.core.computed(live.layer, device.pop(0)))
+            device, host = device + said[0], host + said[1]
+            n_before = len(live.withdrawn)
+            said = live.caught_up()
+            device, host = device + said[0], host + said[1]
+            gone = set(live.withdrawn[n_before:]) - live.begun
+            host = [e for e in host if e not in gone]
+        assert not host and not device
+    assert live.withdrawn and _native.replay(log, fresh.core) == -1
 
 
 def test_off_until_speeds_are_told() -> None:

@@ -81,3 +81,17 @@ def test_beside_the_better_of_both_on_a_trace(ratio: float) -> None:
     assert both <= 1.03 * min(copying, computing)
     if ratio == 1:
         assert both <= min(copying, computing) / 1.3
+
+
+def test_a_link_slower_than_was_told() -> None:
+    """Each copy begins late, which nobody measures: the host computes what is not there in time."""
+    slow = {"link_bytes_per_us": 5.0, "link_latency_us": 1800.0}
+    assert time_us(Hybrid.off, **slow) == 8000
+    assert time_us(Hybrid.by_speed, **slow) == 400
+
+
+def test_a_host_slower_than_was_told() -> None:
+    """A host that begins late has computed less by the time that the link has brought its share."""
+    told = {"host_us": 1000.0, "expert_us": 1.0}
+    assert time_us(Hybrid.host_only, **told) == 1400
+    assert time_us(Hybrid.by_speed, **told) < 1.03 * time_us(Hybrid.off, **told)

@@ -79,6 +79,7 @@ void bind_commands(nb::module_ & m) {
         .def_ro("route", &Copy::route)
         .def_ro("from_slot", &Copy::from_slot);
     nb::class_<Cancel>(m, "Cancel").def_ro("ticket", &Cancel::ticket);
+    nb::class_<Withdraw>(m, "Withdraw").def_ro("layer", &Withdraw::layer).def_ro("expert", &Withdraw::expert);
     nb::class_<Order>(m, "Order").def_ro("layer", &Order::layer).def_ro("experts", &Order::experts);
     nb::class_<Compute>(m, "Compute")
         .def_ro("layer", &Compute::layer)
@@ -395,6 +396,16 @@ void bind_types(nb::module_ & m) {
                 return answer([&](Commands & out) { c.core.computed(layer, expert, part, out); });
             },
             "layer"_a, "expert"_a, "part"_a = Part::top)
+        .def(
+            "withdrawn",
+            [](OwnedCore & c, Layer layer, Expert expert) {
+                return answer([&](Commands & out) { c.core.withdrawn(layer, expert, out); });
+            },
+            "layer"_a, "expert"_a)
+        .def(
+            "caught_up",
+            [](OwnedCore & c, double us) { return answer([&](Commands & out) { c.core.caught_up(us, out); }); }, "us"_a,
+            "All that has happened was told, so many microseconds after the layer was routed.")
         .def("aborted", [](OwnedCore & c) { return answer([&](Commands & out) { c.core.aborted(out); }); })
         .def(
             "unasked",

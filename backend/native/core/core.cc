@@ -390,6 +390,21 @@ void Core::computed(Layer layer, Expert expert, Part part, Commands & out) {
     }
 }
 
+void Core::withdrawn(Layer layer, Expert expert, Commands & out) {
+    const Logged logged(log_, out, [&] { return Withdrawn{layer, expert}; });
+    const Descent descent(host_.get(), out);
+    found_[size_t(layer) * size_t(shape_.n_expert) + size_t(expert)] &= uint8_t(~32);
+    scheduler_->withdrawn(layer, expert, out);
+}
+
+void Core::caught_up(double us, Commands & out) {
+    const Logged logged(log_, out, [&] { return CaughtUp{us}; });
+    const Descent descent(host_.get(), out);
+    const size_t n_before = out.size();
+    scheduler_->balance(us, out);
+    note_host(out, n_before);
+}
+
 bool Core::may_skip(Layer layer) const {
     if (!residency_.is_settled(layer)) {
         return false;

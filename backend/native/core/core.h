@@ -67,6 +67,10 @@ class Core {
     void cancelled(Ticket ticket, Commands & out);
     void failed(Ticket ticket, Commands & out);
     void computed(Layer layer, Expert expert, Part part, Commands & out);
+    // The host will not compute this expert, as it was told (Withdraw).
+    void withdrawn(Layer layer, Expert expert, Commands & out);
+    // While a layer is computed, now and then: all that has happened was told, so long after its routed().
+    void caught_up(double us, Commands & out);
     void aborted(Commands & out);
     // Instead of routed(), where may_skip(layer): the layer's choice was not looked at. As hits count as many
     // experts as n_token tokens use at most.

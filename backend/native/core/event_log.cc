@@ -25,6 +25,9 @@ bool same(const Command & a, const Command & b) {
         const auto & y = std::get<Compute>(b);
         return x->layer == y.layer && x->expert == y.expert && x->part == y.part && x->slot == y.slot;
     }
+    if (const auto * x = std::get_if<Withdraw>(&a)) {
+        return x->layer == std::get<Withdraw>(b).layer && x->expert == std::get<Withdraw>(b).expert;
+    }
     const auto & x = std::get<GiveUp>(a);
     const auto & y = std::get<GiveUp>(b);
     return x.layer == y.layer && x.expert == y.expert;
@@ -50,6 +53,8 @@ void tell(const Event & event, Core & core, Commands & out) {
                    [&](const Cancelled & e) { core.cancelled(e.ticket, out); },
                    [&](const Failed & e) { core.failed(e.ticket, out); },
                    [&](const Computed & e) { core.computed(e.layer, e.expert, e.part, out); },
+                   [&](const Withdrawn & e) { core.withdrawn(e.layer, e.expert, out); },
+                   [&](const CaughtUp & e) { core.caught_up(e.us, out); },
                    [&](const Aborted &) { core.aborted(out); },
                    [&](const Unasked & e) { core.unasked(e.layer, e.n_token, out); },
                },
@@ -107,6 +112,10 @@ std::string describe(const Event & event) {
             [&](const Computed & e) {
                 text << "computed layer " << e.layer << " expert " << e.expert << name_of(e.part);
             },
+            [&](const Withdrawn & e) {
+                text << "withdrawn from the host: layer " << e.layer << " expert " << e.expert;
+            },
+            [&](const CaughtUp & e) { text << "caught up after " << e.us << " us"; },
             [&](const Aborted &) { text << "aborted"; },
             [&](const Unasked & e) { text << "not asked, layer " << e.layer << ", " << e.n_token << " tokens"; },
         },
@@ -132,6 +141,7 @@ std::string describe(const Command & command) {
                        text << "compute layer " << c.layer << " expert " << c.expert << name_of(c.part);
                        c.slot == none ? text << " on the host" : text << " in slot " << c.slot;
                    },
+                   [&](const Withdraw & c) { text << "withdraw layer " << c.layer << " expert " << c.expert; },
                    [&](const GiveUp & c) { text << "give up layer " << c.layer << " expert " << c.expert; },
                },
                command);

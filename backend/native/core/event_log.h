@@ -46,6 +46,13 @@ struct Computed {
     Expert expert;
     Part part;
 };
+struct Withdrawn {
+    Layer layer;
+    Expert expert;
+};
+struct CaughtUp {
+    double us;
+};
 struct Aborted {};
 struct Unasked {
     Layer layer;
@@ -53,7 +60,7 @@ struct Unasked {
 };
 
 using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Routed, GateSeen, Predicted, Copied, Cancelled,
-                           Failed, Computed, Aborted, Unasked>;
+                           Failed, Computed, Withdrawn, CaughtUp, Aborted, Unasked>;
 
 class EventLog {
   public:

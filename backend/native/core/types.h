@@ -76,13 +76,20 @@ struct Compute {
     Slot slot;
 };
 
+// The host shall not compute this expert after all. The driver answers with withdrawn() if it had not begun;
+// otherwise it is computed as usual.
+struct Withdraw {
+    Layer layer;
+    Expert expert;
+};
+
 // This expert cannot be had: its copies failed again and again.
 struct GiveUp {
     Layer layer;
     Expert expert;
 };
 
-using Command = std::variant<Copy, Cancel, Order, Compute, GiveUp>;
+using Command = std::variant<Copy, Cancel, Order, Compute, Withdraw, GiveUp>;
 using Commands = std::vector<Command>;
 
 // A router's choice for one layer of a pass.

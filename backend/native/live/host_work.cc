@@ -78,6 +78,11 @@ void HostWork::start(const Segment & segment, std::vector<HostJob> jobs) {
     changed_.notify_all();
 }
 
+bool HostWork::withdraw(Expert expert) {
+    const std::lock_guard lock(mutex_);
+    return std::erase_if(waiting_, [&](const HostJob & job) { return job.compute.expert == expert; }) > 0;
+}
+
 bool HostWork::busy() const {
     const std::lock_guard lock(mutex_);
     return computing_ || !waiting_.empty() || !done_.empty() || error_;

@@ -48,6 +48,8 @@ class HostWork {
     // REQUIRES: the inputs of all nodes were kept; the segment stays as it is until all is taken or
     // cancelled.
     void start(const Segment & segment, std::vector<HostJob> jobs);
+    // True when it was started, and had not begun: it never will.
+    bool withdraw(Expert expert);
     // Whether anything was started that has not been taken.
     bool busy() const;
     // What is done, in the order in which it was started. Throws what went wrong.

@@ -216,6 +216,7 @@ bool Patch::routed(ggml_tensor * topk, Layer layer) {
     if (n_token_ > 1) {
         tell_speeds();  // a prompt's layer takes as long as many tokens
     }
+    routed_us_ = now_us();
     core_->routed({layer, n_token_, ids_, weights_}, commands_);
     obey();
     see_gate(layer);
@@ -277,10 +278,10 @@ bool Patch::run_waves() {
         keep_inputs(node);
     }
     waves_began_us_ = now_us();
-    start_host();
     while (true) {
         collect_arrivals();
         collect_host();
+        balance_host();
         if (ready_.empty() && core_->idle()) {
             break;
         }
@@ -346,6 +347,11 @@ void Patch::obey() {
             const Ticket ticket = cancel->ticket;
             if (pool_->cancel(ticket)) {
                 core_->cancelled(ticket, commands_);
+            }
+        } else if (const auto * back = std::get_if<Withdraw>(&commands_[i])) {
+            const Withdraw command = *back;
+            if (withdraw(command)) {
+                core_->withdrawn(command.layer, command.expert, commands_);
             }
         } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
             n_needed_ = order->experts.size();

@@ -193,6 +193,8 @@ class Patch {
     void tell_speeds();
     void begin_host();
     void start_host();
+    void balance_host();
+    bool withdraw(const Withdraw & command);
     void collect_host();
     void note_device_done();
     void finish_layer();
@@ -241,6 +243,7 @@ class Patch {
     std::vector<Compute> computing_;     // being computed
     std::vector<Pair> host_pairs_;       // computed by the host, and not yet the device's
     std::vector<float> host_rows_;       // theirs
+    uint64_t routed_us_ = 0;             // when the layer was
     uint64_t waves_began_us_ = 0;        // of the layer
     int32_t n_unmeasured_ = 0;           // layers since the device's side was measured
     uint64_t handed_us_ = 0;             // of the layer, to give the host its rows and to take them

@@ -114,6 +114,15 @@ void Patch::begin_host() {
     }
 }
 
+// Whoever is done first helps the other, and what the host is to compute is begun.
+void Patch::balance_host() {
+    if (host_work_) {
+        core_->caught_up(double(now_us() - routed_us_), commands_);
+        obey();
+        start_host();
+    }
+}
+
 void Patch::start_host() {
     if (for_host_.empty()) {
         return;
@@ -134,6 +143,12 @@ void Patch::start_host() {
     }
     for_host_.clear();
     host_work_->start(segment_, std::move(jobs));
+}
+
+// What the host was not given yet, or has not begun.
+bool Patch::withdraw(const Withdraw & command) {
+    const auto is_it = [&](const Compute & c) { return c.expert == command.expert; };
+    return std::erase_if(for_host_, is_it) > 0 || host_work_->withdraw(command.expert);
 }
 
 // Once the device has all its experts of the layer: whether its side takes as long as was planned. Some devices
@@ -164,7 +179,7 @@ void Patch::collect_host() {
         core_->computed(job->compute.layer, job->compute.expert, job->compute.part, commands_);
         obey();
     }
-    const bool is_last = !host_work_->busy();
+    const bool is_last = !host_work_->busy() && for_host_.empty();
     if (host_pairs_.empty() || (!is_last && host_rows_.size() < max_waiting)) {
         return;
     }

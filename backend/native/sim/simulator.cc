@@ -104,6 +104,8 @@ class Simulator {
     LayerCounts all_counts() const;
     double expert_us(const Compute & c, double first_us, double further_us) const;
     void begin_on_host(const Compute & compute);
+    void time_host(size_t from);
+    bool withdraw(Expert expert);
     void collect_host();
     void obey();
     void submit(const Copy & copy);
@@ -120,6 +122,7 @@ class Simulator {
     std::vector<PartSize> sizes_;  // [layer * n_place + part]
 
     double now_us_ = 0;
+    double routed_us_ = 0;            // when the layer in progress was
     SimulatedPhase pass_;             // in progress
     Commands commands_;               // to be obeyed
     size_t n_needed_ = 0;             // experts of the layer in progress
@@ -128,7 +131,10 @@ class Simulator {
     std::vector<Compute> wave_;
     struct HostWork {
         Compute compute;
-        double end_us;
+        double us;      // that it takes
+        double told_us;  // when it was given to the host
+        double begin_us = 0;
+        double end_us = 0;
     };
     std::deque<HostWork> on_host_;    // one after the other
     bool host_began_ = false;         // in the layer in progress
@@ -250,6 +256,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     if (extras_.weights) {
         routing.weights = extras_.weights(index, layer);
     }
+    routed_us_ = now_us_;
     core_.routed(routing, commands_);
     result_.pass_hits[index] += int64_t(counts.hits - hits);
     result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
@@ -284,6 +291,10 @@ void Simulator::run_waves(Layer layer) {
     while (true) {
         collect_arrivals();
         collect_host();
+        if (machine_.host_expert_us > 0) {
+            core_.caught_up(now_us_ - routed_us_, commands_);
+            obey();
+        }
         if (ready_.empty() && core_.idle()) {
             return;
         }
@@ -325,9 +336,29 @@ double Simulator::expert_us(const Compute & c, double first_us, double further_u
 }
 
 void Simulator::begin_on_host(const Compute & c) {
-    double begin_us = on_host_.empty() ? now_us_ : on_host_.back().end_us;
-    begin_us += std::exchange(host_began_, true) ? 0 : machine_.host_us;
-    on_host_.push_back({c, begin_us + expert_us(c, machine_.host_expert_us, machine_.host_expert_token_us)});
+    const double ready_us = now_us_ + (std::exchange(host_began_, true) ? 0 : machine_.host_us);
+    on_host_.push_back({c, expert_us(c, machine_.host_expert_us, machine_.host_expert_token_us), ready_us});
+    time_host(on_host_.size() - 1);
+}
+
+// When the host begins and ends what it has, from this one on.
+void Simulator::time_host(size_t from) {
+    for (size_t i = from; i < on_host_.size(); i++) {
+        HostWork & work = on_host_[i];
+        work.begin_us = i == 0 ? work.told_us : std::max(work.told_us, on_host_[i - 1].end_us);
+        work.end_us = work.begin_us + work.us;
+    }
+}
+
+// False where the host has begun with it.
+bool Simulator::withdraw(Expert expert) {
+    const auto it = std::find_if(on_host_.begin(), on_host_.end(),
+                                 [&](const HostWork & work) { return work.compute.expert == expert; });
+    if (it == on_host_.end() || it == on_host_.begin() || it->begin_us <= now_us_) {
+        return false;
+    }
+    time_host(size_t(on_host_.erase(it) - on_host_.begin()));
+    return true;
 }
 
 void Simulator::collect_host() {
@@ -349,6 +380,11 @@ void Simulator::obey() {
             const Ticket ticket = cancel->ticket;
             if (link_ && link_->cancel(ticket)) {
                 core_.cancelled(ticket, commands_);
+            }
+        } else if (const auto * back = std::get_if<Withdraw>(&commands_[i])) {
+            const auto [layer, expert] = *back;
+            if (withdraw(expert)) {
+                core_.withdrawn(layer, expert, commands_);
             }
         } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
             n_needed_ = order->experts.size();

@@ -27,6 +27,8 @@ class ByPhase final : public Scheduler {
     void computed(Layer layer, Expert expert, Part part, Commands & out) override {
         now_->computed(layer, expert, part, out);
     }
+    void withdrawn(Layer layer, Expert expert, Commands & out) override { now_->withdrawn(layer, expert, out); }
+    void balance(double us, Commands & out) override { now_->balance(us, out); }
     void aborted(Commands & out) override { now_->aborted(out); }
     bool idle() const override { return now_->idle(); }
     double planned_device_us() const override { return now_->planned_device_us(); }

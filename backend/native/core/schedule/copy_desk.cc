@@ -51,6 +51,11 @@ size_t CopyDesk::n_low(Layer layer) const {
     }));
 }
 
+int32_t CopyDesk::n_open(Layer layer) const {
+    return int32_t(std::count_if(flights_.begin(), flights_.end(),
+                                 [&](const Flight & f) { return !f.over && f.place.layer == layer; }));
+}
+
 uint64_t CopyDesk::begun_bytes(int32_t n_copy, Layer but_of) const {
     uint64_t bytes = 0;
     for (auto f = flights_.begin(); f != flights_.end() && n_copy > 0; ++f) {

@@ -37,6 +37,8 @@ class CopyDesk {
     bool any_open() const { return !flights_.empty(); }
     // How many copies were ordered ahead of need, for this layer or (`none`) for any, and have not ended.
     size_t n_low(Layer layer) const;
+    // Copies of the layer that were ordered and have not ended.
+    int32_t n_open(Layer layer) const;
     // Bytes of the `n_copy` copies that were ordered first and have not ended, but for the layer's: those
     // that may have begun.
     uint64_t begun_bytes(int32_t n_copy, Layer but_of) const;

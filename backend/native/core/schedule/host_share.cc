@@ -7,79 +7,76 @@
 namespace outrider {
 namespace {
 
-// Both at once must promise so much less time than the better one alone: what was measured is not exact.
-constexpr double least_gain = 0.1;
-
-using Experts = std::span<const size_t>;  // indices into what is missing
-
-double host_us(const HostSpeeds & speeds, std::span<const Missing> missing, Experts experts) {
-    double us = experts.empty() ? 0 : speeds.host_us;
-    for (size_t i : experts) {
-        us += rows_us(speeds.host_us_per_byte, speeds.host_row_us_per_byte, missing[i].bytes, missing[i].n_row);
-    }
-    return us;
-}
-
-// An expert computes when it has arrived and those before it are done.
-double device_us(const HostSpeeds & speeds, std::span<const Missing> missing, Experts experts,
-                 const DeviceQueue & queue) {
-    double arrived_us = queue.copy_us;
-    double us = queue.compute_us;
-    for (size_t i : experts) {
-        arrived_us += double(missing[i].bytes_left) * speeds.link_us_per_byte;
-        us = std::max(us, arrived_us) +
-             rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, missing[i].bytes, missing[i].n_row);
-    }
-    return us;
-}
-
-}  // namespace
-
-HostPlan host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span<const Missing> missing,
-                    const DeviceQueue & queue) {
-    HostPlan plan{std::vector<bool>(missing.size(), hybrid == Hybrid::host_only && speeds.possible)};
-    if (hybrid != Hybrid::by_speed || !speeds.possible || missing.empty()) {
-        return plan;
-    }
-    const bool measured = speeds.link_us_per_byte > 0 && speeds.host_us_per_byte > 0;
-    // What a copy costs for each microsecond of the host. Before anything was measured, few rows go to the host.
-    const auto gain = [&](const Missing & m) {
-        const double host_us = measured
-                                   ? rows_us(speeds.host_us_per_byte, speeds.host_row_us_per_byte, m.bytes, m.n_row)
-                                   : double(m.bytes) * m.n_row;
-        return double(m.bytes_left) / std::max(host_us, 1e-9);
-    };
+// Who costs the host least for each byte of a copy that it saves, first. Before anything was measured, few rows.
+std::vector<size_t> host_order(const HostSpeeds & speeds, std::span<const Missing> missing, bool measured) {
     std::vector<double> gains;
     for (const Missing & m : missing) {
-        gains.push_back(gain(m));
+        const double us = measured ? host_us(speeds, m) : double(m.bytes) * m.n_row;
+        gains.push_back(double(m.bytes_left) / std::max(us, 1e-9));
     }
     std::vector<size_t> order(missing.size());
     std::iota(order.begin(), order.end(), size_t(0));
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return gains[a] > gains[b]; });
+    return order;
+}
 
+// With which number of the first ones on the host both are done soonest.
+size_t soonest(const HostSpeeds & speeds, std::span<const Missing> ordered, const DeviceQueue & queue) {
+    const size_t n_all = ordered.size();
+    std::vector<double> host_end_us{0};  // [number]
+    for (const Missing & m : ordered) {
+        host_end_us.push_back((host_end_us.size() == 1 ? speeds.host_us : host_end_us.back()) + host_us(speeds, m));
+    }
+    size_t best = 0;
+    double soonest_us = std::numeric_limits<double>::infinity();
+    const auto consider = [&](size_t n, double gain) {
+        const double device_end_us = device_side_us(speeds, ordered.subspan(n), queue) * speeds.device_times;
+        const double us = std::max(host_end_us[n], device_end_us);
+        if (us < soonest_us * (1 - gain)) {
+            soonest_us = us;
+            best = n;
+        }
+    };
+    consider(0, 0);
+    consider(n_all, 0);
+    const double alone_us = soonest_us;
+    for (size_t n = 1; n < n_all; n++) {
+        consider(n, soonest_us == alone_us ? least_gain : 0);
+    }
+    return best;
+}
+
+}  // namespace
+
+double device_side_us(const HostSpeeds & speeds, std::span<const Missing> copied, const DeviceQueue & queue) {
+    double arrived_us = queue.copy_us;
+    double us = queue.compute_us;
+    for (const Missing & m : copied) {
+        arrived_us += double(m.bytes_left) * speeds.link_us_per_byte;
+        us = std::max(us, arrived_us) + device_us(speeds, m);
+    }
+    return us;
+}
+
+HostPlan host_share(Hybrid hybrid, const HostSpeeds & speeds, std::span<const Missing> missing,
+                    const DeviceQueue & queue) {
+    HostPlan plan{std::vector<bool>(missing.size(), hybrid == Hybrid::host_only && speeds.possible), {}};
+    if (hybrid != Hybrid::by_speed || !speeds.possible || missing.empty()) {
+        return plan;
+    }
     const bool link_known = speeds.link_us_per_byte > 0;
+    const bool measured = link_known && speeds.host_us_per_byte > 0;
+    plan.order = host_order(speeds, missing, measured);
     size_t n_host = (missing.size() + (link_known ? 1 : 0)) / 2;
     if (measured) {
-        const Experts all = order;
-        double soonest_us = std::numeric_limits<double>::infinity();
-        const auto consider = [&](size_t n, double gain) {
-            const double copying_us = device_us(speeds, missing, all.subspan(n), queue);
-            const double us = std::max(host_us(speeds, missing, all.first(n)), copying_us * speeds.device_times);
-            if (us < soonest_us * (1 - gain)) {
-                soonest_us = us;
-                n_host = n;
-                plan.device_us = n < missing.size() ? copying_us : 0;
-            }
-        };
-        consider(0, 0);
-        consider(missing.size(), 0);
-        const double alone_us = soonest_us;
-        for (size_t n = 1; n < missing.size(); n++) {
-            consider(n, soonest_us == alone_us ? least_gain : 0);
+        std::vector<Missing> ordered;
+        for (size_t i : plan.order) {
+            ordered.push_back(missing[i]);
         }
+        n_host = soonest(speeds, ordered, queue);
     }
     for (size_t i = 0; i < n_host; i++) {
-        plan.on_host[order[i]] = true;
+        plan.on_host[plan.order[i]] = true;
     }
     return plan;
 }

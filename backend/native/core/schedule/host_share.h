@@ -39,7 +39,7 @@ struct Missing {
 // Of a layer's missing experts.
 struct HostPlan {
     std::vector<bool> on_host;
-    double device_us = 0;  // for the device's side, by the figures but for device_times; 0: nothing is copied
+    std::vector<size_t> order;  // who goes to the host first, whether it does or not
 };
 
 // What a scheduler knows of the host.
@@ -56,10 +56,23 @@ struct DeviceQueue {
     double copy_us = 0;     // copies that have begun, and are not the layer's
 };
 
+// So much less time is worth a change of plan: what was measured is not exact.
+inline constexpr double least_gain = 0.1;
+
 // Microseconds that weights of so many bytes take with so many rows.
 inline double rows_us(double us_per_byte, double row_us_per_byte, uint64_t bytes, int32_t n_row) {
     return double(bytes) * (us_per_byte + row_us_per_byte * (n_row - 1));
 }
+
+inline double host_us(const HostSpeeds & speeds, const Missing & m) {
+    return rows_us(speeds.host_us_per_byte, speeds.host_row_us_per_byte, m.bytes, m.n_row);
+}
+inline double device_us(const HostSpeeds & speeds, const Missing & m) {
+    return rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, m.bytes, m.n_row);
+}
+// What the device needs for its queue and for what is copied to it, in this order, by the figures but for
+// device_times. An expert computes when it has arrived and those before it are done.
+double device_side_us(const HostSpeeds & speeds, std::span<const Missing> copied, const DeviceQueue & queue);
 
 // What costs the host least beside what its copy costs goes there first,
 // so that of a prompt's experts the host gets those of few rows, as in Fiddler. How many,

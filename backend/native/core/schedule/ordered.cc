@@ -148,6 +148,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
             desk_.call_back_low({layer, part}, none, out);
         }
     }
+    begin_on_host(out);
     serve(out);
     if (options_.fill && options_.early_preemption && residency_.is_whole(layer)) {
         fill(out);
@@ -162,9 +163,6 @@ void OrderedScheduler::serve(Commands & out) {
     for (size_t i = 0; i < needs_.size(); i++) {
         Need & need = needs_[i];
         if (need.on_host) {
-            if (!std::exchange(need.issued, true)) {
-                out.push_back(Compute{layer_, need.expert, need.part, none});
-            }
             continue;
         }
         if (need.issued) {
@@ -290,6 +288,7 @@ bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slot
 void OrderedScheduler::copied(Ticket ticket, Commands & out) {
     const Flight flight = desk_.end(ticket);
     residency_.chunks_arrived(flight.pool, flight.slot, flight.mask);
+    link_moved_ = true;
     settle(flight, out);
 }
 
@@ -299,6 +298,10 @@ void OrderedScheduler::cancelled(Ticket ticket, Commands & out) {
     const SlotInfo & info = residency_.at(flight.pool, flight.slot);
     if (!info.broken && is_open(info)) {
         desk_.order(flight.pool, flight.slot, Urgency::high, options_.chunks, out);
+        return;
+    }
+    if (!info.broken && is_kept(info)) {
+        desk_.order(flight.pool, flight.slot, Urgency::low, options_.chunks, out);
         return;
     }
     settle(flight, out);
@@ -317,6 +320,7 @@ void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands 
     n_open_--;
     n_staged_ -= part == Part::staged;
     if (need->on_host) {
+        host_moved_ = true;
         keep_for_later(*need, out);
         return;
     }

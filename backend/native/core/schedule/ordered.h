@@ -17,7 +17,8 @@
 // the last gates, and a little more.
 //
 // ordered.cc: what happens; ordered_needs.cc: a layer's needs; ordered_slots.cc: who gets a slot;
-// ordered_ahead.cc: reading ahead in prompts; ordered_stage.cc: the stage; ordered_host.cc: the host's share.
+// ordered_ahead.cc: reading ahead in prompts; ordered_stage.cc: the stage; ordered_host.cc: the host's share;
+// ordered_balance.cc: what becomes of it meanwhile.
 //
 // Where experts are cut, each part is copied and computed on its own, the top first, so that the
 // top computes while the bottom is on its way (MoEpic, section 3.2). The other papers' pipelines are
@@ -68,9 +69,11 @@ class OrderedScheduler final : public Scheduler {
     void cancelled(Ticket ticket, Commands & out) override;
     void failed(Ticket ticket, Commands & out) override;
     void computed(Layer layer, Expert expert, Part part, Commands & out) override;
+    void withdrawn(Layer layer, Expert expert, Commands & out) override;
+    void balance(double us, Commands & out) override;
     void aborted(Commands & out) override;
     bool idle() const override { return n_open_ == 0; }
-    double planned_device_us() const override { return planned_device_us_; }
+    double planned_device_us() const override;
 
   private:
     struct Need {  // a part of an expert of the layer in progress
@@ -84,8 +87,24 @@ class OrderedScheduler final : public Scheduler {
         bool issued = false;  // Compute was said
         bool computed = false;
         bool on_host = false;  // the host computes it: it needs no slot
+        // Where host and device share the layer:
+        Missing missing{};  // at the gate; no bytes: it was here, or only the device can have it
+        size_t host_turn = 0;  // who goes to the host first
+        bool taken_over = false;  // by the host: it was being copied
+        bool withdrawing = false;  // the host was told not to compute it; it may have begun
         bool promoted = false;  // its predicted copies were called back, to be queued high
         int32_t attempts = 0;  // copies that failed
+    };
+
+    // Of a layer that host and device share.
+    struct Rest {
+        size_t n_host = 0;  // that the host has not computed
+        double host_us = 0;
+        Need * last_on_host = nullptr;  // what it will begin last
+        DeviceQueue queue;
+        std::vector<Missing> to_come;  // to the device; the first one is last_to_come
+        Need * last_to_come = nullptr;  // of those that the host could compute, what will arrive last
+        bool any_waits = false;  // for a slot
     };
 
     static constexpr int32_t max_attempts = 3;
@@ -96,6 +115,10 @@ class OrderedScheduler final : public Scheduler {
     Slot slot_of(const Need & need) const { return residency_.find({layer_, need.part}, need.expert); }
     void count(const Need & need);
     void share_with_host();
+    void begin_on_host(Commands & out);
+    Missing missing_of(const Need & need) const;
+    Rest rest(double us);
+    void take_over(Need & need, Commands & out);
     void keep_for_later(const Need & need, Commands & out);
     void want_open_needs(bool wanted_now);
     void sort_needs();
@@ -141,6 +164,7 @@ class OrderedScheduler final : public Scheduler {
     void forget_fetch(Need & need);
     Need * find_need(Layer layer, Expert expert, Part part);
     bool is_open(const SlotInfo & info);
+    bool is_kept(const SlotInfo & info);
 
     Residency & residency_;
     Eviction & eviction_;
@@ -168,8 +192,11 @@ class OrderedScheduler final : public Scheduler {
     int32_t n_issued_ = 0;  // and not computed
     int32_t n_issued_token_ = 0;  // of these together
     bool any_issued_ = false;  // of the layer in progress
-    double planned_device_us_ = 0;
-    bool all_on_host_ = false;  // whatever the layer in progress misses, the host computes
+    bool shares_ = false;  // of what the layer in progress misses, the host computes some, by speed
+    bool all_on_host_ = false;  // or all
+    DeviceQueue queue_;  // of the device, when these were shared
+    bool host_moved_ = false, link_moved_ = false;  // since balance() was called
+    double host_at_us_ = 0, link_at_us_ = 0;  // since the gate, when they had moved last
     std::vector<Forecast> held_;  // until the first Compute (prefetch_after_first)
     std::vector<std::vector<Expert>> prefetched_;  // [layer], since it was last routed
     // [expert, place]: what must not give way to another, while choosing who leaves; otherwise all 0

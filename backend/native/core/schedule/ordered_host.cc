@@ -7,8 +7,10 @@ namespace outrider {
 
 // What is not here is copied, or computed by the host where it lies.
 void OrderedScheduler::share_with_host() {
-    all_on_host_ = false;
-    planned_device_us_ = 0;
+    all_on_host_ = shares_ = false;
+    host_moved_ = link_moved_ = false;
+    host_at_us_ = link_at_us_ = 0;
+    queue_ = {};
     const bool whole = !residency_.layout().layers[layer_].is_cut();
     if (host_.hybrid == Hybrid::off || !whole || !host_.speeds[size_t(layer_)].possible) {
         return;
@@ -16,37 +18,36 @@ void OrderedScheduler::share_with_host() {
     const HostSpeeds & speeds = host_.speeds[size_t(layer_)];
     std::vector<Missing> missing;
     std::vector<Need *> needs;
-    DeviceQueue queue;
     bool any_far = false;
     for (Need & need : needs_) {
-        const Place place{layer_, need.part};
-        const uint64_t bytes = residency_.bytes_of(place, residency_.all_chunks(layer_));
+        const Missing m = missing_of(need);
         const Slot slot = slot_of(need);
-        const SlotInfo * info = slot == none ? nullptr : &residency_.at(pool_of(need), slot);
-        if (info && info->state == SlotState::ready) {
-            queue.compute_us += rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, bytes, need.n_token);
+        if (slot != none && residency_.at(pool_of(need), slot).state == SlotState::ready) {
+            queue_.compute_us += device_us(speeds, m);
             continue;
         }
-        const uint64_t bytes_left = bytes - (info ? residency_.bytes_of(place, info->arrived) : 0);
         if (host_.hybrid == Hybrid::by_speed && host_.has && !host_.has(layer_, need.expert)) {
             any_far = true;  // the file would have to be read for the host, too
-            queue.copy_us += double(bytes_left) * speeds.link_us_per_byte;
-            queue.compute_us += rows_us(speeds.device_us_per_byte, speeds.device_row_us_per_byte, bytes, need.n_token);
+            queue_.copy_us += double(m.bytes_left) * speeds.link_us_per_byte;
+            queue_.compute_us += device_us(speeds, m);
             continue;
         }
-        missing.push_back({bytes, bytes_left, need.n_token});
+        need.missing = m;
+        missing.push_back(m);
         needs.push_back(&need);
     }
-    queue.copy_us += double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
-    const auto [on_host, device_us] = host_share(host_.hybrid, speeds, missing, queue);
-    planned_device_us_ = device_us;
-    all_on_host_ = !needs.empty() && !any_far;
+    queue_.copy_us += double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
+    const HostPlan plan = host_share(host_.hybrid, speeds, missing, queue_);
+    for (size_t turn = 0; turn < plan.order.size(); turn++) {
+        needs[plan.order[turn]]->host_turn = turn;
+    }
     LayerCounts & counts = residency_.counts(layer_);
+    size_t n_host = 0;
     for (size_t i = 0; i < needs.size(); i++) {
-        all_on_host_ = all_on_host_ && on_host[i];
-        if (!on_host[i]) {
+        if (!plan.on_host[i]) {
             continue;
         }
+        n_host++;
         needs[i]->on_host = true;
         counts.on_host++;
         counts.host_rows += uint64_t(needs[i]->n_token);
@@ -54,6 +55,51 @@ void OrderedScheduler::share_with_host() {
             residency_.set_pinned(pool_of(*needs[i]), slot, false);  // it may still come, for others
         }
     }
+    all_on_host_ = n_host > 0 && n_host == needs.size() && !any_far;
+    shares_ = host_.hybrid == Hybrid::by_speed && n_host > 0 && n_host < needs.size();
+}
+
+// The host's share, in the order in which it is to compute it.
+void OrderedScheduler::begin_on_host(Commands & out) {
+    std::vector<Need *> on_host;
+    for (Need & need : needs_) {
+        if (need.on_host) {
+            on_host.push_back(&need);
+        }
+    }
+    std::stable_sort(on_host.begin(), on_host.end(),
+                     [](const Need * a, const Need * b) { return a->host_turn < b->host_turn; });
+    for (Need * need : on_host) {
+        need->issued = true;
+        out.push_back(Compute{layer_, need->expert, need->part, none});
+    }
+}
+
+Missing OrderedScheduler::missing_of(const Need & need) const {
+    const Place place{layer_, need.part};
+    const Slot slot = slot_of(need);
+    const uint32_t all = residency_.all_chunks(layer_);
+    const uint32_t arrived = slot == none ? 0 : residency_.at(pool_of(need), slot).arrived;
+    return {residency_.bytes_of(place, all), residency_.bytes_of(place, all & ~arrived), need.n_token};
+}
+
+// For what is copied now.
+double OrderedScheduler::planned_device_us() const {
+    std::vector<const Need *> copied;
+    for (const Need & need : needs_) {
+        if (!need.on_host && need.missing.bytes > 0) {
+            copied.push_back(&need);
+        }
+    }
+    if (!shares_ || copied.empty()) {
+        return 0;
+    }
+    std::sort(copied.begin(), copied.end(), [](const Need * a, const Need * b) { return a->host_turn < b->host_turn; });
+    std::vector<Missing> missing;
+    for (const Need * need : copied) {
+        missing.push_back(need->missing);
+    }
+    return device_side_us(host_.speeds[size_t(layer_)], missing, queue_);
 }
 
 // What the host has computed is brought too, for the next time, where nobody waits for the link: into a

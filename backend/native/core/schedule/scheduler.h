@@ -23,6 +23,10 @@ class Scheduler {
     virtual void cancelled(Ticket ticket, Commands & out) = 0;
     virtual void failed(Ticket ticket, Commands & out) = 0;
     virtual void computed(Layer layer, Expert expert, Part part, Commands & out) = 0;
+    // The host will not compute this expert, as it was told.
+    virtual void withdrawn(Layer layer, Expert expert, Commands & out) = 0;
+    // All that has happened was told, so long after push_precise(): host and device may help each other now.
+    virtual void balance(double us, Commands & out) = 0;
     // The layer in progress will not be finished: nothing is needed any more, and its copies need
     // not begin, so that the next pass does not wait behind them.
     virtual void aborted(Commands & out) = 0;
