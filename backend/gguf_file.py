@@ -153,6 +153,11 @@ class ModelFile:
         n_layer = len(self.n_expert_used_by_layer)
         return replace(self, n_expert_used_by_layer=(n_expert_used,) * n_layer)
 
+    def n_used_of(self, layer: int) -> int:
+        """How many experts a token uses in a layer."""
+        used = self.n_expert_used_by_layer
+        return used[layer] if layer < len(used) else self.n_expert_used
+
     def expert_bytes_per_layer(self) -> dict[int, int]:
         """By layer, the bytes of ONE routed expert: its gate, up and down matrices together."""
         return {
@@ -182,6 +187,19 @@ class ModelFile:
     def dense_bytes(self) -> int:
         """Bytes of the dense tensors."""
         return sum(t.n_bytes for t in self.dense_tensors)
+
+    @property
+    def token_dense_bytes(self) -> int:
+        """What decoding a token reads of them: one row of an embedding that is no output."""
+        sizes = {t.name: t.n_bytes for t in self.dense_tensors}
+        unread = sizes.get("token_embd.weight", 0) if "output.weight" in sizes else 0
+        return self.dense_bytes - unread
+
+    @property
+    def token_expert_bytes(self) -> int:
+        """Bytes of the routed experts that one token uses."""
+        each_bytes = self.expert_bytes_per_layer()
+        return sum(each_bytes[layer] * self.n_used_of(layer) for layer in each_bytes)
 
     @property
     def layer_dense_bytes(self) -> float:

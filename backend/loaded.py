@@ -15,7 +15,7 @@ from backend.facts import CacheFacts
 from backend.gguf_file import ModelFile
 from backend.grant import Grant, grant, held_bytes
 from backend.machines.drive import Drive, drive_of, in_whole_blocks
-from backend.machines.threads import compute_threads
+from backend.machines.threads import compute_threads, useful_threads
 from backend.memory_watch import Cache, MemoryWatch
 from backend.methods import METHODS, Method
 from backend.pack_file import Pack, find
@@ -194,7 +194,10 @@ class LoadedModel:
         """
         trained = self.file.context_length or config.context_length
         n_context = min(config.context_length, trained)
-        n_thread = config.n_thread or self._n_measured or physical_cores()
+        n_thread = config.n_thread or useful_threads(
+            self.file.token_dense_bytes + self.file.token_expert_bytes,
+            self._n_measured or physical_cores(),
+        )
         return n_context, n_thread, config.n_ubatch, config.kv_type
 
     def _free_bytes(self) -> int:
@@ -281,7 +284,7 @@ class LoadedModel:
             self._drive = drive_of(slow_tier, ring=by_queue)
             if not self.config.n_thread:
                 self._n_measured = compute_threads(slow_tier, self._drive, ring=by_queue)
-                self._n_thread = self._n_measured
+                self._n_thread = self._context_settings(self.config)[1]
             self.remark = " ".join(filter(None, [self._remark, remark]))
             try:
                 self._cached = loading.CachedModel(

@@ -65,18 +65,15 @@ class Facts:
     @classmethod
     def of(cls, model: ModelFile, n_context: int) -> Facts:
         """Read them from a checked model file. n_context: tokens that are planned for, at most."""
-        used = model.n_expert_used_by_layer
         n_total = n_expert_weights = n_expert_active = 0
         for tensor in model.tensors:
             n_total += math.prod(tensor.shape)
-        token_expert_bytes = 0
-        each_bytes = model.expert_bytes_per_layer()
         for layer, tensors in model.expert_tensors.items():
-            n_used = used[layer] if layer < len(used) else model.n_expert_used
-            token_expert_bytes += each_bytes[layer] * n_used
             for tensor in tensors:
                 n_expert_weights += math.prod(tensor.shape)
-                n_expert_active += math.prod(tensor.shape) // tensor.shape[2] * n_used
+                n_expert_active += (
+                    math.prod(tensor.shape) // tensor.shape[2] * model.n_used_of(layer)
+                )
         return cls(
             fingerprint=model.fingerprint,
             name=model.name,
@@ -91,8 +88,8 @@ class Facts:
             n_expert_used=model.n_expert_used,
             context_length=model.context_length,
             expert_bytes_total=model.expert_bytes_total,
-            token_dense_bytes=model.dense_bytes - _unread_embedding_bytes(model),
-            token_expert_bytes=token_expert_bytes,
+            token_dense_bytes=model.token_dense_bytes,
+            token_expert_bytes=model.token_expert_bytes,
             needs=Needs.of(model, min(n_context, model.context_length or n_context)),
         )
 
@@ -118,12 +115,6 @@ def _quantisation(model: ModelFile) -> str:
     for tensor in model.tensors:
         n_bytes[tensor.type_name] = n_bytes.get(tensor.type_name, 0) + tensor.n_bytes
     return max(n_bytes, key=lambda name: n_bytes[name])
-
-
-def _unread_embedding_bytes(model: ModelFile) -> int:
-    """Bytes of the token embedding, of which a token reads one row, unless it is the output too."""
-    sizes = {tensor.name: tensor.n_bytes for tensor in model.tensors}
-    return sizes.get("token_embd.weight", 0) if "output.weight" in sizes else 0
 
 
 class FactsCache:

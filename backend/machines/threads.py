@@ -21,6 +21,9 @@ _N_COLUMN, _N_ROW = 2048, 16384  # 19 MB: more than a cache holds
 _PRODUCT_S = 0.05
 _ROUNDS = 3
 _WORTH = 1.03
+_THREAD_BYTES = 8 << 20
+"""A thread that reads less for a token costs more waiting than it spares: the embedded model's
+4.5 MB are read faster by one thread than by two (docs/LOG-bench.md)."""
 
 Times = Mapping[int, float]
 """Microseconds of the same work by number of threads."""
@@ -47,6 +50,11 @@ def compute_threads(path: Path, drive: Drive, *, ring: bool) -> int:
         return n_core
     kept.write(_FILE, {**found, str(n_core): n_thread})
     return n_thread
+
+
+def useful_threads(token_bytes: int, n_thread: int) -> int:
+    """Of n_thread, as many as a model has work for that reads so many bytes for a token."""
+    return max(1, min(n_thread, token_bytes // _THREAD_BYTES))
 
 
 def measure(path: Path, drive: Drive, n_threads: range, *, ring: bool) -> Times:

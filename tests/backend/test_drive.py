@@ -111,6 +111,17 @@ def test_threads_are_counted_once(large: Path, monkeypatch: pytest.MonkeyPatch) 
     assert threads.compute_threads(large, Drive(), ring=True) == 2 and len(asked) == 1
 
 
+def test_a_small_model_has_no_work_for_many_threads() -> None:
+    assert [threads.useful_threads(n << 20, 6) for n in (0, 4, 15, 16, 40, 4000)] == [
+        1,
+        1,
+        1,
+        2,
+        5,
+        6,
+    ]
+
+
 def test_threads_can_be_measured(large: Path) -> None:
     times = threads.measure(large, Drive(), range(2, 0, -1), ring=True)
     assert set(times) == {1, 2} and min(times.values()) > 0
