@@ -39,7 +39,7 @@ from backend.system.paths import embedded_model  # noqa: E402
 
 QUESTION = "Tell me a story about a soldier and the sea."
 SIZE = 1280, 880
-NARROW = 560, 840
+NARROW = 560, 600
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
 N_COLOUR = 20
 MEANINGS = (
