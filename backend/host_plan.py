@@ -17,13 +17,21 @@ if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
 
 
+PROCESS_BYTES = 60 << 20
+"""Measured with a remote device: interpreter, libraries, vocabulary. A driver of a graphics card
+takes more; how much was not measured."""
+N_COPY = 4
+"""Matrices that are on their way at once, each in memory of its own: from the file to a device; and
+once more from the store to a device."""
+
+
 @dataclass(frozen=True)
 class HostPlan:
     """The RAM that keeps experts, in bytes; headroom_bytes are left to others.
 
     bytes, n_slot: for devices, and how many of each layer that one computes; 0 where not even one
     of each fits. cpu_bytes, n_cpu_slot: of the layers that the CPU computes. dense_bytes: of the
-    other weights, what is not on devices.
+    other weights, what is not on devices. total_bytes: all that this process takes.
     """
 
     bytes: int = 0
@@ -31,6 +39,7 @@ class HostPlan:
     cpu_bytes: int = 0
     n_cpu_slot: int = 0
     dense_bytes: int = 0
+    total_bytes: int = 0
     headroom_bytes: int = 0
     sentence: str = ""
 
@@ -51,12 +60,14 @@ def plan_host(
     available_bytes: int,
     asked_bytes: int | None,
     kv_type: str = "f16",
+    compute_bytes: int = 0,
 ) -> HostPlan:
     """Plan what RAM keeps of the experts.
 
     available_bytes: RAM that may be taken for all that the model needs there. asked_bytes: what
-    the user wants at most; None: all that is there but for the headroom. The CPU's layers keep as
-    many as a device's where there is room for so many, also where the user wants less.
+    the user wants at most; None: all that is there but for the headroom. compute_bytes: what
+    llama.cpp computes in here. The CPU's layers keep as many as a device's where there is room for
+    so many, also where the user wants less.
     """
     layers = {layer for share in planned.devices for layer in share.layers}
     on_cpu = [layer for layer in range(model.n_layer) if layer not in layers]
@@ -66,11 +77,10 @@ def plan_host(
     if not wanted:
         return HostPlan()
     dense_bytes = _dense_bytes(model, on_cpu)
-    needed = plan.PROCESS_BYTES + dense_bytes
     kv = plan.kv_bytes_by_layer(model, planned.n_context, kv_type)
-    needed += sum(kv[i] for i in on_cpu)
-    if on_cpu:
-        needed += plan.compute_bytes(model, planned.n_context, planned.n_ubatch)
+    matrix_bytes = max(t.matrix_bytes for ts in model.expert_tensors.values() for t in ts)
+    needed = PROCESS_BYTES + dense_bytes + sum(kv[i] for i in on_cpu) + compute_bytes
+    needed += N_COPY * matrix_bytes * (1 if asked_bytes == 0 else 2)
     if planned.n_stage and own:
         needed += planned.n_stage * sum(set(own))
     headroom_bytes = plan.headroom_bytes(available_bytes)
@@ -84,16 +94,20 @@ def plan_host(
     left_bytes = max(room_bytes - n_cpu * cpu_bytes, 0)
     n_bytes = min(n_bytes, left_bytes)
     n_slot = n_bytes // device_bytes
+    if n_cpu == model.n_expert:  # first in waves, then as llama.cpp computes by itself
+        needed += plan.wave_bytes(model, planned.n_ubatch)
+    kept_bytes = n_bytes if n_bytes >= min(wanted) else 0
     said = _sentence(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
     if own:
         size = size_text(n_cpu * cpu_bytes)
         said += f" Of the CPU's layers it keeps {n_cpu} of {model.n_expert} experts, in {size}."
     return HostPlan(
-        bytes=n_bytes if n_bytes >= min(wanted) else 0,
+        bytes=kept_bytes,
         n_slot=n_slot,
         cpu_bytes=n_cpu * cpu_bytes,
         n_cpu_slot=n_cpu,
         dense_bytes=dense_bytes,
+        total_bytes=needed + kept_bytes + n_cpu * cpu_bytes,
         headroom_bytes=headroom_bytes,
         sentence=said,
     )

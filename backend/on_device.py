@@ -97,12 +97,19 @@ class OnDevice:
             self._runs = {patched: DryRun(model, patched=patched) for patched in (False, True)}
         try:
             planned = plan_devices(model, now, wish, self._measure(now, wish, n_output))
+            self.plan = planned if planned.n_gpu_layers > 0 else None
+            if self.plan is not None and planned.n_slot < model.n_expert:
+                self.host = plan_host(
+                    model,
+                    planned,
+                    free_bytes,
+                    config.host_bytes,
+                    config.kv_type,
+                    self._host_compute_bytes(planned, config.kv_type, n_output),
+                )
         finally:
             for dry_run in self._runs.values():
                 dry_run.close()
-        self.plan = planned if planned.n_gpu_layers > 0 else None
-        if self.plan is not None and planned.n_slot < model.n_expert:
-            self.host = plan_host(model, planned, free_bytes, config.host_bytes, config.kv_type)
         self.said = " ".join(filter(None, [*planned.sentences, self.host.sentence]))
 
     def _measure(self, devices: Sequence[Device], wish: Wish, n_output: int) -> Measure:
@@ -123,6 +130,14 @@ class OnDevice:
             return [found.get(device.memory, 0) for device in devices]
 
         return measure
+
+    def _host_compute_bytes(self, planned: DevicePlan, kv_type: str, n_output: int) -> int:
+        """What llama.cpp computes in beside the devices' memory."""
+        found = self._runs[True].compute_bytes(
+            self.placement, planned.n_context, planned.n_ubatch, kv_type, n_output
+        )
+        there = {device.memory for device in self._devices}
+        return sum(n_bytes for memory, n_bytes in found.items() if memory not in there)
 
     def _free_bytes(self, device: Device) -> int:
         from backend import _native

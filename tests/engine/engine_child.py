@@ -3,10 +3,12 @@
     python engine_child.py residency MODEL RATE
     python engine_child.py shortage MODEL
     python engine_child.py hang MODEL
+    python engine_child.py ram MODEL DEVICE HOST_BYTES
 
 residency: which pages of the model's file are in the page cache after an answer, and by how much
 the resident set has grown. shortage: what happens when a higher cache rate finds no memory. hang:
-whether an answer can be stopped while the drive does not answer. The last two need faults.c.
+whether an answer can be stopped while the drive does not answer. These two need faults.c. ram: what
+is in memory beside a device when nearly every expert was used, and what was planned.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import ctypes
 import json
 import mmap
 import os
+import random
 import sys
 import threading
 import time
@@ -165,10 +168,32 @@ def hang(path: Path) -> dict[str, object]:
     }
 
 
+def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
+    config = EngineConfig(
+        cache_rate=0.25,
+        method="lru-overlapped",
+        context_length=512,
+        n_thread=1,
+        device=device,
+        host_bytes=host_bytes,
+    )
+    engine, chance = Engine.open(path, config), random.Random(1)
+    for _ in range(4):
+        text = "".join(chr(chance.randrange(32, 127)) for _ in range(400))
+        list(engine.generate_text(text, Sampling(temperature=0), 4))
+        engine.forget()
+    host = engine.loaded.on_device.host
+    found = {"planned": host.total_bytes, "used": status_bytes("VmRSS"), "store": host.bytes}
+    engine.close()
+    return found
+
+
 if __name__ == "__main__":
     what, model, *rest = sys.argv[1:]
     if what == "residency":
         found = residency(Path(model), float(rest[0]))
+    elif what == "ram":
+        found = ram(Path(model), rest[0], int(rest[1]))
     else:
         found = {"shortage": shortage, "hang": hang}[what](Path(model))
     print(json.dumps(found))

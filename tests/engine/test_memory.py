@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 from factory import make_tiny
+from loopback import needs_rpc, server
 
 from backend.config import Sampling
+from backend.gguf_file import read_model
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(
@@ -105,6 +107,16 @@ def test_an_answer_can_be_stopped_while_the_drive_hangs(
         "was_hanging": [True],
         "same_tokens": True,
     }
+
+
+@needs_rpc
+def test_ram_beside_a_device_is_what_was_planned(large: Path) -> None:
+    total_bytes = read_model(large).expert_bytes_total
+    for host_bytes in (0, total_bytes // 2, total_bytes):
+        with server() as device:
+            found = child("ram", str(large), device.option, str(host_bytes))
+        assert found["store"] == host_bytes
+        assert found["used"] == pytest.approx(found["planned"], rel=0.06), host_bytes
 
 
 def test_experts_larger_than_one_read(tmp_path: Path, open_engine: Any) -> None:

@@ -363,6 +363,7 @@ void WaveRunner::note_sources(const Segment & segment) {
     for (const Kept & kept : kept_) {
         note(kept.source);
         note(kept.rows->ne);
+        note(kept.rows->buffer);  // a larger one may lie where a smaller one was
         note(kept.rows->data);
     }
 }
