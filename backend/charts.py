@@ -151,20 +151,24 @@ def _line(places: Sequence[tuple[float, float]], look: _Look) -> list[str]:
     path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     style = f'fill="none" stroke-width="2" stroke-linejoin="round" {look.stroke}'
     drawn = [f'<polyline {style} points="{path}"/>']
-    return drawn + [_mark(x, y, look) for x, y in places if look.mark]
+    return drawn + ([_marks(places, look)] if look.mark else [])
 
 
-def _mark(x: float, y: float, look: _Look) -> str:
-    shapes = {
-        "square": f"M{x - 3.5:.1f},{y - 3.5:.1f}h7v7h-7z",
-        "up": f"M{x:.1f},{y - 4.5:.1f}l4.5,8h-9z",
-        "down": f"M{x:.1f},{y + 4.5:.1f}l4.5,-8h-9z",
-        "diamond": f"M{x:.1f},{y - 5:.1f}l5,5l-5,5l-5,-5z",
-        "cross": f"M{x - 4:.1f},{y - 1.2:.1f}h2.8v-2.8h2.4v2.8h2.8v2.4h-2.8v2.8h-2.4v-2.8h-2.8z",
-    }
-    if look.mark == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3.8" fill="{look.colour}"/>'
-    return f'<path d="{shapes[look.mark]}" fill="{look.colour}"/>'
+def _marks(places: Sequence[tuple[float, float]], look: _Look) -> str:
+    """All of a line in one path."""
+    if look.mark == "circle":  # a line of no length has two round ends
+        path = "".join(f"M{x:.1f},{y:.1f}h0" for x, y in places)
+        style = f'fill="none" stroke="{look.colour}" stroke-width="7.6" stroke-linecap="round"'
+        return f'<path {style} d="{path}"/>'
+    dx, dy, outline = {
+        "square": (-3.5, -3.5, "h7v7h-7z"),
+        "up": (0.0, -4.5, "l4.5,8h-9z"),
+        "down": (0.0, 4.5, "l4.5,-8h-9z"),
+        "diamond": (0.0, -5.0, "l5,5l-5,5l-5,-5z"),
+        "cross": (-4.0, -1.2, "h2.8v-2.8h2.4v2.8h2.8v2.4h-2.8v2.8h-2.4v-2.8h-2.8z"),
+    }[look.mark]
+    path = "".join(f"M{x + dx:.1f},{y + dy:.1f}{outline}" for x, y in places)
+    return f'<path fill="{look.colour}" d="{path}"/>'
 
 
 def _legend(names: Sequence[str], looks: dict[str, _Look], left: float) -> list[str]:
@@ -176,7 +180,7 @@ def _legend(names: Sequence[str], looks: dict[str, _Look], left: float) -> list[
             f'<line stroke-width="2" {look.stroke} x1="{left}" y1="{y}" x2="{left + 26}" y2="{y}"/>'
         )
         if look.mark:
-            parts.append(_mark(left + 13, y, look))
+            parts.append(_marks([(left + 13, y)], look))
         parts.append(f'<text x="{left + 34}" y="{y + 4}">{escape(name)}</text>')
     return parts
 
