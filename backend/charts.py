@@ -156,8 +156,8 @@ def _line(places: Sequence[tuple[float, float]], look: _Look) -> list[str]:
 
 def _marks(places: Sequence[tuple[float, float]], look: _Look) -> str:
     """All of a line in one path."""
-    if look.mark == "circle":  # a line of no length has two round ends
-        path = "".join(f"M{x:.1f},{y:.1f}h0" for x, y in places)
+    if look.mark == "circle":  # a line of hardly any length has two round ends
+        path = "".join(f"M{x:.1f},{y:.1f}h.1" for x, y in places)
         style = f'fill="none" stroke="{look.colour}" stroke-width="7.6" stroke-linecap="round"'
         return f'<path {style} d="{path}"/>'
     dx, dy, outline = {
