@@ -102,6 +102,8 @@ class OrderedScheduler final : public Scheduler {
         double host_us = 0;
         Need * last_on_host = nullptr;  // what it will begin last
         DeviceQueue queue;
+        // At least: all that is its own to compute, from the gate on. Some devices answer before they are done.
+        double compute_us = 0;
         std::vector<Missing> to_come;  // to the device; the first one is last_to_come
         Need * last_to_come = nullptr;  // of those that the host could compute, what will arrive last
         bool any_waits = false;  // for a slot

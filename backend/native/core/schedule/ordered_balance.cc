@@ -14,7 +14,9 @@ OrderedScheduler::Rest OrderedScheduler::rest(double us) {
     Rest rest;
     rest.queue.copy_us = double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
     const Need * running = nullptr;
+    rest.compute_us = queue_.compute_us - us;
     for (Need & need : needs_) {
+        rest.compute_us += need.on_host ? 0 : device_us(speeds, need.missing);
         if (need.computed) {
             continue;
         }
@@ -61,24 +63,26 @@ void OrderedScheduler::balance(double us, Commands & out) {
     link_at_us_ = std::exchange(link_moved_, false) ? us : link_at_us_;
     const HostSpeeds & speeds = host_.speeds[size_t(layer_)];
     Rest left = rest(us);
-    const auto device_end_us = [&](std::span<const Missing> copied) {
-        return device_side_us(speeds, copied, left.queue) * speeds.device_times;
+    const auto device_end_us = [&](std::span<const Missing> copied, double more_us) {
+        return std::max(device_side_us(speeds, copied, left.queue) * speeds.device_times, left.compute_us + more_us);
     };
-    const double end_us = std::max(left.host_us, device_end_us(left.to_come));
+    const double end_us = std::max(left.host_us, device_end_us(left.to_come, 0));
     if (left.n_host <= 1) {
         Need * need = left.last_to_come;
         if (!need || (host_.has && !host_.has(layer_, need->expert))) {
             return;
         }
         const double more_us = (left.n_host == 0 ? speeds.host_us : 0) + host_us(speeds, need->missing);
-        const double device_us = device_end_us(std::span<const Missing>(left.to_come).subspan(1));
-        if (std::max(left.host_us + more_us, device_us) < end_us * (1 - least_gain)) {
+        const auto others = std::span<const Missing>(left.to_come).subspan(1);
+        const double device_end = device_end_us(others, -device_us(speeds, need->missing));
+        if (std::max(left.host_us + more_us, device_end) < end_us * (1 - least_gain)) {
             take_over(*need, out);
         }
     } else if (left.last_on_host && !left.any_waits && desk_.n_open(layer_) < speeds.n_copy) {
         const Missing m = missing_of(*left.last_on_host);
         left.to_come.push_back(m);
-        if (std::max(left.host_us - host_us(speeds, m), device_end_us(left.to_come)) < end_us) {
+        const double device_end = device_end_us(left.to_come, device_us(speeds, m));
+        if (std::max(left.host_us - host_us(speeds, m), device_end) < end_us) {
             left.last_on_host->withdrawing = true;
             out.push_back(Withdraw{layer_, left.last_on_host->expert});
         }
