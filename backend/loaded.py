@@ -437,7 +437,7 @@ class LoadedModel:
         from backend.compose import predictor_text, share_of
 
         patch = self.patch
-        shape, layout = patch.shape, patch.layout
+        shape = patch.shape
         share = share_of(self._even, shape)
         n_slot = round(share * shape.n_expert)
         exact = n_slot / shape.n_expert
@@ -461,5 +461,5 @@ class LoadedModel:
             cpu_bytes=self.on_device.host.cpu_bytes,
             ram_dense_bytes=self.on_device.host.dense_bytes,
             pack=str(self._pack.path) if self._pack else "",
-            layout="repacked" if self._cached.repacked and not layout.any_cut() else "file",
+            layout="repacked" if self._cached.repacked else "file",
         )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 
 import pytest
-from equality import Cached, Logits, Runner, stock_logits
+from equality import Cached, Logits, Runner, n_different, stock_logits
 from factory import make_tiny
+from layouts import all_resident, cut, one_pool
 
 from backend import _native, loading, pack
 from backend.gguf_file import ModelFile, read_model
@@ -67,16 +69,42 @@ def test_a_pack_gives_the_answer_of_the_model(
     without.close()
 
 
-def test_experts_that_are_cut_are_read_from_the_model(tmp_path: Path) -> None:
-    """Their parts cannot be had from a repacked layout; what they compute is the same."""
-    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_ff_exp=128))
-    stock = stock_logits(file, PROMPTS, 1)
-    for layout in pack.LAYOUTS:
-        cached = Cached(file, 1, pack=packed(file, layout))
-        outcomes = cached.compare(0.25, "moepic", stock, repack=layout == "repacked")
-        assert any(o.is_cut for o in outcomes)
-        assert [o.n_different for o in outcomes] == [0, 0]
-        cached.close()
+@pytest.mark.parametrize("layout", pack.LAYOUTS)
+@pytest.mark.parametrize(("quant", "width"), [("Q4_0", 256), ("Q4_K", 1024), ("MXFP4", 256)])
+def test_experts_that_are_cut_are_parts_of_the_packed_ones(
+    quant: str, width: int, layout: pack.Layout, tmp_path: Path
+) -> None:
+    """As if they were cut in the model and laid out after each read."""
+    file = read_model(make_tiny("qwen3moe", quant, tmp_path / "m.gguf", n_embd=256, n_ff_exp=width))
+    found, repack = packed(file, layout), layout == "repacked"
+    with_pack, without = Cached(file, 1, pack=found), Cached(file, 1)
+    shape, k = without.shape, without.shape.n_expert_used
+    shares = {la: (0.25, 0.5, 0.75)[la % 3] for la in range(shape.n_layer)}
+    without.setup(all_resident(shape, shares), repack=repack)
+    expected = {n: without.logits(n) for n in PROMPTS}
+    places = (
+        cut(shape, shares, shape.n_expert, shape.n_expert, k),
+        cut(shape, shares, k, k, k),
+        one_pool(shape, 3 * k, shares, buffer=True),
+    )
+    for cached, place in itertools.product((with_pack, without), places):
+        cached.setup(place, repack=repack)
+        for n, logits in expected.items():
+            assert n_different(cached.logits(n), logits) == 0
+    with_pack.close()
+    without.close()
+
+
+def test_cut_experts_are_laid_out_as_the_processor_computes_fastest(tmp_path: Path) -> None:
+    """What its kernels give differs, in some last bits, from what the others give."""
+    file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_embd=256, n_ff_exp=256))
+    cached = Cached(file, 1, pack=packed(file, "repacked"))
+    logits = []
+    for repack in (True, False):
+        cached.setup(all_resident(cached.shape, {0: 0.5}), repack=repack)
+        logits.append(cached.logits(33))
+    assert n_different(*logits) > 0
+    cached.close()
 
 
 def test_a_model_in_parts(tmp_path: Path) -> None:

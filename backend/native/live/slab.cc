@@ -43,7 +43,7 @@ void place_tensor(ggml_tensor & tensor, ggml_backend_buffer_t buffer, void * add
 
 Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
            const Layout & layout, bool repack)
-    : files_(files), homes_(size_t(shape.n_layer)), repack_(repack && !layout.any_cut()) {
+    : files_(files), homes_(size_t(shape.n_layer)), repack_(repack) {
     std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
     for (Layer l = 0; l < shape.n_layer; l++) {
         for (Homes & homes : homes_[l]) {
@@ -92,9 +92,10 @@ Slab::~Slab() { release(); }
 // memory of its own where the slots are too little for a whole one.
 void Slab::show_one(const ExpertTensor & t) {
     const ggml_tensor & slots = *slots_of(t.tensor, Part::top);
-    if (ggml_backend_buffer_is_host(slots.buffer)) {
+    if (ggml_backend_buft_is_host(t.memory ? t.memory : ggml_backend_dev_buffer_type(t.device))) {
         t.tensor->buffer = slots.buffer;
         t.tensor->data = slots.data;
+        ggml_backend_buffer_init_tensor(slots.buffer, t.tensor);
         return;
     }
     t.tensor->ne[2] = 1;
@@ -126,7 +127,20 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     Home home{};
     home.memory = t.memory ? t.memory : ggml_backend_dev_buffer_type(t.device);
     home.on_host = ggml_backend_buft_is_host(home.memory);
-    home.repacked = repack_ && home.on_host && can_repack(t.tensor->type, t.tensor->ne[0], t.tensor->ne[1]);
+    home.slots = t.tensor;
+    if (part == Part::staged || layer.is_cut()) {
+        home.slots = own_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
+    }
+    int64_t & width = home.slots->ne[t.is_down ? 0 : 1];  // the hidden width
+    const int64_t n_top = std::llround(layer.top_share * shape.cuts(t.layer)) * (width / shape.cuts(t.layer));
+    const int64_t first = layer.is_cut() && part == Part::bottom ? n_top : 0;
+    if (layer.is_cut()) {
+        width = part == Part::top ? n_top : width - n_top;
+    }
+    const int64_t n_together = layer.is_cut() && repack_ && home.on_host ? rows_together(t.tensor->type) : 1;
+    home.repacked = repack_ && home.on_host && n_together > 0 && n_top % n_together == 0 &&
+                    t.tensor->ne[1] % n_together == 0 &&
+                    can_repack(t.tensor->type, home.slots->ne[0], home.slots->ne[1]);
     const TensorPlace & place = t.packed && t.packed->repacked == home.repacked ? *t.packed : t.place;
     home.file = files_.files()[place.part].get();
     home.offset = place.offset;
@@ -136,24 +150,14 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     home.row_bytes = t.tensor->nb[1];
     home.n_piece = 1;
     home.piece_bytes = t.expert_bytes;
-    home.slots = t.tensor;
-    if (part == Part::staged) {
-        home.slots = own_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
-    }
-    if (!layer.is_cut()) {
-        return home;
-    }
-    home.slots = own_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
-    int64_t & width = home.slots->ne[t.is_down ? 0 : 1];  // the hidden width
-    const int64_t n_top = std::llround(layer.top_share * shape.cuts(t.layer)) * (width / shape.cuts(t.layer));
-    const int64_t first = part == Part::top ? 0 : n_top;
-    width = part == Part::top ? n_top : width - n_top;
-    if (t.is_down) {
-        home.skip_bytes = ggml_row_size(t.tensor->type, first);
-        home.piece_bytes = ggml_row_size(t.tensor->type, width);
-        home.n_piece = t.tensor->ne[1];
-        home.slots->nb[1] = home.piece_bytes;
-    } else {
+    if (layer.is_cut() && t.is_down) {
+        const int64_t n_row = home.repacked_in_file ? n_together : 1;  // of which a range has blocks
+        home.skip_bytes = ggml_row_size(t.tensor->type, first) * uint64_t(n_row);
+        home.piece_bytes = ggml_row_size(t.tensor->type, width) * uint64_t(n_row);
+        home.row_bytes *= uint64_t(n_row);
+        home.n_piece = t.tensor->ne[1] / n_row;
+        home.slots->nb[1] = ggml_row_size(t.tensor->type, width);
+    } else if (layer.is_cut()) {
         home.skip_bytes = uint64_t(first) * home.row_bytes;
         home.piece_bytes = uint64_t(width) * home.row_bytes;
     }
@@ -388,9 +392,9 @@ void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
     uint8_t * bytes = scratch_for(offset, size);
     home.file->read(offset, size, bytes);
     if (in_pieces) {
-        gather(home, bytes, home.on_host ? in_slot : bytes);
+        gather(home, bytes, home.on_host && home.repacked == home.repacked_in_file ? in_slot : bytes);
     }
-    if (home.repacked) {
+    if (home.repacked != home.repacked_in_file) {
         repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, in_slot);
     } else if (!home.on_host) {
         CopyStream::send_blocking({home.slots, at, bytes, home.bytes()});

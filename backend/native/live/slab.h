@@ -39,9 +39,8 @@ class Slab {
   public:
     // Allocates the layout's slots on the tensors' devices and points those of every layer that is
     // not cut at them. `files` are read by fill() and must outlive the slab. With `repack`, slots on the
-    // host hold what the CPU backend can lay out for its fastest kernels in that way, unless any
-    // expert is cut. Throws std::runtime_error when the memory is not there. REQUIRES: the tensors
-    // are as llama.cpp made them; the layout fits the shape.
+    // host hold what the CPU backend can lay out for its fastest kernels in that way. Throws std::runtime_error when
+    // the memory is not there. REQUIRES: the tensors are as llama.cpp made them; the layout fits the shape.
     Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
          const Layout & layout, bool repack);
     // Gives the tensors back what they had.
@@ -77,12 +76,12 @@ class Slab {
     // expert it is n_piece ranges of piece_bytes, the first at skip_bytes, one every row_bytes.
     struct Home {
         const DirectFile * file;
-        uint64_t offset;        // in the file, of the first expert
-        uint64_t stride;        // in the file, from one expert to the next
+        uint64_t offset;  // in the file, of the first expert
+        uint64_t stride;  // in the file, from one expert to the next
         uint64_t matrix_bytes;  // of a whole expert
         ggml_backend_buffer_type_t memory;  // of its slots
-        bool on_host;           // and that is the host's
-        bool repacked;          // in its slots
+        bool on_host;  // and that is the host's
+        bool repacked;  // in its slots
         bool repacked_in_file;
         uint64_t skip_bytes;
         uint64_t piece_bytes;
@@ -98,7 +97,7 @@ class Slab {
         uint64_t room() const { return slots->nb[2] - bytes(); }  // behind it in its slot
     };
     using Homes = std::vector<Home>;  // [chunk]
-    class Ranges;                     // to be read
+    class Ranges;  // to be read
 
     bool goes_straight(const Home & home) const;
     bool is_in_blocks(const Home & home) const;
