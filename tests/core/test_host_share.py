@@ -295,14 +295,21 @@ def test_everything_on_the_host_and_kept_for_the_next_time() -> None:
 
 
 def test_what_is_kept_takes_the_place_of_the_least_worthy() -> None:
-    slow_link = HostSpeeds(link_us_per_byte=100.0, host_us_per_byte=1.0)
-    for hybrid, expected in ((AUTO, {4}), (HOST_ONLY, set())):
-        live = Live(hybrid, speeds=slow_link)
+    cases: list[tuple[Hybrid, float, set[int]]] = [
+        (AUTO, 1.2, {4}),
+        (AUTO, 100.0, set()),  # the hits so far are not worth it
+        (HOST_ONLY, 1.2, set()),
+    ]
+    for hybrid, link, expected in cases:
+        live = Live(hybrid, speeds=HostSpeeds(link_us_per_byte=link, host_us_per_byte=1.0))
         for expert in range(4):  # fill the slots
             live.routed(expert, expert, expert, expert)
             live.computed(expert)
             live.arrive()
             live.core.pass_began(Phase.decode)
+        assert live.routed(0, 1, 2, 3) == ([0, 1, 2, 3], [])
+        live.computed(0, 1, 2, 3)
+        live.core.pass_began(Phase.decode)
         assert live.routed(4, 4, 4, 4) == ([], [4])
         live.computed(4)
         assert live.copied() == expected

@@ -97,7 +97,7 @@ def test_the_host_computes_what_its_store_has(device: Server, tmp_path: Path) ->
     (all_there,), (hardly_any,) = (
         found(path, device, "auto", 0.25, host_bytes=size) for size in sizes
     )
-    assert all_there.bytes_from_host > 0 and all_there.on_host > hardly_any.on_host
+    assert all_there.on_host > hardly_any.on_host
     assert all_there.lossless and hardly_any.lossless
 
 

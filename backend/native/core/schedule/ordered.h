@@ -121,6 +121,7 @@ class OrderedScheduler final : public Scheduler {
     Missing missing_of(const Need & need) const;
     Rest rest(double us);
     void take_over(Need & need, Commands & out);
+    bool copies_pay(const Need & need) const;
     void keep_for_later(const Need & need, Commands & out);
     void want_open_needs(bool wanted_now);
     void sort_needs();

@@ -4,6 +4,15 @@
 #include "ordered.h"
 
 namespace outrider {
+namespace {
+
+// What copies for later cost the others, of the time that they take: bandwidth of the memory, and where a device
+// receives and computes in turns, as llama.cpp's rpc server does, all of it.
+constexpr double cost_of_copies = 0.3;
+// So many requests count as a hit, so that what is never used does not stay for ever.
+constexpr double requests_per_hit = 16;
+
+}  // namespace
 
 // What is not here is copied, or computed by the host where it lies.
 void OrderedScheduler::share_with_host() {
@@ -102,15 +111,25 @@ double OrderedScheduler::planned_device_us() const {
     return device_side_us(host_.speeds[size_t(layer_)], missing, queue_);
 }
 
+// Whether what was brought for the layer has saved the host more time by hits than it cost.
+bool OrderedScheduler::copies_pay(const Need & need) const {
+    const HostSpeeds & speeds = host_.speeds[size_t(layer_)];
+    const LayerCounts & counts = residency_.counts(layer_);
+    const uint64_t n_request = counts.hits + counts.late + counts.misses;
+    const double n_hit = double(counts.hits) + double(n_request) / requests_per_hit;
+    const double copied_us = double(counts.bytes_read) * speeds.link_us_per_byte;
+    return cost_of_copies * copied_us < n_hit * host_us(speeds, missing_of(need));
+}
+
 // What the host has computed is brought too, for the next time, where nobody waits for the link: into a
-// free slot, or in place of what is less worth keeping.
+// free slot, or in place of what is less worth keeping, while that pays.
 void OrderedScheduler::keep_for_later(const Need & need, Commands & out) {
     const Pool pool = pool_of(need);
     if (!all_on_host_ || desk_.any_open() || slot_of(need) != none || is_buffer(pool)) {
         return;
     }
     Slot slot = residency_.free_slot({layer_, need.part}, need.expert);
-    if (slot == none && host_.hybrid == Hybrid::by_speed && !residency_.is_whole(layer_)) {
+    if (slot == none && host_.hybrid == Hybrid::by_speed && !residency_.is_whole(layer_) && copies_pay(need)) {
         want_open_needs(true);
         slot = least_worthy(pool, layer_);
         want_open_needs(false);
