@@ -52,7 +52,8 @@ class Setting:
     routers: of each layer, float32 [n_expert, n_embd], for predictors that apply them. accuracy:
     where a method's predictor lacks what it needs, one that is right with this probability takes
     its place; None: such a method is not simulated. configure_tokens: between two runs of MoEpic's
-    configurator, which waits for the end of a request.
+    configurator, which waits for the end of a request. host_rate: RAM between a drive and the
+    hardware's link holds this share of the experts; None: all. drive: whose link is the drive's.
     """
 
     trace: Trace
@@ -63,6 +64,15 @@ class Setting:
     seed: int = 0
     configure_tokens: int = INTERVAL_TOKENS
     machine: _native.Machine | None = None
+    host_rate: float | None = None
+    drive: Hardware | None = None
+
+    @property
+    def host_slots(self) -> list[int]:
+        """Experts of each layer in that RAM; empty: it holds all."""
+        if self.host_rate is None:
+            return []
+        return [int(self.host_rate * self.trace.n_expert + 1e-9)] * self.trace.n_layer
 
 
 def with_references(names: Sequence[str]) -> list[str]:
@@ -96,7 +106,7 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
     The same setting gives the same results. What cannot be simulated gives a result with a reason.
     """
     future = setting.trace.future()
-    machine = setting.machine or machine_for(setting.trace, setting.hardware)
+    machine = setting.machine or machine_for(setting.trace, setting.hardware, setting.drive)
     for method in methods:
         for rate in rates:
             try:
@@ -105,7 +115,9 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
                 yield Result(method.name, rate, reason=_sentence(str(error)), kind=method.kind)
 
 
-def machine_for(trace: Trace, hardware: Hardware | None) -> _native.Machine:
+def machine_for(
+    trace: Trace, hardware: Hardware | None, drive: Hardware | None = None
+) -> _native.Machine:
     """How fast this hardware makes the trace's model."""
     if hardware is None:
         return _native.Machine()
@@ -118,6 +130,7 @@ def machine_for(trace: Trace, hardware: Hardware | None) -> _native.Machine:
         ),
         output_bytes=_about(trace, "output_bytes", 0.0),
         bits_per_weight=_about(trace, "bits_per_weight", BITS_PER_WEIGHT) or BITS_PER_WEIGHT,
+        drive=drive,
     )
 
 
@@ -151,10 +164,11 @@ def _simulate(
     layers: list[tuple[Counts, ...]] = []
     phases: list[tuple[Phase, Phase]] = []
     stalls_us: list[NDArray[np.float64]] = []
-    core = None
+    core, from_file = None, 0
     for piece in _pieces(setting, method):
         anew = None if core is None else adapter.new_layout(cache_bytes)
         if core is None or anew is not None:
+            from_file += _file_bytes(core, trace.n_layer)
             place = anew or place
             core, used = _core(setting, method, shape, place, future, adapter)
             adapter.attend(core, round(actual_rate * shape.n_expert))
@@ -172,6 +186,7 @@ def _simulate(
         decoded = piece.phases == DECODE
         prefill = _phase(simulation, simulation.prefill, ~decoded)
         phases.append((prefill, _phase(simulation, simulation.decode, decoded)))
+    from_file += _file_bytes(core, trace.n_layer)
     by_layer = tuple(summed(counts) for counts in zip(*layers, strict=True))
     prefills, decodes = zip(*phases, strict=True)
     return Result(
@@ -187,7 +202,17 @@ def _simulate(
         decode=summed(decodes),
         pass_stall_us=np.concatenate(stalls_us),
         lines=adapter.lines,
+        bytes_from_file=None if setting.host_rate is None else from_file,
     )
+
+
+def _file_bytes(core: _native.Core | None, n_layer: int) -> int:
+    """What RAM did not have and was read, into RAM or past it; without RAM in between nothing."""
+    if core is None:
+        return 0
+    host = [core.host_counts(layer) for layer in range(n_layer)]
+    by_way_of_ram = sum(h.bytes_found + h.bytes_awaited - h.bytes_read for h in host)
+    return int(sum(core.counts(layer).bytes_read for layer in range(n_layer)) - by_way_of_ram)
 
 
 def _hear(adapter: Adapter, done: _native.SimulatedPass) -> None:
@@ -253,6 +278,7 @@ def _core(
             routers=list(setting.routers),
             future=future,
             statistics=adapter.statistics,
+            host_slots=setting.host_slots,
         )
         if core.wants_gate_input() and setting.trace.inputs is None:
             raise ValueError(

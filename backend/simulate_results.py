@@ -108,6 +108,8 @@ class Result:
     """[pass]: how long each pass of the trace waited."""
     lines: tuple[str, ...] = ()
     """What an adaptive method decided, a sentence each."""
+    bytes_from_file: int | None = None
+    """Where RAM lies between a drive and the slots: what the drive read."""
 
     def to_json(self, *, layers: bool = False) -> dict[str, Any]:
         """Return all figures, those of the layers on request."""
@@ -119,6 +121,8 @@ class Result:
             return {**report, "reason": self.reason}
         assert self.total is not None
         report["total"] = self.total.to_json()
+        if self.bytes_from_file is not None:
+            report["bytes_from_file"] = self.bytes_from_file
         for name in ("prefill", "decode"):
             phase: Phase = getattr(self, name)
             speeds = {"tokens_per_s": phase.tokens_per_s, "hit_rate": phase.hit_rate}

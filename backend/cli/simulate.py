@@ -91,6 +91,21 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="N",
         help="tokens between two runs of MoEpic's configurator (default 5000)",
     )
+    add(
+        "--host-memory",
+        dest="host_rate",
+        type=_share_of("the share that RAM holds"),
+        default=None,
+        metavar="R",
+        help="RAM between a drive and the machine's link holds this share of the experts "
+        "(default: all)",
+    )
+    add(
+        "--drive",
+        default="laptop-ssd",
+        metavar="M",
+        help="the machine whose link that drive has, as for --machine (default laptop-ssd)",
+    )
     add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of what is random")
     add("--no-references", action="store_true", help="show only the methods that were asked for")
     add("--layers", action="store_true", help="show every layer too")
@@ -110,11 +125,13 @@ def run(args: argparse.Namespace) -> int:
     trace = _trace(args)
     setting = Setting(
         trace,
-        hardware=_hardware(args),
+        hardware=_hardware(args.machine, args.model),
         routers=_routers(args, trace),
         learned=learned(args.predictor, trace),
         accuracy=args.accuracy,
         seed=args.seed,
+        host_rate=args.host_rate,
+        drive=None if args.host_rate is None else _hardware(args.drive, args.model),
     )
     if args.configure is not None:
         setting = replace(setting, configure_tokens=args.configure)
@@ -160,16 +177,16 @@ def _routers(args: argparse.Namespace, trace: Trace) -> Sequence[Any]:
     return [] if args.model is None else routers(read_model(args.model), trace.layers)
 
 
-def _hardware(args: argparse.Namespace) -> Hardware | None:
+def _hardware(name: str, model: Path | None) -> Hardware | None:
     from backend.machines import load
 
-    if args.machine == _INSTANT:
+    if name == _INSTANT:
         return None
-    if args.machine == "here":
+    if name == "here":
         from backend.machines.measure import measure
 
-        return measure(args.model)
-    return load(args.machine)
+        return measure(model)
+    return load(name)
 
 
 def _chosen(args: argparse.Namespace) -> list[Method]:
@@ -199,10 +216,23 @@ def _heading(setting: Setting) -> str:
         f"{trace.n_expert_used} used; {len(trace.tokens)} tokens in {trace.n_pass} passes, "
         f"{n_request} request{'s' if n_request != 1 else ''}",
         f"{hardware.name}: {hardware.sentence}" if hardware else "Copies take no time.",
+        *_about_ram(setting),
         "prefill and decode: tokens per second; stall: of a decoded token; read: by a token; "
         "GoodPred: accuracy x fetch rate",
     ]
     return "\n".join([*lines, ""])
+
+
+def _about_ram(setting: Setting) -> list[str]:
+    if setting.host_rate is None:
+        return []
+    drive = setting.drive
+    behind = f"the drive of {drive.name}" if drive else "a drive that takes no time"
+    n_kept = setting.host_slots[0]
+    return [
+        f"RAM keeps {n_kept} of {setting.trace.n_expert} experts of each layer, behind it is "
+        f"{behind}; file: what that read for a token"
+    ]
 
 
 def _row(result: Result) -> str:
@@ -223,7 +253,13 @@ def _row(result: Result) -> str:
         f"{_speed(prefill)} {_speed(decode)} "
         f"{decode.stall_s / max(decode.n_token, 1) * 1e3:>5.1f} ms "
         f"{bytes_text(total.bytes_read // n_token):>9} {wasted:>6.1%} {good:>17}{predictor}"
+        f"{_from_file(result, n_token)}"
     ).rstrip()
+
+
+def _from_file(result: Result, n_token: int) -> str:
+    n_bytes = result.bytes_from_file
+    return "" if n_bytes is None else f"  file {bytes_text(n_bytes // n_token)}"
 
 
 def _layer_rows(result: Result) -> list[str]:
@@ -254,6 +290,8 @@ def _report(
         "machine": setting.hardware.to_json() if setting.hardware else _INSTANT,
         "accuracy": setting.accuracy,
         "seed": setting.seed,
+        "host_rate": setting.host_rate,
+        "drive": setting.drive.to_json() if setting.drive else None,
         "results": [result.to_json(layers=args.layers) for result in results],
     }
 

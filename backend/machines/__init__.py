@@ -48,13 +48,19 @@ class Hardware:
     sources: dict[str, str] = field(default_factory=dict)
 
     def machine(
-        self, expert_bytes: float, dense_bytes: float, output_bytes: float, bits_per_weight: float
+        self,
+        expert_bytes: float,
+        dense_bytes: float,
+        output_bytes: float,
+        bits_per_weight: float,
+        drive: Hardware | None = None,
     ) -> Machine:
         """Return how fast this hardware makes a model, for the simulator.
 
         expert_bytes: of one expert, the mean over the layers. dense_bytes: of one layer without
         its experts. output_bytes: of the weights beside the layers that a pass reads.
-        bits_per_weight: of all weights, from which follow the operations of a token.
+        bits_per_weight: of all weights, from which follow the operations of a token. drive: whose
+        link brings to RAM what is not there, where RAM does not hold all experts.
 
         The first token of a pass reads the weights; each further one costs its operations. Where
         reading takes longer than all operations this says a little too much, at most twice.
@@ -81,6 +87,9 @@ class Hardware:
             expert_token_us=further_us(expert_bytes),
             wave_us=WAVE_STEPS * self.step_us,
             pass_us=first_us(output_bytes),
+            file_bytes_per_us=drive.link_gb_per_s * 1e3 if drive else 0.0,
+            file_latency_us=drive.link_latency_us if drive else 0.0,
+            n_file=drive.n_link if drive else 1,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -141,6 +141,27 @@ def test_references_come_behind() -> None:
     ]
 
 
+def test_ram_between_a_drive_and_the_slots() -> None:
+    """What it does not hold the drive reads; with room for all, each expert once."""
+    trace = trace_of(n_pass=60, n_expert=16)
+    all_bytes = sum(map(sum, trace.chunk_bytes)) * trace.n_expert
+    plain = Setting(trace, load("rtx3060"))
+    found = [
+        next(run(setting, [METHODS["lru-overlapped"]], [0.25]))
+        for setting in (
+            plain,
+            *(replace(plain, host_rate=rate, drive=LAPTOP) for rate in (1.0, 0.5, 0.0)),
+        )
+    ]
+    assert [r.reason for r in found] == [""] * 4 and found[0].bytes_from_file is None
+    read = [r.bytes_from_file or 0 for r in found[1:]]
+    assert 0 < read[0] <= all_bytes and read == sorted(read)
+    total = found[3].total
+    assert total is not None and read[2] == total.bytes_read
+    times = [r.decode.time_s for r in found if r.decode is not None]
+    assert times == sorted(times) and times[0] < times[1]
+
+
 # The command.
 
 
@@ -180,6 +201,17 @@ def test_json(capsys: Any, trace_file: Path) -> None:
     assert by_name["lcp"]["total"]["requests"] == by_name["lru"]["total"]["requests"]
 
 
+def test_ram_of_the_command(capsys: Any, trace_file: Path) -> None:
+    options = ("--machine", "rtx3060", "--methods", "lru", "--rates", "0.3", "--no-references")
+    ram = ("--host-memory", "50%", "--drive", "laptop-ssd")
+    status, out, _ = command(capsys, trace_file, *options, *ram)
+    assert status == 0 and "RAM keeps 4 of 8 experts of each layer, behind it is the drive" in out
+    status, out, _ = command(capsys, trace_file, *options, *ram, "--json")
+    report = json.loads(out)
+    assert report["drive"]["name"] == "laptop-ssd"
+    assert report["results"][0]["bytes_from_file"] > 0
+
+
 def test_instant_copies_have_counts_and_no_speed(capsys: Any, trace_file: Path) -> None:
     status, out, _ = command(
         capsys, trace_file, "--machine", "instant", "--methods", "lru", "--rates", "0.3", "--json"
@@ -197,6 +229,8 @@ def test_instant_copies_have_counts_and_no_speed(capsys: Any, trace_file: Path) 
         (["--methods", "unified"], "stock llama.cpp, which is not simulated"),
         (["--evictions", "wisest"], "no eviction called wisest"),
         (["--rates", "1.5"], "from 0 to 1"),
+        (["--host-memory", "8G"], "the share that RAM holds must be a number from 0 to 1"),
+        (["--host-memory", "0.5", "--drive", "floppy"], "There is no machine file floppy"),
         (["--rates=-0.1,x"], "from 0 to 1"),
         (["--rates", "nan"], "from 0 to 1"),
         (["--accuracy", "2"], "the accuracy must be a number from 0 to 1"),
