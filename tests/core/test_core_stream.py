@@ -288,6 +288,32 @@ def test_reading_ahead_passes_through_the_stage_where_there_is_one() -> None:
     assert driver.held(1) == {0, 1, 2, 3} and in_stage(driver) == {(1, 7), (1, 8), (1, 9)}
 
 
+def test_a_full_stage_goes_on_when_something_in_it_was_computed() -> None:
+    driver = prompt(4, n_stage=2, chunks=False)
+    finish(driver, driver.routed(0, 0, 1, 2, 3))
+    driver.predicted(1, 7, 8)
+    driver.settle()
+    assert driver.predicted(2, 9, 10).low == []
+    finish(driver, driver.routed(1, 7, 8, 0, 1))
+    driver.settle()
+    assert in_stage(driver) == {(2, 9), (2, 10)}
+
+
+def test_where_those_that_give_way_are_needed_nothing_gives_way_but_to_try_again() -> None:
+    driver = prompt(4, chunks=False)
+    read = []
+    for _ in range(12):
+        driver.begin(Phase.prefill)
+        finish(driver, driver.routed(0, 0, 1, 2, 3, 4, 5))
+        here = sorted(driver.held(1))
+        absent = [e for e in range(8) if e not in here][:3]
+        read.append(len(driver.predicted(1, *absent).low))
+        driver.settle()
+        finish(driver, driver.routed(1, *here, *absent))
+        driver.settle()
+    assert read[:6] == [3] * 6 and read[6:11] == [0] * 5
+
+
 def test_what_decoding_expects_is_fetched_as_ever() -> None:
     driver = prompt(4, chunks=False)
     driver.begin(Phase.decode)

@@ -19,6 +19,7 @@ OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, C
       options_(options),
       host_(host),
       expected_(residency.layout().layers.size()),
+      displaced_(residency.layout().layers.size()),
       prefetched_(residency.layout().layers.size()),
       wanted_(size_t(residency.n_expert()) * n_place, 0) {}
 

@@ -1,5 +1,6 @@
 // What a prompt reads of the layers that come next, from forecasts, while their routers have not chosen.
 #include <algorithm>
+#include <utility>
 
 #include "ordered.h"
 
@@ -31,6 +32,7 @@ bool OrderedScheduler::read_layer_ahead(Layer layer, Commands & out) {
     const bool has_stage = residency_.pool({layer, Part::staged}) != none;
     const size_t n_low = desk_.n_low(none);
     const size_t n_most = n_low < most_ahead_ ? (most_ahead_ - n_low) / n_chunk : 0;
+    constexpr double most_regret = 0.65;
     for (Expert e : expected.experts) {
         wanted(e, Part::top) = wanted(e, Part::bottom) = 1;
     }
@@ -44,14 +46,15 @@ bool OrderedScheduler::read_layer_ahead(Layer layer, Commands & out) {
             held_back_ = true;
             break;
         }
+        // Through the stage, where there is one: the layer's own slots are for what it keeps.
+        const bool staged = has_stage && residency_.free_slot({layer, Part::top}, e) == none;
+        if (staged && residency_.free_slot(residency_.pool({layer, Part::staged})) == none) {
+            break;  // until one was computed
+        }
         for (Part part : parts) {
-            if (!lacks({layer, part}, e)) {
-                continue;
-            }
-            // Through the stage, where there is one: the layer's own slots are for what it keeps.
-            const bool staged = has_stage && residency_.free_slot({layer, part}, e) == none;
             const Place place{layer, staged ? Part::staged : part};
-            if ((!staged || residency_.free_slot(residency_.pool(place)) != none) && claim_ahead(place, e)) {
+            const bool free = residency_.pool(place) != none && residency_.free_slot(place, e) != none;
+            if (lacks({layer, part}, e) && (free || regret_ < most_regret) && claim_ahead(place, e)) {
                 next.push_back({e, place.part});
             }
         }
@@ -70,9 +73,16 @@ bool OrderedScheduler::read_layer_ahead(Layer layer, Commands & out) {
 // as begun.
 void OrderedScheduler::judge_ahead(Layer layer) {
     constexpr size_t few = 8;
+    constexpr double weight = 1.0 / 16, forgotten = 1.0 / 256;
     expected_[size_t(layer)] = {};
+    std::vector<Expert> displaced = std::exchange(displaced_[size_t(layer)], {});
     if (!reads_ahead()) {
         return;
+    }
+    regret_ -= forgotten * regret_;  // so that it is tried again
+    for (Expert e : displaced) {
+        const bool needed = std::any_of(needs_.begin(), needs_.end(), [&](const Need & n) { return n.expert == e; });
+        regret_ += weight * ((needed ? 1.0 : 0.0) - regret_);
     }
     if (const size_t n_open = desk_.n_low(layer); n_open > few) {
         most_ahead_ = std::max(most_ahead_, n_open) - n_open + few;

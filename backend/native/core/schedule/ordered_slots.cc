@@ -13,6 +13,10 @@ Slot OrderedScheduler::acquire_for_prefetch(Place place, Expert expert) {
         return none;  // what waits in a buffer was fetched for somebody who comes first
     }
     if (victim != none) {
+        const SlotInfo & info = residency_.at(pool, victim);
+        if (reads_ahead() && info.part != Part::bottom) {
+            displaced_[size_t(info.layer)].push_back(info.expert);
+        }
         residency_.release(pool, victim);
     }
     return victim;
