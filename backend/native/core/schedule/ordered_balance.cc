@@ -14,7 +14,7 @@ OrderedScheduler::Rest OrderedScheduler::rest(double us) {
     Rest rest;
     rest.queue.copy_us = double(desk_.begun_bytes(speeds.n_copy, layer_)) * speeds.link_us_per_byte;
     const Need * running = nullptr;
-    rest.compute_us = queue_.compute_us - us;
+    rest.compute_us = queue_.compute_us;
     for (Need & need : needs_) {
         rest.compute_us += need.on_host ? 0 : device_us(speeds, need.missing);
         if (need.computed) {
@@ -64,7 +64,8 @@ void OrderedScheduler::balance(double us, Commands & out) {
     const HostSpeeds & speeds = host_.speeds[size_t(layer_)];
     Rest left = rest(us);
     const auto device_end_us = [&](std::span<const Missing> copied, double more_us) {
-        return std::max(device_side_us(speeds, copied, left.queue) * speeds.device_times, left.compute_us + more_us);
+        const double rest_us = device_side_us(speeds, copied, left.queue) * speeds.device_times;
+        return std::max(rest_us, (left.compute_us + more_us) * speeds.device_times - us);
     };
     const double end_us = std::max(left.host_us, device_end_us(left.to_come, 0));
     if (left.n_host <= 1) {
