@@ -52,7 +52,7 @@ Forecast SetAccuracy::guess(int64_t at) {
     const uint64_t state = splitmix(splitmix(seed_) ^ uint64_t(at));
     if (tokens.size() <= 1) {
         Forecast f{layer, {}, {}};
-        guess(choices, state);
+        guess(choices, n_predict_, state);
         for (Expert e : named_) {
             f.experts.push_back(e);
             f.scores.push_back(float(n_predict_ - int32_t(f.scores.size())));
@@ -61,7 +61,8 @@ Forecast SetAccuracy::guess(int64_t at) {
     }
     std::fill(votes_.begin(), votes_.end(), 0.0f);
     for (int32_t i = 0; i < tokens.size(); i++) {
-        guess(choices.subspan(size_t(tokens[i]) * n_used, n_used), splitmix(state) ^ uint64_t(i));
+        const auto right = choices.subspan(size_t(tokens[i]) * n_used, n_used);
+        guess(right, std::min(n_predict_, n_expert_used_), splitmix(state) ^ uint64_t(i));
         for (Expert e : named_) {
             votes_[size_t(e)]++;
         }
@@ -69,7 +70,7 @@ Forecast SetAccuracy::guess(int64_t at) {
     return best_of(layer, votes_, n_expert_, 0.0f);
 }
 
-void SetAccuracy::guess(std::span<const Expert> right, uint64_t state) {
+void SetAccuracy::guess(std::span<const Expert> right, int32_t n, uint64_t state) {
     wrong_.clear();
     for (Expert e = 0; e < n_expert_; e++) {
         if (std::find(right.begin(), right.end(), e) == right.end()) {
@@ -78,7 +79,7 @@ void SetAccuracy::guess(std::span<const Expert> right, uint64_t state) {
     }
     named_.clear();
     size_t n_right = 0;
-    for (int32_t rank = 0; rank < n_predict_; rank++) {
+    for (int32_t rank = 0; rank < n; rank++) {
         state = splitmix(state);
         const bool hit = double(state >> 11) * 0x1p-53 < accuracy_;
         if (wrong_.empty() || (hit && n_right < right.size())) {

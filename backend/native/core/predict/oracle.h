@@ -26,7 +26,7 @@ class Oracle final : public Predictor {
 
 // n_predict experts of a token, of which each is right with the probability `accuracy`, by a hash of seed, pass,
 // layer, token and rank. Once all that are right were named the others are wrong, and the other way round. Of several
-// tokens those that are asked name theirs, and what most of them named comes first.
+// tokens those that are asked name as many as they use, and what most of them named comes first.
 // Numbers: accuracy, 0 .. 1 (the default); seed, a whole number, by default 0; lookahead, by default 1.
 class SetAccuracy final : public Predictor {
   public:
@@ -38,7 +38,7 @@ class SetAccuracy final : public Predictor {
   private:
     void tell(Foresight::Due due, Forecasts & out);
     Forecast guess(int64_t at);
-    void guess(std::span<const Expert> right, uint64_t state);
+    void guess(std::span<const Expert> right, int32_t n, uint64_t state);
 
     SpecReader settings_;
     int32_t n_expert_;
