@@ -164,6 +164,19 @@ def test_a_layer_uses_what_is_here_before_it_gives_way() -> None:
     assert levels.in_host() == {0, 1, 2, 3}  # routed after 4 and 5: the more recent ones
 
 
+@pytest.mark.parametrize("n_host", [2, 4])
+def test_a_store_no_larger_than_the_slots_holds_something_else(n_host: int) -> None:
+    """Experts that come in turn: the same four in both levels would never be found."""
+    levels = Levels(n_slot=4, n_host=n_host)
+    levels.core.pass_began(Phase.decode)
+    for _ in range(6):
+        for first in range(0, 8, 2):
+            levels.layer(0, first, first + 1)
+    counts = levels.core.host_counts(0)
+    assert counts.bytes_found >= 2 * EXPERT_BYTES
+    assert counts.bytes_found + counts.bytes_awaited <= levels.core.counts(0).bytes_read
+
+
 def test_what_is_worth_less_goes_past_the_store() -> None:
     levels = Levels(n_slot=2, n_host=2, eviction="lfu")
     levels.core.pass_began(Phase.decode)

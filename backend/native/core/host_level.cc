@@ -18,6 +18,13 @@ HostLevel::HostLevel(const Shape & shape, const Residency & slots, const Evictio
     for (const int32_t n : n_slot_) {
         users_.emplace_back(size_t(n), 0);
     }
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        const Pool pool = slots.pool({l, part_in_slots(l)});
+        const auto & layers = slots.layout().layers;
+        const auto n_user = std::count_if(layers.begin(), layers.end(),
+                                          [&](const auto & x) { return x.pool[0] == pool || x.pool[1] == pool; });
+        keeps_apart_.push_back(n_slot_[size_t(l)] * n_user <= slots.n_slot(pool));
+    }
 }
 
 // A layer that has nothing to do with the store has one slot all the same, which is never used.
@@ -177,9 +184,8 @@ void HostLevel::order(Layer layer, Slot slot, Urgency urgency, bool by_chunk, Co
 // What is expected further ahead than the slots reach, or finds no room there, is brought here.
 void HostLevel::fetch(const Forecast & forecast, Commands & out) {
     const Layer layer = forecast.layer;
-    const Part part = slots_.pool(place(layer)) != none ? Part::top : Part::bottom;
     for (const Expert e : forecast.experts) {
-        if (slots_.find({layer, part}, e) != none || slots_.find({layer, Part::staged}, e) != none ||
+        if (slots_.find({layer, part_in_slots(layer)}, e) != none || slots_.find({layer, Part::staged}, e) != none ||
             residency_.find(place(layer), e) != none) {
             continue;
         }
@@ -235,9 +241,12 @@ void HostLevel::settle(Layer layer, Slot slot) {
 
 // ---- slots of the store ---------------------------------------------------------------------
 
+Part HostLevel::part_in_slots(Layer layer) const {
+    return slots_.pool(place(layer)) != none ? Part::top : Part::bottom;
+}
+
 double HostLevel::worth(Layer layer, Expert expert) const {
-    const Part part = slots_.pool(place(layer)) != none ? Part::top : Part::bottom;
-    return eviction_.keep(layer, part, expert);
+    return eviction_.keep(layer, part_in_slots(layer), expert);
 }
 
 Slot HostLevel::acquire(Layer layer, Expert expert) {
@@ -251,15 +260,25 @@ Slot HostLevel::acquire(Layer layer, Expert expert) {
     return victim;
 }
 
-// Of what may leave, and is worth less than `below`, the least worthy; or `none`.
+// Of what may leave, and is worth less than `below`, the least worthy; or `none`. Where the slots hold at
+// least as much as the store, what is in both leaves first, and of that what will stay in the slots longest:
+// else the store would hold the same as they, and be of no use.
 Slot HostLevel::least_worthy(Layer layer, double below) {
     Slot victim = none;
+    bool is_double = false;  // of the victim
     for (Slot slot = 0; slot < n_slot(layer); slot++) {
         const SlotInfo & info = residency_.at(layer, slot);
         if (info.state != SlotState::ready || users(layer, slot) > 0 || wanted(layer, info.expert)) {
             continue;
         }
-        if (const double keep = worth(layer, info.expert); keep < below) {
+        const double keep = worth(layer, info.expert);
+        if (keeps_apart_[size_t(layer)] && slots_.find({layer, part_in_slots(layer)}, info.expert) != none) {
+            if (!is_double || keep > below) {
+                victim = slot;
+                below = keep;
+                is_double = true;
+            }
+        } else if (!is_double && keep < below) {
             victim = slot;
             below = keep;
         }

@@ -80,6 +80,7 @@ class HostLevel {
     static Layout layout_of(const std::vector<int32_t> & n_slot);
     int32_t & users(Layer layer, Slot slot) { return users_[size_t(layer)][size_t(slot)]; }
     uint8_t & wanted(Layer layer, Expert expert) { return wanted_[size_t(layer)][size_t(expert)]; }
+    Part part_in_slots(Layer layer) const;
     double worth(Layer layer, Expert expert) const;
     Slot acquire(Layer layer, Expert expert);
     Slot least_worthy(Layer layer, double below);
@@ -95,6 +96,7 @@ class HostLevel {
     std::vector<int32_t> n_slot_;
     Residency residency_;  // [layer] is its own pool
     CopyDesk desk_;
+    std::vector<bool> keeps_apart_;             // [layer]: what the slots hold, the store need not
     std::vector<std::vector<int32_t>> users_;   // [layer][slot]
     std::vector<std::vector<uint8_t>> wanted_;  // [layer][expert]: needed by the layer in progress, not computed
     std::unordered_map<Ticket, Source> sources_;
