@@ -164,7 +164,7 @@ def test_a_layer_uses_what_is_here_before_it_gives_way() -> None:
     assert levels.in_host() == {0, 1, 2, 3}  # routed after 4 and 5: the more recent ones
 
 
-@pytest.mark.parametrize("n_host", [2, 4])
+@pytest.mark.parametrize("n_host", [3, 4])
 def test_a_store_no_larger_than_the_slots_holds_something_else(n_host: int) -> None:
     """Experts that come in turn: the same four in both levels would never be found."""
     levels = Levels(n_slot=4, n_host=n_host)
