@@ -20,6 +20,7 @@
 #include "host_work.h"
 #include "link_limit.h"
 #include "mapped_experts.h"
+#include "memory_filler.h"
 #include "moe_graph.h"
 #include "recorder.h"
 #include "transfers.h"
@@ -217,6 +218,7 @@ class Patch {
     std::unique_ptr<Slab> slab_;
     std::unique_ptr<LinkLimit> limit_, file_limit_;
     std::unique_ptr<Transfers> pool_;
+    std::unique_ptr<MemoryFiller> filler_;
     std::unique_ptr<Core> core_;
     std::vector<std::unique_ptr<DeviceWork>> works_;  // one for every device
     std::vector<DeviceWork *> work_of_;               // [layer]

@@ -41,6 +41,7 @@ void Patch::drop_cache() {
     pool_.reset();       // before the memory that it writes to
     core_.reset();
     works_.clear();
+    filler_.reset();
     slab_.reset();
     host_.reset();
 }
@@ -66,6 +67,9 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
     limit_ = std::make_unique<LinkLimit>(options.link_bytes_per_s);
     file_limit_ = std::make_unique<LinkLimit>(host_ ? options.file_bytes_per_s : 0);
     pool_ = make_pool();
+    if (!pool_->has_ring() && options.n_transfer_thread > 0) {
+        filler_ = std::make_unique<MemoryFiller>(slab_->memory());
+    }
     stall_us_.assign(size_t(shape.n_layer), 0);
     wave_us_.assign(size_t(shape.n_layer), 0);
     times_ = {};

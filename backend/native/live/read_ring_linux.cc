@@ -13,7 +13,9 @@
 #include <cerrno>
 #include <cstring>
 #include <mutex>
-#include <thread>
+#include <optional>
+
+#include "memory_filler.h"
 
 namespace outrider {
 namespace {
@@ -75,10 +77,7 @@ class Uring final : public ReadRing {
         }
     }
     ~Uring() override {
-        if (keeper_.joinable()) {
-            ending_ = true;
-            keeper_.join();
-        }
+        filler_.reset();
         if (known_) {
             // Closing alone would give the memory back some time later.
             ::syscall(SYS_io_uring_register, fd_, IORING_UNREGISTER_BUFFERS, nullptr, 0);
@@ -98,7 +97,12 @@ class Uring final : public ReadRing {
         }
         const auto by_address = [](const iovec & a, const iovec & b) { return a.iov_base < b.iov_base; };
         std::sort(regions_.begin(), regions_.end(), by_address);
-        keeper_ = std::thread([this] { make_known(); });
+        // The system makes memory known while no read can begin, so first every page gets its memory,
+        // which takes longest.
+        filler_.emplace(std::vector(memory.begin(), memory.end()), [this] {
+            known_ = ::syscall(SYS_io_uring_register, fd_, IORING_REGISTER_BUFFERS, regions_.data(),
+                               unsigned(regions_.size())) == 0;
+        });
     }
 
     bool begin(uint64_t id, std::span<const Read> reads) override {
@@ -162,31 +166,6 @@ class Uring final : public ReadRing {
     }
 
   private:
-    // The system makes memory known while no read can begin, so first every page gets its memory,
-    // which takes longest.
-    void make_known() {
-        constexpr size_t step = size_t(32) << 20;
-        for (const iovec & region : regions_) {
-            for (size_t at = 0; at < region.iov_len && !ending_; at += step) {
-                touch(static_cast<uint8_t *>(region.iov_base) + at, std::min(step, region.iov_len - at));
-            }
-        }
-        known_ = !ending_ && ::syscall(SYS_io_uring_register, fd_, IORING_REGISTER_BUFFERS, regions_.data(),
-                                       unsigned(regions_.size())) == 0;
-    }
-
-    static void touch(uint8_t * address, size_t size) {
-#ifdef MADV_POPULATE_WRITE
-        constexpr uintptr_t page = 4096;
-        const uintptr_t first = reinterpret_cast<uintptr_t>(address) / page * page;
-        ::madvise(reinterpret_cast<void *>(first), reinterpret_cast<uintptr_t>(address) + size - first,
-                  MADV_POPULATE_WRITE);
-#else
-        (void) address;
-        (void) size;
-#endif
-    }
-
     struct Group {
         uint64_t id;
         uint32_t n_left;
@@ -266,8 +245,7 @@ class Uring final : public ReadRing {
     io_uring_cqe * ended_entry_ = nullptr;
     std::vector<iovec> regions_;  // that are, or will be, known
     std::atomic<bool> known_ = false;
-    std::atomic<bool> ending_ = false;
-    std::thread keeper_;
+    std::optional<MemoryFiller> filler_;
 
     std::mutex mutex_;  // guards what follows
     std::vector<Group> groups_;

@@ -13,4 +13,7 @@ void release_address_space(void * address, size_t size);
 // Asks for pages larger than usual, where the system has them, before the memory is first used.
 void prefer_large_pages(void * address, size_t size);
 
+// Has the system find memory for these pages now, where it can be asked to. What they hold stays as it is.
+void give_pages(void * address, size_t size);
+
 }  // namespace outrider

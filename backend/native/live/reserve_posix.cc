@@ -33,4 +33,16 @@ void prefer_large_pages(void * address, size_t size) {
 #endif
 }
 
+void give_pages(void * address, size_t size) {
+#ifdef MADV_POPULATE_WRITE
+    constexpr uintptr_t page = 4096;
+    const uintptr_t first = reinterpret_cast<uintptr_t>(address) / page * page;
+    ::madvise(reinterpret_cast<void *>(first), reinterpret_cast<uintptr_t>(address) + size - first,
+              MADV_POPULATE_WRITE);
+#else
+    (void) address;
+    (void) size;
+#endif
+}
+
 }  // namespace outrider

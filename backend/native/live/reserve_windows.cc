@@ -15,4 +15,6 @@ void release_address_space(void * address, size_t) { ::VirtualFree(address, 0, M
 
 void prefer_large_pages(void *, size_t) {}
 
+void give_pages(void *, size_t) {}
+
 }  // namespace outrider

@@ -337,8 +337,11 @@ void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & rea
 std::vector<std::span<uint8_t>> Slab::memory() const {
     std::vector<std::span<uint8_t>> memory;
     for (ggml_backend_buffer_t buffer : buffers_) {
-        auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
-        memory.emplace_back(base, ggml_backend_buffer_get_size(buffer));
+        const auto type = ggml_backend_buffer_get_type(buffer);
+        if (ggml_backend_buft_is_host(type) || type == repack_buffer_type()) {
+            auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
+            memory.emplace_back(base, ggml_backend_buffer_get_size(buffer));
+        }
     }
     return memory;
 }
