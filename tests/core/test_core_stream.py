@@ -209,10 +209,10 @@ def test_a_layer_with_a_slot_for_every_expert_gets_all_of_them() -> None:
 
 
 def prompt(n_slot: int, n_stage: int = 0, **options: int) -> Driver:
-    """Three layers of 20 experts whose slots hold the first ones; in a prompt."""
-    shape = Shape(20, 2, [CHUNK_BYTES] * 3)
+    """Three layers of 40 experts whose slots hold the first ones; in a prompt."""
+    shape = Shape(40, 2, [CHUNK_BYTES] * 3)
     layout = Layout.per_layer([n_slot] * 3).staged(shape, n_stage)
-    driver = Driver(n_slot, n_layer=3, n_expert=20, layout=layout, n_stream=8, **options)
+    driver = Driver(n_slot, n_layer=3, n_expert=40, layout=layout, n_stream=8, **options)
     for layer in range(3):
         driver.bring(layer, *range(n_slot))
     driver.begin(Phase.prefill)
@@ -255,29 +255,27 @@ def test_a_layer_that_computed_fewer_tokens_is_not_expected_to_need_more() -> No
 
 def test_only_as_much_is_read_ahead_as_the_link_brought_before() -> None:
     """What waits in vain has taken a slot from something else."""
-    driver = prompt(12)
-    finish(driver, driver.routed(0, *range(12)))
-    expected = list(range(12, 20)) + [0, 1]
+    driver = prompt(20)
+    finish(driver, driver.routed(0, *range(20)))
+    expected = list(range(20, 38))
     first = driver.predicted(1, *expected)
-    assert {e for e, _ in first.low} == {12, 13, 14, 15}
-    said = driver.routed(1, *range(12))  # nothing of it had begun
-    assert len(said.cancelled) == 12
+    assert {e for e, _ in first.low} == set(range(20, 36))
+    said = driver.routed(1, *range(20))  # nothing of it had begun
+    assert len(said.cancelled) == 48
     finish(driver, said)
     second = driver.predicted(2, *expected)
     assert {e for e, _ in second.low} < {e for e, _ in first.low}
 
 
 def test_more_is_read_ahead_where_the_link_brought_all() -> None:
-    driver = prompt(12)
-    finish(driver, driver.routed(0, *range(12)))
-    driver.predicted(1, *range(12, 20))
-    driver.obey(driver.core.copied(driver.flying.pop(next(iter(driver.flying))).ticket))
-    n_open = len(driver.flying)
-    assert n_open <= 12
+    driver = prompt(20)
+    finish(driver, driver.routed(0, *range(20)))
+    driver.predicted(1, *range(20, 40))
+    assert len(driver.flying) == 48
     driver.settle()
-    finish(driver, driver.routed(1, *range(12)))
-    driver.predicted(2, *range(12, 20))
-    assert len(driver.flying) > 12
+    finish(driver, driver.routed(1, *range(20)))
+    driver.predicted(2, *range(20, 40))
+    assert len(driver.flying) > 48
 
 
 def test_reading_ahead_passes_through_the_stage_where_there_is_one() -> None:

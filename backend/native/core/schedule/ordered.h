@@ -186,7 +186,7 @@ class OrderedScheduler final : public Scheduler {
     };
     Layer routed_ = none;  // the last one in this pass
     std::vector<Expected> expected_;  // [layer]
-    size_t most_ahead_ = 12;  // copies that are ordered ahead of a gate and have not ended
+    size_t most_ahead_ = 48;  // copies that are ordered ahead of a gate and have not ended
     std::vector<std::vector<Expert>> displaced_;  // [layer]: gave way to what was expected, since it was last routed
     double regret_ = 0;  // the share of these that were needed after all, of late
     bool held_back_ = false;  // more would have been ordered than that
