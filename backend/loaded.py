@@ -18,7 +18,7 @@ from backend.machines.drive import Drive, drive_of, in_whole_blocks
 from backend.machines.threads import compute_threads, useful_threads
 from backend.memory_watch import Cache, MemoryWatch
 from backend.methods import METHODS, Method
-from backend.pack_file import Layout, Pack, find, slot_layout
+from backend.pack_file import Pack, find
 from backend.plan import slots
 from backend.study import NO_STUDY, Study
 from backend.system.memory import available_bytes, physical_cores, rss_bytes
@@ -59,7 +59,6 @@ class LoadedModel:
         self.learned, self._remark = load_learned(file)  # a remark on weights that are not used
         self.remark = self._remark  # on whatever is not used
         self._pack: Pack | None = None
-        self._slot_layout: Layout = "file"
         self._drive = Drive()
         self._n_measured = 0  # threads that compute fastest, once that is known
         self._cached: Any = None
@@ -395,13 +394,9 @@ class LoadedModel:
         The CPU's layers beside a device get what RAM has room for, and prompts their stage.
         """
         from backend import _native
-        from backend.compose import share_of
 
         patch, n_stage = self.patch, self._granted.n_stage
         self._even = layout
-        # What a device computes stays as it is in the file, also with the processor's help.
-        rate = 0.0 if self.on_device.placement.on_device else share_of(layout, patch.shape)
-        self._slot_layout = slot_layout(self.file, self._pack, rate)
         layout = self.on_device.stretched(layout, patch.shape, patch.layers)
         if n_stage and self.method.stages:
             layout = layout.staged(patch.shape, n_stage)
@@ -411,7 +406,7 @@ class LoadedModel:
             joined_bytes=self._drive.read_bytes,
             max_token=self._granted.n_ubatch,
             link_bytes_per_s=self._study.link_bytes_per_s,
-            repack=self._slot_layout == "repacked",
+            repack=self._cached.repacked,
             host_bytes=self.on_device.host.bytes,
         )
         try:
@@ -466,5 +461,5 @@ class LoadedModel:
             cpu_bytes=self.on_device.host.cpu_bytes,
             ram_dense_bytes=self.on_device.host.dense_bytes,
             pack=str(self._pack.path) if self._pack else "",
-            layout=self._slot_layout,
+            layout="repacked" if self._cached.repacked else "file",
         )

@@ -153,6 +153,11 @@ class CachedModel:
                 f"The experts of the architecture {file.architecture} cannot be cached: {reason}."
             )
 
+    @property
+    def repacked(self) -> bool:
+        """Whether the pack's experts are laid out as the processor computes fastest."""
+        return self.pack is not None and self.pack.plan.layout == "repacked"
+
     def close(self) -> None:
         """Give the model its tensors back and free it."""
         if self.patch is not None:

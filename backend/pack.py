@@ -27,7 +27,6 @@ from backend.pack_file import (
     PackError,
     PackPlan,
     beside,
-    best_layout,
     find,
     in_data_folder,
     plan_of,
@@ -61,6 +60,15 @@ _PART = ".part"
 
 class Stopped(PackError):
     """The user stopped it."""
+
+
+def best_layout(file: ModelFile) -> Layout:
+    """The layout that computes fastest here."""
+    try:
+        plan_of(file, "repacked")
+    except PackError:
+        return "file"
+    return "repacked"
 
 
 def place_for(file: ModelFile) -> Path:

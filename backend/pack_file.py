@@ -37,8 +37,6 @@ _PREFIX = struct.Struct("<8sII")
 _HEADER_BYTES_MAX = 64 << 20
 _N_SAMPLE, _SAMPLE_BYTES = 64, 1024
 _PART_OF_SPLIT = re.compile(r"-00001-of-\d{5}$")
-REPACK_RATE = 0.5
-"""From this cache rate on rearranging every expert that comes pays (docs/LOG-reader.md)."""
 _ORDER = ("gate_up", "gate", "up", "down")
 _ROLE = re.compile(r"ffn_([a-z_]+)_exps")
 
@@ -188,25 +186,6 @@ def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
 
 def _to_block(n_bytes: int) -> int:
     return -(-n_bytes // BLOCK_BYTES) * BLOCK_BYTES
-
-
-def best_layout(file: ModelFile) -> Layout:
-    """The layout that computes fastest here."""
-    try:
-        plan_of(file, "repacked")
-    except PackError:
-        return "file"
-    return "repacked"
-
-
-def slot_layout(file: ModelFile, pack: Pack | None, rate: float) -> Layout:
-    """How experts lie in the slots of a processor at a cache rate: as in the pack, if there is one.
-
-    Without one each expert that comes would have to be rearranged, which pays where few come.
-    """
-    if pack is not None:
-        return pack.plan.layout
-    return best_layout(file) if rate >= REPACK_RATE else "file"
 
 
 def _needed_when(tensor: TensorInfo) -> int:

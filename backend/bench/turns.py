@@ -21,7 +21,6 @@ from backend.bench.cap import CapRefused, MemoryCap
 from backend.bench.child import Job
 from backend.bench.workload import Request
 from backend.gguf_file import ModelFile
-from backend.pack_file import find, slot_layout
 from backend.plan import plan
 from backend.system.memory import available_bytes, physical_cores, total_bytes
 
@@ -178,7 +177,7 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
             cap_bytes = 0
             remarks.append(f"{refused} So the comparison is uncapped.")
     with _forced_file(setting.forced) as forced:
-        ways = [*references(setting.file, setting.ways, cap_bytes), *setting.ways]
+        ways = [*references(setting.ways, cap_bytes), *setting.ways]
         children = [_child(setting, way, i, cap_bytes, forced) for i, way in enumerate(ways)]
         try:
             rows = _rounds(setting, ways, children, cap_bytes, say)
@@ -217,20 +216,15 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
     }
 
 
-def references(file: ModelFile, ways: Sequence[Way], cap_bytes: int) -> list[Way]:
+def references(ways: Sequence[Way], cap_bytes: int) -> list[Way]:
     """What has to be measured besides for the bounds of these ways: copies and computing alone."""
-    ours = [way for way in ways if way.kind == "outrider"]
-    found = [Way("link", pack=pack, is_reference=True) for pack in sorted({w.pack for w in ours})]
-    kinds = {_alone(file, way) for way in ours}
-    if not cap_bytes and any(way.kind == "fastest" for way in ways):
-        kinds.discard("fastest")
-    return found + [Way(kind, is_reference=True) for kind in sorted(kinds, reverse=True)]
-
-
-def _alone(file: ModelFile, way: Way) -> str:
-    """The kind of stock llama.cpp that computes on the same layout with everything resident."""
-    pack = find(file)[0] if way.pack else None
-    return "fastest" if slot_layout(file, pack, way.rate) == "repacked" else "resident"
+    packs = sorted({way.pack for way in ways if way.kind == "outrider"})
+    found = [Way("link", pack=pack, is_reference=True) for pack in packs]
+    if False in packs:
+        found.append(Way("resident", is_reference=True))
+    if True in packs and (cap_bytes or not any(way.kind == "fastest" for way in ways)):
+        found.append(Way("fastest", is_reference=True))
+    return found
 
 
 def _rounds(
@@ -268,7 +262,7 @@ def _rounds(
                 continue
             say(f"round {n + 1} of {setting.n_round}: {way.name}" + _rate_text(way))
             try:
-                alone = by_kind.get((_alone(setting.file, way), False))
+                alone = by_kind.get(("fastest", False) if way.pack else ("resident", False))
                 _turn(setting, way, child, row, by_kind.get(("link", way.pack)), alone)
             except ChildFailed as failed:
                 row["error"] = str(failed)

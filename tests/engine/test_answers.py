@@ -13,8 +13,6 @@ from twin import Twin
 
 from backend.config import Sampling
 from backend.engine import Engine, EngineError, Piece
-from backend.gguf_file import read_model
-from backend.pack_file import best_layout
 
 OpenEngine = Callable[..., Engine]
 
@@ -104,18 +102,6 @@ def test_the_whole_rate_is_stock_llama_cpp(open_engine: OpenEngine, tmp_path: Pa
     assert (plain.cache.mode, plain.cache.method) == ("plain", "stock")
     assert (cached.cache.mode, cached.cache.method) == ("cached", "promoe")
     assert [p.token_id for p in say(plain, "of the")] == [p.token_id for p in say(cached, "of the")]
-
-
-def test_from_half_the_experts_on_they_are_laid_out_as_stock_does(
-    open_engine: OpenEngine, tmp_path: Path
-) -> None:
-    path = make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf")
-    plain, half, quarter = (open_engine(path, cache_rate=rate) for rate in (1.0, 0.5, 0.25))
-    assert half.cache.layout == best_layout(read_model(path))
-    assert quarter.cache.layout == "file"
-    assert [p.token_id for p in say(plain, "of the")] == [p.token_id for p in say(half, "of the")]
-    half.set_cache_rate(0.3)
-    assert half.cache.layout == "file"
 
 
 # Limits.
