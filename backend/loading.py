@@ -77,15 +77,16 @@ def load_plain(
     return _checked(pointer, file, kept)
 
 
-def load_native(file: ModelFile, placement: Placement = ON_CPU) -> Model:
+def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: int = 0) -> Model:
     """Load everything into memory, with the experts not repacked; no cache, no callback.
 
-    A device's experts are loaded into its memory.
+    A device's experts are loaded into its memory, but for those of the first n_cpu_moe layers, as
+    with llama.cpp's --n-cpu-moe.
     """
     buffers = _native.ExpertBuffers(unread=False)
     params, kept = _model_params(file, None, placement)
     params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # nothing of it in the page cache
-    on_cpu = placement.cpu_layers(file.n_layer)
+    on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
     if len(on_cpu) == file.n_layer:
         kept += [buffers, _place_experts(params, buffers)]
     elif on_cpu:

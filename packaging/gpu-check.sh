@@ -1,31 +1,36 @@
 #!/usr/bin/env bash
 # Everything that a few minutes on a machine with a GPU can teach, in one JSON.
 #
-#   packaging/gpu-check.sh OUT.json [--bundle LIBRARIES.tar.xz] [--model MODEL.gguf]
+#   packaging/gpu-check.sh OUT.json [--bundle LIBRARIES.tar.xz] [--wheels FOLDER] [--model MODEL.gguf]
 #   packaging/gpu-check.sh OUT.json --dry-run          here, with a device in another process
 #
 # --bundle: llama-cpp-python built for the GPU (headers and CMake files inside), unpacked and used instead
-# of an installed one. PYTHON names the Python (3.11 or newer) with numpy, jinja2, typing_extensions, diskcache,
-# platformdirs, nanobind, cmake and, for the tests, pytest and gguf. CUDA's libraries are looked for in
-# LD_LIBRARY_PATH, /usr/local/cuda and that Python's packages. Ends within 8 minutes.
+# of an installed one. PYTHON names the Python (3.11 or newer; else .venv's or python3) with numpy, jinja2,
+# typing_extensions, diskcache, platformdirs, nanobind, cmake and, for the model and the tests, pytest and gguf (with
+# tqdm, pyyaml). --wheels: pure ones of what it lacks (pip download --no-deps), unpacked beside the bundle. CUDA's
+# libraries are looked for in LD_LIBRARY_PATH, /usr/local/cuda and that Python's packages. Ends within 8 minutes;
+# what fails leaves its error in OUT.json, and the others' results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:?usage: gpu-check.sh OUT.json [--bundle FILE] [--model FILE] [--dry-run]}"); shift
-bundle= model=assets/embedded/outrider-tiny.gguf dry=
+bundle= wheels= model=assets/embedded/outrider-tiny.gguf dry=
 while [ $# -gt 0 ]; do
   case $1 in
     --bundle) bundle=$(realpath "$2"); shift 2 ;;
+    --wheels) wheels=$(realpath "$2"); shift 2 ;;
     --model) model=$(realpath "$2"); shift 2 ;;
     --dry-run) dry=--dry-run; shift ;;
     *) echo "gpu-check.sh does not know $1." >&2; exit 2 ;;
   esac
 done
 python=${PYTHON:-.venv/bin/python}
+command -v "$python" > /dev/null || python=python3
 build=build/gpu-check
 mkdir -p "$build"
-if [ -n "$bundle" ]; then
-  mkdir -p "$build/site"
-  tar -xJf "$bundle" -C "$build/site"
+mkdir -p "$build/site"
+[ -z "$bundle" ] || tar -xJf "$bundle" -C "$build/site"
+for wheel in ${wheels:+"$wheels"/*.whl}; do "$python" -m zipfile -e "$wheel" "$build/site"; done
+if [ -n "$bundle$wheels" ]; then
   export PYTHONPATH="$PWD/$build/site${PYTHONPATH:+:$PYTHONPATH}"
 fi
 cuda=$("$python" -c 'import glob, os, sysconfig
@@ -36,10 +41,18 @@ if [ -z "$dry" ] || ! "$python" -c 'import backend._native' 2> /dev/null; then
   began=$(date +%s)
   export PATH="$(dirname "$(command -v "$python")"):$PATH"
   generator=$(command -v ninja > /dev/null && echo Ninja || echo "Unix Makefiles")
-  cmake -S . -B "$build/native" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
-    -DPython_EXECUTABLE="$(command -v "$python")" > "$build/cmake.log"
-  timeout 240 cmake --build "$build/native" --parallel "$(nproc)" > "$build/build.log"
+  build() {
+    cmake -S . -B "$build/native" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
+      -DPython_EXECUTABLE="$(command -v "$python")" &&
+    timeout 240 cmake --build "$build/native" --parallel "$(nproc)"
+  }
+  if ! build > "$build/build.log" 2>&1; then
+    tail -n 40 "$build/build.log" >&2
+    "$python" -c 'import json, sys; print(json.dumps({"build": {"ok": False, "error": sys.stdin.read()[-4000:]}}))' \
+      < "$build/build.log" > "$out"
+    exit 1
+  fi
   find "$build/native" -name '_native*.so' -exec cp {} backend/ \;
   export GPU_CHECK_BUILD_S=$(($(date +%s) - began))
 fi
-PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" timeout 450 "$python" packaging/gpu_check.py "$model" "$out" $dry
+PYTHONPATH="$PWD${PYTHONPATH:+:$PYTHONPATH}" timeout $((470 - ${GPU_CHECK_BUILD_S:-0})) "$python" packaging/gpu_check.py "$model" "$out" $dry

@@ -19,10 +19,23 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
+EMBEDDED = ROOT / "assets" / "embedded" / "outrider-tiny.gguf"
+TEXT = "The history of the world is written by those who were there. " * 12
 RATES = (0.25, 0.5, 0.75, 1.0)
 N_PROMPT, N_DECODE = 512, 64
-STEPS = {"device": 60, "tests": 90, "verify": 120, "speed": 150}
-"""Seconds for each, at most."""
+ROWS = [
+    (kind, rate)
+    for rate in (0.5, 1.0, 0.25, 0.75)
+    for kind in ("outrider", "n-cpu-moe", "hybrid")
+    if kind != "hybrid" or rate < 1
+]
+"""What is timed, what says most first: a cache, with hybrid misses or without, and llama.cpp with
+the experts of so many layers on the device that they take as much memory."""
+STEPS = {"device": 40, "model": 100, "verify": 60, "speed": 45, "equal": 90, "tests": 60}
+"""Seconds for each at most, of the speed for each row; all together end after TOTAL_S."""
+TOTAL_S = 440
+N_LARGE_LAYER = 8
+"""Of the model that is written where none is named: 2.9 GB in the shape of Qwen3-30B-A3B."""
 
 
 def main() -> int:
@@ -31,13 +44,23 @@ def main() -> int:
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--dry-run", action="store_true", help="on a device in another process")
-    parser.add_argument("--step", choices=("device", "speed"), help=argparse.SUPPRESS)
+    parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--device", default="auto", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.step:
-        found = _device(arguments.device) if arguments.step == "device" else None
-        print(json.dumps(found or _speed(arguments.model, arguments.device)))
+    if arguments.step == "device":
+        print(json.dumps(_device(arguments.device)))
         return 0
+    if arguments.step == "equal":
+        _equal(arguments.device)
+        return 0
+    if arguments.step:
+        kind, rate = arguments.step.split(":")
+        print(json.dumps(_speed(arguments.model, arguments.device, kind, float(rate))))
+        return 0
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH")])
+    )
+    end_s = time.monotonic() + TOTAL_S - int(os.environ.get("GPU_CHECK_BUILD_S", 0))
     found = {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "machine": {"system": platform.platform(), "cores": os.cpu_count(), "gpu": _gpu_names()},
@@ -45,12 +68,34 @@ def main() -> int:
         "dry_run": arguments.dry_run,
         "model": arguments.model.name,
     }
+    large = ROOT / "build" / "gpu-check" / "large.gguf"
+    is_made = arguments.model == EMBEDDED and not arguments.dry_run
+    model = large if is_made else arguments.model
     with _device_option(arguments.dry_run) as device:
-        for step, limit_s in STEPS.items():
-            found[step] = _run(_command(step, arguments.model, device), limit_s)
-            arguments.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-            print(f"{step}: {'done' if found[step]['ok'] else 'failed'}", flush=True)
-    return 0 if all(found[step]["ok"] for step in STEPS) else 1
+
+        def run(name: str, command: list[str], step: str) -> None:
+            left_s = end_s - time.monotonic()
+            if left_s < 5:
+                found[name] = {"ok": False, "error": "No time was left for it."}
+            else:
+                found[name] = _run(command, min(STEPS[step], left_s))
+            text = json.dumps(found, indent=1) + "\n"
+            arguments.out.write_text(text, encoding="utf-8")
+            print(f"{name}: {'done' if found[name]['ok'] else 'failed'}", flush=True)
+
+        own = [sys.executable, __file__, str(model), "-", "--device", device, "--step"]
+        run("device", [*own, "device"], "device")
+        if is_made:
+            make = "import sys; from pathlib import Path; from factory import make_large; "
+            make += f"make_large(Path(sys.argv[1]), n_layer={N_LARGE_LAYER})"
+            run("model", [sys.executable, "-c", make, str(large)], "model")
+        run("verify", _verify(arguments.model, device), "verify")
+        for kind, rate in ROWS:
+            run(f"{kind} {rate:.0%}", [*own, f"{kind}:{rate}"], "speed")
+        run("equal", [*own, "equal"], "equal")
+        run("tests", _tests(), "tests")
+    steps = [step for step in found.values() if isinstance(step, dict) and "ok" in step]
+    return 0 if all(step["ok"] for step in steps) else 1
 
 
 @contextlib.contextmanager
@@ -65,25 +110,27 @@ def _device_option(dry_run: bool) -> Iterator[str]:
         yield running.option
 
 
-def _command(step: str, model: Path, device: str) -> list[str]:
-    if step == "tests":
-        test = str(ROOT / "tests" / "live" / "test_device.py")
-        return [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", test]
-    if step == "verify":
-        rates = ",".join(map(str, RATES))
-        options = ["--device", device, "--rates", rates, "--json"]
-        return [sys.executable, "-m", "backend.cli", "verify", str(model), *options]
-    own = [sys.executable, __file__, str(model), "-", "--step", step, "--device", device]
-    return own
+def _tests() -> list[str]:
+    test = str(ROOT / "tests" / "live" / "test_device.py")
+    return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
 
 
-def _run(command: list[str], limit_s: int) -> dict[str, Any]:
+def _verify(model: Path, device: str) -> list[str]:
+    rates = ",".join(map(str, RATES))
+    options = ["--device", device, "--rates", rates, "--json"]
+    return [sys.executable, "-m", "backend.cli", "verify", str(model), *options]
+
+
+def _run(command: list[str], limit_s: float) -> dict[str, Any]:
     """What a step said: its last line as JSON where it is, or else the end of its text."""
     began_s = time.monotonic()
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return {"ok": False, "error": f"It took more than {limit_s} seconds."}
+    except subprocess.TimeoutExpired as late:
+        heard = (late.stdout or b"").decode(errors="replace")  # bytes, also where text is asked for
+        done = subprocess.CompletedProcess(
+            command, 1, heard, f"It took over {limit_s:.0f} seconds."
+        )
     said: dict[str, Any] = {"ok": done.returncode == 0, "took_s": time.monotonic() - began_s}
     lines = done.stdout.strip().splitlines()
     try:
@@ -114,51 +161,103 @@ def _device(option: str) -> dict[str, Any]:
     return {"devices": [asdict(d) for d in devices]}
 
 
-def _speed(model: Path, option: str) -> dict[str, Any]:
-    """Tokens per second at each rate, and of stock llama.cpp with as many layers as fit as much."""
+def _equal(option: str) -> None:
+    """Say of each architecture how many logits differ from stock llama.cpp's on the device.
+
+    After each it says all that it knows by then.
+    """
+    import tempfile
+
+    from factory import ARCHITECTURES, make_tiny  # type: ignore[import-not-found]  # a test's
+
+    from backend.devices import resolve
+    from backend.gguf_file import read_model
+    from backend.loading import Placement
+    from backend.verify import compare
+
+    at = Placement(tuple(d.pointer for d in resolve(option)), 999)
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for arch in ARCHITECTURES:
+            try:
+                file = read_model(make_tiny(arch, "Q8_0", Path(folder) / f"{arch}.gguf"))
+                rates, options = (0.1, 0.5, 1.0), {"n_token": 48, "n_thread": 2}
+                results = compare(file, rates, ("promoe",), placement=at, **options)
+                found[arch] = [result.n_different for result in results]
+            except (RuntimeError, ValueError, AssertionError) as error:
+                found[arch] = str(error)[:300]
+            print(json.dumps(found), flush=True)
+
+
+def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
+    """Tokens per second of a prompt and of what follows, the second time, and counters."""
     from backend.config import EngineConfig, Sampling
-    from backend.devices import free_bytes, resolve
     from backend.engine import Engine
 
-    words = "The history of the world is written by those who were there. "
-    rows = []
-    devices = resolve(option)
-    settings = [("outrider", rate, 0) for rate in RATES]
-    settings += [("layer-offload", 1.0, -1)]
-    device_bytes = 0
-    for method, rate, limit in settings:
-        config = EngineConfig(
-            cache_rate=rate,
-            method=method,
-            device=option,
-            context_length=1024,
-            device_bytes=device_bytes if limit < 0 else 0,
-        )
-        before_bytes = sum(map(free_bytes, devices))
-        engine = Engine.open(model, config)
-        try:
-            tokens = Sampling(temperature=0.0)
-            for text in ("Warm up.", words * (N_PROMPT // 14)):
-                list(engine.generate_text(text, tokens, N_DECODE))
-            plan = engine.device_plan
-            planned = sum(d.planned_bytes for d in plan.devices) if plan else 0
-            if rate == 0.5:
-                device_bytes = planned  # what layer offload is given
-            rows.append(
-                {
-                    "method": method,
-                    "asked_rate": rate,
-                    "cache": engine.cache.to_json(),
-                    "planned_bytes": planned,
-                    "used_bytes": before_bytes
-                    - sum(map(free_bytes, devices)),  # others may come and go
-                    "why": list(plan.sentences) if plan else [],
-                    "statistics": engine.statistics().to_json(),
-                }
-            )
-        finally:
-            engine.close()
-    return {"n_prompt": N_PROMPT, "n_decode": N_DECODE, "rows": rows}
+    if kind == "n-cpu-moe":
+        return _layer_offload(model, option, rate)
+    config = EngineConfig(
+        cache_rate=rate,
+        method="outrider",
+        device=option,
+        context_length=2048,
+        hybrid="auto" if kind == "hybrid" else "off",
+    )
+    engine = Engine.open(model, config)
+    for text in ("Warm up. " * 8, TEXT):
+        engine.forget()
+        list(engine.generate_text(text, Sampling(temperature=0.0), N_DECODE))
+    stats, decoded, plan = engine.statistics(), engine.decoded, engine.device_plan
+    busy_s = decoded.link_busy_s
+    found = {
+        "prefill_tokens_per_s": stats.n_prompt / stats.ttft_s if stats.ttft_s else 0.0,
+        "decode_tokens_per_s": stats.tokens_per_s,
+        "stall_share": decoded.stall_s / max(decoded.compute_s + decoded.stall_s, 1e-9),
+        "overlap": 1 - min(decoded.stall_s / busy_s, 1.0) if busy_s else None,
+        "link_gb_per_s": decoded.bytes_read / busy_s / 1e9 if busy_s else None,
+        "planned_bytes": sum(d.planned_bytes for d in plan.devices) if plan else 0,
+        "why": engine.cache.reason,
+        "cache": engine.cache.to_json(),
+        "statistics": {k: v for k, v in stats.to_json().items() if k not in ("layers", "tokens")},
+    }
+    engine.close()
+    return found
+
+
+def _layer_offload(path: Path, option: str, rate: float) -> dict[str, Any]:
+    """Stock llama.cpp: all dense weights on the device, and the experts of some layers."""
+    from backend.devices import resolve
+    from backend.gguf_file import read_model
+    from backend.llama import Context
+    from backend.loading import Placement, load_native
+    from backend.system.memory import physical_cores
+
+    file = read_model(path)
+    n_there = round(rate * file.n_layer)
+    placement = Placement(tuple(d.pointer for d in resolve(option)), 999)
+    model = load_native(file, placement, n_cpu_moe=file.n_layer - n_there)
+    context = Context(
+        model, n_context=2048, n_ubatch=N_PROMPT, n_thread=physical_cores(), n_output=1
+    )
+    tokens = model.tokenize(TEXT)[:N_PROMPT]
+    times_s = []
+    for _ in range(2):  # the first to warm up
+        context.forget_from(0)
+        began_s = time.monotonic()
+        context.decode(tokens, 0)
+        context.logits(1)
+        prompt_s = time.monotonic() - began_s
+        for i in range(N_DECODE):
+            context.decode([tokens[i % len(tokens)]], len(tokens) + i)
+            context.logits(1)
+        times_s = [prompt_s, time.monotonic() - began_s - prompt_s]
+    context.close()
+    model.close()
+    return {
+        "layers_with_experts_there": n_there,
+        "prefill_tokens_per_s": len(tokens) / times_s[0],
+        "decode_tokens_per_s": N_DECODE / times_s[1],
+    }
 
 
 if __name__ == "__main__":
