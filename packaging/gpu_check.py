@@ -181,8 +181,8 @@ def _equal(option: str) -> None:
         for arch in ARCHITECTURES:
             try:
                 file = read_model(make_tiny(arch, "Q8_0", Path(folder) / f"{arch}.gguf"))
-                rates, options = (0.1, 0.5, 1.0), {"n_token": 48, "n_thread": 2}
-                results = compare(file, rates, ("promoe",), placement=at, **options)
+                rates = (0.1, 0.5, 1.0)
+                results = compare(file, rates, ("promoe",), n_token=48, n_thread=2, placement=at)
                 found[arch] = [result.n_different for result in results]
             except (RuntimeError, ValueError, AssertionError) as error:
                 found[arch] = str(error)[:300]

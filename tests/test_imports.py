@@ -66,6 +66,12 @@ MAY_IMPORT = {
         "backend.config",
         "backend.devices",
         "backend.engine",
+        "backend.gguf_file",
+        "backend.llama",
+        "backend.loading",
+        "backend.system",
+        "backend.verify",
+        "factory",
         "loopback",
     },
 }
