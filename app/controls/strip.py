@@ -96,7 +96,7 @@ class ControlsStrip(QFrame):
             )
         )
         self.threads = Number(0, N_THREAD_MAX)
-        self.threads.setSpecialValueText(self.tr("all cores"))
+        self.threads.setSpecialValueText(self.tr("automatic"))
         self._sentence = QLabel()
         self._sentence.setProperty("role", "small")
         self._sentence.setWordWrap(True)

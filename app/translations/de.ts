@@ -303,8 +303,8 @@
 <translation>Experten, die dem Gerät fehlen, werden in seinen Speicher kopiert oder vom Prozessor berechnet, wo sie liegen.</translation>
 </message>
 <message>
-<source>all cores</source>
-<translation>alle Kerne</translation>
+<source>automatic</source>
+<translation>automatisch</translation>
 </message>
 <message>
 <source>Close the engine controls</source>
@@ -353,10 +353,6 @@
 <message>
 <source>Stop packing the experts</source>
 <translation>Das Packen der Experten anhalten</translation>
-</message>
-<message>
-<source>automatic</source>
-<translation>automatisch</translation>
 </message>
 <message>
 <source>processor</source>
