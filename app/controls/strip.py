@@ -115,10 +115,9 @@ class ControlsStrip(QFrame):
         self._add("context", self.tr("Context in tokens"), self.context)
         self._add("kv", self.tr("Attention cache"), self.kv)
         self._add("device", self.tr("Device"), self.device)
-        self._add("hybrid", self.tr("Missing experts"), self.hybrid)
+        self._of_device = self._add("hybrid", self.tr("Missing experts"), self.hybrid)
         self._add("threads", self.tr("Threads"), self.threads)
         fields.setColumnStretch(len(self._columns), 1)
-        self._of_device = self._columns[-2]
         for widget in self._of_device:
             widget.hide()
         self._arrange()
@@ -262,7 +261,8 @@ class ControlsStrip(QFrame):
             )
         return said(METHODS[choice.method].sentence)
 
-    def _add(self, name: str, title: str, field: QWidget) -> None:
+    def _add(self, name: str, title: str, field: QWidget) -> tuple[QWidget, ...]:
+        """Put a field in, and return its column: what is above it, itself, and what is below."""
         caption = QLabel(title)
         caption.setProperty("role", "small")
         caption.setBuddy(field)
@@ -273,6 +273,7 @@ class ControlsStrip(QFrame):
         force.setFixedWidth(_COLUMN)
         self._force[name] = force
         self._columns.append((caption, field, force))
+        return self._columns[-1]
 
     def _show_hybrid(self, cache: CacheFacts | None) -> None:
         """Ask about experts that a device lacks where one computes, and may lack some."""

@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
 from backend.config import EngineConfig
@@ -21,13 +21,16 @@ from backend.statistics import Meter
 from backend.study import Study
 from backend.system.memory import peak_rss_bytes
 
+if TYPE_CHECKING:
+    from backend.gguf_file import ModelFile
+
 COMMANDS = ("turn", "brief", "measure_link", "read_dense")
 """What a Runner is asked for once it has been opened."""
 N_BRIEF = 24
 """Tokens of a brief look at how fast decoding is."""
 LINK_S = 0.4
 """For how long the copies' speed is measured, each way."""
-PAGE_BYTES = 4096
+_PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -246,14 +249,14 @@ class Runner:
         self._loaded.close()
 
 
-def _dense_ranges(file: Any) -> dict[Path, list[tuple[int, int]]]:
+def _dense_ranges(file: ModelFile) -> dict[Path, list[tuple[int, int]]]:
     """Where the dense weights lie, by file: (offset, size) in bytes; neighbours joined."""
     found: dict[Path, list[tuple[int, int]]] = {path: [] for path in file.paths}
     for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
         if not tensor.n_bytes:
             continue
         ranges = found[file.paths[tensor.part]]
-        if ranges and tensor.offset - sum(ranges[-1]) < PAGE_BYTES:
+        if ranges and tensor.offset - sum(ranges[-1]) < _PAGE_BYTES:
             first, _ = ranges.pop()
         else:
             first = tensor.offset

@@ -109,6 +109,12 @@ class OrderedScheduler final : public Scheduler {
         bool any_waits = false;  // for a slot
     };
 
+    // Of a layer that was not routed yet.
+    struct Expected {
+        std::vector<Expert> experts;  // the most probable first
+        size_t n_read = 0;  // of these, here or ordered
+    };
+
     static constexpr int32_t max_attempts = 3;
     static constexpr int32_t max_stream_token = 64;  // rows of several experts computed together while streaming
 
@@ -180,10 +186,6 @@ class OrderedScheduler final : public Scheduler {
     Layer ahead_ = none;  // whose experts are ordered next (stage_ahead)
     Expert ahead_from_ = 0;  // from this one on
     std::vector<uint8_t> ahead_stays_;  // [expert], of that layer
-    struct Expected {
-        std::vector<Expert> experts;  // of a layer that was not routed yet, the most probable first
-        size_t n_read = 0;  // of these, here or ordered
-    };
     Layer routed_ = none;  // the last one in this pass
     std::vector<Expected> expected_;  // [layer]
     size_t most_ahead_ = 48;  // copies that are ordered ahead of a gate and have not ended
