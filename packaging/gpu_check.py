@@ -51,8 +51,7 @@ def main() -> int:
         print(json.dumps(_device(arguments.device)))
         return 0
     if arguments.step == "equal":
-        _equal(arguments.device)
-        return 0
+        return 0 if _equal(arguments.device) else 1
     if arguments.step:
         kind, rate = arguments.step.split(":")
         print(json.dumps(_speed(arguments.model, arguments.device, kind, float(rate))))
@@ -150,7 +149,7 @@ def _gpu_names() -> str:
 
 
 def _device(option: str) -> dict[str, Any]:
-    """The devices, and how fast bytes reach them."""
+    """The devices, as llama.cpp tells of them."""
     from dataclasses import asdict
 
     from backend.devices import resolve
@@ -161,14 +160,14 @@ def _device(option: str) -> dict[str, Any]:
     return {"devices": [asdict(d) for d in devices]}
 
 
-def _equal(option: str) -> None:
-    """Say of each architecture how many logits differ from stock llama.cpp's on the device.
+def _equal(option: str) -> bool:
+    """Whether every architecture's logits are stock llama.cpp's on the device, bit by bit.
 
-    After each it says all that it knows by then.
+    Says of each how many differ at each rate, or why that is not known; after each all so far.
     """
     import tempfile
 
-    from factory import ARCHITECTURES, make_tiny  # type: ignore[import-not-found]  # a test's
+    from factory import CACHEABLE, make_tiny  # type: ignore[import-not-found]  # a test's
 
     from backend.devices import resolve
     from backend.gguf_file import read_model
@@ -178,15 +177,16 @@ def _equal(option: str) -> None:
     at = Placement(tuple(d.pointer for d in resolve(option)), 999)
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for arch in ARCHITECTURES:
+        for arch in CACHEABLE:
             try:
                 file = read_model(make_tiny(arch, "Q8_0", Path(folder) / f"{arch}.gguf"))
                 rates = (0.1, 0.5, 1.0)
                 results = compare(file, rates, ("promoe",), n_token=48, n_thread=2, placement=at)
                 found[arch] = [result.n_different for result in results]
             except (RuntimeError, ValueError, AssertionError) as error:
-                found[arch] = str(error)[:300]
+                found[arch] = repr(error)[:300]
             print(json.dumps(found), flush=True)
+    return not any(any(counts) for counts in found.values())
 
 
 def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:

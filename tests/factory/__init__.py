@@ -13,6 +13,7 @@ from .stock import routed_experts, stock_logits
 from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
 from .writing import (
     ARCHITECTURES,
+    CACHEABLE,
     QUANTS,
     REQUIRED_ARCHITECTURES,
     make_large,
@@ -23,6 +24,7 @@ from .writing import (
 
 __all__ = [
     "ARCHITECTURES",
+    "CACHEABLE",
     "CHAT_TEMPLATE",
     "QUANTS",
     "REQUIRED_ARCHITECTURES",

@@ -27,6 +27,9 @@ REQUIRED_ARCHITECTURES: tuple[str, ...] = tuple(REQUIRED)
 ARCHITECTURES: tuple[str, ...] = tuple(_TABLE)
 """Every name that make_tiny knows."""
 
+CACHEABLE: tuple[str, ...] = tuple(a for a in ARCHITECTURES if a not in ("dense", "grovemoe"))
+"""Those that the cache understands; `dense` has no experts, a layer of grovemoe routes twice."""
+
 QUANTS: tuple[str, ...] = ("F16", "Q8_0", "Q4_0", "Q4_K", "MXFP4")
 """Types of the expert tensors."""
 

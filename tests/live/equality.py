@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from factory import ARCHITECTURES, QUANTS, make_tiny, tiny_vocabulary
+from factory import CACHEABLE, QUANTS, make_tiny, tiny_vocabulary
 from layouts import all_resident
 from numpy.typing import NDArray
 
@@ -253,9 +253,8 @@ def main() -> int:
     """Compare every combination; print a line for each model, and every difference."""
     from layer_outputs import errors_of_cuts  # which uses this module
 
-    cacheable = [a for a in ARCHITECTURES if a not in ("dense", "grovemoe")]
     parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("--architectures", nargs="+", default=cacheable)
+    parser.add_argument("--architectures", nargs="+", default=CACHEABLE)
     parser.add_argument("--types", nargs="+", default=QUANTS)
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2, 4])
     parser.add_argument("--prompts", nargs="+", type=int, default=PROMPTS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from factory import ARCHITECTURES, QUANTS, make_tiny
+from factory import CACHEABLE, QUANTS, make_tiny
 from loopback import Server, needs_rpc, server
 
 from backend import _native, devices
@@ -23,7 +23,6 @@ from backend.system.paths import embedded_model
 from backend.verify import compare
 
 pytestmark = needs_rpc
-CACHEABLE = [a for a in ARCHITECTURES if a not in ("dense", "grovemoe")]
 RATES = (0.1, 0.5, 1.0)
 ALL_LAYERS = 999
 N_UBATCH = 48

@@ -22,7 +22,7 @@ from equality import (
     random_tokens,
     stock_logits,
 )
-from factory import ARCHITECTURES, QUANTS, make_split, make_tiny
+from factory import CACHEABLE, QUANTS, make_split, make_tiny
 from factory import stock_logits as mapped_logits
 from gguf import GGUFReader, GGUFWriter
 from layouts import one_pool
@@ -31,7 +31,6 @@ from backend import _native, loading
 from backend.gguf_file import read_model
 from backend.methods import CACHED, METHODS, UNIFORM
 
-CACHEABLE = [a for a in ARCHITECTURES if a not in ("dense", "grovemoe")]
 REQUIRED = [
     "llama",
     "qwen2moe",
