@@ -183,7 +183,13 @@ def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
         list(engine.generate_text(text, Sampling(temperature=0), 4))
         engine.forget()
     host = engine.loaded.on_device.host
-    found = {"planned": host.total_bytes, "used": status_bytes("VmRSS"), "store": host.bytes}
+    unread_bytes = host.bytes - int(engine.loaded.patch.host_held_bytes)
+    found: dict[str, object] = {
+        "planned": host.total_bytes,
+        "unread": unread_bytes,  # of the store: experts that no token has chosen
+        "used": status_bytes("VmRSS"),
+        "store": host.bytes,
+    }
     engine.close()
     return found
 
