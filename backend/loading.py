@@ -145,9 +145,10 @@ class CachedModel:
         pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
         self.model = _checked(pointer, file, kept)
         buffers.loaded()
-        files.drop_cached()  # what loading has read ahead behind the dense weights
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread, on_device=placement.on_device)
+        # What loading has the system read ahead behind the dense weights, and has come by now.
+        files.drop_cached()
         if reason:
             self.close()
             raise NotCacheable(
