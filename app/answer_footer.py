@@ -1,8 +1,8 @@
 """The small line under an answer."""
 
 from app import units
-from app.facts import Statistics
 from app.language import translate
+from backend.facts import Statistics
 
 
 def footer(stats: Statistics, n_token_before: int = 0) -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from app import reasoning
-from app.facts import Statistics
 from app.store.presets import Preset
+from backend.facts import Statistics
 
 
 class Ending(Enum):

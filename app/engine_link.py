@@ -11,12 +11,19 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
-from app.engine.history import Batch
 from app.engine_choice import EngineChoice
-from app.facts import Residency, Statistics
 from backend import messages
 from backend.client import describe_exit
-from backend.facts import Advice, CacheFacts, Json, LearningFacts, ModelFacts
+from backend.facts import (
+    Advice,
+    Batch,
+    CacheFacts,
+    Json,
+    LearningFacts,
+    ModelFacts,
+    Residency,
+    Statistics,
+)
 
 PING_MS = 5_000
 PONG_LIMIT_S = 30.0  # without an answer to a ping for so long, the worker hangs

@@ -15,9 +15,9 @@ from PySide6.QtCore import QObject, Signal
 from app import models
 from app.engine_choice import DEFAULTS, EngineChoice
 from app.engine_link import EngineLink
-from app.facts import Residency, SlotRange
+from app.slot_range import SlotRange
 from app.state import Notice, State
-from backend.facts import CacheFacts, ModelFacts
+from backend.facts import CacheFacts, ModelFacts, Residency
 
 SHOWN_RATE = 0.25  # of the embedded model, which would fit whole and is there to show the cache
 

@@ -26,7 +26,6 @@ from app.drops import Drops
 from app.engine.page import EnginePage
 from app.engine_link import EngineLink
 from app.event_log import EventLog, follow
-from app.facts import Statistics
 from app.library.page import LibraryPage
 from app.local_server import LocalServer
 from app.pages.about_page import AboutPage
@@ -40,6 +39,7 @@ from app.session import Session
 from app.sidebar import Sidebar
 from app.state import Notice
 from app.top_bar import TopBar
+from backend.facts import Statistics
 
 
 class MainWindow(QMainWindow):

@@ -10,8 +10,8 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
 from app import units
 from app.elided_label import ElidedLabel
-from app.facts import SlotRange
 from app.sentences import said
+from app.slot_range import SlotRange
 from backend.facts import CacheFacts, ModelFacts
 from backend.library.estimate import Speed
 

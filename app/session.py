@@ -17,9 +17,9 @@ from app.conversation import Conversation, Ending, Message
 from app.engine_choice import EngineChoice
 from app.engine_link import EngineLink
 from app.engine_session import EngineSession
-from app.facts import Statistics
 from app.state import Notice, State
 from app.store.presets import Preset
+from backend.facts import Statistics
 
 _ENDINGS = {"stop": Ending.FINISHED, "length": Ending.LENGTH, "context": Ending.CONTEXT}
 

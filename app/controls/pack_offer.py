@@ -9,10 +9,9 @@ from PySide6.QtCore import QObject, QProcess, Signal
 
 from app import units
 from app.engine_session import EngineSession
-from app.facts import Statistics
 from app.sentences import said
 from app.state import Notice, State
-from backend.facts import Json
+from backend.facts import Json, Statistics
 from backend.library.machine import is_large
 from backend.pack_gain import PackOffer, pack_command
 

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme, units
 from app.engine import map_picture
-from app.facts import Residency
+from backend.facts import Residency
 
 ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
 ROW_LOWEST = 2

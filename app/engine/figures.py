@@ -8,9 +8,8 @@ from collections import deque
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from app import units
-from app.engine.history import PassFigures
 from app.engine.value import Value
-from app.facts import Statistics
+from backend.facts import PassFigures, Statistics
 
 WINDOW_S = 2.0  # while answering, the bandwidth is that of the last two seconds
 NOTHING = "\u2013"

@@ -6,15 +6,13 @@ was used is added up. A map is unpacked when somebody looks at it.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import bisect
 import itertools
 import sys
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+
+from backend.facts import Batch, PassFigures
 
 KEPT_BYTES = 32 << 20
 """Of maps as they came; beyond it the oldest maps go, and their figures stay."""
@@ -22,57 +20,7 @@ CHECKPOINT = 32
 """Batches between two sums of how often each expert was used."""
 N_UNPACKED = 8
 """Batches that stay unpacked, because the next look is likely to be near the last."""
-_N_BATCH_MAX = 4096
 _BITS = [bytes(value >> (7 - i) & 1 for i in range(8)) for value in range(256)]
-
-
-class PassFigures(NamedTuple):
-    """What a pass cost; the order is that of the worker. n_token is 0 for a piece of the prompt."""
-
-    n_token: int
-    wall_us: int
-    compute_us: int
-    stall_us: int
-    link_busy_us: int
-    hits: int
-    late: int
-    misses: int
-    bytes_read: int
-    bytes_wasted: int
-    prefetches_useful: int
-    prefetches_wasted: int
-    on_host: int
-
-    @property
-    def other_us(self) -> int:
-        """What is neither computing nor waiting."""
-        return max(self.wall_us - self.compute_us - self.stall_us, 0)
-
-    @property
-    def requests(self) -> int:
-        """How often an expert was asked for."""
-        return self.hits + self.late + self.misses
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Some passes that follow each other, from a message "moments"."""
-
-    first: int
-    figures: tuple[PassFigures, ...]
-    blob: bytes
-
-    @classmethod
-    def from_json(cls, message: dict[str, Any]) -> Batch:
-        """Read a message. Raises ValueError or TypeError for one that makes no sense."""
-        figures = tuple(PassFigures(*map(int, row)) for row in message["figures"])
-        if not 1 <= len(figures) <= _N_BATCH_MAX:
-            raise ValueError("a batch has an impossible number of passes")
-        try:
-            blob = base64.b64decode(message["data"], validate=True)
-        except binascii.Error as error:
-            raise ValueError("the moments are not base64") from error
-        return cls(int(message["first"]), figures, blob)
 
 
 class _Parts:

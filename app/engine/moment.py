@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from app.engine.history import Batch, History, PassFigures
+from app.engine.history import History
 from app.engine.map_picture import ON_HOST
-from app.facts import Residency, TokenTime
+from backend.facts import Batch, PassFigures, Residency, TokenTime
 
 
 class Moments:

@@ -8,12 +8,10 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal
 
-from app.engine.history import Batch
 from app.engine.panel import EnginePanel
 from app.engine_session import EngineSession
-from app.facts import Residency, Statistics
 from app.state import Notice, State
-from backend.facts import Advice
+from backend.facts import Advice, Batch, Residency, Statistics
 
 
 class EnginePage(QObject):

@@ -19,13 +19,11 @@ from PySide6.QtWidgets import QFrame, QWidget
 from app import units
 from app.engine import export, verdict
 from app.engine.expert_map import ROW_HIGHEST, View
-from app.engine.history import Batch
 from app.engine.memory_bar import Memory
 from app.engine.moment import Moments
 from app.engine.panel_layout import PanelParts
-from app.facts import Residency, Statistics
 from app.sentences import said
-from backend.facts import Advice, CacheFacts, ModelFacts
+from backend.facts import Advice, Batch, CacheFacts, ModelFacts, Residency, Statistics
 from backend.methods import METHODS
 
 MEMORY_MS = 2000

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractSlider, QSizePolicy, QWidget
 
 from app import theme
 from app.engine.bars import Bars
-from app.facts import TokenTime
+from backend.facts import TokenTime
 
 N_COLUMN = 200  # at most; beyond it two and two become one
 HEIGHT = 30

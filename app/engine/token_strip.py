@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme, units
 from app.engine.bars import Bars
-from app.facts import TokenTime
+from backend.facts import TokenTime
 
 STEP = 6  # pixels from one bar to the next
 N_SHOWN_MAX = 128

@@ -8,10 +8,9 @@ given for that.
 from __future__ import annotations
 
 from app import units
-from app.facts import Statistics
 from app.language import translate
 from app.sentences import said
-from backend.facts import Advice, CacheFacts, ModelFacts
+from backend.facts import Advice, CacheFacts, ModelFacts, Statistics
 
 WORTH_SAYING = 0.05  # shares below this are not worth the reader's time
 

@@ -8,7 +8,6 @@ from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtWidgets import QStackedWidget
 
 from app import models
-from app.facts import Statistics
 from app.library.get_page import GetPage
 from app.library.library import Library
 from app.library.search import Search
@@ -18,6 +17,7 @@ from app.session import Session
 from app.state import Notice, State
 from backend.downloads.manager import Downloads
 from backend.downloads.manager import State as DownloadState
+from backend.facts import Statistics
 from backend.system.paths import models_folder
 
 _BUSY = (State.LOADING, State.CHANGING, State.ANSWERING, State.STOPPING)

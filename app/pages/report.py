@@ -11,11 +11,10 @@ from PySide6.QtCore import QLibraryInfo, qVersion
 from PySide6.QtGui import QGuiApplication
 
 from app.event_log import EventLog, without_names
-from app.facts import Statistics
 from app.session import Session
 from app.settings import Settings
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
-from backend.facts import Json
+from backend.facts import Json, Statistics
 from backend.machines import Hardware
 from backend.system.memory import memory_facts, physical_cores
 

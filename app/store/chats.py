@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from app.conversation import Conversation, Ending, Message
-from app.facts import Statistics
 from app.store import schema
 from app.store.presets import Preset
 from app.store.schema import StoreError
 from app.store.search import Found, find
+from backend.facts import Statistics
 
 TITLE_CHARS = 60
 CHECKPOINT_BYTES = 4 << 20  # of journal, after which it is written into the file

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from app.engine import history as history_module
-from app.engine.history import Batch, History
+from app.engine.history import History
 from app.engine.moment import Moments
 from backend.auto_trial import Window
+from backend.facts import Batch
 from backend.watch import Watch
 
 N_LAYER, N_EXPERT, N_PROMPT = 3, 11, 2

@@ -15,13 +15,11 @@ from window_samples import ANSWER, CACHE, GIB, MODEL
 
 from app import theme
 from app.engine.expert_map import View
-from app.engine.history import Batch
 from app.engine.panel import EnginePanel
 from app.engine.time_line import N_COLUMN, Overview
-from app.facts import Residency, TokenTime
 from app.theme import Choice
 from backend.auto_trial import Window
-from backend.facts import Advice, Option
+from backend.facts import Advice, Batch, Option, Residency, TokenTime
 from backend.watch import Watch
 
 N_LAYER, N_EXPERT, N_TOKEN = 4, 8, 150

@@ -6,8 +6,8 @@ from window_samples import ANSWER, CACHE, GIB, MODEL
 
 from app.answer_footer import footer
 from app.engine import verdict
-from app.facts import SlotRange, Statistics
-from backend.facts import Advice, CacheFacts, ModelFacts, Option
+from app.slot_range import SlotRange
+from backend.facts import Advice, CacheFacts, ModelFacts, Option, Statistics
 
 
 def words(model: ModelFacts | None, cache: CacheFacts | None, stats: Statistics | None,

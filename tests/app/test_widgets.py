@@ -20,11 +20,12 @@ from app.engine.map_picture import row_top
 from app.engine.memory_bar import Memory, MemoryBar
 from app.engine.token_strip import TokenStrip
 from app.engine.value import Value
-from app.facts import Residency, SlotRange, Statistics, TokenTime
 from app.rate_control import RateControl, RateState
+from app.slot_range import SlotRange
 from app.text_block import TextBlock
 from app.theme import Choice
 from app.transcript import Transcript
+from backend.facts import Residency, Statistics, TokenTime
 from backend.library.estimate import Speed
 
 

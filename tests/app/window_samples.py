@@ -4,9 +4,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from app.facts import Statistics
 from app.main_window import MainWindow
-from backend.facts import CacheFacts, ModelFacts
+from backend.facts import CacheFacts, ModelFacts, Statistics
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 WAIT_MS = 20_000  # the most that a test waits for something that must happen

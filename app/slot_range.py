@@ -1,0 +1,38 @@
+"""What a cache may hold."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from backend.facts import CacheFacts, ModelFacts
+
+
+@dataclass(frozen=True)
+class SlotRange:
+    """The experts per layer that a model's cache may hold, and what each choice weighs."""
+
+    n_slot_min: int
+    n_expert: int
+    bytes_per_slot: int  # over all MoE layers
+
+    @classmethod
+    def of(cls, model: ModelFacts, cache: CacheFacts) -> SlotRange:
+        """Return the range for a model: from what one token of one layer needs, to every expert."""
+        smallest = max(model.n_expert_used, math.ceil(cache.min_rate * model.n_expert - 1e-6), 1)
+        return cls(
+            n_slot_min=min(smallest, model.n_expert),
+            n_expert=model.n_expert,
+            bytes_per_slot=model.expert_bytes * len(model.moe_layers),
+        )
+
+    def rate(self, n_slot: int) -> float:
+        """Return the cache rate that gives exactly `n_slot`, however the other side rounds."""
+        rate = n_slot / self.n_expert
+        if math.floor(rate * self.n_expert) < n_slot:
+            rate = math.nextafter(rate, 2.0)
+        return min(rate, 1.0)
+
+    def n_slot(self, rate: float) -> int:
+        """Return the choice nearest to a rate."""
+        return min(max(round(rate * self.n_expert), self.n_slot_min), self.n_expert)
