@@ -50,7 +50,7 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "The engine's process closed its pipe and was ended."),
     QT_TRANSLATE_NOOP("sentences", "The engine could not be started."),
     QT_TRANSLATE_NOOP("sentences", "The engine could not be started: {reason}"),
-    QT_TRANSLATE_NOOP("sentences", "The engine's process could not be started: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The engine's process is of another version than this program."),
     QT_TRANSLATE_NOOP("sentences", "The engine has not answered for {n} seconds."),
     QT_TRANSLATE_NOOP("sentences", "The engine runs but has made no progress for {n} minutes."),
     QT_TRANSLATE_NOOP("sentences", "The engine sent something that could not be understood."),

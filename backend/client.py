@@ -1,17 +1,13 @@
-"""The other side of the worker's pipe, for a program without an event loop of its own.
+"""The worker's pipe for a program without an event loop of its own.
 
 `WorkerClient` starts the worker process, sends requests and gives their replies as iterators. The
-terminal chat uses it; the window drives the same process through QProcess and shares
-`worker_command` and `describe_exit`.
+terminal chat uses it. The protocol is `backend.connection`; the window drives it through Qt.
 """
 
 from __future__ import annotations
 
-import itertools
 import os
 import queue
-import re
-import signal
 import subprocess
 import sys
 import threading
@@ -20,21 +16,12 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 from backend import children
-from backend.messages import (
-    EXIT_PROTOCOL,
-    FINAL,
-    VERSION,
-    Decoder,
-    Message,
-    ProtocolError,
-    encode,
-    request_id,
-)
+from backend.connection import Connection, Event
+from backend.messages import FINAL, Message, request_id
 
-_STDERR_TAIL_BYTES = 16384
 _READ_BYTES = 1 << 16
 _POLL_S = 0.5  # a wait without a limit cannot be interrupted on Windows
-_HELLO_TIMEOUT_S = 120.0
+_EXIT_S = 1.0  # between the end of the worker's pipe and that of its process
 
 
 class WorkerDied(Exception):
@@ -55,87 +42,6 @@ def worker_command() -> list[str]:
     return children.command("backend.worker", *(["--die-with-parent"] if in_main else []))
 
 
-_WINDOWS_EXITS = {
-    0xC0000005: "it crashed (access violation)",
-    0xC0000017: "memory ran out",
-    0xC000001D: "it crashed (this processor lacks an instruction that it needs)",
-    0xC00000FD: "it crashed (stack overflow)",
-    0xC0000135: "a library that it needs is missing",
-    0xC0000409: "it stopped on a failed check",
-}
-_ASSERT = re.compile(r"GGML_ASSERT\((.*)\) failed|fatal error: (.*)")
-_DEVICE_GONE = re.compile(r"Remote RPC server crashed|Failed to connect to|RPC handshake failed")
-_DEVICE_FAILED = re.compile(r"^(CUDA|ROCm|Vulkan|Metal|SYCL)[^:\n]*error:? *(.*)", re.MULTILINE)
-_OUT_OF_MEMORY = re.compile(
-    r"bad_alloc|MemoryError|failed to allocate|cannot allocate memory|out of memory", re.IGNORECASE
-)
-
-
-def describe_exit(returncode: int | None, stderr_tail: str) -> str:
-    """Return one plain sentence about why the worker ended.
-
-    `returncode` is that of subprocess: minus the signal's number where a signal ended it (with
-    QProcess: minus exitCode() after CrashExit, outside Windows). None: unknown.
-    `stderr_tail` is the end of what it wrote to standard error.
-    """
-    who = "The engine's process ended unexpectedly"
-    failed_check = _ASSERT.search(stderr_tail)
-    memory = _OUT_OF_MEMORY.search(stderr_tail) is not None
-    if returncode is None:
-        return f"{who}."
-    if _DEVICE_GONE.search(stderr_tail):
-        return (
-            f"{who}: the remote device no longer answers. What was said is kept; "
-            "choose another device, or load the model again when it is back."
-        )
-    if failed_device := _DEVICE_FAILED.search(stderr_tail):
-        said = " ".join(failed_device.group(2).split())[:120] or "no reason was given"
-        return f"{who}: the device failed ({failed_device.group(1)}: {said})."
-    if failed_check is not None:
-        check = " ".join((failed_check.group(1) or failed_check.group(2)).split())[:120]
-        return f"{who}: llama.cpp stopped on a failed check ({check})."
-    if returncode == 0:
-        return f"{who} without an error."
-    if returncode & 0xFFFFFFFF in _WINDOWS_EXITS:
-        return f"{who}: {_WINDOWS_EXITS[returncode & 0xFFFFFFFF]}."
-    if returncode < 0:
-        return f"{who}: {_describe_signal(-returncode, memory)}."
-    if memory:
-        return f"{who}: memory ran out; a lower cache rate or a shorter context needs less."
-    return f"{who} with status {returncode}."
-
-
-def _describe_signal(number: int, memory: bool) -> str:
-    try:
-        name = signal.Signals(number).name
-    except ValueError:
-        name = ""
-    if name == "SIGKILL":
-        return (
-            "it was killed (signal 9), most likely because memory ran out; "
-            "a lower cache rate or a shorter context needs less"
-        )
-    if memory:
-        return (
-            f"memory ran out (signal {number}); a lower cache rate or a shorter context needs less"
-        )
-    if name == "SIGBUS":
-        return (
-            f"the model file could not be read any more (signal {number}); "
-            "it may have been shortened, or its drive removed"
-        )
-    words = {
-        "SIGSEGV": "it crashed",
-        "SIGILL": "it crashed (this processor lacks an instruction that it needs)",
-        "SIGFPE": "it crashed",
-        "SIGABRT": "it stopped on a failed check",
-        "SIGTERM": "it was told to end",
-        "SIGHUP": "it was told to end",
-        "SIGINT": "it was told to end",
-    }.get(name, "it was ended")
-    return f"{words} (signal {number}{', ' + name if name else ''})"
-
-
 class Reply(Iterator[Message]):
     """The messages that answer one request, the final one last.
 
@@ -143,8 +49,8 @@ class Reply(Iterator[Message]):
     WorkerDied when the process ends before the final message.
     """
 
-    def __init__(self, client: WorkerClient, request_id: int) -> None:
-        self.id = request_id
+    def __init__(self, client: WorkerClient) -> None:
+        self.id = 0
         self._client = client
         self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
         self._ended = False
@@ -160,7 +66,7 @@ class Reply(Iterator[Message]):
                 continue
         if message is None:
             self._ended = True
-            raise WorkerDied(self._client.death())
+            raise WorkerDied(self._client.death)
         self._ended = message["type"] in FINAL
         return message
 
@@ -187,6 +93,13 @@ class WorkerClient:
             )
         else:
             options["start_new_session"] = True  # Ctrl-C in the terminal is for this process
+        self._connection = Connection(time.monotonic())
+        self._lock = threading.Lock()  # of the connection and the replies
+        self._write_lock = threading.Lock()
+        self._replies: dict[int, Reply] = {}
+        self._greeted = threading.Event()  # or dead
+        self.death = ""
+        """One plain sentence about the end of the process; empty while it lives."""
         try:
             self._process = subprocess.Popen(
                 list(command or worker_command()),
@@ -197,24 +110,19 @@ class WorkerClient:
                 **options,
             )
         except OSError as error:
-            raise WorkerDied(
-                f"The engine's process could not be started: {error.strerror}."
-            ) from None
-        self._ids = itertools.count(1)
-        self._lock = threading.Lock()
-        self._send_lock = threading.Lock()
-        self._replies: dict[int, Reply] = {}
-        self._stderr_tail = bytearray()
-        self._fault = ""
-        self._last_error = ""  # of those that belong to no request
-        self._dead = False
-        self._hello: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+            self._handle(self._connection.process_failed_to_start(error.strerror or ""))
+            raise WorkerDied(self.death) from None
         self._stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
         self._reader_thread = threading.Thread(target=self._read_stdout, daemon=True)
         self._stderr_thread.start()
         self._reader_thread.start()
         try:
-            self.hello = self._greet()
+            self._flush()
+            while not self._greeted.wait(_POLL_S):
+                with self._lock:
+                    self._handle(self._connection.tick(time.monotonic()))
+            if self.death:
+                raise WorkerDied(self.death)
         except BaseException:
             self.kill()
             raise
@@ -226,25 +134,26 @@ class WorkerClient:
 
     def request(self, kind: str, **fields: Any) -> Reply:
         """Send a request and return its reply. Raises WorkerDied."""
-        reply = Reply(self, next(self._ids))
+        reply = Reply(self)
         with self._lock:
-            if self._dead:
-                raise WorkerDied(self.death())
+            if self._connection.is_over:
+                raise WorkerDied(self.death)
+            reply.id = self._connection.request(kind, time.monotonic(), **fields)
             self._replies[reply.id] = reply
-        self._send({"type": kind, "id": reply.id, **fields})
+        self._flush()
         return reply
 
     def stop(self, reply: Reply) -> None:
         """Ask the worker to end a load or an answer; its reply still ends with a final message."""
-        self._send({"type": "stop", "id": reply.id})
+        self._send("stop", id=reply.id)
 
     def watch(self, scope: str) -> None:
         """Say what is wanted beside the text: "nothing", "map" (at first) or "all"."""
-        self._send({"type": "watch", "scope": scope})
+        self._send("watch", scope=scope)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """End the worker: in order where it can, by force after `timeout_s`."""
-        self._send({"type": "shutdown"})
+        self._send("shutdown")
         try:
             self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -257,25 +166,10 @@ class WorkerClient:
             self._process.kill()
         self._process.wait()
         for thread in (self._reader_thread, self._stderr_thread):
-            thread.join(1.0)
+            thread.join(2 * _EXIT_S)
         for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
-
-    def death(self) -> str:
-        """Return one plain sentence about the end of the process. Waits a moment for it."""
-        try:
-            returncode: int | None = self._process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            returncode = self._process.wait()
-            if not self._fault:
-                self._fault = "The engine's process closed its pipe and was ended."
-        self._stderr_thread.join(1.0)
-        tail = bytes(self._stderr_tail).decode("utf-8", "replace")
-        if returncode == EXIT_PROTOCOL and self._last_error:
-            return self._last_error
-        return self._fault or describe_exit(returncode, tail)
 
     def __enter__(self) -> WorkerClient:
         return self
@@ -283,63 +177,55 @@ class WorkerClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _greet(self) -> Message:
-        self._send({"type": "hello", "version": VERSION})
-        deadline_s = time.monotonic() + _HELLO_TIMEOUT_S
-        while time.monotonic() < deadline_s:
-            try:
-                message = self._hello.get(timeout=_POLL_S)
-            except queue.Empty:
-                continue
-            if message is None:
-                raise WorkerDied(self.death())
-            if message.get("version") != VERSION:
-                raise WorkerDied("The engine's process is of another version than this program.")
-            return message
-        raise WorkerDied("The engine's process does not answer.")
+    def _send(self, kind: str, **fields: Any) -> None:
+        with self._lock:
+            self._connection.send(kind, **fields)
+        self._flush()
 
-    def _send(self, message: Message) -> None:
-        frame = encode(message)
-        with self._send_lock:
+    def _flush(self) -> None:
+        """Write what is to be written; in the order in which it was asked for."""
+        with self._write_lock:
+            with self._lock:
+                data = self._connection.take_output()
             try:
-                _write(self._process.stdin, frame)
+                _write(self._process.stdin, data)
             except (OSError, ValueError):
-                pass  # it is gone: the reader sees the end of the pipe and says so
+                pass  # it is gone: the reader sees the end of the pipe
+
+    def _handle(self, events: list[Event]) -> None:
+        """Give each message to the reply that it belongs to. Called with the lock held."""
+        for kind, values, message in events:
+            if kind == "hello":
+                self._greeted.set()
+            elif kind == "died":
+                self.death = values[0]
+                self._greeted.set()
+                for reply in self._replies.values():
+                    reply._inbox.put(None)
+                self._replies.clear()
+            take = self._replies.pop if kind in FINAL else self._replies.get
+            if message and (owner := take(request_id(message) or 0, None)) is not None:
+                owner._inbox.put(message)
 
     def _read_stdout(self) -> None:
-        decoder = Decoder()
         pipe = self._process.stdout
         assert pipe is not None
         try:
-            while data := pipe.read(_READ_BYTES):
-                for message in decoder.feed(data):
-                    self._deliver(message)
-        except ProtocolError as error:
-            self._fault = f"The engine's process sent something unreadable: {error}"
-            self._process.kill()
+            while not self._connection.is_over and (data := pipe.read(_READ_BYTES)):
+                with self._lock:
+                    self._handle(self._connection.receive(data, time.monotonic()))
         except (OSError, ValueError):
             pass
+        returncode: int | None = None
+        try:
+            if not self._connection.is_over:
+                returncode = self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            pass
+        self._process.kill()
+        self._stderr_thread.join(_EXIT_S)
         with self._lock:
-            self._dead = True
-            replies = list(self._replies.values())
-            self._replies.clear()
-        for reply in replies:
-            reply._inbox.put(None)
-        self._hello.put(None)
-
-    def _deliver(self, message: Message) -> None:
-        if message.get("type") == "hello":
-            self._hello.put(message)
-            return
-        job_id = request_id(message)
-        with self._lock:
-            reply = self._replies.get(job_id) if job_id is not None else None
-            if reply is not None and message.get("type") in FINAL:
-                del self._replies[reply.id]
-        if reply is not None:
-            reply._inbox.put(message)
-        elif message.get("type") == "error":
-            self._last_error = str(message.get("message", ""))
+            self._handle(self._connection.process_ended(returncode))
 
     def _read_stderr(self) -> None:
         pipe = self._process.stderr
@@ -347,8 +233,7 @@ class WorkerClient:
         show = bool(os.environ.get("OUTRIDER_DEBUG"))
         try:
             while data := pipe.read(_READ_BYTES):
-                self._stderr_tail += data
-                del self._stderr_tail[:-_STDERR_TAIL_BYTES]
+                self._connection.receive_stderr(data)
                 if show:
                     sys.stderr.write(data.decode("utf-8", "replace"))
                     sys.stderr.flush()

@@ -2,7 +2,7 @@
 
 Each message is a 4-byte big-endian length, then that many bytes of UTF-8 JSON: one object with a
 text field "type". Nothing is pickled, and nothing here depends on Qt or on the engine. The worker
-(backend/worker.py) and its clients (backend/client.py, the window) share this file.
+(backend/worker.py) and its clients (backend/connection.py) share this file.
 """
 
 from __future__ import annotations

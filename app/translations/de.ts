@@ -2501,8 +2501,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Engine konnte nicht gestartet werden: {reason}</translation>
 </message>
 <message>
-<source>The engine&apos;s process could not be started: {reason}.</source>
-<translation>Der Prozess der Engine konnte nicht gestartet werden: {reason}.</translation>
+<source>The engine&apos;s process is of another version than this program.</source>
+<translation>Der Prozess der Engine hat eine andere Version als dieses Programm.</translation>
 </message>
 <message>
 <source>The engine has not answered for {n} seconds.</source>

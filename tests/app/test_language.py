@@ -13,7 +13,7 @@ from PySide6.QtCore import QCoreApplication
 from PySide6.QtWidgets import QApplication
 
 from app import language, sentences, units
-from backend.client import describe_exit
+from backend.worker_exit import describe_exit
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -115,7 +115,6 @@ def test_the_forms_of_sentences_are_those_that_are_said() -> None:
     paths = [*(ROOT / "backend").rglob("*.py"), *(ROOT / "app" / "store").rglob("*.py")]
     paths += [
         ROOT / "app" / "settings.py",
-        ROOT / "app" / "engine_link.py",
         ROOT / "app" / "licences.py",
     ]
     told = []

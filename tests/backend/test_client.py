@@ -17,14 +17,9 @@ import pytest
 from endless import make_endless
 from factory import make_tiny
 
-from backend.client import (
-    RequestFailed,
-    WorkerClient,
-    WorkerDied,
-    describe_exit,
-    worker_command,
-)
+from backend.client import RequestFailed, WorkerClient, WorkerDied, worker_command
 from backend.system.paths import embedded_model
+from backend.worker_exit import describe_exit
 
 FAKE = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
@@ -117,7 +112,7 @@ def test_requests_from_many_threads(client: WorkerClient) -> None:
     ("script", "sentence"),
     [
         ("import sys; sys.exit(3)", "status 3"),
-        ("print('hello')", "unreadable"),
+        ("print('hello')", "could not be understood"),
         ("raise MemoryError", "memory ran out"),
     ],
 )
@@ -191,7 +186,7 @@ def test_thread_that_may_end_asks_for_no_death_signal() -> None:
         (1, "MemoryError", "memory ran out"),
         (0xC0000005, "", "access violation"),
         (0xC0000005 - (1 << 32), "", "access violation"),
-        (None, "", "ended unexpectedly"),
+        (None, "", "closed its pipe"),
     ],
 )
 def test_every_exit_is_one_plain_sentence(
