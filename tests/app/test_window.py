@@ -582,14 +582,15 @@ def test_a_worker_that_hangs_is_noticed(
     qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backend.connection.PING_S", 0.1)
-    monkeypatch.setattr("backend.connection.PONG_LIMIT_S", 0.2)
     window = open_window(model(hang_after=10))
     ask(window)
     wait_text(qtbot, window, 20)
     os.kill(window.link.pid, signal.SIGSTOP)
+    monkeypatch.setattr("backend.connection.PONG_LIMIT_S", 0.2)
+    banner = window.chat.banner
 
     def has_noticed() -> bool:
-        return "has not answered" in window.chat.banner.sentence
+        return banner.isVisible() and "has not answered" in banner.sentence
 
     qtbot.waitUntil(has_noticed, timeout=WAIT_MS)
     said = answer(window).content

@@ -7,7 +7,7 @@ from pathlib import Path
 from app.main_window import MainWindow
 from backend.facts import CacheFacts, ModelFacts, Statistics
 
-FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
+FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 WAIT_MS = 20_000  # the most that a test waits for something that must happen
 
 Model = Callable[..., Path]

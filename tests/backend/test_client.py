@@ -21,7 +21,7 @@ from backend.client import RequestFailed, WorkerClient, WorkerDied, worker_comma
 from backend.system.paths import embedded_model
 from backend.worker_exit import describe_exit
 
-FAKE = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
+FAKE = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 

@@ -4,6 +4,7 @@ The engine here is a fake whose faults can be called up (fake_worker.py); test_c
 test_cli.py run the real one.
 """
 
+import base64
 import os
 import signal
 import socket
@@ -17,11 +18,10 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.messages import VERSION, Decoder, encode
+from backend.messages import FINAL, VERSION, Decoder, encode
 
-FAKE = Path(__file__).with_name("fake_worker.py")
+FAKE = Path(__file__).parents[1] / "fake_worker.py"
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
-FINAL = {"loaded", "configured", "done", "cache", "unloaded", "pong", "server", "error"}
 
 
 class Pipe:
@@ -104,16 +104,11 @@ def test_load_reports_progress_then_facts_then_the_map(pipe: Pipe) -> None:
     pipe.send("load", id=1, path="model", **LOAD)
     messages = pipe.reply(1)
     assert types(messages)[0] == "hello" and set(types(messages)[1:-1]) == {"loading"}
-    assert messages[-1]["model"]["name"] == "fake"
+    assert messages[-1]["model"]["name"] == "model"
     assert messages[-1]["cache"]["rate"] == 0.5
     residency = pipe.receive()
-    assert residency == {
-        "type": "residency",
-        "id": 1,
-        "moe_layers": [1, 2],
-        "n_expert": 4,
-        "data": "AAECAwQFBgc=",
-    }
+    assert len(base64.b64decode(residency.pop("data"))) == 2 * 4
+    assert residency == {"type": "residency", "id": 1, "moe_layers": [1, 2], "n_expert": 4}
 
 
 def test_answer_text_is_whole_and_in_order(pipe: Pipe) -> None:
@@ -206,7 +201,7 @@ def test_figures_come_while_it_answers(pipe: Pipe) -> None:
     pipe.generate(1, "forever")
     for _ in range(2):
         stats = pipe.until(lambda m: m["type"] == "stats")[-1]
-        assert stats["id"] == 1 and stats["stats"]["n_prompt"] == 2
+        assert stats["id"] == 1 and stats["stats"]["n_prompt"] == 5
 
 
 def test_map_goes_out_while_no_token_comes(pipe: Pipe) -> None:
@@ -414,7 +409,7 @@ def test_the_server_answers_in_turns_with_the_client(pipe: Pipe) -> None:
     headers = {"Authorization": "Bearer secret"}
     url = served["address"]
     assert httpx.get(f"{url}/models").status_code == 401
-    assert httpx.get(f"{url}/models", headers=headers).json()["data"][0]["id"] == "fake"
+    assert httpx.get(f"{url}/models", headers=headers).json()["data"][0]["id"] == "model"
     body = {"prompt": "count 5", "max_tokens": 100}
     asked = httpx.post(f"{url}/completions", json=body, headers=headers, timeout=30).json()
     assert asked["choices"][0]["text"] == "w1 w2 w3 w4 w5 "

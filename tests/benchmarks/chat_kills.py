@@ -42,7 +42,7 @@ def window_main(folder: Path, seed: int) -> None:
     from app.main_window import MainWindow
     from app.state import State
 
-    fake_worker = [sys.executable, str(TESTS / "app" / "fake_worker.py")]
+    fake_worker = [sys.executable, str(TESTS / "fake_worker.py")]
     app.models.embedded_model = lambda: None
     qt = QApplication([])
     window = MainWindow(fake_worker, folder / "settings.json")

@@ -34,7 +34,7 @@ import app.models  # noqa: E402
 from app.main_window import MainWindow  # noqa: E402
 from app.state import State  # noqa: E402
 
-FAKE_WORKER = [sys.executable, str(ROOT / "tests" / "app" / "fake_worker.py")]
+FAKE_WORKER = [sys.executable, str(ROOT / "tests" / "fake_worker.py")]
 
 
 def answer(n_token: int) -> str:

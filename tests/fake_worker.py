@@ -1,10 +1,18 @@
-"""A worker process with a make-believe engine: the real messages, no llama.cpp.
+"""A make-believe worker, run as a script by the tests. It loads no llama.cpp.
 
-The "model file" is a JSON object of options, so that a test decides what happens:
-n_layer, n_expert, n_used, is_moe, reason, load_s, token_s, n_token, text, die_after, crash_on_load,
-hang_after, context_error. Any file that is not JSON is refused.
+Without an argument it is the real worker around a make-believe engine. The "model file" is a JSON
+object of options, so that a test decides what happens: n_layer, n_expert, n_used, is_moe, reason,
+load_s, load_error, token_s, n_token, text, echo, hang_after, change_s, prefill_s, crash_on_load,
+context_error, reason_at_end, n_slot_left. Any file that is not JSON is refused. A path in `NAMED`
+needs no file. With the option `obeys` the last message of a conversation says what to do:
+"count N" makes N tokens, anything else makes tokens until it is stopped. After three tokens "hang"
+computes without end, "crash" kills the process, "abort" is a failed check, "fail" an EngineError,
+"odd" an unexpected one.
+
+With an argument it is only a mouth: the argument is a script in JSON, see `play`.
 """
 
+import itertools
 import json
 import os
 import random
@@ -17,14 +25,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from backend import devices, worker  # noqa: E402
+from backend.messages import Decoder, encode  # noqa: E402
 
 WORDS = (
     "Once there was a tin soldier who stood on a window sill and watched the river all day long. "
 )
 EXPERT_BYTES = 2_500_000
+NAMED: dict[str, dict[str, Any]] = {
+    "slow": {"load_s": 10.0},
+    "broken": {"load_error": "The file is broken."},
+    **dict.fromkeys(
+        ("model", "other"),
+        {"obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0},
+    ),
+}
 
 
 class Refused(RuntimeError):
@@ -154,27 +171,29 @@ class FakeEngine:
         if options.get("echo"):
             text = json.dumps(messages)
         if messages[-1]["role"] == "assistant":
-            text = options.get("rest", " And he went on.")
-        pieces = [piece for piece in _cut(text)][: options.get("n_token", 10_000)]
+            text = " And he went on."
+        if options.get("obeys"):
+            pieces = _obey(text := messages[-1]["content"])
+        else:
+            pieces = itertools.islice(_cut(text), options.get("n_token", 10_000))
         for done in range(0, self._n_prompt + 1, 8):
             if on_prefill:
                 on_prefill(min(done, self._n_prompt), self._n_prompt)
             time.sleep(options.get("prefill_s", 0.0))
-        for index, piece in enumerate(pieces):
+        for index, piece in enumerate(pieces, 1):
             if self._stopped:
                 self.finish_reason = "cancelled"
                 return
-            if index == options.get("die_after") and messages[-1]["role"] == "user":
-                time.sleep(0.3)
-                os.kill(os.getpid(), signal.SIGKILL)
-            if index == options.get("hang_after"):
+            if index - 1 == options.get("hang_after"):
                 time.sleep(3600)
+            if index == 4 and options.get("obeys"):
+                _fault(text)
             time.sleep(options.get("token_s", 0.005))
             self._count()
             yield SimpleNamespace(token_id=index, text=piece)
 
-    def generate_text(self, *args: Any, **more: Any) -> Iterator[SimpleNamespace]:
-        raise Refused("Not here.")
+    def generate_text(self, prompt: str, *args: Any, **more: Any) -> Iterator[SimpleNamespace]:
+        return self.generate([{"role": "user", "content": prompt}], *args, **more)
 
     def stop(self) -> None:
         self._stopped = True
@@ -257,20 +276,44 @@ def _cut(text: str) -> Iterator[str]:
     yield text[start:]
 
 
+def _obey(order: str) -> Iterator[str]:
+    word, _, number = order.partition(" ")
+    for index in itertools.count(1):
+        if word == "count" and index > int(number):
+            return
+        time.sleep(0.0 if word == "count" else 0.001)
+        yield f"w{index} "
+
+
+def _fault(order: str) -> None:
+    while order == "hang":
+        time.sleep(1)
+    if order == "crash":
+        time.sleep(0.1)  # the three tokens leave first
+        os.kill(os.getpid(), signal.SIGKILL)
+    if order == "abort":
+        print("ggml.c:12: GGML_ASSERT(a == b) failed", file=sys.stderr, flush=True)
+        os.abort()
+    if order == "fail":
+        raise Refused("The model's file could not be read any more.")
+    if order == "odd":
+        raise KeyError("surprise")
+
+
 def _options(path: Path) -> dict[str, Any]:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    """Raises OSError or ValueError where the file is not there or no JSON."""
+    return NAMED.get(path.name) or json.loads(path.read_text(encoding="utf-8"))
 
 
 def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -> FakeEngine:
+    print("a library's print must not disturb the messages", flush=True)
+    os.write(1, b"nor must one from native code")
     try:
-        options = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Refused(f"{path.name} does not exist.") from None
+        options = _options(path)
     except ValueError:
         raise Refused("The file does not begin with the GGUF magic.") from None
+    if "load_error" in options:
+        raise Refused(options["load_error"])
     if options.get("crash_on_load"):
         os.kill(os.getpid(), signal.SIGKILL)
     load_s = options.get("load_s", 0.0)
@@ -281,7 +324,39 @@ def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -
     return FakeEngine(path, options, config.cache_rate, config.method)
 
 
+def play(script: list[Any]) -> None:
+    """Do one step after the other, then wait for the end of standard input.
+
+    A message is sent; its "id" names the kind of request that it answers. Other steps are
+    {"await": kind of request}, {"raw": text of bytes to send}, {"stderr": text}, {"exit": status}
+    and {"kill": signal}.
+    """
+    decoder, inbox, numbers = Decoder(), deque[dict[str, Any]](), dict[str, int]()
+    for step in script:
+        if "type" in step:
+            if "id" in step:
+                step = {**step, "id": numbers[step["id"]]}
+            os.write(1, encode(step))
+        elif "raw" in step:
+            os.write(1, step["raw"].encode("latin-1"))
+        elif "stderr" in step:
+            os.write(2, step["stderr"].encode())
+        elif "exit" in step:
+            os._exit(step["exit"])
+        elif "kill" in step:
+            os.kill(os.getpid(), step["kill"])
+        while step.get("await", "") not in numbers and "await" in step:
+            while not inbox:
+                inbox += decoder.feed(os.read(0, 1 << 16))
+            message = inbox.popleft()
+            numbers[message["type"]] = message.get("id", 0)
+    while os.read(0, 1 << 16):
+        pass
+
+
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        sys.exit(play(json.loads(sys.argv[1])))
     found = SimpleNamespace(name="FAKE0", description="make-believe")
     devices.available = lambda: [found]  # type: ignore[assignment, list-item]
     sys.exit(worker.main(open_fake))  # type: ignore[arg-type]
