@@ -14,6 +14,7 @@ from backend.connection import Connection, Event
 from backend.facts import Json
 
 SHUTDOWN_MS = 500
+LAST_WORDS = 4096  # characters
 _SIGNALS = {"stats": "statistics", "error": "failed"} | {
     kind: kind
     for kind in "advice cache_changed configured devices died done hangs hello learning loaded "
@@ -25,49 +26,29 @@ _SIGNALS = {"stats": "statistics", "error": "failed"} | {
 class EngineLink(QObject):
     """Owns the worker process. Nothing here waits for it, except closing, for half a second.
 
-    What is asked without a process is dropped. Signals:
-        hello: the worker is there.
-        loading: (fraction, stage) while a model loads.
-        loaded: (ModelFacts, CacheFacts).
-        configured: (ModelFacts, CacheFacts) after a change of the settings.
-        cache_changed: CacheFacts that the engine changed by itself.
-        waits: (n) answers of the local server come before this one.
-        server: (dict) what the worker says of its local server.
-        devices: (list of (name, description)) what may compute beside the processor.
-        prefill: (done, total) tokens of the prompt.
-        text: a piece of the answer.
-        statistics: Statistics, about five times a second while answering.
-        residency: Residency.
-        moments: Batch of passes, while somebody watches.
-        advice: Advice after an answer that was watched.
-        done: (reason, Statistics) at the end of an answer.
-        failed: (request type, sentence): the request ended without a result.
-        died: one sentence; the process is gone and start() makes a new one.
-        hangs: one sentence; the process is there but gives no sign of work.
-        recovered: it gave one after all.
-        learning: LearningFacts, asked for or not.
+    What is asked without a process is dropped.
     """
 
-    hello = Signal()
-    loading = Signal(float, str)
-    loaded = Signal(object, object)
-    configured = Signal(object, object)
-    cache_changed = Signal(object)
-    waits = Signal(int)
-    server = Signal(object)
-    devices = Signal(object)
-    prefill = Signal(int, int)
-    text = Signal(str)
-    statistics = Signal(object)
-    residency = Signal(object)
-    moments = Signal(object)
-    advice = Signal(object)
-    done = Signal(str, object)
-    failed = Signal(str, str)
-    died = Signal(str)
-    hangs = Signal(str)
-    recovered = Signal()
-    learning = Signal(object)
+    hello = Signal()  # the worker is there
+    loading = Signal(float, str)  # fraction, stage
+    loaded = Signal(object, object)  # ModelFacts, CacheFacts
+    configured = Signal(object, object)  # ModelFacts, CacheFacts in force after a change
+    cache_changed = Signal(object)  # CacheFacts that the engine changed by itself
+    waits = Signal(int)  # so many answers of the local server come before this one
+    server = Signal(object)  # dict: the state of the local server
+    devices = Signal(object)  # [(name, description)] of what may compute beside the processor
+    prefill = Signal(int, int)  # done, total: tokens of the prompt
+    text = Signal(str)  # a piece of the answer
+    statistics = Signal(object)  # Statistics, about five times a second while answering
+    residency = Signal(object)  # Residency
+    moments = Signal(object)  # Batch of passes, while they are watched
+    advice = Signal(object)  # Advice after an answer that was watched
+    done = Signal(str, object)  # reason, Statistics: the end of an answer
+    failed = Signal(str, str)  # type of the request, sentence: it ended without a result
+    died = Signal(str)  # sentence; the process is gone and start() makes a new one
+    hangs = Signal(str)  # sentence; the process is there but shows no sign of work
+    recovered = Signal()  # it shows one after all
+    learning = Signal(object)  # LearningFacts, asked for or not
 
     def __init__(self, command: list[str], parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -91,7 +72,7 @@ class EngineLink(QObject):
     @property
     def last_words(self) -> str:
         """The end of what the worker wrote to standard error."""
-        return self._connection.last_words
+        return self._connection.last_words[-LAST_WORDS:]
 
     def start(self) -> None:
         """Start a worker process; what it says arrives as signals."""

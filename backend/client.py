@@ -147,10 +147,6 @@ class WorkerClient:
         """Ask the worker to end a load or an answer; its reply still ends with a final message."""
         self._send("stop", id=reply.id)
 
-    def watch(self, scope: str) -> None:
-        """Say what is wanted beside the text: "nothing", "map" (at first) or "all"."""
-        self._send("watch", scope=scope)
-
     def close(self, timeout_s: float = 2.0) -> None:
         """End the worker: in order where it can, by force after `timeout_s`."""
         self._send("shutdown")

@@ -11,17 +11,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from backend import facts
-from backend.messages import (
-    EXIT_PROTOCOL,
-    FINAL,
-    VERSION,
-    Decoder,
-    Message,
-    ProtocolError,
-    encode,
-    request_id,
-)
+from backend import facts, messages
+from backend.messages import Message, request_id
 from backend.worker_exit import describe_exit
 
 HELLO_LIMIT_S = 120.0
@@ -51,22 +42,19 @@ class Event(NamedTuple):
     message: Message | None = None
 
 
-def _cache(message: Message) -> facts.CacheFacts:
-    return facts.CacheFacts.from_json(message["cache"])
-
-
-def _model(message: Message) -> facts.ModelFacts:
-    return facts.ModelFacts.from_json(message["model"])
+def _in_force(message: Message) -> tuple[facts.ModelFacts, facts.CacheFacts]:
+    model, cache = message["model"], message["cache"]
+    return facts.ModelFacts.from_json(model), facts.CacheFacts.from_json(cache)
 
 
 _VALUES: dict[str, Callable[[Message], tuple[Any, ...]]] = {
     "advice": lambda m: (facts.Advice.from_json(m),),
-    "cache_changed": lambda m: (_cache(m),),
-    "configured": lambda m: (_model(m), _cache(m)),
+    "cache_changed": lambda m: (facts.CacheFacts.from_json(m["cache"]),),
+    "configured": _in_force,
     "devices": lambda m: ([(str(d["name"]), str(d["description"])) for d in m["devices"]],),
     "done": lambda m: (str(m["reason"]), facts.Statistics.from_json(m["stats"])),
     "learning": lambda m: (facts.LearningFacts.from_json(m["state"]),),
-    "loaded": lambda m: (_model(m), _cache(m)),
+    "loaded": _in_force,
     "loading": lambda m: (float(m["fraction"]), str(m["stage"])),
     "moments": lambda m: (facts.Batch.from_json(m),),
     "prefill": lambda m: (int(m["done"]), int(m["total"])),
@@ -87,7 +75,7 @@ class Connection:
 
     def __init__(self, now_s: float) -> None:
         self.is_over = False
-        self._decoder = Decoder()
+        self._decoder = messages.Decoder()
         self._output = bytearray()
         self._stderr = b""
         self._last_error = ""  # of those that belong to no request
@@ -99,14 +87,14 @@ class Connection:
         self._ping_due_s = self._progress_s = now_s
         self._n_token_seen = 0
         self._hangs = False
-        self.send("hello", version=VERSION)
+        self.send("hello", version=messages.VERSION)
 
     # Out
 
     def send(self, kind: str, **fields: Any) -> None:
         """Send a message that has no answer."""
         if not self.is_over:
-            self._output += encode({"type": kind, **fields})
+            self._output += messages.encode({"type": kind, **fields})
 
     def request(self, kind: str, now_s: float, **fields: Any) -> int:
         """Send a request and return its number. Exactly one final message answers it."""
@@ -139,11 +127,11 @@ class Connection:
         if self.is_over:
             return []
         try:
-            messages, is_garbled = self._decoder.feed(data), False
-        except ProtocolError as error:
-            messages, is_garbled = error.messages, True
+            received, is_garbled = self._decoder.feed(data), False
+        except messages.ProtocolError as error:
+            received, is_garbled = error.messages, True
         events: list[Event] = []
-        for message in messages:
+        for message in received:
             try:
                 events += self._take(message, now_s)
             except _UNREADABLE:
@@ -169,7 +157,7 @@ class Connection:
 
     def process_ended(self, returncode: int | None) -> list[Event]:
         """The process ended and all that it wrote was received. `returncode`: as describe_exit."""
-        if returncode == EXIT_PROTOCOL and self._last_error:
+        if returncode == messages.EXIT_PROTOCOL and self._last_error:
             return self._end(self._last_error)
         return self._end(describe_exit(returncode, self.last_words))
 
@@ -191,11 +179,11 @@ class Connection:
             return []
         events: list[Event] = []
         if self._pings and now_s - min(self._pings.values()) > PONG_LIMIT_S:
-            events += self._hang(f"The engine has not answered for {PONG_LIMIT_S:.0f} seconds.")
+            events += self._judge(f"The engine has not answered for {PONG_LIMIT_S:.0f} seconds.")
         elif now_s - self._progress_s > PROGRESS_LIMIT_S:
             minutes = PROGRESS_LIMIT_S / 60
             sentence = f"The engine runs but has made no progress for {minutes:.0f} minutes."
-            events += self._hang(sentence)
+            events += self._judge(sentence)
         self._pings[number := next(self._numbers)] = now_s
         self._ping_due_s = now_s + PING_S
         self.send("ping", id=number)
@@ -210,16 +198,21 @@ class Connection:
         if not self._greeted:
             if kind != "hello":
                 raise ValueError("the worker did not greet")
-            if message["version"] != VERSION:
+            if message["version"] != messages.VERSION:
                 yield from self._end(
                     "The engine's process is of another version than this program."
                 )
                 return
             self._greeted = True
         if kind in _PROGRESS:
-            yield from self._progressed(now_s)
+            self._progress_s = now_s
+            yield from self._judge()
         if kind == "pong" and self._pings.pop(number or 0, None) is not None:
-            yield from self._ponged(int(message.get("n_token") or 0), now_s)
+            n_token = int(message.get("n_token") or 0)
+            if n_token != self._n_token_seen:
+                self._n_token_seen, self._progress_s = n_token, now_s
+            if now_s - self._progress_s < PROGRESS_LIMIT_S:
+                yield from self._judge()
             return
         request = self._open.get(number or 0, "")
         if kind == "error":
@@ -228,33 +221,18 @@ class Connection:
                 self._last_error = values[1]
         else:
             values = _VALUES[kind](message) if kind in _VALUES else ()
-        if kind in FINAL:
+        if kind in messages.FINAL:
             self._open.pop(number or 0, None)
             if not self._open:
                 self._pings.clear()
-                yield from self._recovered()
+                yield from self._judge()
         yield Event(kind, values, message)
 
-    def _ponged(self, n_token: int, now_s: float) -> Iterator[Event]:
-        if n_token != self._n_token_seen:
-            self._n_token_seen = n_token
-            yield from self._progressed(now_s)
-        elif now_s - self._progress_s < PROGRESS_LIMIT_S:
-            yield from self._recovered()
-
-    def _progressed(self, now_s: float) -> Iterator[Event]:
-        self._progress_s = now_s
-        yield from self._recovered()
-
-    def _hang(self, sentence: str) -> Iterator[Event]:
-        if not self._hangs:
-            self._hangs = True
-            yield Event("hangs", (sentence,))
-
-    def _recovered(self) -> Iterator[Event]:
-        if self._hangs:
-            self._hangs = False
-            yield Event("recovered")
+    def _judge(self, fault: str = "") -> Iterator[Event]:
+        """Say that the worker hangs, or without a fault that it recovered; only when it is new."""
+        if bool(fault) != self._hangs:
+            self._hangs = bool(fault)
+            yield Event("hangs", (fault,)) if fault else Event("recovered")
 
     def _end(self, sentence: str) -> list[Event]:
         if self.is_over:
