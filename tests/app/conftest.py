@@ -11,10 +11,10 @@ import pytest
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from PySide6.QtWidgets import QApplication  # noqa: E402
-from window_samples import FAKE_WORKER, WAIT_MS, Model, Opener  # noqa: E402
+from window_page import WindowPage  # noqa: E402
+from window_samples import FAKE_WORKER, Model, Opener  # noqa: E402
 
 from app import language  # noqa: E402
-from app.main_window import MainWindow  # noqa: E402
 from app.state import State  # noqa: E402
 
 
@@ -38,19 +38,20 @@ def model(tmp_path: Path) -> Model:
 @pytest.fixture
 def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
     """Open windows with the make-believe engine, or with another worker."""
-    windows: list[MainWindow] = []
+    windows: list[WindowPage] = []
     if not (tmp_path / "settings.json").exists():
         manual = {"automatic": False, "method": "promoe"}
         (tmp_path / "settings.json").write_text(json.dumps(manual), encoding="utf-8")
 
-    def make(path: Path | None = None, command: list[str] | None = None) -> MainWindow:
-        window = MainWindow(command or FAKE_WORKER, tmp_path / "settings.json")
+    def make(path: Path | None = None, command: list[str] | None = None) -> WindowPage:
+        window = WindowPage(command or FAKE_WORKER, tmp_path / "settings.json")
+        window.qtbot = qtbot
         qtbot.addWidget(window)
         windows.append(window)
         window.show()
         if path is not None:
             window.open_model(path)
-            qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+            window.wait_state(State.IDLE)
         return window
 
     yield make

@@ -10,30 +10,11 @@ import pytest
 from PySide6.QtCore import QMimeData, QPoint, QPointF, Qt, QTimer, QUrl
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QApplication, QLabel, QTextEdit
+from window_page import WindowPage
 from window_samples import WAIT_MS, Model, Opener
 
-from app.conversation import Ending, Message
-from app.main_window import MainWindow
+from app.conversation import Ending
 from app.state import Notice, State
-
-
-def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
-    window.chat.composer.input.setPlainText(text)
-    window.chat.composer.button.click()
-
-
-def answer(window: MainWindow) -> Message:
-    last = window.session.conversation.last
-    assert last is not None and last.role == "assistant"
-    return last
-
-
-def wait_state(qtbot: Any, window: MainWindow, state: State) -> None:
-    qtbot.waitUntil(lambda: window.session.state is state, timeout=WAIT_MS)
-
-
-def wait_text(qtbot: Any, window: MainWindow, n_char: int = 1) -> None:
-    qtbot.waitUntil(lambda: len(answer(window).content) >= n_char, timeout=WAIT_MS)
 
 
 def plain(text: str) -> str:
@@ -47,13 +28,13 @@ def test_an_answer_streams_and_ends_with_its_figures(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.01))
-    ask(window)
-    assert window.session.state is State.ANSWERING
-    assert window.chat.composer.input.toPlainText() == ""
-    wait_text(qtbot, window)
-    early = answer(window).content
-    wait_state(qtbot, window, State.IDLE)
-    said = answer(window)
+    window.ask()
+    assert window.state is State.ANSWERING
+    assert window.draft == ""
+    window.wait_text()
+    early = window.answer.content
+    window.wait_state(State.IDLE)
+    said = window.answer
     assert said.content.startswith(early) and len(said.content) > len(early)
     assert (
         said.content
@@ -63,6 +44,7 @@ def test_an_answer_streams_and_ends_with_its_figures(
         )
         * 4
     )
+    assert window.answer_texts() == [said.content.strip()]
     assert said.ending is Ending.FINISHED and said.statistics is not None
     assert said.statistics.n_token > 60
     assert window.panel.figures.values[0] != "–" and "%" in window.panel.figures.values[1]
@@ -73,12 +55,12 @@ def test_the_engine_hears_the_whole_conversation(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(echo=True))
-    ask(window, "First")
-    wait_state(qtbot, window, State.IDLE)
-    first = answer(window).content
-    ask(window, "Second")
-    wait_state(qtbot, window, State.IDLE)
-    assert json.loads(answer(window).content) == [
+    window.ask("First")
+    window.wait_state(State.IDLE)
+    first = window.answer.content
+    window.ask("Second")
+    window.wait_state(State.IDLE)
+    assert json.loads(window.answer.content) == [
         {"role": "user", "content": "First"},
         {"role": "assistant", "content": first},
         {"role": "user", "content": "Second"},
@@ -89,128 +71,128 @@ def test_stop_shows_at_once_and_ends_the_answer(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.2))
-    ask(window)
-    wait_text(qtbot, window)
+    window.ask()
+    window.wait_text()
     qtbot.keyClick(window, Qt.Key.Key_Escape)
     # Nothing has gone through the event loop yet: what the user sees has changed all the same.
-    assert answer(window).ending is Ending.STOPPED
-    assert window.session.state is State.STOPPING
+    assert window.answer.ending is Ending.STOPPED
+    assert window.state is State.STOPPING
     assert window.chat.composer.button.accessibleName().startswith("Send")
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).ending is Ending.STOPPED
-    assert len(answer(window).content) < 200
+    window.wait_state(State.IDLE)
+    assert window.answer.ending is Ending.STOPPED
+    assert len(window.answer.content) < 200
     window.session.go_on()
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content.endswith(" And he went on.")
+    window.wait_state(State.IDLE)
+    assert window.answer.content.endswith(" And he went on.")
 
 
 def test_a_new_chat_forgets_and_the_old_one_is_kept(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(echo=True))
-    ask(window, "First")
-    wait_state(qtbot, window, State.IDLE)
+    window.ask("First")
+    window.wait_state(State.IDLE)
     qtbot.keyClick(window, Qt.Key.Key_N, Qt.KeyboardModifier.ControlModifier)
     assert window.session.conversation.messages == []
     assert window.chats.rows()[0].title == "First"
-    window.sidebar.list.opened.emit(window.chats.rows()[0].id)
+    window.open_chat(window.chats.rows()[0].id)
     assert [message.role for message in window.session.conversation.messages] == [
         "user", "assistant",
     ]  # fmt: skip
-    window.top_bar.new_chat.click()
-    ask(window, "Second")
-    wait_state(qtbot, window, State.IDLE)
-    assert json.loads(answer(window).content) == [{"role": "user", "content": "Second"}]
+    window.press("New chat")
+    window.ask("Second")
+    window.wait_state(State.IDLE)
+    assert json.loads(window.answer.content) == [{"role": "user", "content": "Second"}]
 
 
 def test_an_answer_goes_on_behind_another_chat_and_is_kept(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.01))
-    ask(window)
-    wait_text(qtbot, window)
+    window.ask()
+    window.wait_text()
     written = window.session.conversation
-    window.top_bar.new_chat.click()
+    window.press("New chat")
     assert window.session.conversation.messages == []
-    assert window.session.state is State.ANSWERING
+    assert window.state is State.ANSWERING
     assert window.session.busy_chats == {written.chat_id}
     assert window.chat.composer.button.accessibleName().startswith("Send")
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_state(State.IDLE)
     assert window.session.conversation.messages == []
     assert window.session.busy_chats == set()
-    window.sidebar.list.opened.emit(written.chat_id)
-    assert answer(window).ending is Ending.FINISHED
-    assert answer(window).content.count("Once there was a tin soldier") == 4
+    window.open_chat(written.chat_id)
+    assert window.answer.ending is Ending.FINISHED
+    assert window.answer.content.count("Once there was a tin soldier") == 4
 
 
 def test_a_chat_is_opened_again_while_its_answer_is_written(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.03))
-    ask(window)
-    wait_text(qtbot, window)
+    window.ask()
+    window.wait_text()
     chat_id = window.chats.open_id
-    window.top_bar.new_chat.click()
-    window.sidebar.list.opened.emit(chat_id)
+    window.press("New chat")
+    window.open_chat(chat_id)
     assert window.session.is_answering
-    early = len(answer(window).content)
-    qtbot.waitUntil(lambda: len(answer(window).content) > early, timeout=WAIT_MS)
+    early = len(window.answer.content)
+    qtbot.waitUntil(lambda: len(window.answer.content) > early, timeout=WAIT_MS)
     qtbot.keyClick(window, Qt.Key.Key_Escape)
-    assert answer(window).ending is Ending.STOPPED
-    wait_state(qtbot, window, State.IDLE)
+    assert window.answer.ending is Ending.STOPPED
+    window.wait_state(State.IDLE)
 
 
 def test_a_question_in_another_chat_waits_for_its_turn(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.02))
-    ask(window, "First")
-    wait_text(qtbot, window)
+    window.ask("First")
+    window.wait_text()
     first = window.session.conversation
-    window.top_bar.new_chat.click()
-    ask(window, "Second")
-    assert answer(window).progress == "Waits for the answer in another chat"
+    window.press("New chat")
+    window.ask("Second")
+    assert window.answer.progress == "Waits for the answer in another chat"
     assert window.session.busy_chats == {first.chat_id, window.chats.open_id}
-    wait_text(qtbot, window)
+    window.wait_text()
     assert first.last is not None and first.last.ending is Ending.FINISHED
-    window.top_bar.new_chat.click()
-    ask(window, "Third")
+    window.press("New chat")
+    window.ask("Third")
     qtbot.keyClick(window, Qt.Key.Key_Escape)  # this one waits; the second goes on
-    assert answer(window).ending is Ending.STOPPED and answer(window).content == ""
-    assert window.session.state is State.ANSWERING
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content == ""
+    assert window.answer.ending is Ending.STOPPED and window.answer.content == ""
+    assert window.state is State.ANSWERING
+    window.wait_state(State.IDLE)
+    assert window.answer.content == ""
 
 
 def test_the_worker_dies_behind_another_chat(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model(token_s=0.05))
-    ask(window)
-    wait_text(qtbot, window, 40)
+    window.ask()
+    window.wait_text(40)
     first = window.session.conversation
-    window.top_bar.new_chat.click()
+    window.press("New chat")
     os.kill(window.link.pid, signal.SIGKILL)
-    wait_state(qtbot, window, State.DEAD)
+    window.wait_state(State.DEAD)
     assert first.last is not None and first.last.ending is Ending.CUT_OFF
-    window.chat.banner.buttons[0].click()
+    window.press("Start again and go on")
     assert window.session.conversation is first
-    wait_state(qtbot, window, State.ANSWERING)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content.endswith(" And he went on.")
+    window.wait_state(State.ANSWERING)
+    window.wait_state(State.IDLE)
+    assert window.answer.content.endswith(" And he went on.")
 
 
 def test_deleting_a_chat_stops_its_answer(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model(token_s=0.05))
-    ask(window)
-    wait_text(qtbot, window)
+    window.ask()
+    window.wait_text()
     chat_id = window.chats.open_id
-    window.top_bar.new_chat.click()
+    window.press("New chat")
     window.sidebar.list.deleted.emit(chat_id)
-    assert window.session.state is State.STOPPING
-    wait_state(qtbot, window, State.IDLE)
+    assert window.state is State.STOPPING
+    window.wait_state(State.IDLE)
     assert window.chats.rows() == []
-    window.chat.banner.buttons[0].click()
-    window.sidebar.list.opened.emit(chat_id)
-    assert answer(window).ending is Ending.STOPPED and answer(window).content
+    window.press("Undo")
+    window.open_chat(chat_id)
+    assert window.answer.ending is Ending.STOPPED and window.answer.content
 
 
 def test_a_prompt_that_does_not_fit_goes_back_to_the_composer(
@@ -218,24 +200,23 @@ def test_a_prompt_that_does_not_fit_goes_back_to_the_composer(
 ) -> None:
     sentence = "The prompt has 5,000 tokens and the context 4,096."
     window = open_window(model(context_error=sentence))
-    ask(window, "very long")
-    qtbot.waitUntil(lambda: window.chat.banner.isVisible(), timeout=WAIT_MS)
-    assert window.chat.banner.sentence == sentence
-    assert window.chat.composer.input.toPlainText() == "very long"
+    window.ask("very long")
+    window.wait_notice(sentence)
+    assert window.draft == "very long"
     assert window.session.conversation.messages == []
-    assert window.session.state is State.IDLE
+    assert window.state is State.IDLE
 
 
 def test_a_full_context_is_said(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model(reason_at_end="context"))
-    ask(window)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).ending is Ending.CONTEXT and "context is full" in answer(window).note
-    assert [button.text() for button in window.chat.banner.buttons] == [
+    window.ask()
+    window.wait_state(State.IDLE)
+    assert window.answer.ending is Ending.CONTEXT and "context is full" in window.answer.note
+    assert window.choices == [
         "Leave out the middle and go on", "Stop here",
     ]  # fmt: skip
-    window.chat.banner.buttons[1].click()
-    assert not window.chat.banner.isVisible()
+    window.press("Stop here")
+    assert not window.notice
 
 
 # Loading
@@ -247,14 +228,14 @@ def test_the_window_lives_while_a_model_loads(
     window = open_window()
     turns = []
     timer = QTimer()
-    timer.timeout.connect(lambda: turns.append(window.session.state))
+    timer.timeout.connect(lambda: turns.append(window.state))
     timer.start(5)
     window.open_model(model(load_s=0.6))
     qtbot.waitUntil(lambda: "reading the dense weights" in window.chat.loading.text)
     assert window.chat.loading.isVisible()
     window.chat.composer.input.setPlainText("typed meanwhile")
     assert not window.chat.composer.button.isEnabled()
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_state(State.IDLE)
     timer.stop()
     assert turns.count(State.LOADING) > 10
     assert not window.chat.loading.isVisible()
@@ -269,11 +250,10 @@ def test_a_bad_file_is_said_and_the_model_before_is_offered(
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF\x00")
     window.open_model(bad)
-    qtbot.waitUntil(lambda: window.chat.banner.isVisible(), timeout=WAIT_MS)
-    assert window.chat.banner.sentence == ("bad.gguf: The file does not begin with the GGUF magic.")
-    assert window.session.state is State.EMPTY
-    window.chat.banner.buttons[0].click()
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_notice("bad.gguf: The file does not begin with the GGUF magic.")
+    assert window.state is State.EMPTY
+    window.press("Back to good")
+    window.wait_state(State.IDLE)
     assert window.session.path == good
     assert str(bad) not in window.settings.recent
 
@@ -283,8 +263,8 @@ def test_loading_can_be_cancelled(qtbot: Any, open_window: Opener, model: Model)
     window.open_model(model(load_s=30))
     qtbot.waitUntil(lambda: window.chat.loading.isVisible())
     window.session.cancel_loading()
-    wait_state(qtbot, window, State.EMPTY)
-    assert window.chat.banner.sentence == "Loading was cancelled."
+    window.wait_state(State.EMPTY)
+    assert window.notice == "Loading was cancelled."
 
 
 def test_another_model_may_be_picked_at_any_time(
@@ -295,18 +275,18 @@ def test_another_model_may_be_picked_at_any_time(
     window.open_model(model("second", token_s=0.05))
     qtbot.waitUntil(lambda: window.session.model is not None, timeout=WAIT_MS)
     assert window.session.model is not None and window.session.model.name == "second"
-    ask(window)
-    wait_text(qtbot, window)
+    window.ask()
+    window.wait_text()
     window.open_model(model("third"))
     qtbot.waitUntil(
         lambda: window.session.model is not None and window.session.model.name == "third",
         timeout=WAIT_MS,
     )
-    assert answer(window).ending is Ending.STOPPED
+    assert window.answer.ending is Ending.STOPPED
     assert [Path(item).stem for item in window.settings.recent] == ["third", "second"]
 
 
-def drop(window: MainWindow, paths: list[Path]) -> None:
+def drop(window: WindowPage, paths: list[Path]) -> None:
     data = QMimeData()
     data.setUrls([QUrl.fromLocalFile(str(path)) for path in paths])
     copy, left = Qt.DropAction.CopyAction, Qt.MouseButton.LeftButton
@@ -319,7 +299,7 @@ def test_a_model_can_be_dropped(qtbot: Any, open_window: Opener, model: Model) -
     window = open_window()
     dropped = model("модель 模型")
     drop(window, [dropped.with_name("notes.txt"), dropped])
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_state(State.IDLE)
     assert window.session.path == dropped
 
 
@@ -327,7 +307,7 @@ def test_something_else_cannot_be_dropped(qtbot: Any, open_window: Opener, tmp_p
     window = open_window()
     (tmp_path / "notes.txt").write_text("hello")
     drop(window, [tmp_path / "notes.txt"])
-    assert window.chat.banner.sentence == "notes.txt is not a GGUF file."
+    assert window.notice == "notes.txt is not a GGUF file."
 
 
 def test_no_field_swallows_a_dropped_file(open_window: Opener) -> None:
@@ -344,15 +324,15 @@ def test_the_embedded_model_comes_first_and_then_the_last_one(
     monkeypatch.setattr("app.models.embedded_model", lambda: embedded)
     window = open_window()
     window.open_first()
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_state(State.IDLE)
     assert window.session.path == embedded and window.settings.recent == []
     window.open_model(own)
     qtbot.waitUntil(lambda: window.session.model is not None and window.session.path == own)
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_state(State.IDLE)
     window.close()
     again = open_window()
     again.open_first()
-    wait_state(qtbot, again, State.IDLE)
+    again.wait_state(State.IDLE)
     assert again.session.path == own
 
 
@@ -363,20 +343,20 @@ def test_the_rate_changes_between_answers(qtbot: Any, open_window: Opener, model
     window = open_window(model())
     rate = window.top_bar.rate
     assert plain(rate.asked_text) == "25 % · 8 of 32 experts"
-    move(window, 16)
+    window.move_rate(16)
     qtbot.waitUntil(
         lambda: window.session.cache is not None and window.session.cache.n_slot == 16,
         timeout=WAIT_MS,
     )
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_state(State.IDLE)
     assert plain(rate.asked_text) == "50 % · 16 of 32 experts"
     assert plain(rate.force_text) == "458 MiB of memory"
-    move(window, 32)
+    window.move_rate(32)
     qtbot.waitUntil(
         lambda: window.session.cache is not None and window.session.cache.mode == "plain",
         timeout=WAIT_MS,
     )
-    wait_state(qtbot, window, State.IDLE)
+    window.wait_state(State.IDLE)
     assert rate.slider.isEnabled()
     assert "Every expert is in memory" in window.panel.words.text()
 
@@ -385,18 +365,18 @@ def test_during_an_answer_the_rate_waits_for_the_next(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.03, n_token=30))
-    ask(window)
-    wait_text(qtbot, window)
-    move(window, 16)
+    window.ask()
+    window.wait_text()
+    window.move_rate(16)
     force = plain(window.top_bar.rate.force_text)
     assert "from the next answer" in force and "now 8 experts" in force
-    assert window.session.state is State.ANSWERING
+    assert window.state is State.ANSWERING
     qtbot.waitUntil(
         lambda: window.session.cache is not None and window.session.cache.n_slot == 16,
         timeout=WAIT_MS,
     )
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).ending is Ending.FINISHED
+    window.wait_state(State.IDLE)
+    assert window.answer.ending is Ending.FINISHED
     assert "next answer" not in window.top_bar.rate.force_text
 
 
@@ -404,50 +384,50 @@ def test_a_question_asked_while_the_cache_changes_is_answered_after(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(change_s=0.4))
-    move(window, 16)
-    assert window.session.state is State.CHANGING
-    move(window, 20)
-    ask(window)
-    qtbot.waitUntil(lambda: window.session.state is State.ANSWERING, timeout=WAIT_MS)
+    window.move_rate(16)
+    assert window.state is State.CHANGING
+    window.move_rate(20)
+    window.ask()
+    qtbot.waitUntil(lambda: window.state is State.ANSWERING, timeout=WAIT_MS)
     assert window.session.cache is not None and window.session.cache.n_slot == 20
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).ending is Ending.FINISHED
+    window.wait_state(State.IDLE)
+    assert window.answer.ending is Ending.FINISHED
 
 
 def test_a_question_that_waits_for_the_cache_can_be_stopped_or_survive(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(change_s=0.5))
-    move(window, 16)
-    ask(window)
-    assert window.session.state is State.CHANGING
+    window.move_rate(16)
+    window.ask()
+    assert window.state is State.CHANGING
     assert window.chat.composer.button.accessibleName().startswith("Stop")
-    window.chat.composer.button.click()
-    assert answer(window).ending is Ending.STOPPED
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content == ""
-    move(window, 20)
-    ask(window)
+    window.press("Stop")
+    assert window.answer.ending is Ending.STOPPED
+    window.wait_state(State.IDLE)
+    assert window.answer.content == ""
+    window.move_rate(20)
+    window.ask()
     os.kill(window.link.pid, signal.SIGKILL)
-    wait_state(qtbot, window, State.DEAD)
-    window.chat.banner.buttons[0].click()
-    wait_state(qtbot, window, State.ANSWERING)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content.startswith("Once there was")
+    window.wait_state(State.DEAD)
+    window.press("Start again and go on")
+    window.wait_state(State.ANSWERING)
+    window.wait_state(State.IDLE)
+    assert window.answer.content.startswith("Once there was")
 
 
 def test_going_on_may_be_asked_before_the_last_token_is_in(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.3))
-    ask(window)
-    wait_text(qtbot, window)
+    window.ask()
+    window.wait_text()
     window.session.stop()
-    assert window.session.state is State.STOPPING
+    assert window.state is State.STOPPING
     window.session.go_on()
-    wait_state(qtbot, window, State.ANSWERING)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content.endswith(" And he went on.")
+    window.wait_state(State.ANSWERING)
+    window.wait_state(State.IDLE)
+    assert window.answer.content.endswith(" And he went on.")
 
 
 def test_a_dense_model_chats_without_a_slider(
@@ -456,16 +436,9 @@ def test_a_dense_model_chats_without_a_slider(
     window = open_window(model(is_moe=False, reason="This model is dense."))
     assert not window.top_bar.rate.slider.isEnabled()
     assert window.top_bar.rate.force_text == "This model is dense."
-    ask(window)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content and window.panel.words.text() == "This model is dense."
-
-
-def move(window: MainWindow, n_slot: int) -> None:
-    slider = window.top_bar.rate.slider
-    slider.setSliderDown(True)
-    slider.setValue(n_slot)
-    slider.setSliderDown(False)
+    window.ask()
+    window.wait_state(State.IDLE)
+    assert window.answer.content and window.panel.words.text() == "This model is dense."
 
 
 # The panel
@@ -476,9 +449,9 @@ def test_the_panel_is_fed_while_the_answer_runs(
 ) -> None:
     window = open_window(model(token_s=0.02))
     qtbot.waitUntil(lambda: "12 layers" in window.panel.map.accessibleDescription())
-    ask(window)
+    window.ask()
     qtbot.waitUntil(lambda: window.panel.strip.slowest_s > 0, timeout=WAIT_MS)
-    assert window.session.state is State.ANSWERING
+    assert window.state is State.ANSWERING
     assert window.panel.stall.longest_s > 0
     assert "waited longest" in window.panel.stall.accessibleDescription()
 
@@ -502,48 +475,47 @@ def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(token_s=0.05))
-    ask(window)
-    wait_text(qtbot, window, 40)
+    window.ask()
+    window.wait_text(40)
     os.kill(window.link.pid, signal.SIGKILL)
-    wait_state(qtbot, window, State.DEAD)
-    said = answer(window).content
+    window.wait_state(State.DEAD)
+    said = window.answer.content
     assert said.startswith("Once there was a tin soldier")
-    assert answer(window).ending is Ending.CUT_OFF
-    assert window.chat.banner.isVisible() and "signal 9" in window.chat.banner.sentence
-    button = window.chat.banner.buttons[0]
-    assert button.text() == "Start again and go on"
-    button.click()
-    wait_state(qtbot, window, State.ANSWERING)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content == said.rstrip() + " And he went on."
-    assert answer(window).ending is Ending.FINISHED
-    assert answer(window).n_token_before > 0
-    assert not window.chat.banner.isVisible()
+    assert window.answer_texts() == [said.strip()]
+    assert window.answer.ending is Ending.CUT_OFF
+    assert "signal 9" in window.notice
+    window.press("Start again and go on")
+    window.wait_state(State.ANSWERING)
+    window.wait_state(State.IDLE)
+    assert window.answer.content == said.rstrip() + " And he went on."
+    assert window.answer.ending is Ending.FINISHED
+    assert window.answer.n_token_before > 0
+    assert not window.notice
 
 
 def test_killed_before_the_first_word_the_question_is_asked_again(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(prefill_s=0.5))
-    ask(window)
+    window.ask()
     os.kill(window.link.pid, signal.SIGKILL)
-    wait_state(qtbot, window, State.DEAD)
-    window.chat.banner.buttons[0].click()
-    wait_state(qtbot, window, State.ANSWERING)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content.startswith("Once there was")
+    window.wait_state(State.DEAD)
+    window.press("Start again and go on")
+    window.wait_state(State.ANSWERING)
+    window.wait_state(State.IDLE)
+    assert window.answer.content.startswith("Once there was")
     assert len(window.session.conversation.messages) == 2
 
 
 def test_killed_while_idle_it_starts_again(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model())
     os.kill(window.link.pid, signal.SIGKILL)
-    wait_state(qtbot, window, State.DEAD)
-    ask(window)
+    window.wait_state(State.DEAD)
+    window.ask()
     assert window.session.conversation.messages == []
-    assert window.chat.composer.input.toPlainText() == "Tell me a story."
-    window.chat.banner.buttons[0].click()
-    wait_state(qtbot, window, State.IDLE)
+    assert window.draft == "Tell me a story."
+    window.press("Start again")
+    window.wait_state(State.IDLE)
 
 
 def test_killed_while_loading_a_smaller_cache_is_offered(
@@ -551,21 +523,21 @@ def test_killed_while_loading_a_smaller_cache_is_offered(
 ) -> None:
     window = open_window()
     window.open_model(model(crash_on_load=True))
-    wait_state(qtbot, window, State.DEAD)
-    assert [button.text() for button in window.chat.banner.buttons] == [
+    window.wait_state(State.DEAD)
+    assert window.choices == [
         "Try again", "Try with half the cache",
     ]  # fmt: skip
     model(n_layer=4)  # the same file, now without the crash
-    window.chat.banner.buttons[1].click()
-    wait_state(qtbot, window, State.IDLE)
+    window.press("Try with half the cache")
+    window.wait_state(State.IDLE)
     assert window.session.cache is not None and window.session.cache.asked_rate == 0.125
 
 
 def test_a_worker_that_cannot_start_is_said(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(command=["/nonexistent/worker"])
     window.open_model(model())
-    wait_state(qtbot, window, State.DEAD)
-    assert window.chat.banner.sentence == "The engine could not be started."
+    window.wait_state(State.DEAD)
+    assert window.notice == "The engine could not be started."
 
 
 def test_a_worker_that_talks_nonsense_is_ended(
@@ -573,8 +545,8 @@ def test_a_worker_that_talks_nonsense_is_ended(
 ) -> None:
     window = open_window(command=["/bin/sh", "-c", "echo nonsense that is not a frame; sleep 60"])
     window.open_model(model())
-    wait_state(qtbot, window, State.DEAD)
-    assert "could not be understood" in window.chat.banner.sentence
+    window.wait_state(State.DEAD)
+    assert "could not be understood" in window.notice
     assert not window.link.is_running
 
 
@@ -583,27 +555,22 @@ def test_a_worker_that_hangs_is_noticed(
 ) -> None:
     monkeypatch.setattr("backend.connection.PING_S", 0.1)
     window = open_window(model(hang_after=10))
-    ask(window)
-    wait_text(qtbot, window, 20)
+    window.ask()
+    window.wait_text(20)
     os.kill(window.link.pid, signal.SIGSTOP)
     monkeypatch.setattr("backend.connection.PONG_LIMIT_S", 0.2)
-    banner = window.chat.banner
-
-    def has_noticed() -> bool:
-        return banner.isVisible() and "has not answered" in banner.sentence
-
-    qtbot.waitUntil(has_noticed, timeout=WAIT_MS)
-    said = answer(window).content
-    window.chat.banner.buttons[0].click()
-    wait_state(qtbot, window, State.ANSWERING)
-    wait_state(qtbot, window, State.IDLE)
-    assert answer(window).content == said.rstrip() + " And he went on."
+    window.wait_notice("has not answered")
+    said = window.answer.content
+    window.press("Start again and go on")
+    window.wait_state(State.ANSWERING)
+    window.wait_state(State.IDLE)
+    assert window.answer.content == said.rstrip() + " And he went on."
 
 
 def test_closing_the_window_ends_the_worker(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model(token_s=0.05))
-    ask(window)
-    wait_text(qtbot, window)
+    window.ask()
+    window.wait_text()
     pid = window.link.pid
     window.close()
     with pytest.raises(ProcessLookupError):
@@ -633,8 +600,8 @@ def test_a_damaged_settings_file_is_said_also_while_the_first_model_loads(
     (tmp_path / "settings.json").write_text("{")
     window = open_window()
     window.open_first(model())
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
-    assert "settings file was damaged" in window.chat.banner.sentence
+    qtbot.waitUntil(lambda: window.state is State.IDLE, timeout=WAIT_MS)
+    assert "settings file was damaged" in window.notice
     assert window.chat.banner.isVisible()
 
 

@@ -3,15 +3,15 @@
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from app.main_window import MainWindow
 from backend.facts import CacheFacts, ModelFacts, Statistics
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 WAIT_MS = 20_000  # the most that a test waits for something that must happen
 
 Model = Callable[..., Path]
-Opener = Callable[..., MainWindow]
+Opener = Callable[..., Any]  # makes a window_page.WindowPage
 
 GIB = 2**30
 MODEL = ModelFacts(
