@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -231,6 +232,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     n_expert = numbers.optional("expert_count", 0, N_EXPERT_MAX)
     used = _experts_used(numbers, n_expert, n_layer_all)
     _check_groups(numbers, n_expert)
+    _check_fractions(numbers)
     tensors = _joined(headers)
     _check_expert_tensors(headers, tensors, n_expert, n_layer_all)
     return ModelFile(
@@ -316,6 +318,24 @@ def _check_groups(numbers: _Numbers, n_expert: int) -> None:
         if n_expert % n_group:
             numbers.refuse("expert_group_count", f"is {n_group}, no divisor of {n_expert} experts")
         numbers.required("expert_group_used_count", 1, n_group - 1)
+
+
+def _check_fractions(numbers: _Numbers) -> None:
+    """Refuse numbers from which a model would compute NaN: every logit would be one."""
+    prefix = f"{numbers.architecture}."
+    for key, value in numbers.header.metadata.items():
+        if not key.startswith(prefix):
+            continue
+        name = key.removeprefix(prefix)
+        for item in value if isinstance(value, tuple) else (value,):
+            if not isinstance(item, float):
+                continue
+            if not math.isfinite(item):
+                numbers.refuse(name, f"is {item}, which is not a finite number")
+            if name.endswith(("freq_base", "freq_base_swa")) and item <= 0:
+                numbers.refuse(name, f"is {item:g}, and has to be more than 0")
+            if name.endswith("epsilon") and item < 0:
+                numbers.refuse(name, f"is {item:g}, and has to be 0 or more")
 
 
 def _check_expert_tensors(

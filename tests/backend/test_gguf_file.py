@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import struct
 import tracemalloc
@@ -44,6 +45,10 @@ def u32(value: int) -> bytes:
 
 def u64(value: int) -> bytes:
     return struct.pack("<Q", value)
+
+
+def f32(value: float) -> bytes:
+    return struct.pack("<f", value)
 
 
 def array(item_type: int, count: int, items: bytes = b"") -> bytes:
@@ -468,6 +473,19 @@ BAD: dict[str, tuple[Callable[[Builder], None], str]] = {
     "as many groups as experts": (
         with_key("llama.expert_group_count", U32, u32(2)),
         "expert_group_count is 2",
+    ),
+    "rope.freq_base 0": (with_key("llama.rope.freq_base", F32, f32(0)), "rope.freq_base is 0"),
+    "weights scale -inf": (
+        with_key("llama.expert_weights_scale", F32, f32(-math.inf)),
+        "expert_weights_scale is -inf",
+    ),
+    "NaN in an array": (
+        with_key("llama.swiglu_clamp_exp", ARRAY, array(F32, 2, f32(1) + f32(math.nan))),
+        "swiglu_clamp_exp is nan",
+    ),
+    "negative epsilon": (
+        with_key("llama.attention.layer_norm_rms_epsilon", F32, f32(-1e-5)),
+        "attention.layer_norm_rms_epsilon is -1e-05",
     ),
     "expert tensor of another count": (
         changed_key("llama.expert_count", U32, u32(4)),
