@@ -256,8 +256,13 @@ def _report(progress: Progress | None, done: int, plan: PackPlan) -> None:
 
 
 def _read_at(handle: int, n_bytes: int, offset: int) -> bytes:
+    """Return the bytes at a place, fewer only where the file ends."""
     os.lseek(handle, offset, os.SEEK_SET)
-    return os.read(handle, n_bytes)
+    pieces = []
+    while n_bytes > 0 and (piece := os.read(handle, n_bytes)):
+        pieces.append(piece)
+        n_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def _write_at(handle: int, data: bytes, offset: int) -> None:

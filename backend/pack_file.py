@@ -225,7 +225,7 @@ def _sample(file: ModelFile) -> str:
         places.setdefault(t.part, []).append(t.offset + chance.randrange(t.n_bytes))
     whole = hashlib.sha256()
     for part, offsets in sorted(places.items()):
-        with file.paths[part].open("rb", buffering=0) as handle:
+        with file.paths[part].open("rb") as handle:  # buffered, so that no read is short
             for offset in sorted(offsets):
                 handle.seek(offset)
                 whole.update(handle.read(_SAMPLE_BYTES))
