@@ -3,7 +3,7 @@
 llama.cpp aborts its whole process on some malformed files and has computed wrong sizes from
 others, so the engine opens a model here first. read_model reads the headers of all parts of a
 model, never the tensors' data, and either returns a ModelFile or raises ModelFileError, whose text
-is one sentence for the user. scan_scales reads the data as well.
+is one sentence for the user. gguf_scan looks at the data.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
 
+from backend.file_identity import FileIdentity, OpenFiles
 from backend.gguf_header import (
     ArraySummary,
     Header,
@@ -26,7 +27,6 @@ from backend.gguf_header import (
     quoted,
     read_header,
 )
-from backend.gguf_scan import scan_scales
 from backend.gguf_tables import ARCHITECTURES, N_EXPERT_MAX, N_LAYER_MAX
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "TensorInfo",
     "Value",
     "read_model",
-    "scan_scales",
 ]
 
 N_PART_MAX = 1024
@@ -97,10 +96,19 @@ class ModelFile:
     """Of all parts together."""
     fingerprint: str
     """Hexadecimal SHA-256 of all headers and file sizes. It does not cover the tensors' data."""
+    identities: tuple[FileIdentity | None, ...]
+    """Of `paths` when they were checked; None where a header did not come from a file."""
 
     def key(self, name: str, default: Value | None = None) -> Value | None:
         """Look up `<architecture>.<name>`."""
         return self.metadata.get(f"{self.architecture}.{name}", default)
+
+    def open(self, *others: tuple[Path, FileIdentity | None]) -> OpenFiles:
+        """Open all parts, and other files, to see that they are and stay those that were checked.
+
+        Raises OSError and FileChangedError.
+        """
+        return OpenFiles([*zip(self.paths, self.identities, strict=True), *others])
 
     @property
     def name(self) -> str:
@@ -249,6 +257,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
         context_length=numbers.required("context_length", 1, (1 << 32) - 1),
         file_size_bytes=sum(header.file_bytes for header in headers),
         fingerprint=_fingerprint(headers),
+        identities=tuple(header.identity for header in headers),
     )
 
 

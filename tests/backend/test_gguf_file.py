@@ -9,9 +9,8 @@ import os
 import struct
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import factory
 import gguf
@@ -22,8 +21,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from backend import gguf_header
-from backend.gguf_file import ArraySummary, ModelFile, ModelFileError, read_model, scan_scales
-from backend.gguf_scan import not_finite
+from backend.file_identity import FileIdentity
+from backend.gguf_file import ArraySummary, ModelFile, ModelFileError, read_model
+from backend.gguf_scan import not_finite, scan_scales
 from backend.gguf_tables import ARCHITECTURES, TENSOR_TYPES
 
 U8, U16, I32, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 2, 5, 4, 6, 7, 8, 9, 10
@@ -549,13 +549,9 @@ def test_a_file_that_shrinks_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Builder().write(tmp_path / "m.gguf")
-    real = os.fstat
     path.write_bytes(path.read_bytes()[:100])
-
-    def larger(descriptor: int) -> SimpleNamespace:
-        return SimpleNamespace(st_mode=real(descriptor).st_mode, st_size=100_000)
-
-    monkeypatch.setattr("backend.gguf_header.os.fstat", larger)
+    larger = replace(FileIdentity.of(path), size_bytes=100_000)
+    monkeypatch.setattr(FileIdentity, "of", lambda _file: larger)
     assert "became shorter while it was read" in refusal(path)
 
 
