@@ -62,6 +62,21 @@ TEMPLATES = (
     ),
     QT_TRANSLATE_NOOP("sentences", "{file} cannot be used: {reason}."),
     QT_TRANSLATE_NOOP("sentences", "llama.cpp could not load {file}: {reason}."),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "{file} was changed or replaced after it was checked; load it again.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The model computed NaN or infinite values, so the answer was stopped: {reason}.",
+    ),
+    QT_TRANSLATE_NOOP(
+        "sentences", "its file may be damaged, so fetch it again or take another model"
+    ),
+    QT_TRANSLATE_NOOP("sentences", "the tensor {name} has a value that is NaN or infinite"),
+    QT_TRANSLATE_NOOP(
+        "sentences", "the tensor {name} has a value that is NaN or infinite, in block {n}"
+    ),
     QT_TRANSLATE_NOOP("sentences", "The context could not be made: {reason}."),
     QT_TRANSLATE_NOOP("sentences", "Reading the weights"),
     QT_TRANSLATE_NOOP("sentences", "Loading was cancelled."),

@@ -11,6 +11,7 @@ from pathlib import Path
 from backend.config import EngineConfig, Sampling
 from backend.container import ContainerError
 from backend.engine import Engine, EngineError
+from backend.engine_error import UntrustedError
 from backend.gguf_file import ModelFile
 from backend.plan import N_UBATCH
 from backend.prompts import Message, PromptsError, read_prompts
@@ -139,6 +140,8 @@ def collect(
                 break
             try:
                 _compute(engine, recording, document, limits, seed=number)
+            except UntrustedError:
+                raise
             except EngineError as error:  # such as a document that is longer than the context
                 fault = str(error)
             done += 1

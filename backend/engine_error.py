@@ -6,18 +6,25 @@ import contextlib
 from collections.abc import Iterator
 
 from backend.devices import DeviceError
+from backend.file_identity import FileChangedError
 
 
 class EngineError(RuntimeError):
     """Something that the user should know; the text is one plain sentence."""
 
 
+class UntrustedError(EngineError):
+    """The model's values are not finite, or its files changed: what it computed is of no use."""
+
+
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
-    """Raise llama.cpp's and the devices' errors as the engine's."""
+    """Raise errors of llama.cpp, of devices and of changed files as the engine's."""
     from backend.llama import LlamaError
 
     try:
         yield
+    except FileChangedError as error:
+        raise UntrustedError(str(error)) from None
     except (LlamaError, DeviceError) as error:
         raise EngineError(str(error)) from None

@@ -3,13 +3,14 @@
 llama.cpp aborts its whole process on some malformed files and has computed wrong sizes from
 others, so the engine opens a model here first. read_model reads the headers of all parts of a
 model, never the tensors' data, and either returns a ModelFile or raises ModelFileError, whose text
-is one sentence for the user. scan_scales reads the data as well.
+is one sentence for the user. gguf_scan looks at the data.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NoReturn
 
+from backend.file_identity import FileIdentity, OpenFiles
 from backend.gguf_header import (
     ArraySummary,
     Header,
@@ -25,7 +27,6 @@ from backend.gguf_header import (
     quoted,
     read_header,
 )
-from backend.gguf_scan import scan_scales
 from backend.gguf_tables import ARCHITECTURES, N_EXPERT_MAX, N_LAYER_MAX
 
 __all__ = [
@@ -35,7 +36,6 @@ __all__ = [
     "TensorInfo",
     "Value",
     "read_model",
-    "scan_scales",
 ]
 
 N_PART_MAX = 1024
@@ -96,10 +96,19 @@ class ModelFile:
     """Of all parts together."""
     fingerprint: str
     """Hexadecimal SHA-256 of all headers and file sizes. It does not cover the tensors' data."""
+    identities: tuple[FileIdentity | None, ...]
+    """Of `paths` when they were checked; None where a header did not come from a file."""
 
     def key(self, name: str, default: Value | None = None) -> Value | None:
         """Look up `<architecture>.<name>`."""
         return self.metadata.get(f"{self.architecture}.{name}", default)
+
+    def open(self, *others: tuple[Path, FileIdentity | None]) -> OpenFiles:
+        """Open all parts, and other files, to see that they are and stay those that were checked.
+
+        Raises OSError and FileChangedError.
+        """
+        return OpenFiles([*zip(self.paths, self.identities, strict=True), *others])
 
     @property
     def name(self) -> str:
@@ -231,6 +240,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     n_expert = numbers.optional("expert_count", 0, N_EXPERT_MAX)
     used = _experts_used(numbers, n_expert, n_layer_all)
     _check_groups(numbers, n_expert)
+    _check_fractions(numbers)
     tensors = _joined(headers)
     _check_expert_tensors(headers, tensors, n_expert, n_layer_all)
     return ModelFile(
@@ -247,6 +257,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
         context_length=numbers.required("context_length", 1, (1 << 32) - 1),
         file_size_bytes=sum(header.file_bytes for header in headers),
         fingerprint=_fingerprint(headers),
+        identities=tuple(header.identity for header in headers),
     )
 
 
@@ -316,6 +327,24 @@ def _check_groups(numbers: _Numbers, n_expert: int) -> None:
         if n_expert % n_group:
             numbers.refuse("expert_group_count", f"is {n_group}, no divisor of {n_expert} experts")
         numbers.required("expert_group_used_count", 1, n_group - 1)
+
+
+def _check_fractions(numbers: _Numbers) -> None:
+    """Refuse numbers from which a model would compute NaN: every logit would be one."""
+    prefix = f"{numbers.architecture}."
+    for key, value in numbers.header.metadata.items():
+        if not key.startswith(prefix):
+            continue
+        name = key.removeprefix(prefix)
+        for item in value if isinstance(value, tuple) else (value,):
+            if not isinstance(item, float):
+                continue
+            if not math.isfinite(item):
+                numbers.refuse(name, f"is {item}, which is not a finite number")
+            if name.endswith(("freq_base", "freq_base_swa")) and item <= 0:
+                numbers.refuse(name, f"is {item:g}, and has to be more than 0")
+            if name.endswith("epsilon") and item < 0:
+                numbers.refuse(name, f"is {item:g}, and has to be 0 or more")
 
 
 def _check_expert_tensors(

@@ -12,10 +12,11 @@ import hashlib
 import os
 import stat
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NoReturn, Protocol
 
+from backend.file_identity import FileIdentity
 from backend.gguf_tables import N_DIMENSION_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_TYPES, TensorType
 
 HEADER_BYTES_MAX = 128 << 20
@@ -89,7 +90,10 @@ class RawTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of one file. digest is the SHA-256 of all bytes before the padding."""
+    """The header of one file. digest is the SHA-256 of all bytes before the padding.
+
+    identity: of the file that was read; None where the header comes from elsewhere.
+    """
 
     path: Path
     file_bytes: int
@@ -98,6 +102,7 @@ class Header:
     value_types: dict[str, str]
     tensors: tuple[RawTensor, ...]
     digest: bytes
+    identity: FileIdentity | None = None
 
 
 class Readable(Protocol):
@@ -111,7 +116,11 @@ def read_header(path: Path) -> Header:
     """Read and check the header of one file; raises ModelFileError, and nothing else."""
     try:
         with _open(path) as file:
-            return parse_header(path, file, os.fstat(file.fileno()).st_size)
+            identity = FileIdentity.of(file.fileno())
+            header = parse_header(path, file, identity.size_bytes)
+            if FileIdentity.of(file.fileno()) != identity:
+                raise ModelFileError(path, "it was changed while it was read")
+            return replace(header, identity=identity)
     except OSError as error:
         raise ModelFileError(path, f"it cannot be read ({error.strerror or error})") from error
 

@@ -1,5 +1,8 @@
 """Looks for NaN and infinite values in the data of a model's tensors.
 
+llama.cpp looks at the dense tensors while it loads them (loading.py), pack.py at the experts that
+it writes, and not_finite_sentence for what to blame where logits are not finite.
+
 A quantised block holds one or two floating-point scales and integers otherwise, so it is finite
 when its scales are. Where the scales lie is given by the block structs in ggml-common.h.
 """
@@ -8,7 +11,9 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +26,7 @@ if TYPE_CHECKING:
     from backend.gguf_file import ModelFile, TensorInfo
 
 _CHUNK_BYTES = 4 << 20
+_BLAME_S = 3.0
 
 # Byte offsets of the half-precision scales within a block.
 _HALF_SCALES: dict[str, tuple[int, ...]] = {
@@ -51,32 +57,56 @@ _HALF_SCALES: dict[str, tuple[int, ...]] = {
 }
 
 
-def scan_scales(model: ModelFile, tensors: Iterable[TensorInfo] | None = None) -> int:
+def bad_value(path: Path, tensor_name: str, block: int | None = None) -> ModelFileError:
+    """Make the error of a tensor with a value that is not finite; `block`: counted from 0."""
+    what = f"the tensor {quoted(tensor_name)}"
+    if block is None:
+        return ModelFileError(path, f"{what} has a value that is NaN or infinite")
+    return ModelFileError(path, f"{what} has a value that is NaN or infinite, in block {block}")
+
+
+def not_finite_sentence(model: ModelFile) -> str:
+    """What to tell the user where a model's logits are not finite.
+
+    Reads the file for _BLAME_S at most, the experts first, to name the tensor that is to blame.
+    """
+    experts = [t for tensors in model.expert_tensors.values() for t in tensors]
+    reason = "its file may be damaged, so fetch it again or take another model"
+    try:
+        scan_scales(model, [*experts, *model.dense_tensors], _BLAME_S)
+    except ModelFileError as error:
+        reason = error.reason
+    return f"The model computed NaN or infinite values, so the answer was stopped: {reason}."
+
+
+def scan_scales(
+    model: ModelFile, tensors: Iterable[TensorInfo] | None = None, limit_s: float = math.inf
+) -> int:
     """Read tensors (all of them by default) and refuse the first value that is not finite.
 
-    Returns the number of bytes read. Raises ModelFileError, which names the tensor, for a NaN or
-    an infinity, and for a file that cannot be read. Memory stays at a few MB, and what was read is
-    not left in the page cache where the system can be told so.
+    Stops after limit_s. Returns the number of bytes read. Raises ModelFileError, which names the
+    tensor, for a NaN or an infinity, and for a file that cannot be read. Memory stays at a few MB,
+    and what was read is not left in the page cache where the system can be told so.
     """
-    n_bytes = 0
+    n_bytes, end_s = 0, time.monotonic() + limit_s
     for tensor in model.tensors if tensors is None else tensors:
         path = model.paths[tensor.part]
         try:
-            n_bytes += _scan(model, tensor)
+            n_bytes += _scan(model, tensor, end_s)
         except OSError as error:
             reason = error.strerror or error
             raise ModelFileError(path, f"it cannot be read ({reason})") from error
     return n_bytes
 
 
-def _scan(model: ModelFile, tensor: TensorInfo) -> int:
+def _scan(model: ModelFile, tensor: TensorInfo, end_s: float) -> int:
     path, what = model.paths[tensor.part], f"the tensor {quoted(tensor.name)}"
     block_bytes = TENSOR_TYPES[tensor.type_id].n_bytes
     chunk = bytearray(math.ceil(_CHUNK_BYTES / block_bytes) * block_bytes)
     done = 0
     with path.open("rb", buffering=0) as file:
         file.seek(tensor.offset)
-        while done < tensor.n_bytes:
+        while done < tensor.n_bytes and time.monotonic() < end_s:
             want = min(len(chunk), tensor.n_bytes - done)
             have = 0
             while have < want:
@@ -87,10 +117,7 @@ def _scan(model: ModelFile, tensor: TensorInfo) -> int:
             blocks = np.frombuffer(chunk, np.uint8, count=want).reshape(-1, block_bytes)
             bad = not_finite(tensor.type_name, blocks)
             if bad.any():
-                block = done // block_bytes + int(np.argmax(bad))
-                raise ModelFileError(
-                    path, f"{what} has a value that is NaN or infinite, in block {block}"
-                )
+                raise bad_value(path, tensor.name, done // block_bytes + int(np.argmax(bad)))
             done += want
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), tensor.offset, done, os.POSIX_FADV_DONTNEED)

@@ -114,6 +114,8 @@ class LoadedModel:
         """
         before, granted, context = self.config, self._granted, self.context
         with engine_errors():
+            if self.llama is not None:
+                self.llama.files.require_unchanged()  # while all is still in place
             free_bytes = self._free_bytes()
             self._take(self._resolve(config, free_bytes))
             try:

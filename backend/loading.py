@@ -13,20 +13,26 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import llama_cpp
 
 from backend import _native
+from backend.file_identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf_file import ModelFile
+from backend.gguf_scan import bad_value
 from backend.llama import Context, LlamaError, Model, ProgressCallback, log
 from backend.pack_file import Pack
 
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _EVERY_LAYER = b"[0-9]+"
+_GAVE_UP_DIRECT = "Falling back to buffered IO"  # llama.cpp's words
+_BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")  # likewise
 
 
 @dataclass(frozen=True)
@@ -69,12 +75,15 @@ def load_plain(
     there is one; without, all of them are pages of the file, which the system may drop. Not
     `mapped`: no pages of the file stay in memory beside the weights.
     """
-    params, kept = _model_params(file, progress, placement)
-    if not mapped:
-        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
-    params.use_extra_bufts = repack
-    pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
-    return _checked(pointer, file, kept)
+
+    def settle(params: Any) -> list[object]:
+        if not mapped:
+            params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+        params.use_extra_bufts = repack
+        params.check_tensors = repack  # otherwise that would read the whole file
+        return []
+
+    return _load(file, settle, placement, progress)
 
 
 def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: int = 0) -> Model:
@@ -83,17 +92,19 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
     A device's experts are loaded into its memory, but for those of the first n_cpu_moe layers, as
     with llama.cpp's --n-cpu-moe.
     """
-    buffers = _native.ExpertBuffers(unread=False)
-    params, kept = _model_params(file, None, placement)
-    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # nothing of it in the page cache
     on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
-    if len(on_cpu) == file.n_layer:
-        kept += [buffers, _place_experts(params, buffers)]
-    elif on_cpu:
-        layers = b"(%s)" % b"|".join(b"%d" % layer for layer in on_cpu)
-        kept += [buffers, _place_experts(params, buffers, layers)]
-    pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
-    return _checked(pointer, file, kept)
+    layers = b"(%s)" % b"|".join(b"%d" % layer for layer in on_cpu)
+
+    def settle(params: Any) -> list[object]:
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # nothing of it in the page cache
+        params.check_tensors = True
+        if not on_cpu:
+            return []
+        buffers = _native.ExpertBuffers(unread=False)
+        every = len(on_cpu) == file.n_layer
+        return [buffers, _place_experts(params, buffers, _EVERY_LAYER if every else layers)]
+
+    return _load(file, settle, placement)
 
 
 def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Model:
@@ -101,12 +112,13 @@ def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Mode
 
     patched: as it would be with its experts on slots.
     """
-    params, kept = _model_params(file, None, placement)
-    params.no_alloc = True
-    params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
-    if patched:
-        kept.append(_override_nothing(params))
-    return _checked(llama_cpp.llama_model_load_from_file(_first_path(file), params), file, kept)
+
+    def settle(params: Any) -> list[object]:
+        params.no_alloc = True
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+        return [_override_nothing(params)] if patched else []
+
+    return _load(file, settle, placement)
 
 
 class NotCacheable(LlamaError):
@@ -132,18 +144,19 @@ class CachedModel:
         placement: Placement = ON_CPU,
     ) -> None:
         self.pack = pack
-        try:
-            files = _expert_files(file, pack)
-        except RuntimeError as error:
-            raise LlamaError(f"{error}.") from None
-        buffers = _native.ExpertBuffers(unread=True)
-        dense_share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
-        params, kept = _model_params(file, progress, placement, dense_share)
-        kept += [buffers, files, _place_experts(params, buffers)]
-        params.use_extra_bufts = repack
-        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
-        pointer = llama_cpp.llama_model_load_from_file(_first_path(file), params)
-        self.model = _checked(pointer, file, kept)
+        files = _expert_files(file, pack)
+        buffers: Any = None
+
+        def settle(params: Any) -> list[object]:
+            nonlocal buffers
+            buffers = _native.ExpertBuffers(unread=True)
+            params.use_extra_bufts = repack
+            params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+            params.check_tensors = True  # the dense ones
+            return [buffers, files, _place_experts(params, buffers)]
+
+        share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
+        self.model = _load(file, settle, placement, progress, share, _identified(pack))
         buffers.loaded()
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread, on_device=placement.on_device)
@@ -200,29 +213,125 @@ class CachedModel:
 
 
 def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
-    """The slow tier as a backend._native.ExpertFiles. Raises RuntimeError."""
+    """The slow tier as a backend._native.ExpertFiles. Raises LlamaError."""
     paths = [*file.paths]
+    identities = [*file.identities]
     places = {
         t.name: _native.TensorPlace(t.part, t.offset)
         for tensors in file.expert_tensors.values()
         for t in tensors
     }
     packed = {}
-    if pack is not None:
+    for path, identity in _identified(pack):
+        assert pack is not None
         for name, place in pack.plan.places(len(paths)).items():
             packed[name] = _native.TensorPlace(*place)
-        paths.append(pack.path)
-    return _native.ExpertFiles([str(p) for p in paths], places, packed)
+        paths.append(path)
+        identities.append(identity)
+    try:
+        files = _native.ExpertFiles([str(p) for p in paths], places, packed)
+    except RuntimeError as error:
+        raise LlamaError(f"{error}.") from None
+    if os.name == "posix":  # elsewhere a handle is no descriptor
+        for path, identity, handle in zip(paths, identities, files.handles, strict=True):
+            if identity not in (None, FileIdentity.of(handle)):
+                raise LlamaError(str(FileChangedError(path)))
+    return files
 
 
-def _first_path(file: ModelFile) -> bytes:
-    return os.fsencode(file.paths[0])
+def _identified(pack: Pack | None) -> list[tuple[Path, FileIdentity | None]]:
+    return [] if pack is None else [(pack.path, pack.identity)]
 
 
-def _model_params(
-    file: ModelFile, progress: ProgressCallback | None, placement: Placement, share: float = 1.0
-) -> tuple[Any, list[object]]:
-    """llama_model_params, and what must outlive the loading; `share` of the bytes will be read."""
+def _load(
+    file: ModelFile,
+    settle: Callable[[Any], list[object]],
+    placement: Placement,
+    progress: ProgressCallback | None = None,
+    share: float = 1.0,
+    others: Sequence[tuple[Path, FileIdentity | None]] = (),
+) -> Model:
+    """Have llama.cpp load the file that was checked; Model.files says whether it still is that one.
+
+    settle(params) sets llama_model_params and returns what must outlive the model. `share` of the
+    bytes will be read. `others` are read beside the model. Raises LlamaError.
+
+    When a direct read ends within a block, llama.cpp goes on with buffered reads, and puts what
+    they bring at the wrong place. Then the model is loaded again without direct reads.
+    """
+    try:
+        held = file.open(*others)
+    except OSError as error:
+        what = f"The file {error.filename} could not be opened"
+        raise LlamaError(f"{what}: {error.strerror or error}.") from None
+    except FileChangedError as error:
+        raise LlamaError(str(error)) from None
+    try:
+        model = _load_once(file, settle, placement, progress, share, held, direct=True)
+        if model is None:
+            model = _load_once(file, settle, placement, progress, share, held, direct=False)
+        assert model is not None
+        return model
+    except BaseException:
+        held.close()
+        raise
+
+
+def _load_once(
+    file: ModelFile,
+    settle: Callable[[Any], list[object]],
+    placement: Placement,
+    progress: ProgressCallback | None,
+    share: float,
+    held: OpenFiles,
+    *,
+    direct: bool,
+) -> Model | None:
+    """As _load(); without direct reads if not `direct`. None where llama.cpp gave up on those."""
+    params, kept = _model_params(file, placement)
+    kept += settle(params)
+    if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+    gave_up = False
+    with log.heard() as lines:
+
+        def on_progress(fraction: float, _user_data: int | None) -> bool:
+            nonlocal gave_up
+            while lines:
+                gave_up |= _GAVE_UP_DIRECT in lines.pop()
+            if direct and gave_up:
+                return False
+            return progress is None or progress(min(fraction / max(share, 1e-9), 1.0))
+
+        params.progress_callback = llama_cpp.llama_progress_callback(on_progress)
+        pointer = llama_cpp.llama_model_load_from_file(os.fsencode(file.paths[0]), params)
+        gave_up |= any(_GAVE_UP_DIRECT in line for line in lines)
+    try:
+        held.require_unchanged()
+        if direct and gave_up:
+            log.errors.clear()
+            return None
+        if not pointer:
+            raise LlamaError(_load_error(file))
+        model, pointer = Model(pointer, held, kept), None
+        return model
+    except FileChangedError as error:
+        raise LlamaError(str(error)) from None
+    finally:
+        if pointer:
+            llama_cpp.llama_model_free(pointer)
+
+
+def _load_error(file: ModelFile) -> str:
+    """Why llama.cpp could not load a model."""
+    reason = log.last_error()
+    if bad := _BAD_VALUE.search(reason):
+        return str(bad_value(file.path, bad[1]))
+    return f"llama.cpp could not load {file.path.name}: {reason}."
+
+
+def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[object]]:
+    """llama_model_params, and what must outlive the loading."""
     params = llama_cpp.llama_model_default_params()
     devices = (ctypes.c_void_p * (len(placement.pointers) + 1))(*placement.pointers, None)
     params.devices = ctypes.addressof(devices)  # without any, llama.cpp would take all there are
@@ -234,14 +343,6 @@ def _model_params(
         kept.append(shares)
     if file.is_moe and file.n_expert_used != file.key(_USED_KEY, file.n_expert_used):
         kept.append(_override_used(params, file))
-    if progress is not None:
-
-        def on_progress(fraction: float, _user_data: int | None) -> bool:
-            return progress(min(fraction / max(share, 1e-9), 1.0))
-
-        callback = llama_cpp.llama_progress_callback(on_progress)
-        params.progress_callback = callback
-        kept.append(callback)
     return params, kept
 
 
@@ -286,9 +387,3 @@ def _set_overrides(params: Any, overrides: Any) -> None:
     field = type(params).tensor_buft_overrides
     place = ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset)
     place.value = ctypes.addressof(overrides)
-
-
-def _checked(pointer: Any, file: ModelFile, kept: list[object]) -> Model:
-    if not pointer:
-        raise LlamaError(f"llama.cpp could not load {file.path.name}: {log.last_error()}.")
-    return Model(pointer, kept)

@@ -17,7 +17,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.gguf_file import ModelFile
+from backend.file_identity import FileChangedError, FileIdentity
+from backend.gguf_file import ModelFile, ModelFileError
+from backend.gguf_scan import bad_value, not_finite
+from backend.gguf_tables import TENSOR_TYPES
 from backend.pack_file import (
     BLOCK_BYTES,
     LAYOUTS,
@@ -83,7 +86,8 @@ def write(
     """Write the pack of a model as a whole or not at all; one of that name is replaced.
 
     What was written of one before it was stopped or killed is used again, as far as its checksums
-    are right. Raises PackError; then nothing is left where the disk was full.
+    are right. Raises PackError; then nothing is left where the disk was full, the model has values
+    that are not finite, or it was changed meanwhile.
     """
     from backend.llama import log  # ggml would tell of every matrix on standard error
 
@@ -97,10 +101,12 @@ def write(
                 if (pack := read(path, file)).plan.layout == layout:
                     return pack
         _require_space(path, plan)
-        _write_whole(file, plan, path, progress)
+        identity = _write_whole(file, plan, path, progress)
     except OSError as error:
         raise PackError(f"{path.name} could not be written: {error.strerror or error}.") from None
-    return Pack(path, plan)
+    except (ModelFileError, FileChangedError) as error:
+        raise PackError(str(error)) from None
+    return Pack(path, plan, identity)
 
 
 def check(pack: Pack, progress: Progress | None = None) -> None:
@@ -158,7 +164,9 @@ def _require_space(path: Path, plan: PackPlan) -> None:
         )
 
 
-def _write_whole(file: ModelFile, plan: PackPlan, path: Path, progress: Progress | None) -> None:
+def _write_whole(
+    file: ModelFile, plan: PackPlan, path: Path, progress: Progress | None
+) -> FileIdentity:
     part = _part_of(path)
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(part, flags, 0o644)
@@ -167,15 +175,20 @@ def _write_whole(file: ModelFile, plan: PackPlan, path: Path, progress: Progress
         try:
             sums = _begin(handle, plan)
             _write_ranges(file, plan, handle, sums, progress)
+        except (ModelFileError, FileChangedError):
+            part.unlink()
+            raise
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 part.unlink()
             raise
         os.fsync(handle)
+        identity = FileIdentity.of(handle)
     finally:
         os.close(handle)
     os.replace(part, path)
     _sync_folder(path.parent)
+    return identity
 
 
 def _begin(handle: int, plan: PackPlan) -> NDArray[np.uint32]:
@@ -200,17 +213,18 @@ def _write_ranges(
     progress: Progress | None,
 ) -> None:
     done = 0
-    with contextlib.ExitStack() as stack:
-        parts = [stack.enter_context(p.open("rb", buffering=0)).fileno() for p in file.paths]
+    with file.open() as held:
+        parts = held.descriptors
         for row, layer in enumerate(plan.layers):
             for expert in range(plan.n_expert):
                 offset = layer.offset + expert * layer.stride
                 if not _is_there(handle, offset, layer.stride, int(sums[row, expert])):
-                    data = _range_of(layer, expert, parts)
+                    data = _range_of(file, layer, expert, parts)
                     _write_at(handle, data, offset)
                     sums[row, expert] = _sum(data)
                 done += layer.stride
                 _report(progress, done, plan)
+            held.require_unchanged()
             # Checksums only of what has reached the disk.
             os.fsync(handle)
             _write_at(handle, sums.astype("<u4").tobytes(), len(plan.header))
@@ -223,14 +237,21 @@ def _is_there(handle: int, offset: int, n_bytes: int, checksum: int) -> bool:
     return checksum != 0 and _sum(_read_at(handle, n_bytes, offset)) == checksum
 
 
-def _range_of(layer: PackedLayer, expert: int, parts: list[int]) -> bytes:
-    """Return the bytes of one expert as they lie in the pack."""
+def _range_of(file: ModelFile, layer: PackedLayer, expert: int, parts: list[int]) -> bytes:
+    """Return the bytes of one expert as they lie in the pack.
+
+    Raises OSError, and ModelFileError for a value that is not finite.
+    """
     whole = bytearray(layer.stride)
     for packed in layer.tensors:
         t = packed.tensor
         matrix = _read_at(parts[t.part], t.matrix_bytes, t.offset + expert * t.matrix_bytes)
         if len(matrix) != t.matrix_bytes:
             raise OSError(errno.EIO, "the model's file has become shorter")
+        blocks = np.frombuffer(matrix, np.uint8).reshape(-1, TENSOR_TYPES[t.type_id].n_bytes)
+        if (bad := not_finite(t.type_name, blocks)).any():
+            first_block = expert * len(blocks)
+            raise bad_value(file.paths[t.part], t.name, first_block + int(np.argmax(bad)))
         if packed.repacked:
             from backend import _native
 
@@ -256,8 +277,13 @@ def _report(progress: Progress | None, done: int, plan: PackPlan) -> None:
 
 
 def _read_at(handle: int, n_bytes: int, offset: int) -> bytes:
+    """Return the bytes at a place, fewer only where the file ends."""
     os.lseek(handle, offset, os.SEEK_SET)
-    return os.read(handle, n_bytes)
+    pieces = []
+    while n_bytes > 0 and (piece := os.read(handle, n_bytes)):
+        pieces.append(piece)
+        n_bytes -= len(piece)
+    return b"".join(pieces)
 
 
 def _write_at(handle: int, data: bytes, offset: int) -> None:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import random
 import re
 import struct
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from backend.file_identity import FileIdentity
 from backend.gguf_file import ModelFile, TensorInfo
 from backend.system.paths import data_folder
 
@@ -91,6 +91,8 @@ class Pack:
 
     path: Path
     plan: PackPlan
+    identity: FileIdentity
+    """Of the file whose header was checked."""
 
 
 def beside(file: ModelFile) -> Path:
@@ -122,7 +124,7 @@ def read(path: Path, file: ModelFile) -> Pack:
     """Check the header of a pack. Raises PackError when it does not fit, OSError."""
     with path.open("rb") as handle:
         said = _said(handle.read(_header_bytes(handle.read(_PREFIX.size))))
-        size = os.fstat(handle.fileno()).st_size
+        identity = FileIdentity.of(handle.fileno())
 
     def refuse(why: str) -> PackError:
         again = "outrider pack makes it anew"
@@ -142,9 +144,9 @@ def read(path: Path, file: ModelFile) -> Pack:
         raise refuse("it was made for another model")
     if said.get("processor") != mine["processor"]:
         raise refuse("it was made for another processor or llama.cpp")
-    if said != mine or size != plan.n_bytes:
+    if said != mine or identity.size_bytes != plan.n_bytes:
         raise refuse("it is no pack, or a damaged one")
-    return Pack(path, plan)
+    return Pack(path, plan, identity)
 
 
 def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
@@ -225,7 +227,7 @@ def _sample(file: ModelFile) -> str:
         places.setdefault(t.part, []).append(t.offset + chance.randrange(t.n_bytes))
     whole = hashlib.sha256()
     for part, offsets in sorted(places.items()):
-        with file.paths[part].open("rb", buffering=0) as handle:
+        with file.paths[part].open("rb") as handle:  # buffered, so that no read is short
             for offset in sorted(offsets):
                 handle.seek(offset)
                 whole.update(handle.read(_SAMPLE_BYTES))

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from backend.engine_error import EngineError, engine_errors
+from backend.engine_error import EngineError, UntrustedError, engine_errors
+from backend.gguf_scan import not_finite_sentence
 from backend.memory_watch import PERIOD_S
 from backend.statistics import Meter
 from backend.watch import Watch
@@ -33,9 +34,14 @@ class Passes:
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, and all
 
     def begin(self) -> None:
-        """Begin a request: a stop that came before is not for it."""
+        """Begin a request: a stop that came before is not for it.
+
+        Raises UntrustedError where the model's files are not those that were loaded.
+        """
         self._stop.clear()
         self._loaded.stop_flag.clear()
+        with engine_errors():
+            self._loaded.llama.files.require_unchanged()
         patch = self._loaded.patch
         if patch is not None:
             patch.resume()
@@ -119,6 +125,8 @@ class Passes:
     ) -> bool:
         """One llama_decode; False when it was stopped. Raises EngineError.
 
+        The last token's logits are finite, and came from the files that were loaded.
+
         last_s: the clock when the pass before ended. is_token: of an answer, not of a prompt.
         all_layers: every layer computes every token, where otherwise the last computes the last.
         """
@@ -141,6 +149,7 @@ class Passes:
         status = loaded.context.decode(tokens, position, all_logits=all_layers)
         decode_s = time.perf_counter() - before_s
         whole = patch.end_pass() if patch is not None else True
+        self._require_same_files()
         if status != 0 or not whole:
             # The context may hold the positions of the pass that came to nothing.
             if not loaded.context.forget_from(position):
@@ -150,9 +159,21 @@ class Passes:
             if status not in (0, 2):  # 2: aborted
                 raise EngineError(f"llama.cpp could not compute a token (status {status}).")
             return False
+        if not loaded.context.is_finite():
+            self.forget_from(0)  # earlier keys and values may be bad as well
+            raise UntrustedError(not_finite_sentence(loaded.file))
         self.tokens += tokens
         self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
         return True
+
+    def _require_same_files(self) -> None:
+        """Raise UntrustedError, and forget all, where the model's files were written to."""
+        try:
+            with engine_errors():
+                self._loaded.llama.files.require_unwritten()
+        except UntrustedError:
+            self.forget_from(0)
+            raise
 
     def _count(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
         """Tell everybody who wants to know what the last pass cost."""

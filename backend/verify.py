@@ -28,7 +28,9 @@ from backend.compose import (
     predictor_of,
     predictor_text,
 )
+from backend.file_identity import FileChangedError
 from backend.gguf_file import ModelFile
+from backend.gguf_scan import not_finite_sentence
 from backend.llama import Context, LlamaError, Model
 from backend.loading import ON_CPU, CachedModel, Placement, load_native, load_plain
 from backend.machines.drive import Drive
@@ -144,7 +146,7 @@ def compare(
         stock = load_native(file, placement) if fits else load_plain(file, repack=False)
     tokens = _tokens(stock, n_token)
     try:
-        reference = _logits(stock, tokens, n_thread, None)
+        reference = _logits(file, stock, tokens, n_thread, None)
     finally:
         stock.close()
 
@@ -169,7 +171,7 @@ def compare(
                 )
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
-                logits = _logits(cached.model, tokens, n_thread, cached.patch)
+                logits = _logits(file, cached.model, tokens, n_thread, cached.patch)
                 counts = cached.patch.counts()
                 different = reference.view(np.uint32) != logits.view(np.uint32)
                 rows = np.flatnonzero(different.any(axis=1))
@@ -207,9 +209,12 @@ def _tokens(model: Model, n_token: int) -> list[int]:
 
 
 def _logits(
-    model: Model, tokens: list[int], n_thread: int, patch: _native.Patch | None
+    file: ModelFile, model: Model, tokens: list[int], n_thread: int, patch: _native.Patch | None
 ) -> NDArray[np.float32]:
-    """Logits of every position, (n_token, n_vocab): a prefill, then a decode per token."""
+    """Logits of every position, (n_token, n_vocab): a prefill, then a decode per token.
+
+    Raises LlamaError, also where a logit is not finite or the model's files were changed.
+    """
     context = Context(
         model,
         n_context=len(tokens) + 8,
@@ -235,6 +240,11 @@ def _logits(
             if status != 0:
                 raise LlamaError(f"llama.cpp could not compute a token (status {status}).")
             rows.append(context.logits(end - begin))
+            if not np.isfinite(rows[-1]).all():
+                raise LlamaError(not_finite_sentence(file))
+        model.files.require_unchanged()
+    except FileChangedError as error:
+        raise LlamaError(str(error)) from None
     finally:
         context.close()
     return np.concatenate(rows)

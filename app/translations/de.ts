@@ -2533,6 +2533,26 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>llama.cpp konnte {file} nicht laden: {reason}.</translation>
 </message>
 <message>
+<source>{file} was changed or replaced after it was checked; load it again.</source>
+<translation>{file} wurde nach der Prüfung geändert oder ersetzt; bitte neu laden.</translation>
+</message>
+<message>
+<source>The model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
+<translation>Das Modell hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
+</message>
+<message>
+<source>its file may be damaged, so fetch it again or take another model</source>
+<translation>die Datei ist vielleicht beschädigt; sie erneut laden oder ein anderes Modell nehmen</translation>
+</message>
+<message>
+<source>the tensor {name} has a value that is NaN or infinite</source>
+<translation>der Tensor {name} enthält einen Wert, der NaN oder unendlich ist</translation>
+</message>
+<message>
+<source>the tensor {name} has a value that is NaN or infinite, in block {n}</source>
+<translation>der Tensor {name} enthält im Block {n} einen Wert, der NaN oder unendlich ist</translation>
+</message>
+<message>
 <source>The context could not be made: {reason}.</source>
 <translation>Der Kontext konnte nicht angelegt werden: {reason}.</translation>
 </message>

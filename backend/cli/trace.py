@@ -145,7 +145,7 @@ def _record(
 ) -> dict[str, Any]:
     """Answer the prompts, as far as it gets; returns what there is to say about it."""
     from backend.config import Sampling
-    from backend.engine import EngineError
+    from backend.engine_error import EngineError, UntrustedError
 
     settings = {"seed": args.seed}
     if args.temperature is not None:
@@ -169,6 +169,8 @@ def _record(
                     )
                     if recording.full or interrupts.seen:
                         break
+            except UntrustedError:
+                raise
             except EngineError as error:
                 report["stopped"] = str(error)
                 break

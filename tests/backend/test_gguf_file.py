@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import os
 import struct
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import factory
 import gguf
@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from backend import gguf_header
-from backend.gguf_file import ArraySummary, ModelFile, ModelFileError, read_model, scan_scales
-from backend.gguf_scan import not_finite
+from backend.file_identity import FileIdentity
+from backend.gguf_file import ArraySummary, ModelFile, ModelFileError, read_model
+from backend.gguf_scan import not_finite, scan_scales
 from backend.gguf_tables import ARCHITECTURES, TENSOR_TYPES
 
 U8, U16, I32, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 2, 5, 4, 6, 7, 8, 9, 10
@@ -44,6 +45,10 @@ def u32(value: int) -> bytes:
 
 def u64(value: int) -> bytes:
     return struct.pack("<Q", value)
+
+
+def f32(value: float) -> bytes:
+    return struct.pack("<f", value)
 
 
 def array(item_type: int, count: int, items: bytes = b"") -> bytes:
@@ -469,6 +474,19 @@ BAD: dict[str, tuple[Callable[[Builder], None], str]] = {
         with_key("llama.expert_group_count", U32, u32(2)),
         "expert_group_count is 2",
     ),
+    "rope.freq_base 0": (with_key("llama.rope.freq_base", F32, f32(0)), "rope.freq_base is 0"),
+    "weights scale -inf": (
+        with_key("llama.expert_weights_scale", F32, f32(-math.inf)),
+        "expert_weights_scale is -inf",
+    ),
+    "NaN in an array": (
+        with_key("llama.swiglu_clamp_exp", ARRAY, array(F32, 2, f32(1) + f32(math.nan))),
+        "swiglu_clamp_exp is nan",
+    ),
+    "negative epsilon": (
+        with_key("llama.attention.layer_norm_rms_epsilon", F32, f32(-1e-5)),
+        "attention.layer_norm_rms_epsilon is -1e-05",
+    ),
     "expert tensor of another count": (
         changed_key("llama.expert_count", U32, u32(4)),
         "holds 2 experts, but expert_count is 4",
@@ -531,13 +549,9 @@ def test_a_file_that_shrinks_while_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Builder().write(tmp_path / "m.gguf")
-    real = os.fstat
     path.write_bytes(path.read_bytes()[:100])
-
-    def larger(descriptor: int) -> SimpleNamespace:
-        return SimpleNamespace(st_mode=real(descriptor).st_mode, st_size=100_000)
-
-    monkeypatch.setattr("backend.gguf_header.os.fstat", larger)
+    larger = replace(FileIdentity.of(path), size_bytes=100_000)
+    monkeypatch.setattr(FileIdentity, "of", lambda _file: larger)
     assert "became shorter while it was read" in refusal(path)
 
 

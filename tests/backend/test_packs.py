@@ -117,7 +117,7 @@ def test_it_goes_on_where_it_was_stopped(file: ModelFile, monkeypatch: pytest.Mo
     made: list[int] = []
     real: Any = pack._range_of
     monkeypatch.setattr(
-        pack, "_range_of", lambda layer, e, parts: made.append(e) or real(layer, e, parts)
+        pack, "_range_of", lambda f, layer, e, parts: made.append(e) or real(f, layer, e, parts)
     )
     pack.check(pack.write(file, "file"))
     assert made == [3, *range(file.n_expert)]  # and the layer that was not complete

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
-from factory import make_tiny
+from factory import make_tiny, spoil
 
 from backend.config import EngineConfig
 from backend.engine import Engine
@@ -321,6 +321,17 @@ def test_too_many_waiting_are_refused() -> None:
             task.cancel()
 
     asyncio.run(crowd())
+
+
+def test_values_that_are_not_finite_are_no_answer(tmp_path: Path) -> None:
+    path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=2)
+    server = Served(spoil(path, "blk.1.ffn_down_exps.weight"))
+    try:
+        said = server.post("/v1/completions", {"prompt": "the", "max_tokens": 4})
+    finally:
+        server.close()
+    assert said.status_code == 500
+    assert "NaN or infinite values" in said.json()["error"]["message"]
 
 
 def test_without_a_model_there_is_an_error() -> None:

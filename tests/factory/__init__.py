@@ -19,6 +19,7 @@ from .writing import (
     make_large,
     make_split,
     make_tiny,
+    spoil,
     supported,
 )
 
@@ -34,6 +35,7 @@ __all__ = [
     "make_tiny",
     "random_data",
     "routed_experts",
+    "spoil",
     "stock_logits",
     "supported",
     "tiny_vocabulary",

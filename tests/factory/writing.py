@@ -238,6 +238,18 @@ def _write(
         file.write(bytes(-file.tell() % alignment))
 
 
+def spoil(path: Path, tensor_name: str) -> Path:
+    """Make the scale of the first block of each matrix of a Q8_0 tensor a NaN; returns the path."""
+    tensor = next(t for t in GGUFReader(path).tensors if t.name == tensor_name)
+    assert tensor.tensor_type == GgmlType.Q8_0
+    n_matrix = int(math.prod(tensor.shape[2:]))
+    with path.open("r+b") as file:
+        for i in range(n_matrix):
+            file.seek(int(tensor.data_offset) + i * int(tensor.n_bytes) // n_matrix)
+            file.write(np.float16(np.nan).tobytes())
+    return path
+
+
 def _add_keys(writer: GGUFWriter, keys: dict[str, Value]) -> None:
     for key, value in keys.items():
         if isinstance(value, bool):

@@ -3,7 +3,7 @@
    refuse-open   files cannot be opened with O_DIRECT
    refuse-read   files opened with O_DIRECT cannot be read
    short         a read brings one block at most, or 1000 bytes where there are no blocks
-   ragged        long reads end within a block
+   ragged        long direct reads end within a block
    eintr         every second read is interrupted
    error-once    every third read fails, and succeeds when it is tried again
    error-always  from the 20th on, every read fails
@@ -77,6 +77,32 @@ int nanosleep(const struct timespec * wanted, struct timespec * left) {
         real = (int (*)(const struct timespec *, struct timespec *)) dlsym(RTLD_NEXT, "nanosleep");
     }
     return fault("error-always") || fault("error-once") ? 0 : real(wanted, left);
+}
+
+/* llama.cpp's direct reads, and those of Python. */
+ssize_t read(int fd, void * to, size_t size) {
+    static ssize_t (*real)(int, void *, size_t);
+    if (!real) {
+        real = (ssize_t (*)(int, void *, size_t)) dlsym(RTLD_NEXT, "read");
+    }
+    const int direct = is_direct(fd);
+    if (direct && fault("refuse-read")) {
+        errno = EINVAL;
+        return -1;
+    }
+    const size_t most = direct ? 4096 : 1000;
+    if (fault("short") && size > most) {
+        size = most;
+    } else if (fault("ragged") && direct && size > 8192) {
+        off_t at = lseek(fd, 0, SEEK_CUR);
+        const ssize_t got = real(fd, to, size);
+        if (got > 8192) {
+            lseek(fd, at + got - 1000, SEEK_SET);
+            return got - 1000;
+        }
+        return got;
+    }
+    return real(fd, to, size);
 }
 
 /* Only Outrider reads with preadv. */

@@ -17,7 +17,7 @@ import pytest
 from equality import Cached, stock_logits
 from factory import make_tiny
 
-from backend import loading
+from backend import loading, pack
 from backend.gguf_file import read_model
 from backend.llama import LlamaError
 
@@ -68,6 +68,30 @@ def test_what_can_be_overcome_is(fault: str, faults: Path, model: Path) -> None:
     found = run(model, OUTRIDER_FAULT=fault, LD_PRELOAD=str(faults))
     assert found["errors"] == [] and found["misses"] > 0
     assert found["n_different"] == [0] * 5
+
+
+@needs_preload
+def test_a_pack_is_whole_where_reads_are_short(
+    faults: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another process writes with short reads is what this one writes, and would check."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    path = Path(shutil.copy(model, tmp_path / "m.gguf"))
+    short = {"OUTRIDER_FAULT": "short", "LD_PRELOAD": str(faults)}
+    done = subprocess.run(
+        [sys.executable, "-m", "backend.cli", "pack", str(path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | short,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    file = read_model(path)
+    found, remark = pack.find(file)
+    assert found is not None, remark
+    written = found.path.read_bytes()
+    pack.delete(found.path)
+    assert pack.write(file, found.plan.layout).path.read_bytes() == written
 
 
 @needs_preload

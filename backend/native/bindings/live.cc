@@ -43,6 +43,7 @@ void bind_live(nb::module_ & m) {
     nb::class_<ExpertFiles>(m, "ExpertFiles")
         .def(nb::init<const std::vector<std::string> &, ExpertFiles::Places, ExpertFiles::Places>(), "paths"_a,
              "places"_a, "packed"_a = ExpertFiles::Places{})
+        .def_prop_ro("handles", &ExpertFiles::handles)
         .def("drop_cached", &ExpertFiles::drop_cached);
 
     nb::class_<ExpertBuffers>(m, "ExpertBuffers")

@@ -14,6 +14,14 @@ std::optional<TensorPlace> ExpertFiles::packed(const std::string & tensor_name) 
     return it == packed_.end() ? std::nullopt : std::optional(it->second);
 }
 
+std::vector<intptr_t> ExpertFiles::handles() const {
+    std::vector<intptr_t> handles;
+    for (const auto & file : files_) {
+        handles.push_back(file->handle());
+    }
+    return handles;
+}
+
 void ExpertFiles::drop_cached() const {
     for (const auto & file : files_) {
         file->drop_cached(0, file->size());

@@ -31,6 +31,8 @@ class ExpertFiles {
     ExpertFiles & operator=(const ExpertFiles &) = delete;
 
     const std::vector<std::unique_ptr<DirectFile>> & files() const { return files_; }
+    // Of files(), as DirectFile::handle().
+    std::vector<intptr_t> handles() const;
     // Has the system forget what it keeps of the files, as after others have read them.
     void drop_cached() const;
     // Throws std::out_of_range for a tensor that was not given.

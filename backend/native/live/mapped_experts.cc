@@ -1,7 +1,6 @@
 #include "mapped_experts.h"
 
 #include <algorithm>
-#include <stdexcept>
 
 namespace outrider {
 
@@ -9,10 +8,7 @@ MappedExperts::MappedExperts(const std::vector<ExpertTensor> & tensors, const Ex
     for (const ExpertTensor & t : tensors) {
         auto & file = files_[t.place.part];
         if (!file) {
-            file = std::make_unique<MappedFile>(files.files()[t.place.part]->path());
-            if (file->size() < files.files()[t.place.part]->size()) {
-                throw std::runtime_error("The file " + files.files()[t.place.part]->path() + " is shorter than it was");
-            }
+            file = std::make_unique<MappedFile>(*files.files()[t.place.part]);
         }
         places_.resize(std::max(places_.size(), size_t(t.layer) + 1));
         auto & layer = places_[size_t(t.layer)];

@@ -3,20 +3,20 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+
+#include "direct_file.h"
 
 namespace outrider {
 
 class MappedFile {
   public:
-    // For reading. Throws std::runtime_error with a sentence.
-    explicit MappedFile(const std::string & path);
+    // Maps the file that `file` has open, for reading. Throws std::runtime_error with a sentence.
+    explicit MappedFile(const DirectFile & file);
     ~MappedFile();
     MappedFile(const MappedFile &) = delete;
     MappedFile & operator=(const MappedFile &) = delete;
 
     const uint8_t * data() const { return data_; }
-    size_t size() const { return size_; }
 
   private:
     const uint8_t * data_ = nullptr;

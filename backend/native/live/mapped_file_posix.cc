@@ -1,7 +1,4 @@
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <stdexcept>
 
@@ -9,19 +6,10 @@
 
 namespace outrider {
 
-MappedFile::MappedFile(const std::string & path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    struct stat about{};
-    void * address = MAP_FAILED;
-    if (file >= 0 && ::fstat(file, &about) == 0) {
-        size_ = size_t(about.st_size);
-        address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file, 0);
-    }
-    if (file >= 0) {
-        ::close(file);
-    }
+MappedFile::MappedFile(const DirectFile & file) : size_(size_t(file.size())) {
+    void * address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, int(file.handle()), 0);
     if (address == MAP_FAILED) {
-        throw std::runtime_error("The file " + path + " could not be mapped");
+        throw std::runtime_error("The file " + file.path() + " could not be mapped");
     }
     data_ = static_cast<const uint8_t *>(address);
 }

@@ -1,0 +1,194 @@
+"""No answer comes of values that are not finite, or of a file that is no longer the one checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from factory import make_split, make_tiny, spoil
+
+from backend import pack
+from backend.cli import main
+from backend.config import EngineConfig, Sampling
+from backend.engine import Engine, EngineError
+from backend.gguf_file import ModelFile, read_model
+from backend.llama import LlamaError
+from backend.loading import CachedModel, load_native, load_plain
+
+OpenEngine = Callable[..., Engine]
+GREEDY = Sampling(temperature=0)
+CHANGED = r"was changed or replaced after it was checked; load it again\."
+
+
+def say(engine: Engine) -> int:
+    """Answer; returns the number of pieces."""
+    return len(list(engine.generate_text("the", GREEDY, 4)))
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two layers of 8 experts."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=2, n_expert=8)
+
+
+# Values that are not finite.
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_an_expert_with_a_nan_ends_the_answer_and_is_named(
+    rate: float, model: Path, open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rate of 1.0 the file is mapped, as one that is larger than the memory."""
+    spoil(model, "blk.1.ffn_down_exps.weight")
+    monkeypatch.setattr("backend.loaded.LoadedModel._load_plain", load_mapped)
+    engine = open_engine(model, cache_rate=rate)
+    with pytest.raises(EngineError, match=r"NaN .* 'blk\.1\.ffn_down_exps\.weight' .* block 0\."):
+        say(engine)
+    assert engine.passes.tokens == []
+
+
+def load_mapped(self: object, rate: float, progress: object) -> None:
+    self.llama = load_plain(self.file, repack=False)  # type: ignore[attr-defined]
+    self.cache = self._plain_facts(rate)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+def test_a_dense_weight_with_a_nan_is_refused_when_it_is_loaded(
+    rate: float, model: Path, open_engine: OpenEngine
+) -> None:
+    spoil(model, "blk.1.attn_q.weight")
+    with pytest.raises(EngineError, match=r"m\.gguf cannot be used: .*'blk\.1\.attn_q\.weight'"):
+        open_engine(model, cache_rate=rate)
+
+
+@pytest.mark.parametrize("command", ["chat", "verify", "trace"])
+def test_commands_say_it(
+    command: str, model: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    spoil(model, "blk.1.ffn_down_exps.weight")
+    (tmp_path / "p.txt").write_text("the\n")
+    words = {
+        "chat": ["-p", "the", "--cache-rate", "0.25"],
+        "verify": [],
+        "trace": ["--prompts", str(tmp_path / "p.txt"), "--out", str(tmp_path / "t.trace")],
+    }[command]
+    assert main([command, str(model), *words]) == 1
+    shown = capfd.readouterr()
+    assert "NaN or infinite" in shown.err and "Traceback" not in shown.err
+    assert not (tmp_path / "t.trace").exists()
+
+
+def test_no_pack_is_made_of_a_nan(model: Path, tmp_path: Path) -> None:
+    file = read_model(spoil(model, "blk.1.ffn_up_exps.weight"))
+    with pytest.raises(pack.PackError, match=r"'blk\.1\.ffn_up_exps\.weight' .* in block 0\."):
+        pack.write(file, "file")
+    assert not list(tmp_path.glob("*.pack*"))
+
+
+# Files that change.
+
+
+def write_into(path: Path) -> None:
+    """Write one byte over itself."""
+    with path.open("r+b") as file:
+        last = file.seek(-1, os.SEEK_END)
+        byte = file.read(1)
+        file.seek(last)
+        file.write(byte)
+
+
+def put_over(path: Path) -> None:
+    """Let another file of the same bytes have the name."""
+    other = path.with_name("other")
+    shutil.copy2(path, other)
+    other.replace(path)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 1)
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+@pytest.mark.parametrize("change", [write_into, put_over, cut])
+def test_a_file_that_changes_ends_the_answers(
+    change: Callable[[Path], None], rate: float, model: Path, open_engine: OpenEngine
+) -> None:
+    engine = open_engine(model, cache_rate=rate)
+    assert say(engine) == 4
+    change(model)
+    for _ in range(2):
+        with pytest.raises(EngineError, match=r"m\.gguf " + CHANGED):
+            say(engine)
+    with pytest.raises(EngineError, match=CHANGED):
+        engine.set_cache_rate(0.5)
+
+
+def test_the_answer_in_which_the_file_is_written_to_ends(
+    model: Path, open_engine: OpenEngine
+) -> None:
+    engine = open_engine(model)
+    answer = engine.generate_text("the", GREEDY, 9)
+    next(answer)
+    write_into(model)
+    with pytest.raises(EngineError, match=CHANGED):
+        next(answer)
+
+
+def test_a_file_that_is_gone_is_still_open(model: Path, open_engine: OpenEngine) -> None:
+    engine = open_engine(model)
+    model.unlink()
+    assert say(engine) == 4
+
+
+def test_each_part_and_the_pack_are_looked_at(model: Path, open_engine: OpenEngine) -> None:
+    parts = make_split(model, 2)
+    packed = pack.write(read_model(parts[0]), "file").path
+    for path in (parts[1], packed):
+        engine = open_engine(parts[0])
+        assert engine.cache.pack == str(packed)
+        assert say(engine) == 4
+        write_into(path)
+        with pytest.raises(EngineError, match=path.name + " " + CHANGED):
+            say(engine)
+
+
+@pytest.mark.parametrize("load", [load_plain, load_native, lambda f: CachedModel(f, n_thread=1)])
+def test_a_file_that_changes_between_check_and_loading(
+    load: Callable[[ModelFile], object], model: Path
+) -> None:
+    file = read_model(model)
+    put_over(model)
+    with pytest.raises(LlamaError, match=CHANGED):
+        load(file)
+
+
+@pytest.mark.parametrize("rate", [0.25, 1.0])
+@pytest.mark.parametrize("change", [write_into, put_over])
+def test_a_file_that_changes_while_it_is_loaded(
+    change: Callable[[Path], None], rate: float, model: Path
+) -> None:
+    changes = [change]
+
+    def progress(_fraction: float, _stage: str) -> bool:
+        if changes:
+            changes.pop()(model)
+        return True
+
+    with pytest.raises(EngineError, match=CHANGED):
+        Engine.open(model, EngineConfig(n_thread=1, cache_rate=rate), progress)
+
+
+def test_a_model_that_changes_while_it_is_packed(model: Path, tmp_path: Path) -> None:
+    file = read_model(model)
+
+    def progress(_done: int, _total: int) -> bool:
+        write_into(model)
+        return True
+
+    with pytest.raises(pack.PackError, match=CHANGED):
+        pack.write(file, "file", progress=progress)
+    assert not list(tmp_path.glob("*.pack*"))
