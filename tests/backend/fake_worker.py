@@ -74,7 +74,12 @@ class FakeEngine:
         return cls(config)
 
     def generate(
-        self, messages: list[dict[str, str]], sampling: Any, max_tokens: int, on_prefill: Any = None
+        self,
+        messages: list[dict[str, str]],
+        sampling: Any,
+        max_tokens: int,
+        on_prefill: Any = None,
+        on_begin: Any = None,
     ) -> Iterator[Piece]:
         return self.generate_text(messages[-1]["content"], sampling, max_tokens, on_prefill)
 
