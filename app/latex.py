@@ -6,13 +6,12 @@ Only what stands between $…$, $$…$$, \(…\) or \[…\] is touched, and neve
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from typing import NamedTuple
 
-_MATH = re.compile(
-    r"(?P<code>(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`))"
-    r"|\$\$(?P<a>.+?)\$\$|\\\[(?P<b>.+?)\\\]|\\\((?P<c>.+?)\\\)"
-    r"|(?<![\\$\w])\$(?=\S)(?P<d>[^$\n]{1,300}?)(?<=[^\s\\])\$(?![\d$])",
-    re.DOTALL,
-)
+_OPENING = re.compile(r"`+|\$\$|\$|\\\[|\\\(")
+_CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)"}
+_INLINE_CHARS_MAX = 300  # of a formula between single dollars, which may also be amounts of money
 _NAMES = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "varepsilon": "ε",
     "zeta": "ζ", "eta": "η", "theta": "θ", "iota": "ι", "kappa": "κ", "lambda": "λ", "mu": "μ",
@@ -42,13 +41,74 @@ def replace_math(text: str) -> str:
     """Return Markdown with its formulas as text that means what it shows."""
     if "$" not in text and "\\(" not in text and "\\[" not in text:
         return text
-    return _MATH.sub(_replace, text)
+    shown: list[str] = []
+    end = 0  # of what was taken
+    for formula in _formulas(text):
+        shown += [text[end : formula.begin], _marked_up(formula.body)]
+        end = formula.end
+    return "".join([*shown, text[end:]])
 
 
-def _replace(found: re.Match[str]) -> str:
-    if found["code"]:
-        return found[0]
-    body = found["a"] or found["b"] or found["c"] or found["d"] or ""
+class _Formula(NamedTuple):
+    """A formula is text[begin:end] with its delimiters and `body` without them."""
+
+    begin: int
+    end: int
+    body: str
+
+
+def _formulas(text: str) -> Iterator[_Formula]:
+    """Find the formulas, in time linear in the text: each search that fails is made once."""
+    missing: set[str] = set()  # closing delimiters that do not come any more
+    ticks = _runs_of_ticks(text)
+    place = 0
+    while opening := _OPENING.search(text, place):
+        sign, begin, place = opening[0], opening.start(), opening.end()
+        if sign[0] == "`":  # code goes to the next run of as many ticks; without one it is text
+            later = ticks[len(sign)]
+            while later and later[-1] < place:
+                later.pop()
+            if later:
+                place = later[-1] + len(sign)
+            continue
+        end = -1
+        if (closing := _CLOSING.get(sign)) and closing not in missing:
+            end = text.find(closing, place + 1)
+            if end < 0:
+                missing.add(closing)
+            else:
+                end += len(closing)
+        elif sign == "$":
+            end = _end_of_inline(text, begin)
+        if end >= 0:
+            yield _Formula(begin, end, text[place : end - len(sign)])
+            place = end
+
+
+def _runs_of_ticks(text: str) -> dict[int, list[int]]:
+    """Return where runs of ticks begin by their length, the last one first."""
+    runs: dict[int, list[int]] = {}
+    for run in re.finditer("`+", text):
+        runs.setdefault(len(run[0]), []).append(run.start())
+    return {length: places[::-1] for length, places in runs.items()}
+
+
+def _end_of_inline(text: str, begin: int) -> int:
+    """Return the end of a formula between single dollars that begins here, or -1."""
+    before, after = text[begin - 1 : begin], text[begin + 1 : begin + 2]
+    if re.match(r"[\\$\w]", before) or not after or after.isspace():
+        return -1
+    last = text.find("$", begin + 1, begin + _INLINE_CHARS_MAX + 2)
+    if last <= begin + 1 or text[last - 1].isspace() or text[last - 1] == "\\":
+        return -1
+    following = text[last + 1 : last + 2]
+    if following == "$" or following.isdecimal() or "\n" in text[begin:last]:
+        return -1
+    return last + 1
+
+
+def _marked_up(body: str) -> str:
+    """Return a formula as Markdown that shows it in italics where it is a word."""
     shown = re.sub(r"([*_`\[\]<>~|\\])", r"\\\1", readable(body.strip()))
     return f"*{shown}*" if re.match(r"\w", shown) and re.search(r"\w$", shown) else shown
 

@@ -166,8 +166,9 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP(
         "sentences", "The prompt has {n} tokens, but the context holds only {n_context}."
     ),
-    QT_TRANSLATE_NOOP("sentences", "The model's chat template failed: {reason}."),
-    QT_TRANSLATE_NOOP("sentences", "The model's chat template cannot go on with an answer."),
+    QT_TRANSLATE_NOOP("sentences", "The chat template of {name} failed: {reason}."),
+    QT_TRANSLATE_NOOP("sentences", "The chat template of {name} takes too long."),
+    QT_TRANSLATE_NOOP("sentences", "The chat template of {name} cannot go on with an answer."),
     # Methods
     QT_TRANSLATE_NOOP(
         "sentences",

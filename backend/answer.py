@@ -112,7 +112,11 @@ class Answer:
                 request["prompt"], sampling, max_tokens, on_prefill=self._on_prefill
             )
         return engine.generate(
-            request["messages"], sampling, max_tokens, on_prefill=self._on_prefill
+            request["messages"],
+            sampling,
+            max_tokens,
+            on_prefill=self._on_prefill,
+            on_begin=self._stop_if_asked,
         )
 
     def _on_prefill(self, done: int, total: int) -> None:

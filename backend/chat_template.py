@@ -1,87 +1,186 @@
-"""Renders a model's own chat template, in llama-cpp-python's immutable Jinja sandbox.
+"""Renders a model's own chat template, in a process that can be killed (backend/template_child.py).
 
-A template comes from a model file and is not to be trusted: it is compiled and runs with limits of
-time and memory, and what it yields with a limit of length.
+A template comes from a model file and may hang, even within one operation in C. So it never runs
+in the engine's process. A deadline or Stop kills its process; the next rendering starts another.
 """
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from backend import children
+from backend.gguf_file import ModelFile
 from backend.llama import LlamaError, Model
-from backend.system.limits import TimeLimit, TooLong, memory_limit
+from backend.messages import Decoder, Message, ProtocolError, encode
 
-Message = dict[str, str]
-
-_TIME_LIMIT_S = 1.0
-_MEMORY_LIMIT_BYTES = 512 << 20
-_CHARS_MAX = 16 << 20
-_CHATML = (
+CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
     "'<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+_START_S = 15.0  # elapsed time for starting the process and waiting for a busy processor
 _MARK = "\ue000outrider-end-of-answer\ue001"  # private-use characters: in no text
+_NAME_CHARS_MAX = 80
+_READ_BYTES = 1 << 16
 
 
 class ChatTemplate:
-    """A model's template, or ChatML where the model has none."""
+    """A model's template, or ChatML where the model has none.
 
-    def __init__(self, model: Model, template: str | None) -> None:
-        from llama_cpp.llama_chat_format import Jinja2ChatFormatter
+    Use from one thread; stop() from any, also from a signal handler. The process starts at the
+    first rendering, or at start() ahead of it, and is kept.
+    """
 
-        self._formatter: Any = None
-        self._error = ""
-        try:
-            self._formatter = _limited(
-                lambda: Jinja2ChatFormatter(
-                    template=template or _CHATML,
-                    eos_token=model.special_text(model.eos),
-                    bos_token=model.special_text(model.bos),
-                )
-            )
-        except LlamaError as error:
-            self._error = str(error)
+    def __init__(self, model: Model, file: ModelFile) -> None:
+        self._name = " ".join(file.name.split())[:_NAME_CHARS_MAX]
+        self._source = {
+            "template": file.chat_template or CHATML,
+            "bos": model.special_text(model.bos),
+            "eos": model.special_text(model.eos),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        self._knows_source = False  # the process was told the template
+        self._is_rendering = False
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt for an answer; for more of the last message if that is the assistant's.
+    def render(
+        self, messages: Sequence[Message], is_stopped: Callable[[], bool] = bool
+    ) -> str | None:
+        """Return the prompt for an answer; for more of the last message if the assistant said it.
 
-        Raises LlamaError when the template fails, loops or explodes.
+        Returns None when stopped: by stop() while it renders, or where is_stopped() is true when
+        it begins. Raises LlamaError when the template fails, loops or explodes.
         """
-        if self._formatter is None:
-            raise LlamaError(self._error)
-        if messages and messages[-1]["role"] == "assistant":
+        self._is_rendering = True  # before is_stopped() is asked: no stop falls between the two
+        try:
+            if not messages or messages[-1]["role"] != "assistant":
+                return self._render(messages, is_stopped, add_generation_prompt=True)
             # Whatever the template puts behind an answer comes off again.
             marked = [*messages[:-1], {**messages[-1], "content": _MARK}]
-            before, found, _ = self._render(marked, add_generation_prompt=False).partition(_MARK)
-            if not found:
-                raise LlamaError("The model's chat template cannot go on with an answer.")
-            return before + messages[-1]["content"]
-        return self._render(messages, add_generation_prompt=True)
+            text = self._render(marked, is_stopped, add_generation_prompt=False)
+        finally:
+            self._is_rendering = False
+        if text is None:
+            return None
+        before, found, _ = text.partition(_MARK)
+        if not found:
+            raise LlamaError(f"The chat template of {self._name} cannot go on with an answer.")
+        return before + str(messages[-1]["content"])
 
-    def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
-        self._formatter.add_generation_prompt = add_generation_prompt
-        text: str = _limited(lambda: self._formatter(messages=list(messages)).prompt)
-        if len(text) > _CHARS_MAX:
-            raise LlamaError("The model's chat template made a prompt of absurd length.")
-        return text
+    def start(self) -> None:
+        """Start the process, unless it runs. Returns at once. Raises LlamaError."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.close()
+        self._knows_source = False
+        options: dict[str, Any] = {}
+        if sys.platform == "win32":
+            options["creationflags"] = subprocess.CREATE_NO_WINDOW
+        else:
+            options["start_new_session"] = True  # Ctrl-C in the terminal is for this process
+        try:
+            self._process = subprocess.Popen(
+                children.command("backend.template_child"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=None if os.environ.get("OUTRIDER_DEBUG") else subprocess.DEVNULL,
+                bufsize=0,
+                **options,
+            )
+        except OSError as error:
+            raise self._refusal(f"its process could not be started: {error.strerror}") from None
+
+    def stop(self) -> None:
+        """End the rendering in progress, if there is one."""
+        process = self._process
+        if self._is_rendering and process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process. A later rendering starts another."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _render(
+        self, messages: Sequence[Message], is_stopped: Callable[[], bool], **request: Any
+    ) -> str | None:
+        self.start()
+        process = self._process
+        assert process is not None
+        if is_stopped():
+            return None
+        limit_s = _limit_s(len(messages))
+        try:
+            frames = b"" if self._knows_source else encode(self._source)
+            frames += encode({"messages": list(messages), "limit_s": limit_s, **request})
+        except ProtocolError:
+            raise self._refusal("the conversation is too long for it") from None
+        self._knows_source = True
+        reply, status, is_late = None, 0, threading.Event()
+
+        def end() -> None:
+            is_late.set()
+            process.kill()
+
+        deadline = threading.Timer(limit_s + _START_S, end)
+        deadline.daemon = True
+        deadline.start()
+        try:
+            reply = _exchange(process, frames)
+        finally:
+            deadline.cancel()
+            if reply is None:  # it ended, or KeyboardInterrupt left the pipe out of step
+                process.kill()
+                status = process.wait()
+                self.close()
+        if reply is not None:
+            return self._prompt(reply)
+        if is_stopped():
+            return None
+        if is_late.is_set() or (sys.platform != "win32" and status == -signal.SIGPROF):
+            raise LlamaError(f"The chat template of {self._name} takes too long.")
+        raise self._refusal(f"its process ended unexpectedly (status {status})")
+
+    def _prompt(self, reply: Message) -> str:
+        prompt = reply.get("prompt")
+        if isinstance(prompt, str):
+            return prompt
+        raise self._refusal(str(reply.get("error")))
+
+    def _refusal(self, reason: str) -> LlamaError:
+        return LlamaError(f"The chat template of {self._name} failed: {reason}.")
 
 
-def _limited(function: Callable[[], Any]) -> Any:
-    """Run a template, or compile it, within limits; whatever it raises becomes a LlamaError."""
+def _limit_s(n_message: int) -> float:
+    """Return how much processor time a rendering may take.
+
+    Gemma 4's template compares every message with all before it: 1.2 s for 801 messages.
+    """
+    return min(1 + n_message / 100, 10.0)
+
+
+def _exchange(process: subprocess.Popen[bytes], frames: bytes) -> Message | None:
+    """Send frames and return the reply; None where the process ended or sent nonsense."""
+    assert process.stdin is not None and process.stdout is not None
+    decoder = Decoder()
     try:
-        with memory_limit(_MEMORY_LIMIT_BYTES), TimeLimit(_TIME_LIMIT_S):
-            return function()
-    except TooLong:
-        raise LlamaError(
-            f"The model's chat template took longer than {_TIME_LIMIT_S:g} s."
-        ) from None
-    except MemoryError:
-        raise LlamaError("The model's chat template needs too much memory.") from None
-    except Exception as error:
-        raise LlamaError(f"The model's chat template failed: {_first_line(error)}.") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        rest = memoryview(frames)
+        while rest:
+            rest = rest[process.stdin.write(rest) :]
+        while data := process.stdout.read(_READ_BYTES):
+            if replies := decoder.feed(data):
+                return replies[0]
+    except (OSError, ProtocolError):
+        pass
+    return None

@@ -18,6 +18,7 @@ MODULES = (
     "backend.cli",
     "backend.learning_run",
     "backend.library.machine",
+    "backend.template_child",
     "backend.worker",
 )
 """What may be a child: each has a `main` without arguments, which finds them in sys.argv[1:]."""

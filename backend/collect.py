@@ -143,6 +143,8 @@ def collect(
             except UntrustedError:
                 raise
             except EngineError as error:  # such as a document that is longer than the context
+                if not documents:
+                    raise  # the own questions have no end, and the next would fail as well
                 fault = str(error)
             done += 1
             if recording.n_bytes >= PIECE_BYTES:

@@ -73,15 +73,21 @@ class Engine:
         sampling: Sampling,
         max_tokens: int = -1,
         on_prefill: Callable[[int, int], None] | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> Iterator[Piece]:
         """Answer a conversation, or go on with its last message if that is the assistant's.
 
         max_tokens -1: until the context is full. on_prefill(done, total) counts prompt tokens.
-        Raises EngineError, also when the prompt does not fit.
+        on_begin() is called before the prompt is rendered: a stop() before it is not for this
+        answer, one from then on is. Raises EngineError, also when the prompt does not fit.
         """
-        with engine_errors():
-            prompt = self.loaded.template.render(messages)
-        return self.generate_text(prompt, sampling, max_tokens, on_prefill)
+        self._begin()
+        if on_begin is not None:
+            on_begin()
+        prompt = self._rendered(messages)
+        if prompt is None:
+            return iter(())
+        return self._answer(self._prompt_tokens(prompt), sampling, max_tokens, on_prefill)
 
     def generate_text(
         self,
@@ -91,6 +97,22 @@ class Engine:
         on_prefill: Callable[[int, int], None] | None = None,
     ) -> Iterator[Piece]:
         """Continue a raw prompt; control tokens may be written in it. As generate() otherwise."""
+        self._begin()
+        return self._answer(self._prompt_tokens(prompt), sampling, max_tokens, on_prefill)
+
+    def _begin(self) -> None:
+        self.passes.begin()
+        self.finish_reason = "cancelled"
+
+    def _rendered(self, messages: Sequence[Message]) -> str | None:
+        """Return the prompt; None when stopped meanwhile."""
+        with engine_errors():
+            prompt: str | None = self.loaded.template.render(
+                messages, lambda: self.passes.is_stopped
+            )
+        return prompt
+
+    def _prompt_tokens(self, prompt: str) -> list[int]:
         model = self._llama
         bos = model.special_text(model.bos)
         add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
@@ -101,7 +123,7 @@ class Engine:
             raise EngineError(
                 f"The prompt has {len(tokens)} tokens, but the context holds only {n_context}."
             )
-        return self._answer(tokens, sampling, max_tokens, on_prefill)
+        return tokens
 
     def compute(self, text: str | Sequence[Message], max_tokens: int) -> int:
         """Compute the first tokens of a text or conversation, answering nothing; returns how many.
@@ -109,15 +131,16 @@ class Engine:
         Every layer computes every token, where a prompt's last layer computes only its last one:
         for recordings. Raises EngineError.
         """
-        with engine_errors():
-            if not isinstance(text, str):
-                text = self.loaded.template.render(text)
-            tokens = self._llama.tokenize(text, add_bos=self._llama.adds_bos)
         if not self.loaded.config.keeps_outputs:
             raise EngineError("This engine was not opened to compute every output.")
+        self._begin()
+        prompt = text if isinstance(text, str) else self._rendered(text)
+        if prompt is None:
+            return 0
+        with engine_errors():
+            tokens = self._llama.tokenize(prompt, add_bos=self._llama.adds_bos)
         tokens = tokens[: min(max_tokens, self._context.n_context - 1)]
         passes, n_step = self.passes, self._context.n_ubatch
-        passes.begin()
         passes.forget_from(0)
         for i in range(0, len(tokens), n_step):
             last_s = time.perf_counter()
@@ -138,8 +161,6 @@ class Engine:
         from backend.llama import Sampler
 
         passes = self.passes
-        passes.begin()
-        self.finish_reason = "cancelled"
         began_s = time.perf_counter()
         stats = passes.meter.statistics
         stats.n_prompt = len(prompt)
@@ -182,8 +203,13 @@ class Engine:
     # Control.
 
     def stop(self) -> None:
-        """End the answer in progress within one token. From any thread."""
+        """End the answer in progress within one token, or while its prompt is rendered.
+
+        From any thread.
+        """
         self.passes.stop()
+        if (template := self.loaded.template) is not None:
+            template.stop()
 
     def set_cache_rate(self, rate: float) -> CacheFacts:
         """Change the cache rate between answers.
@@ -210,8 +236,12 @@ class Engine:
         self.passes.mind_memory()
 
     def idle(self) -> None:
-        """Use the time between answers: some methods then lay their cache out anew."""
+        """Use the time between answers: some methods then lay their cache out anew.
+
+        The process that renders prompts is started, so that the next answer need not wait for it.
+        """
         with engine_errors():
+            self.loaded.template.start()
             self.loaded.idle()
 
     def forget(self) -> None:

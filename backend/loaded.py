@@ -95,6 +95,8 @@ class LoadedModel:
 
     def close(self) -> None:
         """Free the model. Twice is fine."""
+        if self.template is not None:
+            self.template.close()
         if self.context is not None:
             self.context.close()
             self.context = None
@@ -306,7 +308,7 @@ class LoadedModel:
         else:
             self._configure(rate, self._granted.rate, self._granted.reason)
             self._most_slots = self.cache.n_slot
-        self.template = ChatTemplate(self.llama, self.file.chat_template)
+        self.template = ChatTemplate(self.llama, self.file)
         self._make_context()
 
     def _make_context(self) -> None:

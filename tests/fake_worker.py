@@ -156,11 +156,14 @@ class FakeEngine:
         sampling: Any,
         max_tokens: int,
         on_prefill: Callable[[int, int], None] | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> Iterator[SimpleNamespace]:
         options = self.options
         if "context_error" in options:
             raise Refused(options["context_error"])
         self._stopped = False
+        if on_begin:
+            on_begin()
         self._tokens.clear()
         self._sums.clear()
         for layer in self._layers:

@@ -2673,12 +2673,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Prompt hat {n} Token, aber der Kontext fasst nur {n_context}.</translation>
 </message>
 <message>
-<source>The model&apos;s chat template failed: {reason}.</source>
-<translation>Die Chat-Vorlage des Modells scheiterte: {reason}.</translation>
+<source>The chat template of {name} failed: {reason}.</source>
+<translation>Die Chat-Vorlage von {name} scheiterte: {reason}.</translation>
 </message>
 <message>
-<source>The model&apos;s chat template cannot go on with an answer.</source>
-<translation>Die Chat-Vorlage des Modells kann eine Antwort nicht fortsetzen.</translation>
+<source>The chat template of {name} takes too long.</source>
+<translation>Die Chat-Vorlage von {name} braucht zu lange.</translation>
+</message>
+<message>
+<source>The chat template of {name} cannot go on with an answer.</source>
+<translation>Die Chat-Vorlage von {name} kann eine Antwort nicht fortsetzen.</translation>
 </message>
 <message>
 <source>Starts reactive, measures what prefetching and other evictions bring on this machine with this model, and keeps what pays.</source>

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -206,4 +207,16 @@ def make_server(turns: Turns, key: str, port: int) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    return uvicorn.Server(config)
+    return _Server(config, turns)
+
+
+class _Server(uvicorn.Server):
+    """Ends the answers under way when it is told to end, instead of waiting for them."""
+
+    def __init__(self, config: uvicorn.Config, turns: Turns) -> None:
+        super().__init__(config)
+        self._turns = turns
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._turns.stop()
+        await super().shutdown(sockets)
