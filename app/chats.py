@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -34,10 +33,10 @@ class Chats(QObject):
     list_changed = Signal()
     trouble = Signal(str)
 
-    def __init__(self, session: Session, path: Path, parent: QObject | None = None) -> None:
+    def __init__(self, session: Session, store: ChatStore, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
-        self.store = ChatStore.open(path)
+        self.store = store
         self._n_saved: dict[int, int] = {}  # characters of growing answers: message id -> count
         self._said_trouble = False
         self._why = ""  # of the last failure, until something could be written again

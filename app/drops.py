@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QWidget
 
 from app import models
 from app.drop_hint import DropHint
+from backend.system.paths import is_folder
 
 
 class Drops(QObject):
@@ -45,7 +46,7 @@ class Drops(QObject):
         if event.mimeData().hasUrls():
             paths = _paths(event.mimeData())
             model = models.model_in_drop(paths)
-            folders = [path for path in paths if path.is_dir()]
+            folders = [path for path in paths if is_folder(path)]
             self._hint.show_for(model.name if model else None, folders[0].name if folders else None)
             event.acceptProposedAction()
 
@@ -56,7 +57,7 @@ class Drops(QObject):
         if model is not None:
             event.acceptProposedAction()
             self.model.emit(model)
-        elif folders := [path for path in paths if path.is_dir()]:
+        elif folders := [path for path in paths if is_folder(path)]:
             event.acceptProposedAction()
             self.folders.emit(folders)
         elif paths:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from pathlib import Path
 
-from PySide6.QtCore import QByteArray, QPoint, QSize
+from PySide6.QtCore import QByteArray, QPoint, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QFileDialog,
@@ -38,23 +38,25 @@ from app.preferences import Preferences
 from app.session import Session
 from app.sidebar import Sidebar
 from app.state import Notice
+from app.store.chats import ChatStore
 from app.top_bar import TopBar
 from backend.facts import Statistics
+from backend.system.paths import is_file
 
 
 class MainWindow(QMainWindow):
     """The window.
 
-    `command` starts the worker; `settings_path` is where choices are remembered, `chats_path` where
-    the chats are kept and `cache_folder` where what can be made again (by default beside the
-    settings).
+    `command` starts the worker; `settings_path` is where choices are remembered, `store` where the
+    chats are kept and `cache_folder` where what can be made again (by default beside the settings).
+    Raises ChatsTaken where another window has the default store open.
     """
 
     def __init__(
         self,
         command: list[str],
         settings_path: Path,
-        chats_path: Path | None = None,
+        store: ChatStore | None = None,
         cache_folder: Path | None = None,
     ) -> None:
         super().__init__()
@@ -73,7 +75,8 @@ class MainWindow(QMainWindow):
             self,
         )
         # Before whatever shows messages: they are on disk when they appear.
-        self.chats = Chats(self.session, chats_path or settings_path.with_name("chats.db"), self)
+        store = store or ChatStore.open(settings_path.with_name("chats.db"))
+        self.chats = Chats(self.session, store, self)
         self.sidebar = Sidebar(self.chats)
         self.exchange = ChatExchange(self.chats, self)
         self.library = LibraryPage(
@@ -118,7 +121,7 @@ class MainWindow(QMainWindow):
     def open_first(self, path: Path | None = None) -> None:
         """Load a model at start: the one asked for, the last one, or the embedded one."""
         last = Path(self.settings.last_model) if self.settings.last_model else None
-        if path is None and last is not None and last.is_file():
+        if path is None and last is not None and is_file(last):
             path = last
         path = path or models.embedded_model()
         if path is not None:
@@ -136,6 +139,15 @@ class MainWindow(QMainWindow):
         """Load a model that the user picked."""
         self.session.open_model(path)
         self.show_chat()
+
+    def come_forward(self, model: str = "") -> None:
+        """Show the window above all others, minimised or not, and load a model if one is named."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        if model:
+            self.open_model(Path(model))
 
     def browse(self) -> None:
         """Show the file dialog."""

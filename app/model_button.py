@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QMenu, QPushButton, QWidget
 
 from app import icons, models, theme, units
 from backend.facts import ModelFacts
+from backend.system.paths import is_file
 
 WIDEST = 300
 
@@ -93,4 +94,4 @@ class ModelButton(QPushButton):
         action.setToolTip(str(path))
         action.setCheckable(True)
         action.setChecked(path == present)
-        action.setEnabled(path.is_file())
+        action.setEnabled(is_file(path))

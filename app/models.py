@@ -4,6 +4,7 @@ from pathlib import Path
 
 from app.language import translate
 from backend.system import paths
+from backend.system.paths import is_file
 
 
 def embedded_model() -> Path | None:
@@ -28,6 +29,6 @@ def title(path: Path) -> str:
 def model_in_drop(paths: list[Path]) -> Path | None:
     """Return the first GGUF file among dropped ones."""
     for path in paths:
-        if path.suffix.lower() == ".gguf" and path.is_file():
+        if path.suffix.lower() == ".gguf" and is_file(path):
             return path
     return None

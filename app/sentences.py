@@ -269,11 +269,17 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "it is truncated: {detail}"),
     QT_TRANSLATE_NOOP("sentences", "its architecture {name} is not known to llama.cpp"),
     QT_TRANSLATE_NOOP("sentences", "its numbers make no sense"),
+    QT_TRANSLATE_NOOP(
+        "sentences", "its path holds bytes that are not UTF-8; rename the file or its folder"
+    ),
     QT_TRANSLATE_NOOP("sentences", "The list of folders"),
     QT_TRANSLATE_NOOP("sentences", "The list of downloads"),
     QT_TRANSLATE_NOOP("sentences", "{list} could not be saved: {reason}."),
     QT_TRANSLATE_NOOP("sentences", "{list} was damaged; an empty one is used."),
-    QT_TRANSLATE_NOOP("sentences", "{list} was damaged; the old file is {file}."),
+    QT_TRANSLATE_NOOP(
+        "sentences", "{list} was damaged; an empty one is used and the old file is {file}."
+    ),
+    QT_TRANSLATE_NOOP("sentences", "{list} could not be read: {reason}."),
     # Downloads
     QT_TRANSLATE_NOOP("sentences", "only {n} of its {all} parts are there"),
     QT_TRANSLATE_NOOP(
@@ -324,12 +330,10 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "Nothing can be written to {folder}."),
     QT_TRANSLATE_NOOP("sentences", "Writing to {folder} failed: {reason}."),
     # Settings and chats
-    QT_TRANSLATE_NOOP("sentences", "The settings could not be saved: {reason}."),
-    QT_TRANSLATE_NOOP("sentences", "The settings could not be read: {reason}."),
-    QT_TRANSLATE_NOOP("sentences", "The settings file was damaged; the defaults are used."),
+    QT_TRANSLATE_NOOP("sentences", "The settings file"),
+    QT_TRANSLATE_NOOP("sentences", "{list} was damaged; the defaults are used."),
     QT_TRANSLATE_NOOP(
-        "sentences",
-        "The settings file was damaged; the defaults are used and the old file is {file}.",
+        "sentences", "{list} was damaged; the defaults are used and the old file is {file}."
     ),
     QT_TRANSLATE_NOOP("sentences", "MIT; the embedded model CC BY-SA 4.0"),
     QT_TRANSLATE_NOOP("sentences", "Cut off here."),
@@ -337,7 +341,9 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP("sentences", "The chats cannot be read: {reason}."),
     QT_TRANSLATE_NOOP("sentences", "What is said is not being kept: {reason}."),
     QT_TRANSLATE_NOOP(
-        "sentences", "Another window has the chats open; what is said here is not kept."
+        "sentences",
+        "Outrider is open already, and its window does not answer. End that process, then start "
+        "again.",
     ),
     QT_TRANSLATE_NOOP(
         "sentences",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import platformdirs
 from app.engine_choice import EngineChoice
 from app.local_server import DEFAULT_PORT
 from backend.config import EngineConfig
-from backend.system.kept_file import set_aside, write_json
+from backend.system.kept_file import KeptFile, an_object
 
 DEFAULTS = EngineChoice()
 N_RECENT = 8
@@ -75,34 +74,18 @@ def load(path: Path) -> tuple[Settings, str | None]:
     Returns the settings and, where the file could not be used, one sentence that says so. A file
     that is not valid is kept under another name, and defaults are returned.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return Settings(), None
-    except UnicodeDecodeError:
-        return Settings(), _damaged(path)
-    except OSError as error:
-        return Settings(), f"The settings could not be read: {error.strerror or error}."
-    try:
-        return _checked(json.loads(text)), None
-    except (ValueError, TypeError, RecursionError):
-        return Settings(), _damaged(path)
+    loaded, sentence = _file(path).load(_checked, Settings())
+    return loaded, sentence or None
 
 
 def save(settings: Settings, path: Path) -> str | None:
     """Write the file whole or not at all. Returns one sentence when that fails."""
-    try:
-        # For nobody else: the key of the local server is in it.
-        write_json(path, asdict(settings), private=True)
-    except OSError as error:
-        return f"The settings could not be saved: {error.strerror or error}."
-    return None
+    return _file(path).save(asdict(settings)) or None
 
 
 def _checked(data: Any) -> Settings:
     """Return settings from JSON; raises ValueError where a value is of the wrong kind."""
-    if not isinstance(data, dict):
-        raise ValueError("the settings are not an object")
+    an_object(data)
     settings = Settings()
     for name, default in asdict(settings).items():
         value = data.get(name, default)
@@ -130,13 +113,13 @@ def _checked(data: Any) -> Settings:
         raise ValueError("the language is unknown")
     if not 0 <= settings.server_port <= 65535:
         raise ValueError("the server's port is not one")
+    if not 0 <= settings.open_chat:
+        raise ValueError("there is no such chat")
     settings.recent = settings.recent[:N_RECENT]
     settings.width = min(max(settings.width, 480), 10_000)
     settings.height = min(max(settings.height, 360), 10_000)
     return settings
 
 
-def _damaged(path: Path) -> str:
-    if (kept := set_aside(path)) is None:
-        return "The settings file was damaged; the defaults are used."
-    return f"The settings file was damaged; the defaults are used and the old file is {kept.name}."
+def _file(path: Path) -> KeptFile:
+    return KeptFile(path, "The settings file", "the defaults are used")

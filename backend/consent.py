@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from backend.system.kept_file import write_json
+from backend.system.kept_file import read_object, write_json
 from backend.system.paths import data_folder
 
 _CONSENT = "consent.json"
@@ -18,11 +17,7 @@ def recordings_folder() -> Path:
 
 def allowed(root: Path) -> bool:
     """Whether the user said yes; False where nobody asked, or the answer cannot be read."""
-    try:
-        said = json.loads((root / _CONSENT).read_text("utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(said, dict) and said.get("record") is True
+    return read_object(root / _CONSENT).get("record") is True
 
 
 def allow(root: Path, yes: bool) -> None:

@@ -74,7 +74,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
         if os.path.lexists(target) and not os.path.isfile(target):
             raise ContainerError(path, "there is something else of that name", writing=True)
         name = f"{target}.{secrets.token_hex(4)}.part"
-        with open(name, "xb") as file:
+        with open(name, "xb", opener=_as_open_as_the_folder) as file:
             temporary = name
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
                 archive.writestr(zipfile.ZipInfo(_HEADER, _EPOCH), text)
@@ -90,6 +90,11 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def _as_open_as_the_folder(path: str, flags: int) -> int:
+    """Create a file that nobody may read who may not read its folder."""
+    return os.open(path, flags, os.stat(os.path.dirname(path)).st_mode & 0o666)
 
 
 def read(

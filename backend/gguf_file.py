@@ -231,6 +231,11 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     for whatever is wrong with the file, also where it cannot be opened.
     """
     path = Path(path)
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:  # llama.cpp and the native part take UTF-8 only
+        reason = "its path holds bytes that are not UTF-8; rename the file or its folder"
+        raise ModelFileError(path, reason) from None
     headers = _all_parts(path, read)
     first = headers[0]
     architecture = _architecture(first)

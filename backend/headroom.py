@@ -7,11 +7,10 @@ free after a plan was in force and is missing later is what they took.
 from __future__ import annotations
 
 import contextlib
-import json
 from pathlib import Path
 
 from backend.devices import Device
-from backend.system.kept_file import write_json
+from backend.system.kept_file import read_object, write_json
 from backend.system.paths import data_folder
 
 _STEP_BYTES = 16 << 20
@@ -41,8 +40,4 @@ def _key(device: Device) -> str:
 
 
 def _kept() -> dict[str, object]:
-    try:
-        kept = json.loads(_file().read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return kept if isinstance(kept, dict) else {}
+    return read_object(_file())

@@ -9,7 +9,6 @@ they predict held-out recordings better. learner.py sees to it in the worker.
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -27,7 +26,8 @@ from backend.learned import in_data_folder, sizes_of, weights_of
 from backend.parts import part
 from backend.predictor_file import PredictorWeights, read
 from backend.simulate_model import routers
-from backend.system.kept_file import write_json
+from backend.system.kept_file import make_folder, read_object, write_json
+from backend.system.paths import is_folder
 from backend.trace import Trace, read_trace
 
 MOST_BYTES = 512 << 20
@@ -51,7 +51,7 @@ def delete_all(root: Path) -> None:
 
 
 def _folders(root: Path) -> list[Path]:
-    return [path for path in root.iterdir() if path.is_dir()] if root.is_dir() else []
+    return [path for path in root.iterdir() if path.is_dir()] if is_folder(root) else []
 
 
 def _recorded(root: Path) -> Iterator[Path]:
@@ -97,7 +97,7 @@ class Recordings:
         """
         if not self.allowed or not len(trace.tokens):
             return False
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         number = max(map(number_of, self.paths), default=self.trained_to) + 1
         trace.write(self._folder / f"{number:08}-{len(trace.tokens)}.npz")
         self._bound()
@@ -135,7 +135,7 @@ class Recordings:
     def trained_to(self) -> int:
         """The number of the newest recording of the last training; 0 before the first."""
         number = self._state().get("trained_to")
-        return number if isinstance(number, int) else 0
+        return number if isinstance(number, int) and number >= 0 else 0
 
     @property
     def result(self) -> str:
@@ -149,11 +149,7 @@ class Recordings:
             write_json(self._folder / _STATE, {"trained_to": trained_to, "result": result})
 
     def _state(self) -> dict[str, Any]:
-        try:
-            said = json.loads((self._folder / _STATE).read_text("utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return said if isinstance(said, dict) else {}
+        return read_object(self._folder / _STATE)
 
     def _bound(self) -> None:
         for path in self.paths:

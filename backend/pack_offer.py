@@ -11,6 +11,7 @@ from backend.pack import BLOCK_BYTES, Layout, PackError, best_layout, find, plac
 from backend.pack import space_needed as _space_needed
 from backend.pack_gain import PackOffer
 from backend.system.memory import physical_cores
+from backend.system.paths import exists
 
 _READ_S = 0.3
 _PRODUCT_S = 0.15
@@ -76,6 +77,6 @@ def _compute_gain(file: ModelFile, n_thread: int, layout: Layout) -> float:
 
 def _existing(folder: Path) -> Path:
     """The folder, or the nearest above it that is there."""
-    while not folder.exists():
+    while not exists(folder) and folder != folder.parent:
         folder = folder.parent
     return folder

@@ -69,7 +69,7 @@ def experts_csv(model: ModelFacts, residency: bytes, uses: array[int], n_token: 
 def write(path: Path, data: bytes) -> str:
     """Write a file as a whole or not at all; returns "", or one sentence about what went wrong."""
     try:
-        write_whole(path, data, makes_folder=False, durable=True)
+        write_whole(path, data, makes_folder=False, private=False, durable=True)
     except OSError as error:
         return _sentence(path, error)
     return ""

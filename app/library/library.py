@@ -18,6 +18,7 @@ from backend.library.places import known_folders
 from backend.library.scan import Entry, Scan, scan
 from backend.machines import Hardware
 from backend.system.memory import available_bytes, is_busy
+from backend.system.paths import is_folder
 
 SETTLE_MS = 500  # from the first change in a folder until it is looked through
 N_WATCHED_MAX = 1000
@@ -239,7 +240,7 @@ class Library(QObject):
         """
         wanted = {str(folder) for folder in self.scan.folders[:N_WATCHED_MAX]}
         for place in self.scan.places:
-            above = next((path for path in place.path.parents if path.is_dir()), None)
+            above = next((path for path in place.path.parents if is_folder(path)), None)
             wanted |= {str(above)} if above is not None else set()
         for entry in self.scan.entries[:N_WATCHED_MAX]:
             if entry.facts is None and entry.size_bytes:

@@ -18,7 +18,7 @@ from app.state import Notice, State
 from backend.downloads.manager import Downloads
 from backend.downloads.manager import State as DownloadState
 from backend.facts import Statistics
-from backend.system.paths import models_folder
+from backend.system.paths import exists, models_folder
 
 _BUSY = (State.LOADING, State.CHANGING, State.ANSWERING, State.STOPPING)
 
@@ -168,7 +168,7 @@ class LibraryPage(QObject):
 
     def _file_changed(self, name: str) -> None:
         path = Path(name)
-        if path == self._used and not path.exists():
+        if path == self._used and not exists(path):
             self.library.rescan()
             self.notice.emit(
                 Notice(

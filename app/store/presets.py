@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from backend.system.kept_file import parse_json
+
 # What may be set, with the smallest and the largest value.
 RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0, 5), "top_k": (0, 1000), "top_p": (0, 1), "min_p": (0, 1),
@@ -31,8 +33,8 @@ class Preset:
     def from_text(cls, text: str | None) -> Preset | None:
         """Read JSON; None for nothing and for what makes no sense."""
         try:
-            return cls.from_json(json.loads(text)) if text else None
-        except (ValueError, RecursionError):
+            return cls.from_json(parse_json(text)) if text else None
+        except ValueError:
             return None
 
     @classmethod

@@ -2849,6 +2849,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>ihre Zahlen ergeben keinen Sinn</translation>
 </message>
 <message>
+<source>its path holds bytes that are not UTF-8; rename the file or its folder</source>
+<translation>ihr Pfad enthält Bytes, die kein UTF-8 sind; benennen Sie die Datei oder ihren Ordner um</translation>
+</message>
+<message>
 <source>The list of folders</source>
 <translation>Die Liste der Ordner</translation>
 </message>
@@ -2865,8 +2869,28 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{list} war beschädigt; es wird mit einer leeren begonnen.</translation>
 </message>
 <message>
-<source>{list} was damaged; the old file is {file}.</source>
-<translation>{list} war beschädigt; die alte Datei heißt {file}.</translation>
+<source>{list} was damaged; an empty one is used and the old file is {file}.</source>
+<translation>{list} war beschädigt; es wird mit einer leeren begonnen, und die alte Datei ist {file}.</translation>
+</message>
+<message>
+<source>{list} could not be read: {reason}.</source>
+<translation>{list} konnte nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>The settings file</source>
+<translation>Die Datei der Einstellungen</translation>
+</message>
+<message>
+<source>{list} was damaged; the defaults are used.</source>
+<translation>{list} war beschädigt; es gelten die Vorgaben.</translation>
+</message>
+<message>
+<source>{list} was damaged; the defaults are used and the old file is {file}.</source>
+<translation>{list} war beschädigt; es gelten die Vorgaben, und die alte Datei ist {file}.</translation>
+</message>
+<message>
+<source>Outrider is open already, and its window does not answer. End that process, then start again.</source>
+<translation>Outrider ist schon geöffnet, und sein Fenster antwortet nicht. Beenden Sie diesen Prozess und starten Sie dann neu.</translation>
 </message>
 <message>
 <source>only {n} of its {all} parts are there</source>
@@ -2989,22 +3013,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das Schreiben nach {folder} scheiterte: {reason}.</translation>
 </message>
 <message>
-<source>The settings could not be saved: {reason}.</source>
-<translation>Die Einstellungen konnten nicht gespeichert werden: {reason}.</translation>
-</message>
-<message>
-<source>The settings could not be read: {reason}.</source>
-<translation>Die Einstellungen konnten nicht gelesen werden: {reason}.</translation>
-</message>
-<message>
-<source>The settings file was damaged; the defaults are used.</source>
-<translation>Die Datei der Einstellungen war beschädigt; es gelten die Vorgaben.</translation>
-</message>
-<message>
-<source>The settings file was damaged; the defaults are used and the old file is {file}.</source>
-<translation>Die Datei der Einstellungen war beschädigt; es gelten die Vorgaben, und die alte Datei ist {file}.</translation>
-</message>
-<message>
 <source>MIT; the embedded model CC BY-SA 4.0</source>
 <translation>MIT; das eingebaute Modell CC BY-SA 4.0</translation>
 </message>
@@ -3023,10 +3031,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>What is said is not being kept: {reason}.</source>
 <translation>Was gesagt wird, wird nicht aufbewahrt: {reason}.</translation>
-</message>
-<message>
-<source>Another window has the chats open; what is said here is not kept.</source>
-<translation>Ein anderes Fenster hat die Chats offen; was hier gesagt wird, wird nicht aufbewahrt.</translation>
 </message>
 <message>
 <source>The chats were written by a newer version of Outrider. They are left as they are, and what is said here is not kept.</source>

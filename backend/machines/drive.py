@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from backend.machines import kept
+from backend.system.kept_file import an_object
 from backend.system.memory import is_busy
 
 READ_BYTES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
@@ -121,11 +122,16 @@ def _key(path: Path) -> str:
 
 def _drive(said: object) -> Drive | None:
     """What was kept, if it makes sense."""
-    if not isinstance(said, dict) or said.get("version") != _VERSION:
-        return None
     try:
-        drive = Drive(int(said["n_read"]), int(said["read_bytes"]), float(said["bytes_per_s"]))
-    except (KeyError, TypeError, ValueError):
+        drive = Drive(**an_object(said))
+    except TypeError:
         return None
-    ok = 1 <= drive.n_read <= 64 and 4096 <= drive.read_bytes <= 1 << 26
+    whole = all(type(n) is int for n in (drive.n_read, drive.read_bytes, drive.version))
+    ok = (
+        whole
+        and drive.version == _VERSION
+        and 1 <= drive.n_read <= 64
+        and 4096 <= drive.read_bytes <= 1 << 26
+        and type(drive.bytes_per_s) is float
+    )
     return drive if ok else None

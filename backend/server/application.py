@@ -33,8 +33,10 @@ from backend.server.protocol import (
     model,
     read_chat,
     read_text,
+    shown,
 )
 from backend.server.turns import Turns
+from backend.system.kept_file import parse_json
 
 ADDRESS = "127.0.0.1"
 MAX_BODY_BYTES = 16 << 20
@@ -92,7 +94,7 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         if name not in names():
             return _refuse(
                 RequestRefused(
-                    f"There is no model {name} here.", status=404, code="model_not_found"
+                    f"There is no model {shown(name)} here.", status=404, code="model_not_found"
                 )
             )
         return JSONResponse(model(name, began))
@@ -148,9 +150,13 @@ async def _body(request: Request) -> Any:
         if len(data) > MAX_BODY_BYTES:
             raise RequestRefused("The request is too large.", status=413)
     try:
-        return json.loads(bytes(data))
-    except (ValueError, RecursionError):
-        raise RequestRefused("The request's body is not valid JSON.") from None
+        body = parse_json(bytes(data))
+        json.dumps(body, ensure_ascii=False).encode("utf-8")  # refuses half characters
+    except ValueError:
+        raise RequestRefused(
+            "The request's body is not valid JSON in UTF-8 with numbers of at most 64 bits."
+        ) from None
+    return body
 
 
 async def _whole(request: Request, turns: Turns, ask: Ask, writer: Writer) -> Response:

@@ -52,7 +52,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
     sentence = settings.save(Settings(), in_the_way / "settings.json")
-    assert sentence is not None and sentence.startswith("The settings could not be saved")
+    assert sentence is not None and sentence.startswith("The settings file could not be saved")
 
 
 def test_recent_models_are_few_and_newest_first() -> None:

@@ -6,7 +6,10 @@ import ctypes
 import itertools
 import math
 import os
+import shutil
 import struct
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -933,3 +936,17 @@ def test_every_architecture_is_one_of_llama_cpp_s() -> None:
     for arch in gguf.MODEL_ARCH_NAMES.values():
         if f"\0{arch}\0".encode() in library and arch not in ("mmproj",):
             assert arch in ARCHITECTURES, arch
+
+
+def test_a_path_that_is_not_utf8_is_refused_in_one_sentence(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"gr\xfc\xdfe") / "m.gguf"
+    path.parent.mkdir()
+    shutil.copy(tiny, path)
+    with pytest.raises(ModelFileError, match="m.gguf cannot be used: its path holds bytes that"):
+        read_model(path)
+    done = subprocess.run(
+        [sys.executable, "-m", "backend.cli", "inspect", str(path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("\n") == 1
+    assert "not UTF-8" in done.stderr and "Traceback" not in done.stderr

@@ -89,7 +89,7 @@ def start_window(path: Path, folder: Path) -> None:
     from app.main_window import MainWindow
 
     app = QApplication.instance() or QApplication([])
-    window = MainWindow(["/nonexistent"], folder / "settings.json", path)
+    window = MainWindow(["/nonexistent"], folder / "settings.json", ChatStore.open(path))
     window.show()
     app.processEvents()
     window.close()
