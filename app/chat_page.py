@@ -37,6 +37,11 @@ class ChatPage(QObject):
         view.transcript.regenerate.connect(session.regenerate)
         view.transcript.edited.connect(session.edit)
         view.transcript.stepped.connect(chats.switch)
+        for acted in (
+            view.transcript.go_on, view.transcript.regenerate,
+            view.transcript.edited, view.transcript.stepped,
+        ):  # fmt: skip
+            acted.connect(lambda *_: view.composer.setFocus())
         view.loading.cancel.connect(session.cancel_loading)
         view.welcome.suggested.connect(self.send)
         self._show_state(session.state)

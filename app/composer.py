@@ -155,6 +155,7 @@ class Composer(QFrame):
             self.send.emit(text)
 
     def _pressed(self) -> None:
+        self.input.setFocus()  # typing goes on there
         if self._answering:
             self.stop.emit()
         else:

@@ -8,6 +8,7 @@ from pathlib import Path
 from PySide6.QtCore import QByteArray, QPoint, QSize, Qt
 from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
+    QApplication,
     QFileDialog,
     QHBoxLayout,
     QMainWindow,
@@ -392,6 +393,18 @@ class MainWindow(QMainWindow):
         return None if machine is None else machine.link_gb_per_s
 
     # The window's own events
+
+    def focusNextPrevChild(self, next: bool) -> bool:  # noqa: A002, N802
+        """Move the focus; from a widget that was hidden it goes to the composer.
+
+        Qt would give it to the widget that happens to be the next in the tab order, and a press of
+        Space would press that one.
+        """
+        focused, composer = QApplication.focusWidget(), self.chat.composer
+        if focused is not None and not focused.isVisible() and composer.isVisible():
+            composer.setFocus()
+            return True
+        return super().focusNextPrevChild(next)
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
         super().resizeEvent(event)

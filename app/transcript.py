@@ -54,7 +54,7 @@ class Transcript(QScrollArea):
         self._messages = QVBoxLayout(self._column)
         self._messages.setContentsMargins(0, 28, 0, 20)
         self._messages.setSpacing(26)
-        self._messages.addStretch(1)
+        self._messages.addStretch(1)  # below the messages: a short chat begins at the top
         self._column.setMaximumWidth(COLUMN_WIDTH)
         outside = QWidget()
         outside.setObjectName("transcriptColumn")
@@ -83,11 +83,7 @@ class Transcript(QScrollArea):
 
     def show_conversation(self, conversation: Conversation) -> None:
         """Replace everything."""
-        for view in self._views:
-            self._messages.removeWidget(view)
-            view.hide()
-            view.deleteLater()
-        self._views.clear()
+        self.cut(0)
         self._earlier = list(conversation.messages)
         self._show_earlier()
         self.follow()
@@ -96,18 +92,17 @@ class Transcript(QScrollArea):
         """Show a new message at the end; one of the user's brings the end into view."""
         if message.role == "user":
             self._follows = True
-        view = self._make(message)
-        self._views.append(view)
-        self._messages.insertWidget(self._messages.count() - 1, view)
+        self._insert(len(self._views), message)
         self._mark_last()
 
     def cut(self, index: int) -> None:
-        """Take away the messages from this one on."""
-        for view in self._views[max(index - len(self._earlier), 0) :]:
+        """Remove this message and those after it."""
+        place = max(index - len(self._earlier), 0)
+        for view in self._views[place:]:
             self._messages.removeWidget(view)
             view.hide()
             view.deleteLater()
-        del self._views[max(index - len(self._earlier), 0) :]
+        del self._views[place:]
         del self._earlier[index:]
 
     def refresh(self, index: int) -> None:
@@ -120,7 +115,8 @@ class Transcript(QScrollArea):
             view.refresh()
             self._mark_last()
 
-    def _make(self, message: Message) -> UserBubble | AnswerView:
+    def _insert(self, place: int, message: Message) -> None:
+        """Make the view of a message; the layout has the views in the order of the list."""
         view: UserBubble | AnswerView
         if message.role == "user":
             view = UserBubble(message)
@@ -130,18 +126,17 @@ class Transcript(QScrollArea):
             view.go_on.connect(self.go_on)
             view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
         view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
-        return view
+        self._views.insert(place, view)
+        self._messages.insertWidget(place, view)
 
     def _index(self, view: UserBubble | AnswerView) -> int:
         return len(self._earlier) + self._views.index(view)
 
     def _show_earlier(self) -> None:
-        """Show messages that are not shown yet, from the newest on, for a moment; then go on."""
+        """Insert earlier messages at the top, newest first, for SLICE_S; then continue later."""
         ends_s = time.perf_counter() + SLICE_S
         while self._earlier:
-            view = self._make(self._earlier.pop())
-            self._views.insert(0, view)
-            self._messages.insertWidget(1, view)
+            self._insert(0, self._earlier.pop())
             if time.perf_counter() > ends_s:
                 self._slices.start()
                 break
