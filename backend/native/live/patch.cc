@@ -8,17 +8,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "clock.h"
+
 namespace outrider {
 namespace {
 
 // A drive that hangs must not keep a stop from being seen.
 constexpr std::chrono::milliseconds max_wait(50);
-
-uint64_t now_us() {
-    return uint64_t(
-        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
-            .count());
-}
 
 // Lets readers in while nothing of the core is touched. REQUIRES: the mutex is held.
 class Unlocked {

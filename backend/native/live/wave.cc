@@ -6,14 +6,14 @@
 #include <map>
 #include <stdexcept>
 
+#include "clock.h"
+
 namespace outrider {
 namespace {
 
 constexpr size_t max_tensor = 128;
 constexpr char failed[] = "The device failed while computing a layer's experts";
 constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
-
-uint64_t now_us() { return uint64_t(ggml_time_us()); }
 
 // A leaf with the memory of `t`: the graph of the wave must not reach into llama.cpp's.
 ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, int64_t ne1) {
