@@ -75,6 +75,17 @@ def test_copies_beside_computation(library: Path, tiny: Path) -> None:
     assert sum(stored[0]["bytes_from_host"]) > sum(stored[2]["bytes_from_host"])
 
 
+@pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss"])
+def test_layers_of_the_cpu_stay_the_cpus(arch: str, library: Path, tmp_path: Path) -> None:
+    """Their weights are in pinned memory, whose type names the device."""
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf")
+    all_bytes = read_model(path).expert_bytes_total
+    (found,) = run(library, path, "--n-gpu-layers", 2, "--compare", all_bytes // 2)
+    assert found["n_different"] == [0] * RATES
+    slots = run(library, path, "--n-gpu-layers", 2, "--host-bytes", all_bytes // 2)["host_slots"]
+    assert not any(slots[:-1]) and slots[-1] > 0
+
+
 def test_a_pass_reads_one_clock(library: Path, tiny: Path) -> None:
     """ggml's clock and the system's may count from different moments."""
     preload = {"LD_PRELOAD": str(library), "FAKE_CLOCK": "1"}
