@@ -63,14 +63,15 @@ def run(
 
 
 def test_copies_beside_computation(library: Path, tiny: Path) -> None:
-    """Bytes arrive late."""
+    """Bytes arrive late, and no two threads use a backend at once."""
     all_bytes = read_model(tiny).expert_bytes_total
     sizes = [int(all_bytes * of_all) for of_all in (0, 1, 0.5, 0.025)]
     without, *stored = run(library, tiny, "--compare", *sizes)
     assert without["n_different"] == [0] * RATES
     for found in stored:
         assert found["n_different"] == [0] * RATES
-        assert found["n_async"] > without["n_async"]
+        assert found["n_async"] > without["n_async"] and found["n_shared"] == 0
+        assert found["n_backend"] == without["n_backend"] + 2 * RATES  # two for the copies
         assert found["pinned_bytes"] > without["pinned_bytes"]
     assert sum(stored[0]["bytes_from_host"]) > sum(stored[2]["bytes_from_host"])
 
