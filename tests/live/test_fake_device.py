@@ -87,6 +87,17 @@ def test_layers_of_the_cpu_stay_the_cpus(arch: str, library: Path, tmp_path: Pat
     assert not any(slots[:-1]) and slots[-1] > 0
 
 
+@pytest.mark.parametrize("limit", ["--max-buffer", "--max-tensor"])
+def test_slots_larger_than_the_device_allows_are_refused_by_name(
+    limit: str, library: Path, tiny: Path
+) -> None:
+    matrix = read_model(tiny).expert_tensors[0][0]
+    one_slot = matrix.n_bytes // 16
+    found = run(library, tiny, limit, 2 * one_slot)
+    assert found["error"].startswith(f"The slots of {matrix.name} need ")
+    assert "more than FAKE0 allows" in found["error"]
+
+
 def test_a_pass_reads_one_clock(library: Path, tiny: Path) -> None:
     """ggml's clock and the system's may count from different moments."""
     preload = {"LD_PRELOAD": str(library), "FAKE_CLOCK": "1"}
