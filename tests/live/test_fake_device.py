@@ -104,3 +104,12 @@ def test_a_pass_reads_one_clock(library: Path, tiny: Path) -> None:
     events = run(library, tiny, "--hybrid", "auto", **preload)["events"]
     waited_us = [float(e.split()[3]) for e in events if e.startswith("caught up after")]
     assert waited_us and max(waited_us) < 3600e6
+
+
+@pytest.mark.parametrize("method", ["promoe", "outrider"])
+def test_waves_use_the_kernels_that_stock_uses(method: str, library: Path, tiny: Path) -> None:
+    """A device has kernels of their own for a few tokens, and one for all of a router."""
+    prompt = run(library, tiny, "--tokens", 33, 0, method=method)
+    assert prompt["n_few"] == 0 < prompt["n_many"] and prompt["n_cut"] == 0
+    few = run(library, tiny, "--tokens", 2, 4, method=method)
+    assert few["n_many"] == 0 < few["n_few"] and few["n_cut"] == 0

@@ -245,6 +245,8 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         graph.numbers.push_back(number);
         graph.devices.push_back(device_of(number));
         graph.patterns.push_back(found.pattern);
+        const bool is_steady = passes_.front().at(number).n_to_experts == found.n_to_experts;
+        graph.late_stops.push_back({is_steady ? found.n_to_experts : 0, found.keeps_input, found.keeps_weights});
         graph.shape.n_expert_used = int32_t(found.segment.ids->ne[0]);
         graph.shape.n_cut.push_back(found.cut.n_cut());
     }
