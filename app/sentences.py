@@ -110,6 +110,11 @@ TEMPLATES = (
     QT_TRANSLATE_NOOP(
         "sentences", "The memory of {names} holds not even one layer: the CPU computes."
     ),
+    QT_TRANSLATE_NOOP(
+        "sentences",
+        "The slots of {tensor} need {size} in one piece, more than {device} allows; a lower cache "
+        "rate needs less.",
+    ),
     QT_TRANSLATE_NOOP("sentences", "A context of {n} tokens takes {size} there."),
     QT_TRANSLATE_NOOP(
         "sentences",

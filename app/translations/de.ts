@@ -2609,6 +2609,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Speicher von {names} fasst nicht einmal eine Schicht: Es rechnet der Prozessor.</translation>
 </message>
 <message>
+<source>The slots of {tensor} need {size} in one piece, more than {device} allows; a lower cache rate needs less.</source>
+<translation>Die Plätze von {tensor} brauchen {size} in einem Stück, mehr als {device} erlaubt; ein kleinerer Cache-Anteil braucht weniger.</translation>
+</message>
+<message>
 <source>A context of {n} tokens takes {size} there.</source>
 <translation>Ein Kontext von {n} Token belegt dort {size}.</translation>
 </message>

@@ -123,6 +123,8 @@ def test_the_forms_of_sentences_are_those_that_are_said() -> None:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 told.append(node.value)
+    native = (ROOT / "backend" / "native" / "live").glob("*.cc")
+    told += [path.read_text(encoding="utf-8") for path in native]
     everything = "\0".join(told)
     composed = {"of the model is missing", "it may not be read"}  # of two halves there
     composed |= {
@@ -141,6 +143,14 @@ def test_sentences_of_the_engine_in_german(qapp: QApplication) -> None:
     assert killed.startswith("Der Prozess der Engine endete unerwartet: er wurde beendet")
     assert sentences.said("x.gguf cannot be used: part 2 of 3 of the model is missing.") == (
         "x.gguf ist nicht verwendbar: Teil 2 von 3 des Modells fehlt."
+    )
+    refused = (
+        "The slots of blk.0.ffn_up_exps.weight need 6200 MB in one piece, more than Vulkan0 "
+        "allows; a lower cache rate needs less."
+    )
+    assert sentences.said(refused) == (
+        "Die Plätze von blk.0.ffn_up_exps.weight brauchen 6200 MB in einem Stück, mehr als Vulkan0 "
+        "erlaubt; ein kleinerer Cache-Anteil braucht weniger."
     )
     assert sentences.said("x.gguf: No model is loaded.") == "x.gguf: Kein Modell ist geladen."
     three = "All 8 layers are computed by D. RAM keeps no experts for devices, as asked. It rains."

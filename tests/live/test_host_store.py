@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import pytest
 from equality import Runner, n_different
@@ -26,7 +20,6 @@ from backend.loading import CachedModel, Placement, load_native
 from backend.methods import METHODS
 from backend.verify import compare
 
-HERE = Path(__file__).parent
 RATES = (0.1, 0.5, 1.0)
 ALL, HALF, HARDLY = 1.0, 0.5, 0.025
 """Of all experts, what the store holds; the last is one expert, of the first layer."""
@@ -234,35 +227,3 @@ def future_of(model: OnDevice, arrays: dict[str, np.ndarray]) -> Any:
         about={},
         **arrays,
     ).future()
-
-
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("cc") is None,
-    reason="the fake device is a library, which needs Linux and a C compiler",
-)
-def test_copies_beside_computation(tiny: Path, tmp_path: Path) -> None:
-    """A device with asynchronous copies, events and pinned memory, whose bytes arrive late."""
-    library = tmp_path / "fake.so"
-    package = Path(llama_cpp.__file__).parent
-    ggml = [package / "lib" / f"lib{name}.so.0" for name in ("ggml", "ggml-base", "ggml-cpu")]
-    command = ["cc", "-shared", "-fPIC", "-O1", f"-I{package.parent / 'include'}", "-o", library]
-    subprocess.run([*command, HERE / "fake_device.c", *ggml, "-lpthread"], check=True, timeout=60)
-    file = read_model(tiny)
-    sizes = [0, *(share(file, of_all) for of_all in (ALL, HALF, HARDLY))]
-    done = subprocess.run(
-        [sys.executable, str(HERE / "fake_device_run.py"), str(library), str(tiny), "promoe"]
-        + list(map(str, sizes)),
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    without, *stored = json.loads(done.stdout)
-    assert without["n_different"] == [0, 0, 0]
-    for counts in stored:
-        assert counts["n_different"] == [0, 0, 0]
-        assert counts["n_backend"] == without["n_backend"] + len(RATES)  # one for the copies
-        assert counts["n_async"] - without["n_async"] == counts["n_event"] - without["n_event"] > 0
-        assert counts["pinned_bytes"] > without["pinned_bytes"]
-    assert sum(stored[0]["bytes_from_host"]) > sum(stored[2]["bytes_from_host"])

@@ -1,6 +1,7 @@
 #include "copy_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace outrider {
 namespace {
@@ -9,62 +10,46 @@ namespace {
 // takes longer than sending; and what is computed need not wait behind a whole matrix.
 constexpr size_t max_sent_bytes = 4 << 20;
 
+constexpr int n_async_sender = 2;
+
 }  // namespace
 
 CopyStream::CopyStream(ggml_backend_dev_t device) : device_(device) {
     ggml_backend_dev_props props{};
     ggml_backend_dev_get_props(device, &props);
-    if (props.caps.async) {
-        backend_ = ggml_backend_dev_init(device, nullptr);
-    }
-    if (backend_ && props.caps.events) {
-        if (ggml_backend_event_t event = ggml_backend_event_new(device)) {
-            idle_events_.push_back(event);
-            has_events_ = true;
+    for (int i = 0; props.caps.async && i < n_async_sender; i++) {
+        if (Backend backend{ggml_backend_dev_init(device, nullptr)}) {
+            idle_.push_back(std::move(backend));
         }
     }
-}
-
-CopyStream::~CopyStream() {
-    for (ggml_backend_event_t event : idle_events_) {
-        ggml_backend_event_free(event);
-    }
-    if (backend_) {
-        ggml_backend_free(backend_);
-    }
+    n_sender_ = std::max(int(idle_.size()), 1);
 }
 
 void CopyStream::send(std::span<const Piece> pieces) {
-    if (!backend_) {
+    Backend backend = take();
+    if (!backend) {
         for (const Piece & p : pieces) {
             send_blocking(p);
         }
         return;
     }
-    std::unique_lock lock(mutex_);
     for (const Piece & p : pieces) {
-        ggml_backend_tensor_set_async(backend_, p.to, p.from, p.offset, p.size);
+        ggml_backend_tensor_set_async(backend.get(), p.to, p.from, p.offset, p.size);
     }
-    ggml_backend_event_t event = has_events_ ? take_event() : nullptr;
-    if (!event) {
-        ggml_backend_synchronize(backend_);
-        return;
-    }
-    ggml_backend_event_record(event, backend_);
-    lock.unlock();
-    ggml_backend_event_synchronize(event);
-    lock.lock();
-    idle_events_.push_back(event);
+    ggml_backend_synchronize(backend.get());
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(backend));
 }
 
-// REQUIRES: the lock is held. Null where the device has no more of them.
-ggml_backend_event_t CopyStream::take_event() {
-    if (idle_events_.empty()) {
-        return ggml_backend_event_new(device_);
+// An instance for the calling thread alone. Null where all are in use or the device has none.
+CopyStream::Backend CopyStream::take() {
+    const std::lock_guard lock(mutex_);
+    if (idle_.empty()) {
+        return nullptr;
     }
-    ggml_backend_event_t event = idle_events_.back();
-    idle_events_.pop_back();
-    return event;
+    Backend backend = std::move(idle_.back());
+    idle_.pop_back();
+    return backend;
 }
 
 void CopyStream::send_blocking(const Piece & piece) {

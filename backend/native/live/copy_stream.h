@@ -1,9 +1,10 @@
-// The way from the host's memory into a device's, beside what the device computes: a backend instance
-// of its own, and events to learn what has arrived, where the device has such things; ggml's blocking
-// call where it has not.
+// Copies from the host's memory into a device's, beside what the device computes. Each sender has a
+// backend instance of its own and waits for that one. A backend instance is for one thread at a time:
+// on Vulkan, waiting for an event resets command buffers that another sender may be recording into.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -23,29 +24,28 @@ class CopyStream {
     };
 
     explicit CopyStream(ggml_backend_dev_t device);
-    ~CopyStream();
-    CopyStream(const CopyStream &) = delete;
-    CopyStream & operator=(const CopyStream &) = delete;
 
     // Returns when all pieces are there. Any thread.
     void send(std::span<const Piece> pieces);
     static void send_blocking(const Piece & piece);
 
     ggml_backend_dev_t device() const { return device_; }
-    // Whether copies run beside what the device computes.
-    bool is_async() const { return backend_ != nullptr; }
-    bool has_events() const { return has_events_; }
-    // Threads that keep it busy: while one learns that its bytes have arrived, another's are on their way.
-    int n_sender() const { return has_events_ ? 2 : 1; }
+    // Threads that keep the link busy: while one waits for its bytes, the other's are on their way. One
+    // where the device has no asynchronous copies.
+    int n_sender() const { return n_sender_; }
 
   private:
-    ggml_backend_event_t take_event();
+    struct Free {
+        void operator()(ggml_backend_t backend) const { ggml_backend_free(backend); }
+    };
+    using Backend = std::unique_ptr<ggml_backend, Free>;
+
+    Backend take();
 
     ggml_backend_dev_t device_;
-    ggml_backend_t backend_ = nullptr;  // null: the blocking call
-    bool has_events_ = false;
+    int n_sender_ = 1;
     std::mutex mutex_;
-    std::vector<ggml_backend_event_t> idle_events_;
+    std::vector<Backend> idle_;  // not used by a sender now
 };
 
 }  // namespace outrider

@@ -6,6 +6,8 @@
 #include <cassert>
 #include <utility>
 
+#include "clock.h"
+
 namespace outrider {
 
 ggml_tensor plain_header(const ggml_tensor & of) {
@@ -145,13 +147,13 @@ void HostWork::run() {
 }
 
 void HostWork::compute(HostJob & job) {
-    const int64_t began_us = ggml_time_us();
+    const uint64_t began_us = now_us();
     for (Own * own : own_of_[size_t(job.compute.layer)]) {
         own->one.data = const_cast<uint8_t *>(job.matrices[size_t(own->chunk)]);
     }
     job.rows.resize(job.pairs.size() * size_t(segment_->nodes.back()->ne[0]));
     runner_.compute_rows(*segment_, job.pairs, job.rows);
-    job.us = double(ggml_time_us() - began_us);
+    job.us = double(now_us() - began_us);
 }
 
 }  // namespace outrider

@@ -17,18 +17,22 @@ int number_in_tensor_name(const char * name) {
     return std::sscanf(name, "blk.%d.", &number) == 1 ? number : -1;
 }
 
+// The device that computes with what lies in a buffer. The type of a device's pinned host memory
+// (CUDA_Host, Vulkan_Host) names that device, but weights there are the CPU's.
 ggml_backend_dev_t device_of_buffer(ggml_backend_buffer_t buffer) {
-    return ggml_backend_buft_get_device(ggml_backend_buffer_get_type(buffer));
+    const auto type = ggml_backend_buffer_get_type(buffer);
+    return ggml_backend_buft_is_host(type) ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)
+                                           : ggml_backend_buft_get_device(type);
 }
 
-// The CPU's other layouts are written and never read back.
+// Weights that the CPU backend has laid out in its own way cannot be read back.
 bool is_readable(const ggml_tensor * w) {
     return w->buffer && (ggml_backend_buffer_is_host(w->buffer) ||
                          ggml_backend_dev_type(device_of_buffer(w->buffer)) != GGML_BACKEND_DEVICE_TYPE_CPU);
 }
 
-// Where llama.cpp computes `node`: on the device of the nearest weights that it is made of, or null.
-// `seen`: what need not be looked at again.
+// Where llama.cpp computes `node`: on the device of the nearest weights among its sources, or null.
+// `seen`: nodes that were visited.
 ggml_backend_dev_t device_of_weights(const ggml_tensor * node, std::set<const ggml_tensor *> & seen) {
     if (!node || !seen.insert(node).second) {
         return nullptr;
@@ -241,6 +245,8 @@ void Probe::adopt_segments(const Findings & findings, MoeGraph & graph) const {
         graph.numbers.push_back(number);
         graph.devices.push_back(device_of(number));
         graph.patterns.push_back(found.pattern);
+        const bool is_steady = passes_.front().at(number).n_to_experts == found.n_to_experts;
+        graph.late_stops.push_back({is_steady ? found.n_to_experts : 0, found.keeps_input, found.keeps_weights});
         graph.shape.n_expert_used = int32_t(found.segment.ids->ne[0]);
         graph.shape.n_cut.push_back(found.cut.n_cut());
     }

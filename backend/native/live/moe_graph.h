@@ -15,10 +15,19 @@
 
 namespace outrider {
 
+// Where computing may stop for a layer's routing: just before its first expert mat-mul, so that a device
+// has computed the router in one piece. See SegmentFinder::Found.
+struct LateStop {
+    size_t n_node = 0;  // from the router's choice to that mat-mul; 0: not known
+    bool keeps_input = false;
+    bool keeps_weights = false;
+};
+
 struct MoeGraph {
     Shape shape;
     std::vector<int> numbers;                       // [layer], the model's own numbering
     std::vector<ggml_backend_dev_t> devices;        // [layer]: where llama.cpp computes it
+    std::vector<LateStop> late_stops;               // [layer]
     std::unordered_map<int, Layer> layer_of_number; // by the number in the nodes' names
     std::vector<ExpertTensor> tensors;              // by layer and chunk
     std::unordered_map<const ggml_tensor *, Layer> layer_of_tensor;

@@ -8,17 +8,13 @@
 #include <stdexcept>
 #include <utility>
 
+#include "clock.h"
+
 namespace outrider {
 namespace {
 
 // A drive that hangs must not keep a stop from being seen.
 constexpr std::chrono::milliseconds max_wait(50);
-
-uint64_t now_us() {
-    return uint64_t(
-        std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now().time_since_epoch())
-            .count());
-}
 
 // Lets readers in while nothing of the core is touched. REQUIRES: the mutex is held.
 class Unlocked {
@@ -69,6 +65,7 @@ void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     std::fill(logits_.begin(), logits_.end(), nullptr);
     std::fill(probabilities_of_.begin(), probabilities_of_.end(), nullptr);
     layer_ = none;
+    choice_ = nullptr;
     if (recorder_) {
         recorder_->pass_began(phase, tokens);
     }
@@ -105,9 +102,19 @@ bool Patch::ask(ggml_tensor * node) {
         return false;
     }
     note_router(node);
+    if (choice_ && is_weights(node, choice_)) {
+        final_weights_ = node;
+    }
+    if (choice_ && --n_to_stop_ == 0) {
+        return true;
+    }
     if (node->op == GGML_OP_MUL_MAT_ID) {
         const auto it = graph_.layer_of_tensor.find(node->src[0]);
-        if (it != graph_.layer_of_tensor.end() && it->second == layer_) {
+        if (choice_ && it != graph_.layer_of_tensor.end()) {
+            late_stops_fail_ = true;
+            std::lock_guard lock(mutex_);
+            abort_pass("llama.cpp computed a layer in another order than before");
+        } else if (it != graph_.layer_of_tensor.end() && it->second == layer_) {
             if (mode_ == Mode::remap && n_token_ > 0) {
                 undo_.push_back({node, node->op, node->src[2]});
                 node->src[2] = work().slot_ids();
@@ -128,9 +135,22 @@ bool Patch::ask(ggml_tensor * node) {
     }
     if (const auto il = layer_in_name(node, "ffn_moe_topk"); il && mode_ != Mode::aborted) {
         const auto it = graph_.layer_of_number.find(*il);
-        return it != graph_.layer_of_number.end() && !passes_by(it->second, int32_t(node->ne[1]));
+        return it != graph_.layer_of_number.end() && !passes_by(it->second, int32_t(node->ne[1])) &&
+               route(node, it->second);
     }
     return false;
+}
+
+// A router's choice has been asked for that must be read. True to stop there; otherwise computing stops
+// before the layer's first expert mat-mul.
+bool Patch::route(ggml_tensor * topk, Layer layer) {
+    std::lock_guard lock(mutex_);
+    choice_ = topk;
+    choice_layer_ = layer;
+    final_weights_ = nullptr;
+    stops_late_ = may_stop_late(layer);
+    n_to_stop_ = stops_late_ ? graph_.late_stops[size_t(layer)].n_node - 1 : 0;
+    return !stops_late_;
 }
 
 // Whether llama.cpp may compute this layer as it is, with nobody looking at the router's choice: its experts
@@ -180,7 +200,7 @@ bool Patch::computed(ggml_tensor * node) {
             go_on = n_seen_ < graph_.patterns[layer_].size() || run_waves();
         } else {
             finish_layer();
-            go_on = routed(node, graph_.layer_of_number.at(*layer_in_name(node, "ffn_moe_topk")));
+            go_on = routed(std::exchange(choice_, nullptr), choice_layer_);
         }
     } catch (const std::exception & e) {
         go_on = abort_pass(e.what());
@@ -454,6 +474,7 @@ bool Patch::abort_pass(const std::string & error) {
     if (host_work_) {
         host_work_->cancel();
     }
+    choice_ = nullptr;
     computing_.clear();
     ready_.clear();
     for_host_.clear();

@@ -166,6 +166,8 @@ class Patch {
     DeviceWork & work() { return *work_of_[size_t(layer_)]; }
     bool ask(ggml_tensor * node);
     bool passes_by(Layer layer, int32_t n_token);
+    bool route(ggml_tensor * topk, Layer layer);
+    bool may_stop_late(Layer layer) const;
     void note_router(ggml_tensor * node);
     bool skip(ggml_tensor * node);
     bool computed(ggml_tensor * node);
@@ -235,6 +237,12 @@ class Patch {
     // The pass in progress.
     Mode mode_ = Mode::off;
     Layer layer_ = none;
+    ggml_tensor * choice_ = nullptr;   // of the router whose layer computing will stop for
+    Layer choice_layer_ = none;
+    size_t n_to_stop_ = 0;                   // nodes until then, the one asked for last not counted
+    bool stops_late_ = false;                // not at the choice but just before the experts
+    const ggml_tensor * final_weights_ = nullptr;  // of the chosen experts, if it does
+    bool late_stops_fail_ = false;           // nodes came in another order than they were learned in
     int32_t n_token_ = 0;
     std::vector<Expert> ids_;            // [n_token][n_expert_used]
     std::vector<float> weights_;         // likewise, or empty

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "clock.h"
 #include "patch.h"
 
 namespace outrider {
@@ -16,8 +17,6 @@ constexpr int32_t layers_between = 8;
 
 // So many rows tell what a further one takes.
 constexpr int32_t n_measured_row = 32;
-
-uint64_t now_us() { return uint64_t(ggml_time_us()); }
 
 }  // namespace
 

@@ -39,12 +39,23 @@ void Patch::note_router(ggml_tensor * node) {
     }
 }
 
-// All that is wanted of a layer's router, in one round trip to the device that computed it: the choice, the
-// probabilities if somebody makes something of them, the layer's input likewise.
+// Whether computing may stop just before the layer's experts. A device then computes the router as stock
+// llama.cpp does: a stop at the choice would cut a fused kernel in two, whose result is rounded otherwise. The
+// CPU has no such kernels. By then the probabilities of all experts are gone, and routing can no longer be forced.
+bool Patch::may_stop_late(Layer layer) const {
+    const LateStop & stop = graph_.late_stops[size_t(layer)];
+    const bool on_host = ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(graph_.devices[size_t(layer)]));
+    return stop.n_node > 1 && !on_host && !late_stops_fail_ && !forced_ && !recorder_ &&
+           (stop.keeps_weights || !core_->wants_weights()) && (stop.keeps_input || !core_->wants_gate_input());
+}
+
+// Reads all that is wanted of a layer's router in one round trip to the device that computed it: the choice,
+// and where somebody uses them, the weights and the layer's input.
 void Patch::read_router(const ggml_tensor * topk, Layer layer) {
     const bool wants_weights = recorder_ || core_->wants_weights();
     const bool wants_input = core_->wants_gate_input() || (recorder_ && recorder_->wants_inputs());
-    const ggml_tensor * probabilities = wants_weights ? readable_probabilities(layer) : nullptr;
+    const ggml_tensor * final_weights = wants_weights && stops_late_ ? final_weights_ : nullptr;
+    const ggml_tensor * probabilities = wants_weights && !stops_late_ ? readable_probabilities(layer) : nullptr;
     const ggml_tensor * input = wants_input ? readable_input(layer) : nullptr;
     sorted_.resize(ggml_nbytes(topk));
     probabilities_.resize(probabilities ? size_t(ggml_nelements(probabilities)) : 0);
@@ -54,12 +65,19 @@ void Patch::read_router(const ggml_tensor * topk, Layer layer) {
     if (probabilities) {
         work.read(probabilities, probabilities_.data(), ggml_nbytes(probabilities));
     }
+    weights_.resize(final_weights ? size_t(ggml_nelements(final_weights)) : 0);
+    if (final_weights) {
+        work.read(final_weights, weights_.data(), ggml_nbytes(final_weights));
+    }
     if (input) {
         work.read(input, gate_input_.data(), ggml_nbytes(input));
     }
     work.end_reads();
     take_ids(topk);
-    take_weights(probabilities);
+    if (probabilities) {
+        take_weights(probabilities);
+    }
+    round_to_half(weights_);
     round_to_half(gate_input_);
 }
 
@@ -96,12 +114,8 @@ const ggml_tensor * Patch::readable_input(Layer layer) const {
     return fits ? input : nullptr;
 }
 
-// The chosen experts' weights, of the probabilities that were read.
+// The chosen experts' weights, from the probabilities that were read.
 void Patch::take_weights(const ggml_tensor * of) {
-    weights_.clear();
-    if (!of) {
-        return;
-    }
     const auto n_used = size_t(graph_.shape.n_expert_used);
     // Some architectures put the softmax behind the choice: here are scores then.
     const bool are_scores = of->op == GGML_OP_MUL_MAT || of->op == GGML_OP_ADD;
@@ -116,7 +130,6 @@ void Patch::take_weights(const ggml_tensor * of) {
             softmax({weights, n_used});
         }
     }
-    round_to_half(weights_);
 }
 
 // The core sees what a trace can hold, so that a trace replayed gives the same decisions.

@@ -47,7 +47,19 @@ SourceKind source_kind(const Segment & segment, const ggml_tensor * s) {
                                                                                         : SourceKind::unknown;
 }
 
+bool is_weights(const ggml_tensor * node, const ggml_tensor * ids) {
+    return node->type == GGML_TYPE_F32 && ggml_nelements(node) == ids->ne[0] * ids->ne[1] && ggml_is_contiguous(node);
+}
+
 namespace {
+
+// The tensor whose memory this is.
+const ggml_tensor * owner(const ggml_tensor * t) { return t && t->view_src ? t->view_src : t; }
+
+bool reads(const ggml_tensor * node, const ggml_tensor * memory) {
+    return std::any_of(std::begin(node->src), std::end(node->src),
+                       [&](const ggml_tensor * s) { return s && owner(s) == memory; });
+}
 
 bool depends_on(const ggml_tensor * node, const Segment & segment) {
     for (const ggml_tensor * s : node->src) {
@@ -87,13 +99,20 @@ void SegmentFinder::pass_began() {
     logits_.clear();
     objection_.clear();
     open_ = none;
+    n_since_topk_ = 0;
+    saw_weights_ = false;
 }
 
 void SegmentFinder::see(ggml_tensor * node) {
+    n_since_topk_++;
+    saw_weights_ = saw_weights_ || (!topk_.empty() && is_weights(node, last_topk_));
     if (const auto il = layer_in_name(node, "ffn_moe_topk")) {
         if (!topk_.emplace(*il, node).second) {
             objection_ = "a layer routes twice";
         }
+        last_topk_ = node;
+        n_since_topk_ = 0;
+        saw_weights_ = false;
     } else if (const auto il = layer_of_logits(node)) {
         logits_[*il] = node;
     }
@@ -116,6 +135,7 @@ void SegmentFinder::see(ggml_tensor * node) {
 void SegmentFinder::grow(Found & found, ggml_tensor * node) {
     Segment & segment = found.segment;
     const bool uses_experts = node->op == GGML_OP_MUL_MAT_ID && layer_of_.count(node->src[0]);
+    found.keeps_input = found.keeps_input || (found.logits && reads(node, owner(found.logits->src[1])));
     if (!uses_experts && !depends_on(node, segment)) {
         found.n_between++;
         return;
@@ -135,6 +155,9 @@ void SegmentFinder::grow(Found & found, ggml_tensor * node) {
                     segment.ids = ids;
                     const auto it = logits_.find(il);
                     found.logits = it == logits_.end() ? nullptr : it->second;
+                    found.n_to_experts = n_since_topk_;
+                    found.keeps_input = found.logits && reads(node, owner(found.logits->src[1]));
+                    found.keeps_weights = saw_weights_;
                 }
             }
             if (!segment.ids) {

@@ -39,6 +39,10 @@ enum class SourceKind {
 // REQUIRES: `s` is not an expert tensor.
 SourceKind source_kind(const Segment & segment, const ggml_tensor * s);
 
+// Whether these are the weights of the chosen experts, [n_expert_used, n_token] in any arrangement. The
+// last such node between the choice and the experts is what the experts' rows are multiplied by.
+bool is_weights(const ggml_tensor * node, const ggml_tensor * ids);
+
 // Watches the nodes of a pass in the order in which llama.cpp computes them.
 class SegmentFinder {
   public:
@@ -62,6 +66,11 @@ class SegmentFinder {
         const ggml_tensor * logits = nullptr;  // the router's mat-mul
         CutFinder cut;
         int il = -1;                  // llama.cpp's number of the layer
+        // Nodes from the router's choice to the first expert mat-mul.
+        size_t n_to_experts = 0;
+        // Of what the router reads and makes, what is still in memory at the first expert mat-mul.
+        bool keeps_input = false;     // the router's input
+        bool keeps_weights = false;   // the chosen experts' final weights
     };
     const std::map<Layer, Found> & found() const { return found_; }
 
@@ -74,6 +83,9 @@ class SegmentFinder {
     std::map<int, ggml_tensor *> logits_;
     std::string objection_;
     Layer open_ = none;
+    const ggml_tensor * last_topk_ = nullptr;
+    size_t n_since_topk_ = 0;
+    bool saw_weights_ = false;  // since then
 };
 
 }  // namespace outrider

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <stdexcept>
 
 #include "host_store.h"
@@ -28,6 +29,31 @@ uint8_t * scratch_for(uint64_t offset, size_t size) {
     }
     uint8_t * start = bytes.data() + to_next_block(reinterpret_cast<uintptr_t>(bytes.data()));
     return start + offset % block;
+}
+
+// Why the device of this memory cannot compute with slots of this form and size.
+std::runtime_error too_large(const ggml_tensor & slots, size_t size, ggml_backend_buffer_type_t buft) {
+    return std::runtime_error("The slots of " + std::string(slots.name) + " need " + std::to_string(size / 1'000'000) +
+                              " MB in one piece, more than " +
+                              ggml_backend_dev_name(ggml_backend_buft_get_device(buft)) +
+                              " allows; a lower cache rate needs less");
+}
+
+// Whether the device of this memory computes with so many slots in one tensor. llama.cpp would end the
+// process otherwise.
+bool is_supported(const ggml_tensor & slots, ggml_backend_buffer_type_t buft) {
+    // CUDA's kernels count blocks with 32 bits.
+    if (slots.nb[3] / ggml_type_size(slots.type) > size_t(std::numeric_limits<int32_t>::max())) {
+        return false;
+    }
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> context(
+        ggml_init({4 * ggml_tensor_overhead(), nullptr, true}), ggml_free);
+    ggml_tensor own = slots;
+    own.buffer = nullptr;
+    ggml_tensor * rows = ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, slots.ne[0], 1, 1);
+    ggml_tensor * ids = ggml_new_tensor_2d(context.get(), GGML_TYPE_I32, 1, 1);
+    return ggml_backend_dev_supports_op(ggml_backend_buft_get_device(buft),
+                                        ggml_mul_mat_id(context.get(), &own, rows, ids));
 }
 
 }  // namespace
@@ -164,7 +190,8 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     return home;
 }
 
-// Room for `n_slot` of the largest of `homes`, which all of them use. On the host a slot's address
+// Room for `n_slot` of the largest of `homes`, which all of them use. Throws where the device does not
+// allow that in one piece, or memory is short. On the host a slot's address
 // is congruent with its place in the file modulo the block where that can be, so that direct reads
 // need no second copy: then slots are whole blocks, with room for those around the experts.
 void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
@@ -195,9 +222,15 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     all.nb[3] = stride * uint64_t(n_slot);
     // Kernels may read a little past the last row: the device says how much room it wants.
     const size_t size = std::max<size_t>(ggml_backend_buft_get_alloc_size(buft, &all), all.nb[3]);
+    if (!is_host && !is_supported(all, buft)) {
+        throw too_large(all, size, buft);
+    }
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, is_host ? size + 2 * block : size);
     if (!buffer) {
-        throw std::runtime_error("There is not enough memory for the expert cache");
+        // Some devices allow more in one buffer than they say here, so this only explains a refusal.
+        throw !is_host && size > ggml_backend_buft_get_max_size(buft)
+            ? too_large(all, size, buft)
+            : std::runtime_error("There is not enough memory for the expert cache");
     }
     buffers_.push_back(buffer);
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);

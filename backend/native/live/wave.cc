@@ -6,14 +6,18 @@
 #include <map>
 #include <stdexcept>
 
+#include "clock.h"
+
 namespace outrider {
 namespace {
 
 constexpr size_t max_tensor = 128;
+
+// Devices compute a mat-mul of up to so many tokens with other kernels than one of more.
+constexpr int64_t max_few_token = 8;
+
 constexpr char failed[] = "The device failed while computing a layer's experts";
 constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
-
-uint64_t now_us() { return uint64_t(ggml_time_us()); }
 
 // A leaf with the memory of `t`: the graph of the wave must not reach into llama.cpp's.
 ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, int64_t ne1) {
@@ -23,11 +27,28 @@ ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, 
     return leaf;
 }
 
+// Adds rows up to so many, on a slot that no pair uses where there is one: the rows of an expert that is used
+// stay as many as they are.
+void pad(std::vector<Pair> & pairs, size_t n_row, int32_t n_slot) {
+    if (pairs.size() == n_row) {
+        return;
+    }
+    Pair padding = pairs.back();
+    for (Slot slot = 0; slot < n_slot; slot++) {
+        if (std::none_of(pairs.begin(), pairs.end(), [&](const Pair & p) { return p.slot == slot; })) {
+            padding.slot = slot;
+            break;
+        }
+    }
+    pairs.resize(n_row, padding);
+}
+
 }  // namespace
 
 WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, SlotsOf slots_of,
                        ConstantOf constant_of)
     : backend_(ggml_backend_dev_init(device, nullptr)),
+      is_host_(ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device))),
       n_reserved_(std::min(max_row, max_pair)),
       is_reserved_(max_row == 0),
       slots_of_(std::move(slots_of)),
@@ -140,9 +161,24 @@ void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs
     }
 }
 
-// The segment's nodes with n_pair rows; returns what stands for the last one.
+// Kernels of devices round differently, and ggml chooses them by the number of tokens of a mat-mul. So a wave
+// of a pass of few tokens has as many tokens as the pass, and one of many tokens has many. The CPU's kernels
+// round alike for any number of tokens but not, where weights are repacked, for any number of rows of an
+// expert: there waves have no padding.
+WaveRunner::Form WaveRunner::form_of(int64_t n_pair, int64_t n_token) const {
+    if (is_host_) {
+        return {1, n_pair};
+    }
+    if (n_token <= max_few_token) {
+        return {(n_pair + n_token - 1) / n_token, n_token};
+    }
+    return {1, std::max(n_pair, max_few_token + 1)};
+}
+
+// The segment's nodes with the form's rows; returns what stands for the last one.
 ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part) {
-    const int64_t n_pair = indices.tokens->ne[0];
+    const int64_t n_choice = indices.slots->ne[0];
+    const int64_t n_token = indices.slots->ne[1];
     std::map<const ggml_tensor *, ggml_tensor *> clone_of;
     const auto source_for = [&](const ggml_tensor * node, ggml_tensor * s) -> ggml_tensor * {
         if (!s) {
@@ -162,7 +198,7 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
                 const bool per_token = s->ne[1] == 1 && segment.ids->ne[0] > 1;
                 ggml_tensor * rows = leaf_like(ctx, kept.rows, kept.rows->ne[0], kept.rows->ne[1]);
                 ggml_tensor * gathered = ggml_get_rows(ctx, rows, per_token ? indices.tokens : indices.rows);
-                return clone_of[s] = ggml_reshape_3d(ctx, gathered, s->ne[0], 1, n_pair);
+                return clone_of[s] = ggml_reshape_3d(ctx, gathered, s->ne[0], n_choice, n_token);
             }
         }
         return constant_of_ ? constant_of_(s) : s;
@@ -172,7 +208,7 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
         if (node->op == GGML_OP_VIEW) {
             ggml_tensor * of = clone_of.at(node->view_src);
             const size_t offset = node->view_offs - node->view_src->view_offs;
-            clone = ggml_view_3d(ctx, of, node->ne[0], 1, n_pair, of->nb[1], of->nb[2], offset);
+            clone = ggml_view_3d(ctx, of, node->ne[0], n_choice, n_token, of->nb[1], of->nb[2], offset);
         } else {
             ggml_tensor * first = source_for(node, node->src[0]);
             // Of a part the hidden rows are shorter: as wide as the matrix has rows, and what is
@@ -180,7 +216,7 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
             const int64_t width = node->op == GGML_OP_MUL_MAT_ID       ? first->ne[1]
                                   : node->ne[0] == node->src[0]->ne[0] ? first->ne[0]
                                                                        : node->ne[0];
-            clone = ggml_new_tensor_3d(ctx, node->type, width, 1, n_pair);
+            clone = ggml_new_tensor_3d(ctx, node->type, width, n_choice, n_token);
             clone->op = node->op;
             std::memcpy(clone->op_params, node->op_params, sizeof clone->op_params);
             for (int i = 0; i < GGML_MAX_SRC; i++) {
@@ -192,27 +228,35 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
     return clone_of.at(segment.nodes.back());
 }
 
-// A graph that computes n_pair rows and writes them to their places.
+// A graph that computes n_pair rows and writes them to their places. Padding comes last and is not written.
 WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how) {
     const auto new_index = [&](ggml_type type, int64_t ne0, int64_t ne1) {
         ggml_tensor * t = ggml_new_tensor_2d(ctx, type, ne0, ne1);
         ggml_set_input(t);
         return t;
     };
+    const Form form = form_of(n_pair, segment.ids->ne[1]);
+    const int64_t n_row = form.n_row();
     Wave wave;
     wave.graph = ggml_new_graph_custom(ctx, max_tensor, false);
-    wave.indices = {new_index(GGML_TYPE_I32, 1, n_pair), new_index(GGML_TYPE_I32, 1, n_pair),
-                    new_index(GGML_TYPE_I32, n_pair, 1), new_index(GGML_TYPE_I32, n_pair, 1),
-                    new_index(GGML_TYPE_I64, n_pair, 1)};
+    wave.n_slot = int32_t(slots_of_(segment.nodes.front()->src[0], part)->ne[2]);
+    wave.indices = {new_index(GGML_TYPE_I32, form.n_choice, form.n_token),
+                    new_index(GGML_TYPE_I32, form.n_choice, form.n_token), new_index(GGML_TYPE_I32, n_row, 1),
+                    new_index(GGML_TYPE_I32, n_row, 1), new_index(GGML_TYPE_I64, n_pair, 1)};
     ggml_tensor * computed = clone_chain(ctx, segment, wave.indices, part);
     if (how == Rows::left) {
         wave.written = computed;
         ggml_set_output(computed);
     } else {
         wave.out = result_leaf(ctx, segment);
-        ggml_tensor * flat = ggml_reshape_2d(ctx, computed, wave.out->ne[0], n_pair);
+        ggml_tensor * flat = ggml_reshape_2d(ctx, computed, wave.out->ne[0], n_row);
+        ggml_tensor * rows = wave.indices.rows;
+        if (n_row > n_pair) {
+            flat = ggml_view_2d(ctx, flat, flat->ne[0], n_pair, flat->nb[1], 0);
+            rows = ggml_view_1d(ctx, rows, n_pair, 0);
+        }
         if (how == Rows::added) {
-            flat = ggml_add(ctx, ggml_get_rows(ctx, wave.out, wave.indices.rows), flat);
+            flat = ggml_add(ctx, ggml_get_rows(ctx, wave.out, rows), flat);
         }
         wave.written = ggml_set_rows(ctx, wave.out, flat, wave.indices.out_rows);
     }
@@ -227,10 +271,14 @@ ggml_tensor * WaveRunner::result_leaf(ggml_context * ctx, const Segment & segmen
 }
 
 void WaveRunner::set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice) {
-    i32_.resize(pairs.size());
+    rows_.assign(pairs.begin(), pairs.end());
+    if (wave.indices.slots) {
+        pad(rows_, size_t(ggml_nelements(wave.indices.slots)), wave.n_slot);
+    }
+    i32_.resize(rows_.size());
     const auto set_i32 = [&](ggml_tensor * t, auto && value) {
         if (t && t->buffer) {  // an index that nothing uses gets no memory
-            std::transform(pairs.begin(), pairs.end(), i32_.begin(), value);
+            std::transform(rows_.begin(), rows_.end(), i32_.begin(), value);
             ggml_backend_tensor_set(t, i32_.data(), 0, i32_.size() * sizeof(int32_t));
         }
     };

@@ -68,12 +68,19 @@ class WaveRunner {
   private:
     static constexpr size_t max_pair = 1024;  // in one graph: bounds the memory of a wave
 
+    // How a wave's mat-muls arrange its rows. There may be more rows than pairs: the rest is padding, whose
+    // results are dropped.
+    struct Form {
+        int64_t n_choice;
+        int64_t n_token;
+        int64_t n_row() const { return n_choice * n_token; }
+    };
     // Numbers of a wave's pairs, as the graph takes them.
     struct Indices {
-        ggml_tensor * slots;  // [1, n_pair]
-        ggml_tensor * experts;  // [1, n_pair]
-        ggml_tensor * tokens;  // [n_pair]
-        ggml_tensor * rows;  // [n_pair]: of (token, choice)
+        ggml_tensor * slots;  // [n_choice, n_token]
+        ggml_tensor * experts;  // [n_choice, n_token]
+        ggml_tensor * tokens;  // [n_row]
+        ggml_tensor * rows;  // [n_row]: of (token, choice)
         ggml_tensor * out_rows;  // [n_pair]: the same, for set_rows
     };
     // What becomes of a wave's rows: they are put into the segment's last node, added to what is there, or
@@ -82,6 +89,7 @@ class WaveRunner {
     struct Wave {
         ggml_cgraph * graph = nullptr;
         Indices indices{};
+        int32_t n_slot = 0;  // that the wave can read
         ggml_tensor * out = nullptr;  // where the rows go: the segment's last node's memory; null where left
         ggml_tensor * written = nullptr;  // the same, when they are there
     };
@@ -95,6 +103,7 @@ class WaveRunner {
     // The first expert tensor stands for the layer.
     using WaveKey = std::tuple<const ggml_tensor *, size_t, Part, Rows>;
 
+    Form form_of(int64_t n_pair, int64_t n_token) const;
     void reserve(const Segment & segment, Part part, Rows how);
     void run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
     void run_token(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how, std::span<float> rows);
@@ -109,6 +118,7 @@ class WaveRunner {
     static void read_rows(const Wave & wave, std::span<float> rows);
 
     ggml_backend_t backend_;
+    bool is_host_;  // it computes in the host's memory, with the CPU's kernels
     ggml_gallocr_t allocator_;
     size_t n_reserved_;  // pairs of the largest wave: memory for them is taken at the first one
     bool is_reserved_;
@@ -118,6 +128,7 @@ class WaveRunner {
     std::map<WaveKey, KeptWave> kept_waves_;
     ggml_backend_buffer_t arena_ = nullptr;  // all kept waves compute in the same memory, one at a time
     std::vector<uint8_t> made_of_;
+    std::vector<Pair> rows_;  // of a wave, padding included
     std::vector<int32_t> i32_;
     std::vector<int64_t> i64_;
     uint64_t n_graph_ = 0;
