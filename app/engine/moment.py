@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from app.engine.history import Batch, History, PassFigures
-from app.engine.map_picture import ON_HOST
 from app.facts import Residency, TokenTime
+from backend import cells
 
 
 class Moments:
@@ -85,7 +85,7 @@ class Moments:
         return first, tuple(self.times[first:end])
 
 
-_IS_ON_HOST = bytes(1 if value & ON_HOST else 0 for value in range(256))
+_IS_ON_HOST = bytes(1 if value & cells.ON_HOST else 0 for value in range(256))
 
 
 def time_of(figures: PassFigures) -> TokenTime:
