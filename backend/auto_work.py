@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-_NEEDED = 12  # the bits of Patch.snapshot() that an expert has that was needed
+from backend import cells
 
 
 class Work:
@@ -54,7 +54,7 @@ class WorkMeter:
         return work
 
     def _needed(self, snapshot: bytes) -> NDArray[np.bool_]:
-        flags: NDArray[np.uint8] = np.frombuffer(snapshot, np.uint8) & np.uint8(_NEEDED)
+        flags: NDArray[np.uint8] = np.frombuffer(snapshot, np.uint8) & np.uint8(cells.FOUND)
         return flags.astype(bool).reshape(self._last.shape)
 
     def _use(self, needed: NDArray[np.bool_]) -> None:

@@ -287,7 +287,7 @@ class Engine:
         return sum(c.predicted_used for c in counts) / n_predicted if n_predicted else None
 
     def residency(self) -> bytes:
-        """One byte per MoE layer and expert, see Patch.snapshot; all resident without a cache."""
+        """One cell (backend.cells) per MoE layer and expert; all resident without a cache."""
         return self.loaded.residency()
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from backend import cells
 from backend.auto_trial import Window
 from backend.automatic import automatic
 from backend.config import EngineConfig
@@ -88,10 +89,10 @@ class LoadedModel:
         return int(self.context.n_context)
 
     def residency(self) -> bytes:
-        """One byte per MoE layer and expert, see Patch.snapshot; all resident without a cache."""
+        """One cell (backend.cells) per MoE layer and expert; all resident without a cache."""
         if (patch := self.patch) is not None:
             return bytes(patch.snapshot())
-        return bytes([1]) * (self.file.n_moe_layer * self.file.n_expert)
+        return bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
 
     def close(self) -> None:
         """Free the model. Twice is fine."""

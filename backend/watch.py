@@ -12,6 +12,8 @@ import base64
 import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from backend import cells
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -28,7 +30,7 @@ N_KEPT_MAX = 4096
 """Moments that wait at most, where nobody takes them; the oldest go first."""
 N_BATCH_MAX = 255
 """Moments in a batch at most, so that no message grows without limit."""
-_STATE, _USED = 3, 44  # bits of a cell
+_USED = cells.FOUND | cells.ON_HOST
 
 
 class Moment(NamedTuple):
@@ -83,11 +85,12 @@ class Watch:
         `first` is the number of its first pass; the others follow it. `data` is base64 of, one
         after the other and little-endian, n passes of n_cell cells each:
 
-        - the first map's bits 1 and its bits 2, eight cells a byte, the first in the highest bit;
+        - the first map's bits RESIDENT and its bits ARRIVING, eight cells a byte, the first in the
+          highest bit;
         - u4 [n]: cells used in each pass, then u4 [n]: cells whose state changed since the pass
           before;
         - u4: the cells that were used, then those that changed, of all passes;
-        - u1: for each of both, its bits 4, 8 and 32, or the bits 1 and 2 that changed;
+        - u1: for each of both, its bits FOUND and ON_HOST, or the bits WHERE that changed;
         - u4 [n][n_layer]: microseconds that each layer waited.
         """
         moments: list[Moment] = []
@@ -121,7 +124,7 @@ def _packed(moments: list[Moment]) -> bytes:
     maps = np.frombuffer(b"".join(moment.residency for moment in moments), np.uint8)
     maps = maps.reshape(len(moments), len(moments[0].residency))
     used = maps & np.uint8(_USED)
-    state = maps & np.uint8(_STATE)
+    state = maps & np.uint8(cells.WHERE)
     changed = state.copy()
     changed[1:] ^= state[:-1]
     changed[:1] = 0

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MAY_IMPORT = {
     "app": {
         "app",
+        "backend.cells",
         "backend.client",
         "backend.config",
         "backend.connection",

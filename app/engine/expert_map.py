@@ -23,6 +23,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app import theme, units
 from app.engine import map_picture
+from backend import cells
 from backend.facts import Residency
 
 ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
@@ -170,16 +171,20 @@ class ExpertMap(QWidget):
         place = self.tr("Layer {layer}, expert {expert}").format(
             layer=known.moe_layers[row], expert=expert
         )
-        states = {0: self.tr("not in memory"), 1: self.tr("in memory"), 2: self.tr("arriving")}
-        found = {
-            1: self.tr("just used, a hit"),
-            2: self.tr("just used, late"),
-            3: self.tr("just used, a miss"),
+        states = {
+            cells.ABSENT: self.tr("not in memory"),
+            cells.RESIDENT: self.tr("in memory"),
+            cells.ARRIVING: self.tr("arriving"),
         }
-        words = [states.get(value & 3, ""), found.get(value >> 2 & 3, "")]
-        if value & map_picture.ON_HOST:
+        found = {
+            cells.HIT: self.tr("just used, a hit"),
+            cells.LATE: self.tr("just used, late"),
+            cells.MISS: self.tr("just used, a miss"),
+        }
+        words = [states.get(value & cells.WHERE, ""), found.get(value & cells.FOUND, "")]
+        if value & cells.ON_HOST:
             words.append(self.tr("computed by the processor"))
-        if value & map_picture.PINNED:
+        if value & cells.PINNED:
             words.append(self.tr("pinned by the layer in progress"))
         lines = [f"{place}: {', '.join(word for word in words if word)}"]
         if self._uses and self._n_token:
@@ -343,8 +348,8 @@ class ExpertMap(QWidget):
             painter.drawRect(place)
 
 
-_IS_PINNED = bytes(value & map_picture.PINNED for value in range(256))
-_IS_IN = bytes(1 if value & 3 else 0 for value in range(256))
+_IS_PINNED = bytes(value & cells.PINNED for value in range(256))
+_IS_IN = bytes(1 if value & cells.WHERE else 0 for value in range(256))
 
 
 def _shape(residency: Residency) -> tuple[int, int]:

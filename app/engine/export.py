@@ -10,10 +10,11 @@ from pathlib import Path
 
 from app.engine.history import History
 from app.language import translate
+from backend import cells
 from backend.facts import ModelFacts
 from backend.system.kept_file import write_whole
 
-_STATES = {0: "absent", 1: "resident", 2: "arriving"}
+_STATES = {cells.ABSENT: "absent", cells.RESIDENT: "resident", cells.ARRIVING: "arriving"}
 
 
 def tokens_csv(history: History, layers: tuple[int, ...]) -> str:
@@ -60,7 +61,7 @@ def experts_csv(model: ModelFacts, residency: bytes, uses: array[int], n_token: 
     for index, value in enumerate(residency):
         row, expert = divmod(index, model.n_expert)
         table.writerow(
-            [model.moe_layers[row], expert, _STATES.get(value & 3, ""),
+            [model.moe_layers[row], expert, _STATES.get(value & cells.WHERE, ""),
              uses[index] if index < len(uses) else 0, n_token, model.expert_bytes]
         )  # fmt: skip
     return text.getvalue()

@@ -1,9 +1,4 @@
-"""What each byte of the map looks like: a palette, and rows stretched to the pixels of a widget.
-
-A byte of a snapshot is 0 absent, 1 resident or 2 arriving, plus 4, 8 or 12 when the last pass used
-the expert and it was a hit, late or a miss, plus 16 while the layer in progress needs it, plus 32
-where a device lacked it and the processor computed it.
-"""
+"""What each cell of the map looks like: a palette, and rows stretched to the pixels of a widget."""
 
 from __future__ import annotations
 
@@ -16,22 +11,23 @@ from collections.abc import Callable
 from PySide6.QtGui import QColor, QImage
 
 from app import theme
+from backend import cells
 
 GAP = 63  # a value that no expert has, for the lines between cells
 GAP_FROM = 4  # pixels: from this size on, cells are set apart by a line
 N_LEVEL = 16  # shades of use; 16 more for experts in memory
-PINNED, ON_HOST = 16, 32
 
-_STATES = ("absent", "resident", "arriving", "absent")  # 3 does not occur
-_USES = ("", "hit", "late", "stall")
+_STATES = {cells.RESIDENT: "resident", cells.ARRIVING: "arriving"}
+_USES = {cells.HIT: "hit", cells.LATE: "late", cells.MISS: "stall"}
 _SHADE_LOWEST = 0.16  # of a single use, so that it differs from none
 
 
 def state_palette() -> list[int]:
-    """Return a colour for each byte of a snapshot, whether pinned or not."""
+    """Return a colour for each cell, whether pinned or not."""
     table = [0] * 64
     for value in range(64):
-        name = "processor" if value & ON_HOST else _USES[value >> 2 & 3] or _STATES[value & 3]
+        name = _USES.get(value & cells.FOUND) or _STATES.get(value & cells.WHERE, "absent")
+        name = "processor" if value & cells.ON_HOST else name
         table[value] = theme.colour(name).rgb()
     table[GAP] = theme.colour("surface").rgb()
     return table
@@ -62,7 +58,9 @@ def use_bytes(residency: bytes, uses: array[int]) -> bytes:
     return bytes(map(operator.add, map(shades.__getitem__, uses), is_in))
 
 
-_IS_RESIDENT = bytes(N_LEVEL if value & 3 == 1 else 0 for value in range(256))
+_IS_RESIDENT = bytes(
+    N_LEVEL if value & cells.WHERE == cells.RESIDENT else 0 for value in range(256)
+)
 
 
 def _mixed(low: QColor, high: QColor, share: float) -> QColor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from app.engine.history import History
-from app.engine.map_picture import ON_HOST
+from backend import cells
 from backend.facts import Batch, PassFigures, Residency, TokenTime
 
 
@@ -85,7 +85,7 @@ class Moments:
         return first, tuple(self.times[first:end])
 
 
-_IS_ON_HOST = bytes(1 if value & ON_HOST else 0 for value in range(256))
+_IS_ON_HOST = bytes(1 if value & cells.ON_HOST else 0 for value in range(256))
 
 
 def time_of(figures: PassFigures) -> TokenTime:

@@ -5,14 +5,13 @@
 #include <cstdlib>
 
 namespace outrider {
-namespace {
 
-void require(bool condition, const char * what) {
-    if (!condition) {
-        std::fprintf(stderr, "outrider: broken invariant: %s\n", what);
-        std::abort();
-    }
+void broken_invariant(const char * what) {
+    std::fprintf(stderr, "outrider: broken invariant: %s\n", what);
+    std::abort();
 }
+
+namespace {
 
 size_t index_of(Place place) { return size_t(place.layer) * n_place + size_t(place.part); }
 

@@ -1,5 +1,5 @@
-// Least frequently used: the tokens that chose an expert, counted over all time; or, aged, so that a
-// use counts half after `half_life` passes: what was popular long ago may leave.
+// Least frequently used: the number of tokens that chose an expert. With `half_life`, a use counts half after that many
+// passes.
 #pragma once
 
 #include "../spec.h"
@@ -18,8 +18,8 @@ class Lfu final : public Eviction {
     double keep(Layer layer, Part, Expert expert) const override { return count_.at(layer, expert); }
 
   private:
-    double growth_ = 1;  // of what a use is worth, per pass: later uses count more instead of earlier ones less
-    double worth_ = 1;   // of a use in this pass
+    double growth_ = 1;  // of worth_, per pass: later uses count more, instead of earlier ones less
+    double worth_ = 1;  // of a use in this pass
     PerExpert<double> count_;
 };
 

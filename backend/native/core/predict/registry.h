@@ -1,4 +1,4 @@
-// The predictors by name.
+// Predictors by name.
 #pragma once
 
 #include <string>
@@ -8,9 +8,8 @@
 
 namespace outrider {
 
-// A forecast holds at most `n_predict` experts. An empty name: null. Throws std::invalid_argument, a
-// sentence, for an unknown name, numbers out of range, arrays of a wrong shape, or where the
-// surroundings lack what the predictor needs.
+// A forecast holds at most `n_predict` experts. Null for an empty name. Throws std::invalid_argument, a sentence, for
+// an unknown name, numbers out of range, arrays of a wrong shape, or surroundings that lack what the predictor needs.
 std::unique_ptr<Predictor> make_predictor(const Spec & spec, const Surroundings & around, int32_t n_predict);
 std::vector<std::string> predictor_names();
 

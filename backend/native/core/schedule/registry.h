@@ -1,4 +1,4 @@
-// The schedulers by name.
+// Schedulers by name.
 #pragma once
 
 #include <memory>
