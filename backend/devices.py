@@ -48,11 +48,14 @@ class Device:
     """What ggml calls its memory."""
     alignment: int = 128
     """Of what lies there, in bytes."""
+    taken_bytes: int = 0
+    """The most that others were seen to take of it while an engine ran (backend.headroom)."""
 
     @classmethod
     def of(cls, info: Any) -> Device:
         """From a backend._native.DeviceInfo."""
-        return cls(**{name: getattr(info, name) for name in cls.__dataclass_fields__})
+        names = cls.__dataclass_fields__.keys() - {"taken_bytes"}
+        return cls(**{name: getattr(info, name) for name in names})
 
 
 def check_option(text: str) -> None:
@@ -80,11 +83,11 @@ def available() -> list[Device]:
     return [Device.of(info) for info in _native.list_devices()]
 
 
-def free_bytes(device: Device) -> int:
+def free_bytes(pointer: int) -> int:
     """Return what is free of a device's memory now. A remote one must be there."""
     from backend import _native
 
-    return int(_native.device_free_bytes(device.pointer))
+    return int(_native.device_free_bytes(pointer))
 
 
 def resolve(option: str) -> list[Device]:

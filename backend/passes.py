@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backend.engine_error import EngineError, engine_errors
-from backend.memory_watch import PERIOD_S
+from backend.pressure import PERIOD_S
 from backend.statistics import Meter
 from backend.watch import Watch
 
 if TYPE_CHECKING:
-    from backend.loaded import LoadedModel
+    from backend.loaded_model import LoadedModel
 
 
 class Passes:
@@ -126,7 +126,7 @@ class Passes:
 
         loaded, now_s = self._loaded, time.monotonic()
         # Asking a device how much is free may be a message to another machine.
-        if loaded.on_device.plan is None or now_s - self._minded_s >= PERIOD_S:
+        if loaded.plan.devices is None or now_s - self._minded_s >= PERIOD_S:
             self._minded_s = now_s
             self.mind_memory()
         patch = loaded.patch

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from backend.gguf_file import read_model
-from backend.loading import Placement
+from backend.placement import Placement
 from backend.verify import compare
 
 RATES = (0.1, 0.5, 1.0)
