@@ -78,14 +78,14 @@ def is_remote(option: str) -> bool:
 
 def available() -> list[Device]:
     """Return the devices of this machine. Opens no connection."""
-    from backend import _native
+    from backend import _native  # loads llama.cpp; who only checks an option does without
 
     return [Device.of(info) for info in _native.list_devices()]
 
 
 def free_bytes(pointer: int) -> int:
     """Return what is free of a device's memory now. A remote one must be there."""
-    from backend import _native
+    from backend import _native  # as in available
 
     return int(_native.device_free_bytes(pointer))
 
@@ -116,7 +116,7 @@ def resolve(option: str) -> list[Device]:
 
 
 def _remote(host: str, port: int) -> list[Device]:
-    from backend import _native
+    from backend import _native  # as in available
 
     _check_server(host, port)
     try:

@@ -15,7 +15,7 @@ class EngineError(RuntimeError):
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
     """Raise llama.cpp's and the devices' errors as the engine's."""
-    from backend.llama import LlamaError
+    from backend.llama import LlamaError  # loads llama.cpp, which plans do without
 
     try:
         yield

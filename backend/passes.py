@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from backend import _native
 from backend.engine_error import EngineError, engine_errors
 from backend.pressure import PERIOD_S
 from backend.statistics import Meter
@@ -122,8 +123,6 @@ class Passes:
         last_s: the clock when the pass before ended. is_token: of an answer, not of a prompt.
         all_layers: every layer computes every token, where otherwise the last computes the last.
         """
-        from backend import _native
-
         loaded, now_s = self._loaded, time.monotonic()
         # Asking a device how much is free may be a message to another machine.
         if loaded.plan.devices is None or now_s - self._minded_s >= PERIOD_S:

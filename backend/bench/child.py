@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
 from backend.config import EngineConfig
+from backend.plan import plan
 from backend.statistics import Meter
 from backend.study import Study
 from backend.system.memory import peak_rss_bytes, rss_bytes
@@ -72,6 +73,7 @@ class Runner:
     """An open model that computes requests and says what every pass cost."""
 
     def __init__(self, job: Job) -> None:
+        # Imports that load llama.cpp come after main has joined the control group.
         from backend import _native
         from backend.gguf_file import read_model
 
@@ -129,8 +131,6 @@ class Runner:
 
     def facts(self) -> dict[str, Any]:
         """What was opened, and what the plan says that it takes."""
-        from backend.plan import plan
-
         cache = self._loaded.cache
         said: dict[str, Any] = {"load_s": self._load_s}
         if cache is not None:
