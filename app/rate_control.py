@@ -189,7 +189,7 @@ class RateControl(QWidget):
 
     def _words(self, slots: SlotRange, n_slot: int) -> str:
         return self.tr("{percent} \u00b7 {n} of {most} experts").format(
-            percent=units.percent(n_slot / slots.n_expert), n=n_slot, most=slots.n_expert
+            percent=units.percent(slots.rate(n_slot)), n=n_slot, most=slots.n_expert
         )
 
     def _explain(self, slots: SlotRange, n_slot: int) -> str:

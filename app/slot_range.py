@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from backend.facts import CacheFacts, ModelFacts
+from backend.plan import rate_of, slots_of
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class SlotRange:
     @classmethod
     def of(cls, model: ModelFacts, cache: CacheFacts) -> SlotRange:
         """Return the range for a model: from what one token of one layer needs, to every expert."""
-        smallest = max(model.n_expert_used, math.ceil(cache.min_rate * model.n_expert - 1e-6), 1)
+        smallest = max(model.n_expert_used, slots_of(cache.min_rate, model.n_expert), 1)
         return cls(
             n_slot_min=min(smallest, model.n_expert),
             n_expert=model.n_expert,
@@ -27,12 +27,9 @@ class SlotRange:
         )
 
     def rate(self, n_slot: int) -> float:
-        """Return the cache rate that gives exactly `n_slot`, however the other side rounds."""
-        rate = n_slot / self.n_expert
-        if math.floor(rate * self.n_expert) < n_slot:
-            rate = math.nextafter(rate, 2.0)
-        return min(rate, 1.0)
+        """Return the cache rate that gives exactly `n_slot`."""
+        return rate_of(n_slot, self.n_expert)
 
     def n_slot(self, rate: float) -> int:
-        """Return the choice nearest to a rate."""
-        return min(max(round(rate * self.n_expert), self.n_slot_min), self.n_expert)
+        """Return what a rate asks for, as the engine reads it."""
+        return max(slots_of(rate, self.n_expert), self.n_slot_min)

@@ -28,6 +28,7 @@ from backend.compose import NOTHING_LEARNED, Learned
 from backend.facts import Advice, Option
 from backend.gguf_file import read_model
 from backend.methods import METHODS
+from backend.plan import rate_of
 from backend.simulate import Setting, run
 from backend.simulate_model import routers
 from backend.trace import DECODE, Trace, read_trace
@@ -95,7 +96,7 @@ def advise(
 
     def waits(method: str, n_slot: int) -> tuple[float, int]:
         """Seconds that a token waits, and the bytes of the cache. Raises ValueError."""
-        rate = min(1.0, (n_slot + 0.5) / trace.n_expert)
+        rate = rate_of(n_slot, trace.n_expert)
         result = next(iter(run(setting, [METHODS[method]], [rate])))
         if result.reason:
             raise ValueError(result.reason)
@@ -122,7 +123,7 @@ def advise(
         except ValueError:
             return None
         times = (compute_s + stall_s) / (compute_s + scale * wait_s)
-        return Option(method, n_slot, n_slot / trace.n_expert, n_byte, times)
+        return Option(method, n_slot, rate_of(n_slot, trace.n_expert), n_byte, times)
 
     slot_bytes = base_bytes / max(question.n_slot, 1)
     n_most = question.n_slot + int(question.spare_bytes / slot_bytes)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from backend.auto_trial import SURE, SURE_AGAIN, Noise, Trial, Verdict, Window, total
 
-__all__ = ["Auto", "Decision", "Setting", "Window", "prefers_stock"]
+__all__ = ["Auto", "Decision", "Setting", "Window"]
 
 PRECISIONS = (0.0, 0.6, 0.85, 0.95)
 """Steps of Setting.min_precision."""
@@ -42,8 +42,6 @@ N_CALM = 256
 LOOK, LOOK_YOUNG, N_YOUNG = 16, 4, 128
 """Tokens between two looks at whether there is something to try, and that among the first tokens:
 looking takes time itself, 3 % of a token of a millisecond."""
-STOCK_RATE = 0.9
-"""From here on a cache saves too little memory for what it costs."""
 
 
 @dataclass(frozen=True)
@@ -384,23 +382,3 @@ def _layers(n: int) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
-
-
-def prefers_stock(
-    file_bytes: int, expert_bytes: int, available_bytes: int, granted_rate: float
-) -> str:
-    """Why stock llama.cpp is the better choice for a model, or "".
-
-    granted_rate is the share of the experts that may be held in memory. Where all of the file fits
-    into `available_bytes` with room to spare and a cache would save little, stock is faster.
-    """
-    if expert_bytes <= 0:
-        return "A dense model has no experts to cache."
-    fits = file_bytes + file_bytes // 16 <= available_bytes
-    if not fits or not granted_rate >= STOCK_RATE:
-        return ""
-    saved = (1 - min(granted_rate, 1.0)) * expert_bytes
-    return (
-        f"The whole model fits into memory and a cache would save only {saved / 1e6:.0f} MB, so "
-        "llama.cpp runs unpatched, which is faster."
-    )

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.config import EngineConfig
-from backend.plan import kv_bytes
+from backend.plan import kv_bytes, rate_of
+from backend.plan_sentences import DENSE, stock_is_faster
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
@@ -19,6 +20,8 @@ CONTEXTS = (32768, 16384, 8192)
 """Tokens; the longest that costs little is taken, or else EngineConfig's own."""
 KV_SHARE = 0.08
 """Of the memory that is available, what a longer context may take for its keys and values."""
+STOCK_RATE = 0.9
+"""From here on a cache saves too little memory for what it costs."""
 
 
 def automatic(file: ModelFile, config: EngineConfig, available_bytes: int) -> EngineConfig:
@@ -43,3 +46,16 @@ def context_length(file: ModelFile, available_bytes: int) -> int:
         if fits and trained > shortest:
             return min(n_token, trained)
     return min(shortest, trained)
+
+
+def prefers_stock(file: ModelFile, n_slot: int, free_bytes: int) -> str:
+    """Why stock llama.cpp is better than a cache of n_slot experts of each layer, or "".
+
+    It is faster where the whole file finds room with some to spare and a cache would save little.
+    """
+    n_bytes = file.expert_bytes_total
+    if n_bytes <= 0:
+        return DENSE
+    fits = file.file_size_bytes + file.file_size_bytes // 16 <= free_bytes
+    rate = rate_of(n_slot, file.n_expert)
+    return stock_is_faster((1 - rate) * n_bytes) if fits and rate >= STOCK_RATE else ""

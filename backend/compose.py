@@ -10,6 +10,7 @@ from typing import Any
 from backend import _native
 from backend.methods import ORDERED, Method
 from backend.parts import Part, part
+from backend.plan import rate_of
 
 Arrays = Mapping[str, Any]
 """Learned weights or tables of one part, by the names that the part asks for."""
@@ -126,15 +127,13 @@ def composition(
     )
 
 
-def layout(
-    method: Method, shape: _native.Shape, cache_rate: float, n_stage: int = 0
-) -> _native.Layout:
-    """Where the method's experts may lie at a cache rate.
+def layout(method: Method, shape: _native.Shape, n_slot: int, n_stage: int = 0) -> _native.Layout:
+    """Where the method's experts may lie, in the memory of n_slot experts of each layer.
 
     n_stage: slots beside those, of each kind of layer, through which prompts pass what they do not
     keep; only for methods that prefer to keep (Method.stages).
     """
-    made = _native.allocate(spec(method.allocation), shape, cache_rate)
+    made = _native.allocate(spec(method.allocation), shape, rate_of(n_slot, shape.n_expert))
     return made.staged(shape, n_stage) if n_stage and method.stages else made
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from backend.devices import check_option
+from backend.methods import RUNNABLE
+from backend.plan import KV_TYPES
+
 HYBRID = ("off", "auto", "cpu-only")
 """What becomes of experts that a device lacks: all are copied to it; copied or computed by the
 processor, whichever ends sooner; all are computed by the processor (docs/devices.md)."""
@@ -43,10 +47,6 @@ class EngineConfig:
     """Read experts from the model's pack (backend.pack), where there is one."""
 
     def __post_init__(self) -> None:
-        from backend.devices import check_option
-        from backend.methods import RUNNABLE
-        from backend.plan import KV_TYPES
-
         if not (math.isfinite(self.cache_rate) and 0 <= self.cache_rate <= 1):
             raise ValueError(f"The cache rate must lie between 0 and 1, not {self.cache_rate}.")
         if self.method not in RUNNABLE:

@@ -48,11 +48,14 @@ class Device:
     """What ggml calls its memory."""
     alignment: int = 128
     """Of what lies there, in bytes."""
+    taken_bytes: int = 0
+    """The most that others were seen to take of it while an engine ran (backend.headroom)."""
 
     @classmethod
     def of(cls, info: Any) -> Device:
         """From a backend._native.DeviceInfo."""
-        return cls(**{name: getattr(info, name) for name in cls.__dataclass_fields__})
+        names = cls.__dataclass_fields__.keys() - {"taken_bytes"}
+        return cls(**{name: getattr(info, name) for name in names})
 
 
 def check_option(text: str) -> None:
@@ -75,16 +78,16 @@ def is_remote(option: str) -> bool:
 
 def available() -> list[Device]:
     """Return the devices of this machine. Opens no connection."""
-    from backend import _native
+    from backend import _native  # loads llama.cpp; who only checks an option does without
 
     return [Device.of(info) for info in _native.list_devices()]
 
 
-def free_bytes(device: Device) -> int:
+def free_bytes(pointer: int) -> int:
     """Return what is free of a device's memory now. A remote one must be there."""
-    from backend import _native
+    from backend import _native  # as in available
 
-    return int(_native.device_free_bytes(device.pointer))
+    return int(_native.device_free_bytes(pointer))
 
 
 def resolve(option: str) -> list[Device]:
@@ -113,7 +116,7 @@ def resolve(option: str) -> list[Device]:
 
 
 def _remote(host: str, port: int) -> list[Device]:
-    from backend import _native
+    from backend import _native  # as in available
 
     _check_server(host, port)
     try:

@@ -7,69 +7,55 @@ its log. That takes a few milliseconds beside reading the vocabulary.
 
 from __future__ import annotations
 
+import functools
 import re
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
-    from backend.loading import Placement
+from backend.gguf_file import ModelFile
+from backend.llama import Context, Model, log
+from backend.loading import load_header
+from backend.placement import Placement
 
 _BUFFER = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([0-9.]+) MiB")
 
 
 class DryRun:
-    """Of one model. Results are kept, and the header of the last placement; close() frees that.
+    """Of one model. Results are kept, and the header of the last placement; close() frees that."""
 
-    patched: it will run with its experts on slots.
-    """
+    def __init__(self, file: ModelFile) -> None:
+        self._file = file
+        self._loaded: tuple[Placement, bool] | None = None
+        self._model: Model | None = None
+        self.compute_bytes = functools.cache(self._compute_bytes)
 
-    def __init__(self, file: ModelFile, *, patched: bool) -> None:
-        self.file, self.patched = file, patched
-        self._placement: Placement | None = None
-        self._model: Any = None
-        self._known: dict[tuple[object, ...], dict[str, int]] = {}
-
-    def compute_bytes(
-        self, placement: Placement, n_context: int, n_ubatch: int, kv_type: str, n_output: int = 1
+    def _compute_bytes(
+        self,
+        placement: Placement,
+        patched: bool,
+        n_context: int,
+        n_ubatch: int,
+        kv_type: str,
+        n_output: int,
     ) -> dict[str, int]:
         """Return the bytes of each kind of memory by its name (devices.Device.memory).
 
-        n_output: as for backend.llama.Context. Raises LlamaError where llama.cpp refuses the file.
+        patched: with experts on slots. n_output: as for backend.llama.Context. Raises LlamaError
+        where llama.cpp refuses the file.
         """
-        key = (placement, n_context, n_ubatch, kv_type, n_output)
-        if key not in self._known:
-            self._known[key] = self._measure(placement, n_context, n_ubatch, kv_type, n_output)
-        return self._known[key]
-
-    def _measure(
-        self, placement: Placement, n_context: int, n_ubatch: int, kv_type: str, n_output: int
-    ) -> dict[str, int]:
-        from backend.llama import Context, log
-
-        model = self._load(placement)
+        if self._model is None or self._loaded != (placement, patched):
+            self.close()
+            self._model = load_header(self._file, placement, patched=patched)
+            self._loaded = placement, patched
         with log.heard() as lines:
             Context(
-                model,
+                self._model,
                 n_context=n_context,
                 n_ubatch=n_ubatch,
                 n_thread=1,
                 n_output=n_output,
                 kv_type=kv_type,
             ).close()
-        found = {}
-        for line in lines:
-            if match := _BUFFER.search(line):
-                found[match[1]] = round(float(match[2]) * (1 << 20))
-        return found
-
-    def _load(self, placement: Placement) -> Any:
-        from backend.loading import load_header
-
-        if self._model is None or placement != self._placement:
-            self.close()
-            self._model = load_header(self.file, placement, patched=self.patched)
-            self._placement = placement
-        return self._model
+        found = (_BUFFER.search(line) for line in lines)
+        return {match[1]: round(float(match[2]) * (1 << 20)) for match in found if match}
 
     def close(self) -> None:
         """Free the header; what was measured stays known. Twice is fine."""

@@ -13,7 +13,7 @@ from backend.config import EngineConfig, Sampling
 from backend.engine_error import EngineError, engine_errors
 from backend.facts import CacheFacts, ModelFacts
 from backend.gguf_file import ModelFile, read_model
-from backend.loaded import LoadedModel, Progress
+from backend.loaded_model import LoadedModel, Progress
 from backend.passes import Passes
 from backend.placement import DevicePlan
 from backend.statistics import Decoded, Statistics
@@ -303,7 +303,7 @@ class Engine:
     @property
     def device_plan(self) -> DevicePlan | None:
         """What is where on the devices; None where the CPU computes alone."""
-        return self.loaded.on_device.plan
+        return self.loaded.plan.devices
 
     @property
     def remark(self) -> str:
@@ -318,7 +318,7 @@ class Engine:
     @property
     def n_context(self) -> int:
         """Tokens of conversation that are kept."""
-        return self.loaded.n_context
+        return int(self._context.n_context)
 
     @property
     def _patch(self) -> Any:

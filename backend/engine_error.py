@@ -20,7 +20,7 @@ class UntrustedError(EngineError):
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
     """Raise errors of llama.cpp, of devices and of changed files as the engine's."""
-    from backend.llama import LlamaError
+    from backend.llama import LlamaError  # loads llama.cpp, which plans do without
 
     try:
         yield

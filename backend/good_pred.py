@@ -19,6 +19,7 @@ from backend.llama import Context, LlamaError
 from backend.loading import CachedModel
 from backend.machines.drive import Drive
 from backend.methods import METHODS, Method
+from backend.plan import slots_of
 
 WARM_UP_TOKENS = 32
 
@@ -100,7 +101,11 @@ def _run(
     options = _native.PatchOptions(
         n_thread=1, n_transfer_thread=Drive().n_read, max_token=8, link_bytes_per_s=link
     )
-    patch.configure(layout(method, shape, cache_rate), composition(method, shape, learned), options)
+    patch.configure(
+        layout(method, shape, slots_of(cache_rate, shape.n_expert)),
+        composition(method, shape, learned),
+        options,
+    )
     context = Context(
         cached.model,
         n_context=len(tokens) + 8,

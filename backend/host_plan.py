@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from backend import plan
-from backend.placement import DevicePlan, size_text
+from backend.placement import DevicePlan
+from backend.plan_sentences import in_ram, of_the_cpus_layers
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
@@ -69,7 +70,7 @@ def plan_host(
     llama.cpp computes in here. The CPU's layers keep as many as a device's where there is room for
     so many, also where the user wants less.
     """
-    layers = {layer for share in planned.devices for layer in share.layers}
+    layers = planned.layers
     on_cpu = [layer for layer in range(model.n_layer) if layer not in layers]
     expert_bytes = model.expert_bytes_per_layer()
     wanted = [n for layer, n in expert_bytes.items() if layer in layers and n > 0]
@@ -97,10 +98,9 @@ def plan_host(
     if n_cpu == model.n_expert:  # first in waves, then as llama.cpp computes by itself
         needed += plan.wave_bytes(model, planned.n_ubatch)
     kept_bytes = n_bytes if n_bytes >= min(wanted) else 0
-    said = _sentence(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
+    said = in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
     if own:
-        size = size_text(n_cpu * cpu_bytes)
-        said += f" Of the CPU's layers it keeps {n_cpu} of {model.n_expert} experts, in {size}."
+        said += " " + of_the_cpus_layers(n_cpu, model.n_expert, n_cpu * cpu_bytes)
     return HostPlan(
         bytes=kept_bytes,
         n_slot=n_slot,
@@ -135,24 +135,4 @@ def _dense_bytes(model: ModelFile, layers: Sequence[int]) -> int:
         t.n_bytes
         for t in model.dense_tensors
         if t.layer in layers or t.name.startswith("token_embd")
-    )
-
-
-def _sentence(
-    n_expert: int, n_bytes: int, n_slot: int, asked_bytes: int | None, room_bytes: int
-) -> str:
-    if asked_bytes == 0:
-        return "RAM keeps no experts for devices, as asked."
-    if n_slot == n_expert:
-        return f"RAM keeps all of them, in {size_text(n_bytes)}: the file is read once."
-    less = asked_bytes is not None and asked_bytes > n_bytes == room_bytes
-    asked = f" instead of {size_text(asked_bytes or 0)}" if less else ""
-    if n_slot > 0:
-        return (
-            f"RAM keeps {n_slot} of {n_expert} experts of each layer, in {size_text(n_bytes)}"
-            f"{asked}; the others are read from the file."
-        )
-    return (
-        f"The {size_text(n_bytes)} of RAM that may keep experts hold not one of each layer: "
-        "nearly all are read from the file."
     )

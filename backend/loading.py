@@ -15,7 +15,6 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,38 +26,13 @@ from backend.gguf_file import ModelFile
 from backend.gguf_scan import bad_value
 from backend.llama import Context, LlamaError, Model, ProgressCallback, log
 from backend.pack_file import Pack
+from backend.placement import ON_CPU, Placement
 
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _EVERY_LAYER = b"[0-9]+"
 _GAVE_UP_DIRECT = "Falling back to buffered IO"  # llama.cpp's words
 _BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")  # likewise
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Which devices compute which layers; the CPU computes the first ones and what is left over.
-
-    pointers: of ggml's devices. n_gpu_layers: counted from the output, which is the first, towards
-    the first layer; all of them where it is larger than there are. shares: how the layers are
-    divided among the devices; by their free memory where empty.
-    """
-
-    pointers: tuple[int, ...] = ()
-    n_gpu_layers: int = 0
-    shares: tuple[float, ...] = ()
-
-    @property
-    def on_device(self) -> bool:
-        """Whether anything is computed by a device."""
-        return bool(self.pointers) and self.n_gpu_layers > 0
-
-    def cpu_layers(self, n_layer: int) -> range:
-        """The layers that the CPU computes, of n_layer."""
-        return range(max(n_layer + 1 - self.n_gpu_layers, 0) if self.on_device else n_layer)
-
-
-ON_CPU = Placement()
 
 
 def load_plain(

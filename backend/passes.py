@@ -7,14 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from backend import _native
 from backend.engine_error import EngineError, UntrustedError, engine_errors
 from backend.gguf_scan import not_finite_sentence
-from backend.memory_watch import PERIOD_S
+from backend.pressure import PERIOD_S
 from backend.statistics import Meter
 from backend.watch import Watch
 
 if TYPE_CHECKING:
-    from backend.loaded import LoadedModel
+    from backend.loaded_model import LoadedModel
 
 
 class Passes:
@@ -130,11 +131,9 @@ class Passes:
         last_s: the clock when the pass before ended. is_token: of an answer, not of a prompt.
         all_layers: every layer computes every token, where otherwise the last computes the last.
         """
-        from backend import _native
-
         loaded, now_s = self._loaded, time.monotonic()
         # Asking a device how much is free may be a message to another machine.
-        if loaded.on_device.plan is None or now_s - self._minded_s >= PERIOD_S:
+        if loaded.plan.devices is None or now_s - self._minded_s >= PERIOD_S:
             self._minded_s = now_s
             self.mind_memory()
         patch = loaded.patch

@@ -8,12 +8,13 @@ prompts pass what they do not keep. Each choice comes with a sentence.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from backend import plan
 from backend.devices import Device
+from backend.plan_sentences import no_layer, on_devices
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
@@ -35,19 +36,37 @@ SHORTEST_CONTEXT = 2048
 """Tokens; so far a context that nobody chose by hand is shortened where layers find no room."""
 
 
-class Measure(Protocol):
-    """How many bytes each device computes in. patched: with experts on slots."""
+@dataclass(frozen=True)
+class Placement:
+    """Which devices compute which layers; the CPU computes the first ones and what is left over.
 
-    def __call__(
-        self,
-        n_gpu_layers: int,
-        shares: Sequence[float],
-        n_context: int,
-        n_ubatch: int,
-        *,
-        patched: bool,
-    ) -> Sequence[int]:
-        """Return them for this placement, a context and pieces of a prompt in tokens."""
+    pointers: of ggml's devices. n_gpu_layers: counted from the output, which is the first, towards
+    the first layer; all of them where it is larger than there are. shares: how the layers are
+    divided among the devices; by their free memory where empty.
+    """
+
+    pointers: tuple[int, ...] = ()
+    n_gpu_layers: int = 0
+    shares: tuple[float, ...] = ()
+
+    @property
+    def on_device(self) -> bool:
+        """Whether anything is computed by a device."""
+        return bool(self.pointers) and self.n_gpu_layers > 0
+
+    def cpu_layers(self, n_layer: int) -> range:
+        """The layers that the CPU computes, of n_layer."""
+        return range(max(n_layer + 1 - self.n_gpu_layers, 0) if self.on_device else n_layer)
+
+
+ON_CPU = Placement()
+
+
+Measure = Callable[[Placement, int, int, bool], Mapping[str, int]]
+"""What llama.cpp says that it computes in, with a context and pieces of prompts of so many tokens.
+
+The last argument: with experts on slots. Returns bytes by the name of a memory (Device.memory).
+"""
 
 
 @dataclass(frozen=True)
@@ -60,15 +79,15 @@ class Share:
     pointer: int
     name: str
     layers: range
-    dense_bytes: int
-    kv_bytes: int
-    compute_bytes: int
-    wave_bytes: int
-    slot_bytes: int
-    stage_bytes: int
-    expert_bytes: int
     headroom_bytes: int
     free_bytes: int
+    dense_bytes: int = 0
+    kv_bytes: int = 0
+    compute_bytes: int = 0
+    wave_bytes: int = 0
+    slot_bytes: int = 0
+    stage_bytes: int = 0
+    expert_bytes: int = 0
 
     @property
     def planned_bytes(self) -> int:
@@ -81,15 +100,11 @@ class Share:
 class DevicePlan:
     """Where layers are computed and how much of the experts is kept there.
 
-    pointers, n_gpu_layers and shares: as in backend.loading.Placement. rate: the slots' share of
-    all experts, of each layer alike. n_stage: slots of the stage of each device. n_context and
+    n_slot: experts of each layer alike. n_stage: slots of the stage of each device. n_context and
     n_ubatch: tokens. sentences: why.
     """
 
-    pointers: tuple[int, ...]
-    n_gpu_layers: int
-    shares: tuple[float, ...]
-    rate: float
+    placement: Placement
     n_slot: int
     n_stage: int
     n_context: int
@@ -97,18 +112,48 @@ class DevicePlan:
     devices: tuple[Share, ...]
     sentences: tuple[str, ...]
 
+    @property
+    def n_gpu_layers(self) -> int:
+        """As in Placement."""
+        return self.placement.n_gpu_layers
+
+    @property
+    def names(self) -> str:
+        """Of the devices, with commas between."""
+        return ",".join(share.name for share in self.devices)
+
+    @property
+    def layers(self) -> set[int]:
+        """Numbers of the layers that devices compute."""
+        return {layer for share in self.devices for layer in share.layers}
+
+    def with_slots(self, n_slot: int) -> DevicePlan:
+        """Return the plan with fewer slots, and the memory that they take."""
+        shares = tuple(
+            replace(s, slot_bytes=s.slot_bytes // self.n_slot * n_slot) for s in self.devices
+        )
+        return replace(self, n_slot=n_slot, devices=shares)
+
+    def holding(self, share: float) -> DevicePlan:
+        """Return the plan where the slots hold this share of all experts, if that is less."""
+        shares = tuple(
+            replace(s, slot_bytes=min(s.slot_bytes, round(share * s.expert_bytes)))
+            for s in self.devices
+        )
+        return replace(self, devices=shares)
+
 
 @dataclass(frozen=True)
 class Wish:
     """What is asked of a plan.
 
-    rate: at most this share of the experts. n_context, n_ubatch: tokens; n_ubatch 0: as long
+    n_slot: at most so many experts of each layer. n_context, n_ubatch: tokens; n_ubatch 0: as long
     pieces as pay. limit_bytes: of each device at most so much is used; 0: what is free.
     may_shorten: nobody chose the context by hand. whole: a device's layers have all their experts
     there, and llama.cpp runs unpatched. stages: the method lets prompts pass through a stage.
     """
 
-    rate: float
+    n_slot: int
     n_context: int
     n_ubatch: int = 0
     kv_type: str = "f16"
@@ -125,7 +170,7 @@ def plan_devices(
 
     measure: what llama.cpp needs to compute in (backend.dry_run); else it is estimated.
     """
-    if wish.rate >= 1 and not wish.whole:  # where all fits, llama.cpp runs unpatched
+    if wish.n_slot >= model.n_expert and not wish.whole:  # where all fits, llama.cpp runs unpatched
         unpatched = _Planner(model, devices, replace(wish, whole=True), measure)
         entire = unpatched.place(wish.n_context)
         if entire is not None and entire.n_gpu_layers > model.n_layer:
@@ -141,36 +186,19 @@ def plan_devices(
         if shorter is not None and (found is None or shorter.n_gpu_layers > found.n_gpu_layers):
             found = shorter
     if found is None:
-        names = " and ".join(d.name for d in devices)
-        why = f"The memory of {names} holds not even one layer: the CPU computes."
-        n_slot = plan.slots(model, wish.rate)
-        return DevicePlan((), 0, (), wish.rate, n_slot, 0, wish.n_context, 0, (), (why,))
+        why = no_layer([d.name for d in devices])
+        return DevicePlan(ON_CPU, wish.n_slot, 0, wish.n_context, 0, (), (why,))
     return planner.finish(planner.lengthen(found))
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Layers that fit, with the least slots. fixed: of each device, all but slots and stage."""
+    """Layers that fit. parts: what each device holds of them but slots and stage."""
 
     n_gpu_layers: int
     n_context: int
     n_ubatch: int
-    parts: tuple[range, ...]
-    fixed: tuple[_Fixed, ...]
-
-
-@dataclass(frozen=True)
-class _Fixed:
-    """Bytes of a device that do not depend on how many slots there are."""
-
-    dense: int = 0
-    kv: int = 0
-    compute: int = 0
-    waves: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.dense + self.kv + self.compute + self.waves
+    parts: tuple[Share, ...]
 
 
 class _Planner:
@@ -184,7 +212,7 @@ class _Planner:
         self.shares = tuple(float(u) for u in self.usable) if len(devices) > 1 else ()
         self.sizes = [_Sizes(model, wish.kv_type, device.alignment) for device in devices]
         self.n_least = model.n_expert if wish.whole else plan.slots(model, 0.0)
-        self.n_wanted = max(self.n_least, plan.slots(model, wish.rate))
+        self.n_wanted = max(self.n_least, wish.n_slot)
 
     def place(self, n_context: int) -> _Place | None:
         """As many layers as fit with this context and pieces of N_UBATCH tokens."""
@@ -215,7 +243,8 @@ class _Planner:
             n_ubatch = min(2 * best.n_ubatch, longest)
             compute = self._compute(found.n_gpu_layers, found.n_context, n_ubatch)
             longer = self._place(found.n_gpu_layers, found.n_context, n_ubatch, compute)
-            more = [a.total - b.total for a, b in zip(longer.fixed, found.fixed, strict=True)]
+            pairs = zip(longer.parts, found.parts, strict=True)
+            more = [a.planned_bytes - b.planned_bytes for a, b in pairs]
             if self._n_fit(longer) < self.n_least or any(
                 m > s for m, s in zip(more, spare, strict=True)
             ):
@@ -230,29 +259,17 @@ class _Planner:
         n_stage = 0 if wish.whole or not wish.stages else self._n_stage(found, n_slot)
         if n_stage:
             n_slot = min(n_slot, self._n_fit(found, n_stage))
-        places = range(len(self.devices))
         shares = tuple(
-            Share(
-                pointer=self.devices[d].pointer,
-                name=self.devices[d].name,
-                layers=found.parts[d],
-                dense_bytes=found.fixed[d].dense,
-                kv_bytes=found.fixed[d].kv,
-                compute_bytes=found.fixed[d].compute,
-                wave_bytes=found.fixed[d].waves,
-                slot_bytes=self._slot_bytes(d, found, n_slot),
-                stage_bytes=self.sizes[d].stage(found.parts[d], n_stage),
-                expert_bytes=self._slot_bytes(d, found, model.n_expert),
-                headroom_bytes=headroom(self.devices[d]),
-                free_bytes=self.devices[d].free_bytes,
+            replace(
+                part,
+                slot_bytes=sizes.slots(part.layers, n_slot),
+                stage_bytes=sizes.stage(part.layers, n_stage),
+                expert_bytes=sizes.slots(part.layers, model.n_expert),
             )
-            for d in places
+            for part, sizes in zip(found.parts, self.sizes, strict=True)
         )
         made = DevicePlan(
-            pointers=tuple(d.pointer for d in self.devices),
-            n_gpu_layers=found.n_gpu_layers,
-            shares=self.shares,
-            rate=wish.rate if n_slot == self.n_wanted else n_slot / max(model.n_expert, 1),
+            placement=self._placement(found.n_gpu_layers),
             n_slot=n_slot,
             n_stage=n_stage,
             n_context=found.n_context,
@@ -260,43 +277,45 @@ class _Planner:
             devices=shares,
             sentences=(),
         )
-        return replace(made, sentences=_sentences(model, made, wish, self.n_wanted))
+        return replace(made, sentences=on_devices(model, made, wish.n_context, self.n_wanted))
 
     def _place(
         self, n_gpu_layers: int, n_context: int, n_ubatch: int, compute: Sequence[int]
     ) -> _Place:
-        parts = tuple(_divide(self.model.n_layer, n_gpu_layers, self.usable))
-        fixed = tuple(
-            self.sizes[d].fixed(parts[d], n_context, n_ubatch, compute[d], whole=self.wish.whole)
-            for d in range(len(parts))
+        layers = _divide(self.model.n_layer, n_gpu_layers, self.usable)
+        parts = tuple(
+            self.sizes[d].fixed(device, layers[d], n_context, n_ubatch, compute[d], self.wish.whole)
+            for d, device in enumerate(self.devices)
         )
-        return _Place(n_gpu_layers, n_context, n_ubatch, parts, fixed)
+        return _Place(n_gpu_layers, n_context, n_ubatch, parts)
 
     def _compute(self, n_gpu_layers: int, n_context: int, n_ubatch: int) -> Sequence[int]:
         if self._measure is not None:
-            return self._measure(
-                n_gpu_layers, self.shares, n_context, n_ubatch, patched=not self.wish.whole
-            )
+            place = self._placement(n_gpu_layers)
+            found = self._measure(place, n_context, n_ubatch, not self.wish.whole)
+            return [found.get(device.memory, 0) for device in self.devices]
         return [plan.compute_bytes(self.model, n_context, n_ubatch)] * len(self.devices)
 
+    def _placement(self, n_gpu_layers: int) -> Placement:
+        return Placement(tuple(d.pointer for d in self.devices), n_gpu_layers, self.shares)
+
     def _slot_bytes(self, device: int, found: _Place, n_slot: int) -> int:
-        return self.sizes[device].slots(found.parts[device], n_slot)
+        return self.sizes[device].slots(found.parts[device].layers, n_slot)
 
     def _n_fit(self, found: _Place, n_stage: int = 0) -> int:
         """How many slots of every layer fit; -1 where not even the rest does."""
         n_fit = self.model.n_expert
-        for device, layers in enumerate(found.parts):
-            sizes = self.sizes[device]
-            room = self.usable[device] - found.fixed[device].total - sizes.stage(layers, n_stage)
-            one = sizes.slots(layers, 1)
+        for usable, part, sizes in zip(self.usable, found.parts, self.sizes, strict=True):
+            room = usable - part.planned_bytes - sizes.stage(part.layers, n_stage)
+            one = sizes.slots(part.layers, 1)
             n_fit = min(n_fit, -1 if room < 0 else room // one if one else n_fit)
         return n_fit
 
     def _n_stage(self, found: _Place, n_slot: int) -> int:
         """Room for two layers' missing experts, where that takes little of the cache."""
         n_stage = 2 * (self.model.n_expert - n_slot)
-        for device, layers in enumerate(found.parts):
-            if one := self.sizes[device].stage(layers, 1):
+        for device, part in enumerate(found.parts):
+            if one := self.sizes[device].stage(part.layers, 1):
                 most = STAGE_SHARE * self._slot_bytes(device, found, n_slot)
                 n_stage = min(n_stage, int(most // one))
         if n_stage < STAGE_LEAST or self._n_fit(found, n_stage) < self.n_least:
@@ -306,10 +325,8 @@ class _Planner:
 
 def headroom(device: Device) -> int:
     """Return the bytes of a device's memory that are left alone."""
-    from backend.headroom import taken_bytes
-
     least = max(HEADROOM_BYTES, int(device.total_bytes * HEADROOM_SHARE))
-    return max(least, min(taken_bytes(device), device.total_bytes // 4))
+    return max(least, min(device.taken_bytes, device.total_bytes // 4))
 
 
 def usable_bytes(device: Device, limit_bytes: int) -> int:
@@ -359,20 +376,28 @@ class _Sizes:
         return -(-n_bytes // self._alignment) * self._alignment
 
     def fixed(
-        self, layers: range, n_context: int, n_ubatch: int, compute_bytes: int, *, whole: bool
-    ) -> _Fixed:
+        self,
+        device: Device,
+        layers: range,
+        n_context: int,
+        n_ubatch: int,
+        compute_bytes: int,
+        whole: bool,
+    ) -> Share:
         """What a device with these layers holds beside slots."""
+        share = Share(device.pointer, device.name, layers, headroom(device), device.free_bytes)
         if not layers:
-            return _Fixed()
+            return share
         model = self._model
         own = [i for i in layers if i < model.n_layer]
         kv = plan.kv_bytes_by_layer(model, n_context, self._kv_type)
         has_experts = not whole and any(self._slots[i] for i in own)
-        return _Fixed(
-            dense=sum(self._dense[i] for i in layers),
-            kv=sum(self._padded(kv[i]) for i in own),
-            compute=compute_bytes,
-            waves=plan.wave_bytes(model, n_ubatch) if has_experts else 0,
+        return replace(
+            share,
+            dense_bytes=sum(self._dense[i] for i in layers),
+            kv_bytes=sum(self._padded(kv[i]) for i in own),
+            compute_bytes=compute_bytes,
+            wave_bytes=plan.wave_bytes(model, n_ubatch) if has_experts else 0,
         )
 
     def slots(self, layers: range, n_slot: int) -> int:
@@ -382,58 +407,3 @@ class _Sizes:
     def stage(self, layers: range, n_stage: int) -> int:
         """A stage for these layers: one for each kind of layer."""
         return n_stage * sum({self._slots[i] for i in layers if i < len(self._slots)})
-
-
-def _sentences(model: ModelFile, made: DevicePlan, wish: Wish, n_wanted: int) -> tuple[str, ...]:
-    names = " and ".join(s.name for s in made.devices)
-    said = []
-    if made.n_gpu_layers > model.n_layer:
-        said.append(f"All {model.n_layer} layers are computed by {names}.")
-    else:
-        n_own = made.n_gpu_layers - 1
-        said.append(
-            f"The last {n_own} of {model.n_layer} layers are computed by {names}, "
-            "whose memory holds no more; the CPU computes the others."
-        )
-    kv_size = size_text(sum(s.kv_bytes for s in made.devices))
-    if made.n_context < wish.n_context:
-        said.append(
-            f"The context is {made.n_context} tokens instead of {wish.n_context}, so that more "
-            f"layers fit; it takes {kv_size} there."
-        )
-    else:
-        said.append(f"A context of {made.n_context} tokens takes {kv_size} there.")
-    if not model.is_moe:
-        return tuple(said)
-    n_slot, n_expert = made.n_slot, model.n_expert
-    size = size_text(sum(s.slot_bytes for s in made.devices))
-    left = size_text(sum(s.headroom_bytes for s in made.devices))
-    if n_slot == n_wanted:
-        said.append(
-            f"Kept there are {n_slot} of {n_expert} experts of each layer, as asked, in {size}."
-        )
-    else:
-        said.append(
-            f"Kept there are {n_slot} of {n_expert} experts of each layer instead of {n_wanted}, "
-            f"in {size}; {left} are left to others."
-        )
-    if made.n_slot < model.n_expert:
-        said.append(_prompt_sentence(made))
-    return tuple(said)
-
-
-def _prompt_sentence(made: DevicePlan) -> str:
-    if not made.n_stage:
-        return f"Prompts copy the experts once for every {made.n_ubatch} tokens."
-    size = size_text(sum(s.stage_bytes for s in made.devices))
-    return (
-        f"Prompts copy the experts once for every {made.n_ubatch} tokens, through {size} beside "
-        "the slots, ahead of the layers that need them."
-    )
-
-
-def size_text(n_bytes: int) -> str:
-    """Return a size for a sentence: "17.3 GiB"."""
-    if n_bytes >= 1 << 30:
-        return f"{n_bytes / (1 << 30):.1f} GiB"
-    return f"{n_bytes / (1 << 20):.0f} MiB"

@@ -1,4 +1,4 @@
-"""How much memory a model will take at a cache rate, before anything is loaded.
+"""How much memory a model will take with a number of slots, before anything is loaded.
 
 Everything but the compute buffer follows exactly from the file's header. The compute buffer is
 estimated from the largest intermediates of llama.cpp's graphs; tests compare both with what
@@ -7,7 +7,6 @@ llama.cpp itself allocates.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,22 +36,32 @@ _CHUNKED = frozenset({"llama4"})
 _WITHOUT_FLASH = frozenset({"grok"})
 
 
+def slots_of(rate: float, n_expert: int) -> int:
+    """Return the slots of a cache rate: as many of n_expert as are at most this share of them."""
+    n_slot = min(round(rate * n_expert), n_expert)
+    return n_slot if n_slot == 0 or rate_of(n_slot, n_expert) <= rate else n_slot - 1
+
+
+def rate_of(n_slot: int, n_expert: int) -> float:
+    """Return the cache rate of n_slot; 1 for a model without experts. Inverse of slots_of."""
+    return n_slot / n_expert if n_expert else 1.0
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a model needs, in bytes, at the smallest possible rate of at least `asked_rate`.
+    """What a model needs, in bytes, with `n_slot` experts of each layer in memory.
 
-    mode is "cached", or "plain" where no expert cache is used; reason then says why. n_slot is
-    the number of experts of each layer that are resident. headroom_bytes is left to other
-    programs. best_rate is the largest rate that fits, None where not even the smallest does.
+    mode is "cached", or "plain" where no expert cache is used; reason then says why. n_slot_min:
+    how many one token needs. headroom_bytes is left to other programs. best_n_slot is the largest
+    number that fits, None where not even the smallest does.
     """
 
     mode: str
     reason: str
-    asked_rate: float
-    rate: float
-    min_rate: float
     n_expert: int
     n_slot: int
+    n_slot_min: int
+    best_n_slot: int | None
     dense_bytes: int
     expert_bytes: int
     kv_bytes: int
@@ -61,7 +70,11 @@ class MemoryPlan:
     total_bytes: int
     headroom_bytes: int
     available_bytes: int
-    best_rate: float | None
+
+    @property
+    def rate(self) -> float:
+        """The cache rate of n_slot."""
+        return rate_of(self.n_slot, self.n_expert)
 
     @property
     def fits(self) -> bool:
@@ -69,8 +82,12 @@ class MemoryPlan:
         return self.total_bytes + self.headroom_bytes <= self.available_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Return all fields and `fits`."""
-        return {**asdict(self), "fits": self.fits}
+        """Return it with rates in place of all slots but n_slot, and `fits`."""
+        fields = {**asdict(self), "rate": self.rate, "fits": self.fits}
+        least, best = fields.pop("n_slot_min"), fields.pop("best_n_slot")
+        fields["min_rate"] = rate_of(least, self.n_expert)
+        fields["best_rate"] = None if best is None else rate_of(best, self.n_expert)
+        return fields
 
 
 @dataclass(frozen=True)
@@ -108,24 +125,18 @@ class Needs:
             compute_bytes=compute_bytes(model, context_length, n_ubatch),
         )
 
-    def slots(self, cache_rate: float) -> int:
-        """Return how many experts of each layer are resident at a rate."""
-        if self.reason:
-            return self.n_expert
-        return _share(self.n_expert, self.n_slot_min, cache_rate)
-
 
 def plan(
     model: ModelFile,
-    cache_rate: float,
+    n_slot: int,
     context_length: int,
     available_bytes: int,
     n_ubatch: int = N_UBATCH,
     kv_type: str = "f16",
 ) -> MemoryPlan:
-    """Plan the memory of `model` at `cache_rate` (0 to 1) with a context in tokens."""
+    """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens."""
     needs = Needs.of(model, context_length, n_ubatch, kv_type)
-    return plan_needs(needs, cache_rate, available_bytes)
+    return plan_needs(needs, n_slot, available_bytes)
 
 
 def largest_ubatch(model: ModelFile, made: MemoryPlan, context_length: int) -> tuple[int, str]:
@@ -152,10 +163,13 @@ def largest_ubatch(model: ModelFile, made: MemoryPlan, context_length: int) -> t
     return n, f"Prompts read the experts once for every {n} tokens: {more}."
 
 
-def plan_needs(needs: Needs, cache_rate: float, available_bytes: int) -> MemoryPlan:
-    """Plan as `plan` does, from numbers that were read from the file before."""
-    n_slot = needs.slots(cache_rate)
+def plan_needs(needs: Needs, n_slot: int, available_bytes: int) -> MemoryPlan:
+    """Plan as `plan` does, from numbers that were read from the file before.
+
+    Fewer slots than one token needs are as many as it needs; without a cache, every expert stays.
+    """
     reason = needs.reason
+    n_slot = needs.n_expert if reason else min(max(n_slot, needs.n_slot_min), needs.n_expert)
     if not reason and n_slot == needs.n_expert:
         reason = "every expert is in memory"
     fixed = {
@@ -170,16 +184,14 @@ def plan_needs(needs: Needs, cache_rate: float, available_bytes: int) -> MemoryP
     return MemoryPlan(
         mode="plain" if reason else "cached",
         reason=reason,
-        asked_rate=cache_rate,
-        rate=n_slot / needs.n_expert if needs.n_expert else 1.0,
-        min_rate=needs.n_slot_min / needs.n_expert if needs.n_expert else 1.0,
         n_expert=needs.n_expert,
         n_slot=n_slot,
+        n_slot_min=needs.n_slot_min,
+        best_n_slot=_best_n_slot(needs, room_bytes),
         expert_bytes=expert_bytes,
         total_bytes=expert_bytes + sum(fixed.values()),
         headroom_bytes=headroom,
         available_bytes=available_bytes,
-        best_rate=_best_rate(needs, room_bytes),
         **fixed,
     )
 
@@ -199,13 +211,14 @@ def why_plain(model: ModelFile) -> str:
 
 
 def slots(model: ModelFile, cache_rate: float) -> int:
-    """Return how many experts of each layer are resident.
+    """Return how many experts of each layer are resident at a cache rate.
 
     It is the rate's share, rounded down, but at least as many as one token uses.
     """
     if not model.is_moe:
         return model.n_expert
-    return _share(model.n_expert, max(model.n_expert_used, 1), cache_rate)
+    n_least = max(model.n_expert_used, 1)
+    return min(max(slots_of(cache_rate, model.n_expert), n_least), model.n_expert)
 
 
 def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
@@ -277,23 +290,16 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     return max(logits, n_ubatch * (mask + max(experts, heads)))
 
 
-def _share(n_expert: int, n_least: int, cache_rate: float) -> int:
-    # 0.29 * 100 is 28.999...: a share that was meant to be whole must not lose one.
-    return min(n_expert, max(math.floor(cache_rate * n_expert + 1e-9), n_least))
-
-
 def _resident_bytes(model: ModelFile, n_slot: int) -> int:
     return sum(model.expert_bytes_per_layer().values()) * n_slot
 
 
-def _best_rate(needs: Needs, room_bytes: int) -> float | None:
-    """Return the largest rate whose experts find room in `room_bytes`; None where none does."""
+def _best_n_slot(needs: Needs, room_bytes: int) -> int | None:
+    """Return the most slots that find room in `room_bytes`; None where too few do."""
     if needs.slot_bytes == 0:
-        return 1.0 if room_bytes >= 0 else None
-    n_slot = room_bytes // needs.slot_bytes
-    if n_slot < needs.n_slot_min:
-        return None
-    return min(n_slot, needs.n_expert) / needs.n_expert
+        return needs.n_expert if room_bytes >= 0 else None
+    n_slot = min(room_bytes // needs.slot_bytes, needs.n_expert)
+    return n_slot if n_slot >= needs.n_slot_min else None
 
 
 def _is_recurrent(model: ModelFile, layer: int) -> bool:

@@ -23,12 +23,14 @@ from backend.compose import (
     composition,
     layout,
     predictor_of,
+    share_of,
     with_accuracy,
 )
 from backend.configurator import INTERVAL_TOKENS
 from backend.machines import Hardware
 from backend.methods import METHODS, REACTIVE, Method
 from backend.parts import part
+from backend.plan import slots_of
 from backend.simulate_results import Counts, Phase, Result, summed
 from backend.trace import DECODE, Trace
 
@@ -72,7 +74,7 @@ class Setting:
         """Experts of each layer in that RAM; empty: it holds all."""
         if self.host_rate is None:
             return []
-        return [int(self.host_rate * self.trace.n_expert + 1e-9)] * self.trace.n_layer
+        return [slots_of(self.host_rate, self.trace.n_expert)] * self.trace.n_layer
 
 
 def with_references(names: Sequence[str]) -> list[str]:
@@ -155,10 +157,9 @@ def _simulate(
     trace = setting.trace
     shape = trace.shape()
     method = _seeded(method, setting.seed)
-    place = layout(method, shape, rate)
+    place = layout(method, shape, slots_of(rate, shape.n_expert))
     cache_bytes = place.bytes(shape)
-    all_bytes = sum(sum(sizes) for sizes in trace.chunk_bytes) * trace.n_expert
-    actual_rate = cache_bytes / all_bytes
+    actual_rate = share_of(place, shape)
     predicts = predictor_of(method, setting.learned) is not None
     adapter = Adapter(method, shape, predicts=predicts, configure_tokens=setting.configure_tokens)
     layers: list[tuple[Counts, ...]] = []

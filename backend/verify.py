@@ -27,15 +27,18 @@ from backend.compose import (
     layout,
     predictor_of,
     predictor_text,
+    share_of,
 )
 from backend.file_identity import FileChangedError
 from backend.gguf_file import ModelFile
 from backend.gguf_scan import not_finite_sentence
 from backend.llama import Context, LlamaError, Model
-from backend.loading import ON_CPU, CachedModel, Placement, load_native, load_plain
+from backend.loading import CachedModel, load_native, load_plain
 from backend.machines.drive import Drive
 from backend.methods import METHODS
 from backend.pack_file import Layout, Pack
+from backend.placement import ON_CPU, Placement
+from backend.plan import slots_of
 from backend.system.memory import available_bytes
 
 CUT_TOLERANCE = 0.02
@@ -154,10 +157,9 @@ def compare(
     try:
         stock_perplexity = _perplexity(reference, tokens)
         shape = cached.patch.shape
-        total_bytes = sum(map(shape.expert_bytes, range(shape.n_layer))) * shape.n_expert
         for method in methods:
             for rate in rates:
-                slots = layout(METHODS[method], shape, rate, n_stage)
+                slots = layout(METHODS[method], shape, slots_of(rate, shape.n_expert), n_stage)
                 options = _native.PatchOptions(
                     n_thread=n_thread,
                     n_transfer_thread=Drive().n_read,
@@ -179,8 +181,8 @@ def compare(
                     method=method,
                     layout=in_layout,
                     asked_rate=rate,
-                    rate=slots.bytes(shape) / total_bytes,
-                    n_slot=round(slots.bytes(shape) / total_bytes * shape.n_expert),
+                    rate=share_of(slots, shape),
+                    n_slot=round(share_of(slots, shape) * shape.n_expert),
                     n_position=len(tokens),
                     n_value=reference.size,
                     n_different=int(different.sum()),

@@ -171,7 +171,7 @@ def _equal(option: str) -> bool:
 
     from backend.devices import resolve
     from backend.gguf_file import read_model
-    from backend.loading import Placement
+    from backend.placement import Placement
     from backend.verify import compare
 
     at = Placement(tuple(d.pointer for d in resolve(option)), 999)
@@ -229,7 +229,8 @@ def _layer_offload(path: Path, option: str, rate: float) -> dict[str, Any]:
     from backend.devices import resolve
     from backend.gguf_file import read_model
     from backend.llama import Context
-    from backend.loading import Placement, load_native
+    from backend.loading import load_native
+    from backend.placement import Placement
     from backend.system.memory import physical_cores
 
     file = read_model(path)

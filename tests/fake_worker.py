@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from backend import devices, worker  # noqa: E402
 from backend.messages import Decoder, encode  # noqa: E402
+from backend.plan import slots_of  # noqa: E402
 
 WORDS = (
     "Once there was a tin soldier who stood on a window sill and watched the river all day long. "
@@ -106,7 +107,7 @@ class FakeEngine:
                 asked_rate=rate, rate=1.0, min_rate=1.0, n_slot=0, bytes=0, mode="plain",
                 reason=reason, method="", asked_method=self.method, n_thread=2,
             )  # fmt: skip
-        n_slot = max(int(rate * self.n_expert), self.n_used)
+        n_slot = max(slots_of(rate, self.n_expert), self.n_used)
         plain = n_slot == self.n_expert
         return _Facts(
             asked_rate=rate,

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
 from backend.config import EngineConfig
+from backend.plan import plan
 from backend.statistics import Meter
 from backend.study import Study
-from backend.system.memory import peak_rss_bytes
+from backend.system.memory import peak_rss_bytes, rss_bytes
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
@@ -72,6 +73,7 @@ class Runner:
     """An open model that computes requests and says what every pass cost."""
 
     def __init__(self, job: Job) -> None:
+        # Imports that load llama.cpp come after main has joined the control group.
         from backend import _native
         from backend.gguf_file import read_model
 
@@ -100,7 +102,7 @@ class Runner:
 
     def _open(self, study: Study) -> Any:
         """Something with `llama`, `context`, `patch` and `cache`."""
-        from backend.loaded import LoadedModel
+        from backend.loaded_model import LoadedModel
 
         job = self._job
         config = EngineConfig(
@@ -129,13 +131,11 @@ class Runner:
 
     def facts(self) -> dict[str, Any]:
         """What was opened, and what the plan says that it takes."""
-        from backend.plan import plan
-
         cache = self._loaded.cache
         said: dict[str, Any] = {"load_s": self._load_s}
         if cache is not None:
             n_ubatch = self._loaded.context.n_ubatch
-            planned = plan(self._file, cache.rate, self._n_context, 0, n_ubatch)
+            planned = plan(self._file, cache.n_slot, self._n_context, 0, n_ubatch)
             said |= {
                 "rate": cache.rate,
                 "n_slot": cache.n_slot,
@@ -157,8 +157,8 @@ class Runner:
         return {
             "requests": done,
             "first_token_s": self._first_token_s,
-            "rss_bytes": _rss_bytes(),
-            "peak_rss_bytes": _peak_rss_bytes(),
+            "rss_bytes": rss_bytes(),
+            "peak_rss_bytes": peak_rss_bytes(),
         }
 
     def brief(self) -> dict[str, float]:
@@ -298,23 +298,6 @@ def _load_ids(path: str) -> Ids:
 
     ids: Ids = np.ascontiguousarray(np.load(path), np.int32)
     return ids
-
-
-def _peak_rss_bytes() -> int:
-    """As the system counts it for this program; getrusage also counts who started it."""
-    return _status_bytes("VmHWM:") or peak_rss_bytes()
-
-
-def _rss_bytes() -> int:
-    return _status_bytes("VmRSS:")
-
-
-def _status_bytes(name: str) -> int:
-    try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
-    except (OSError, StopIteration, ValueError):
-        return 0
 
 
 def main() -> None:

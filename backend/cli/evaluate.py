@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, whole_number
 from backend.methods import CACHED
+from backend.plan import rate_of
 
 if TYPE_CHECKING:
     from backend.compose import Learned
@@ -114,7 +115,7 @@ def _sets(args: argparse.Namespace, file: ModelFile) -> dict[str, Trace]:
         n_pass = int((trace.begins <= args.tokens).sum())
         found[path.stem] = trace.passes(0, max(n_pass - 1, 1))
     config = EngineConfig(
-        method="lru-overlapped", cache_rate=(file.n_expert - 1) / file.n_expert, n_thread=1
+        method="lru-overlapped", cache_rate=rate_of(file.n_expert - 1, file.n_expert), n_thread=1
     )
     for path in (*args.prompts, *args.texts):
         is_text = path in args.texts

@@ -24,6 +24,7 @@ from backend.cli.common import (
     temperature,
     whole_number,
 )
+from backend.plan import rate_of
 
 if TYPE_CHECKING:
     from backend.engine import Engine
@@ -125,7 +126,7 @@ def _config(args: argparse.Namespace, file: ModelFile) -> Any:
     """The engine's settings. Only a patched model shows its routing, so one expert must be out."""
     from backend.config import EngineConfig
 
-    highest = (file.n_expert - 1) / file.n_expert
+    highest = rate_of(file.n_expert - 1, file.n_expert)
     chosen = {
         "method": args.method,
         "context_length": args.context,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, cache_rate, whole_number
+from backend.plan import rate_of
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
@@ -144,7 +145,7 @@ def _traces(args: argparse.Namespace, file: ModelFile, work: Path) -> list[Trace
 
     if args.trace:
         return [read_trace(path, file.fingerprint, mapped=True) for path in args.trace]
-    highest = (file.n_expert - 1) / file.n_expert
+    highest = rate_of(file.n_expert - 1, file.n_expert)
     rate = highest if args.cache_rate is None else min(args.cache_rate, highest)
     config = EngineConfig(method="lru-overlapped", cache_rate=rate, n_thread=args.threads)
     documents = read_documents(args.prompts, args.texts)

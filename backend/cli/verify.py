@@ -14,7 +14,7 @@ from backend.methods import CACHED, METHODS
 
 if TYPE_CHECKING:
     from backend.gguf_file import ModelFile
-    from backend.loading import Placement
+    from backend.placement import Placement
     from backend.verify import Comparison
 
 _N_CONTEXT = 4096
@@ -174,19 +174,19 @@ def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:
 def _placement(file: ModelFile, option: str) -> Placement:
     """As many layers on the devices as have room for all their experts: stock needs that."""
     from backend.devices import DeviceError, resolve
-    from backend.loading import Placement
-    from backend.placement import Wish, plan_devices
+    from backend.headroom import with_taken
+    from backend.placement import ON_CPU, Wish, plan_devices
 
     try:
-        devices = resolve(option)
+        devices = [with_taken(device) for device in resolve(option)]
     except DeviceError as error:
         raise UserError(str(error)) from None
     if not devices:
-        return Placement()
-    plan = plan_devices(file, devices, Wish(1.0, _N_CONTEXT, whole=True))
+        return ON_CPU
+    plan = plan_devices(file, devices, Wish(file.n_expert, _N_CONTEXT, whole=True))
     if plan.n_gpu_layers <= 1:
         raise UserError("No layer finds room on the device with all its experts.")
-    return Placement(plan.pointers, plan.n_gpu_layers, plan.shares)
+    return plan.placement
 
 
 def _row(result: Comparison) -> str:

@@ -78,7 +78,7 @@ def measure(
     ring: bool,
 ) -> Speeds:
     """Read from all over a file in every way; the best of two rounds. Raises RuntimeError."""
-    from backend import _native
+    from backend import _native  # loads llama.cpp; what was kept is read without
 
     speeds: dict[tuple[int, int], float] = {}
     for _ in range(_ROUNDS):

@@ -59,7 +59,7 @@ def useful_threads(token_bytes: int, n_thread: int) -> int:
 
 def measure(path: Path, drive: Drive, n_threads: range, *, ring: bool) -> Times:
     """Multiply with each number of threads, in turn, while somebody reads. Raises RuntimeError."""
-    from backend import _native
+    from backend import _native  # loads llama.cpp; what was kept is read without
 
     seconds = _ROUNDS * len(n_threads) * _PRODUCT_S
 

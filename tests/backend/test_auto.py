@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from backend.auto import Auto, Decision, Setting, Window, prefers_stock
+from backend.auto import Auto, Decision, Setting, Window
 from backend.auto_trial import SURE, SURE_AGAIN, Noise, Trial, expected_loss, middle
 from backend.auto_work import WorkMeter
 
@@ -276,14 +276,6 @@ def test_expected_loss() -> None:
 def test_middle_leaves_out_what_is_extreme() -> None:
     assert middle([1, 2, 3]) == 2
     assert middle([1, 1, 1, 1, 1, 1, 1, 900]) == 1
-
-
-def test_stock_is_preferred_only_where_it_fits_and_a_cache_would_save_little() -> None:
-    gib = 1 << 30
-    assert "would save only" in prefers_stock(4 * gib, 3 * gib, 16 * gib, 0.95)
-    assert prefers_stock(4 * gib, 3 * gib, 16 * gib, 0.5) == ""  # memory was to be saved
-    assert prefers_stock(4 * gib, 3 * gib, 4 * gib, 0.95) == ""  # it does not fit
-    assert prefers_stock(4 * gib, 0, 16 * gib, 0.5) != ""  # a dense model
 
 
 def lru_misses(passes: list[list[set[int]]], n_slot: int) -> list[int]:

@@ -73,7 +73,7 @@ def test_a_plan_from_facts_is_the_plan_of_the_file(models: Path) -> None:
     model = read_model(models / "moe.gguf")
     verdict = judge(facts(models / "moe.gguf"), 0.5, 2 * GIB, None, None)
     context = min(4096, model.context_length)
-    assert verdict.asked == plan(model, 0.5, context, 2 * GIB)
+    assert verdict.asked == plan(model, 8, context, 2 * GIB)
     assert verdict.kind is Kind.FITS and verdict.best.n_slot == 16
     assert verdict.best_speed is None
 

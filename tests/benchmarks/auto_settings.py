@@ -38,7 +38,7 @@ class Runner:
     def __init__(self, path: Path, method: str, rate: float, n_thread: int) -> None:
         from backend.config import EngineConfig
         from backend.gguf_file import read_model
-        from backend.loaded import LoadedModel
+        from backend.loaded_model import LoadedModel
         from backend.statistics import Meter
 
         config = EngineConfig(

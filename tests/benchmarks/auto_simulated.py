@@ -27,6 +27,7 @@ from backend.compose import composition, layout  # noqa: E402
 from backend.machines import load  # noqa: E402
 from backend.methods import METHODS  # noqa: E402
 from backend.parts import part  # noqa: E402
+from backend.plan import slots_of  # noqa: E402
 from backend.simulate import machine_for  # noqa: E402
 from backend.trace import DECODE, Trace  # noqa: E402
 
@@ -89,7 +90,7 @@ class World:
         shape = self.trace.shape()
         return _native.Core(
             shape,
-            layout(method, shape, self.rate),
+            layout(method, shape, slots_of(self.rate, shape.n_expert)),
             composition(method, shape),
             future=self.future,
         )
@@ -99,7 +100,7 @@ class World:
         auto = Auto(self.evictions, max_depth=1)
         core = self.core()
         shape = self.trace.shape()
-        n_slot = layout(METHODS["lru"], shape, self.rate).pools[0].n_slot
+        n_slot = layout(METHODS["lru"], shape, slots_of(self.rate, shape.n_expert)).pools[0].n_slot
         work = WorkMeter(shape.n_layer, shape.n_expert, n_slot)
         times: list[float] = []
 

@@ -23,6 +23,7 @@ from backend.compose import composition, layout, with_accuracy
 from backend.machines import Hardware, load
 from backend.methods import METHODS
 from backend.placement import STAGE_LEAST, STAGE_SHARE
+from backend.plan import slots_of
 from backend.simulate import machine_for
 from backend.trace import DECODE, PREFILL, Trace
 from backend.trace_csv import read_csv
@@ -154,13 +155,13 @@ def future_of(traces: Sequence[Trace]) -> Any:
 def slots(model: Geometry, shape: Any, name: str, rate: float) -> Any:
     """A layout whose stage is a part of the rate, as backend.placement makes it."""
     method = METHODS[name]
-    plain = layout(method, shape, rate)
+    plain = layout(method, shape, slots_of(rate, shape.n_expert))
     n_slot = plain.pools[0].n_slot
     n_stage = min(2 * (model.n_expert - n_slot), int(STAGE_SHARE * n_slot * model.n_layer))
     if n_stage < STAGE_LEAST or n_slot <= model.n_used:
         return plain
     rest = rate - n_stage / (model.n_expert * model.n_layer)
-    return layout(method, shape, rest, n_stage)
+    return layout(method, shape, slots_of(rest, shape.n_expert), n_stage)
 
 
 def simulate(
@@ -202,7 +203,7 @@ def resident(traces: Sequence[Trace], hardware: Hardware) -> Speed:
     """With everything on the device."""
     shape = traces[0].shape()
     method = METHODS["lru-overlapped"]
-    core = _native.Core(shape, layout(method, shape, 1.0), composition(method, shape))
+    core = _native.Core(shape, layout(method, shape, shape.n_expert), composition(method, shape))
     machine = machine_for(traces[0], hardware)
     for trace in (*traces, traces[-1]):
         found = _native.simulate(core, trace.future(), machine)

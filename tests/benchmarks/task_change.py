@@ -26,6 +26,7 @@ from backend import _native  # noqa: E402
 from backend.compose import composition, layout  # noqa: E402
 from backend.machines import load  # noqa: E402
 from backend.methods import METHODS  # noqa: E402
+from backend.plan import slots_of  # noqa: E402
 from backend.simulate import machine_for  # noqa: E402
 from backend.simulate_model import with_model  # noqa: E402
 from backend.trace import DECODE, Trace, join, read_trace  # noqa: E402
@@ -45,7 +46,10 @@ def answer(method: str, rate: float, machine: Any, requests: list[Trace], n_last
     shape, future = trace.shape(), trace.future()
     chosen = METHODS[method]
     core = _native.Core(
-        shape, layout(chosen, shape, rate), composition(chosen, shape), future=future
+        shape,
+        layout(chosen, shape, slots_of(rate, shape.n_expert)),
+        composition(chosen, shape),
+        future=future,
     )
     done = _native.simulate(core, future, machine, weights=trace.weights)
     us, hits = np.array(done.pass_us), np.array(done.pass_hits, float)

@@ -31,11 +31,12 @@ def main() -> None:
     from backend.llama import Context
     from backend.loading import CachedModel
     from backend.methods import METHODS
+    from backend.plan import slots_of
 
     cached = CachedModel(read_model(args.model), n_thread=1)
     patch, method = cached.patch, METHODS["lru-overlapped"]
     patch.configure(
-        layout(method, patch.shape, args.rate),
+        layout(method, patch.shape, slots_of(args.rate, patch.shape.n_expert)),
         composition(method, patch.shape),
         _native.PatchOptions(n_thread=1, n_transfer_thread=1, max_token=8),
     )

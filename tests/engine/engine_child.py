@@ -182,7 +182,7 @@ def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
         text = "".join(chr(chance.randrange(32, 127)) for _ in range(400))
         list(engine.generate_text(text, Sampling(temperature=0), 4))
         engine.forget()
-    host = engine.loaded.on_device.host
+    host = engine.loaded.plan.host
     unread_bytes = host.bytes - int(engine.loaded.patch.host_held_bytes)
     found: dict[str, object] = {
         "planned": host.total_bytes,

@@ -15,9 +15,9 @@ from backend.config import EngineConfig, Sampling
 from backend.engine import Engine, EngineError
 from backend.gguf_file import ModelFileError, read_model
 from backend.llama import LlamaError
-from backend.memory_watch import MemoryWatch, Reading
 from backend.methods import CACHED, METHODS
 from backend.plan import plan
+from backend.pressure import MemoryWatch, Reading
 
 OpenEngine = Callable[..., Engine]
 
@@ -478,15 +478,15 @@ def test_the_automatic_settings_take_what_memory_permits(
     open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = read_model(tiny)
-    needs = plan(file, 0.0, 4096, 0)
+    needs = plan(file, 0, 4096, 0)
     n_slot = needs.n_slot + 2
-    room = plan(file, n_slot / file.n_expert, min(4096, file.context_length or 4096), 0)
+    room = plan(file, n_slot, min(4096, file.context_length or 4096), 0)
     free = room.total_bytes + (256 << 20) + file.expert_bytes_total // file.n_expert // 2
-    monkeypatch.setattr("backend.loaded.available_bytes", lambda: free)
+    monkeypatch.setattr("backend.observer.available_bytes", lambda: free)
     engine = open_engine(tiny, automatic=True, n_thread=1)
     assert engine.cache.asked_method == "auto"
     assert engine.cache.n_slot == n_slot, engine.cache
-    monkeypatch.setattr("backend.loaded.available_bytes", lambda: 64 << 30)
+    monkeypatch.setattr("backend.observer.available_bytes", lambda: 64 << 30)
     roomy = engine.change(EngineConfig(automatic=True, n_thread=1))
     assert roomy.mode == "plain" and roomy.rate == 1.0
 

@@ -31,6 +31,7 @@ from backend.compose import composition, layout
 from backend.gguf_file import ModelFile, read_model
 from backend.methods import CACHED, METHODS
 from backend.pack_file import Pack
+from backend.plan import slots_of
 
 Logits = NDArray[np.float32]
 
@@ -143,7 +144,8 @@ class Cached:
     def configure(self, rate: float, method: str, **options: float) -> None:
         """A cache as a method asks for at a cache rate."""
         chosen = METHODS[method]
-        self.setup(layout(chosen, self.shape, rate), composition(chosen, self.shape), **options)
+        slots = layout(chosen, self.shape, slots_of(rate, self.shape.n_expert))
+        self.setup(slots, composition(chosen, self.shape), **options)
 
     def logits(self, n_prompt: int, n_decode: int = N_DECODE) -> Logits:
         assert self._runner is not None

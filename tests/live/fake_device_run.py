@@ -18,8 +18,9 @@ from equality import Runner
 from backend import _native
 from backend.compose import composition, layout
 from backend.gguf_file import ModelFile, read_model
-from backend.loading import CachedModel, Placement
+from backend.loading import CachedModel
 from backend.methods import METHODS
+from backend.placement import Placement
 from backend.verify import compare
 
 RATES = (0.1, 0.5, 1.0)

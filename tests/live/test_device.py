@@ -17,8 +17,9 @@ from backend import _native, devices
 from backend.compose import composition
 from backend.gguf_file import read_model
 from backend.llama import Context
-from backend.loading import CachedModel, Placement
+from backend.loading import CachedModel
 from backend.methods import METHODS
+from backend.placement import Placement
 from backend.system.paths import embedded_model
 from backend.verify import compare
 

@@ -16,8 +16,10 @@ from loopback import needs_rpc, server
 from backend import _native, devices
 from backend.compose import composition, layout
 from backend.gguf_file import ModelFile, read_model
-from backend.loading import CachedModel, Placement, load_native
+from backend.loading import CachedModel, load_native
 from backend.methods import METHODS
+from backend.placement import Placement
+from backend.plan import slots_of
 from backend.verify import compare
 
 RATES = (0.1, 0.5, 1.0)
@@ -49,7 +51,7 @@ class OnDevice:
         known = {"max_token": 128, "host_bytes": host_bytes}
         chosen = METHODS[method]
         self.patch.configure(
-            layout(chosen, self.shape, rate),
+            layout(chosen, self.shape, slots_of(rate, self.shape.n_expert)),
             composition(chosen, self.shape),
             _native.PatchOptions(**(known | options)),
         )

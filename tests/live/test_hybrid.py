@@ -23,8 +23,9 @@ from backend.compose import composition, layout
 from backend.config import EngineConfig, Sampling
 from backend.engine import Engine
 from backend.gguf_file import read_model
-from backend.loading import Placement
 from backend.methods import METHODS
+from backend.placement import Placement
+from backend.plan import slots_of
 from backend.system.paths import embedded_model
 from backend.verify import HYBRID_NMSE, HYBRID_PERPLEXITY, Comparison, compare
 
@@ -149,7 +150,7 @@ class Run:
         self.hybrid = hybrid
         self.patch.record_events(True)
         self.patch.configure(
-            layout(self.method, self.patch.shape, rate),
+            layout(self.method, self.patch.shape, slots_of(rate, self.patch.shape.n_expert)),
             self.composition(),
             _native.PatchOptions(n_thread=1, max_token=64),
         )
