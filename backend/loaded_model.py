@@ -43,7 +43,7 @@ class LoadedModel:
         self.cache: CacheFacts
         self.llama: Any = None
         self.context: Any = None
-        self.template: ChatTemplate | None = None
+        self.template: Any = None  # a ChatTemplate, once loaded
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, study)
         self._observer = Observer(file)
