@@ -37,9 +37,12 @@ def _run(model: Path | None) -> int:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
-    from app import icons, language, second_start, settings
-    from app.main_window import MainWindow
-    from backend.client import worker_command
+    from app.settings import settings
+    from app.text import language
+    from app.widgets import icons
+    from app.window import second_start
+    from app.window.main_window import MainWindow
+    from backend.protocol.client import worker_command
 
     app = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(app, QApplication)
@@ -79,7 +82,7 @@ def _open_store(folder: Path, model: Path | None) -> ChatStore | ChatsTaken | No
     Returns None where that window answered, and ChatsTaken where it did not. A window that is
     closing lets go of the chats, and one that is starting listens soon, so both are tried again.
     """
-    from app.second_start import hand_over
+    from app.window.second_start import hand_over
 
     end_s = time.monotonic() + WAIT_S
     while True:
@@ -99,7 +102,7 @@ def _say(sentence: str) -> None:
     from PySide6.QtGui import QGuiApplication
     from PySide6.QtWidgets import QMessageBox
 
-    from app.sentences import said
+    from app.text.sentences import said
 
     print(sentence, file=sys.stderr)
     has_terminal = sys.stderr is not None and sys.stderr.isatty()

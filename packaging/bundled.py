@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from backend.children import become
+from backend.system.children import become
 
 
 def main() -> int:

@@ -152,7 +152,7 @@ def _device(option: str) -> dict[str, Any]:
     """The devices, as llama.cpp tells of them."""
     from dataclasses import asdict
 
-    from backend.devices import resolve
+    from backend.memory.devices import resolve
 
     devices = resolve(option)
     if not devices:
@@ -169,10 +169,10 @@ def _equal(option: str) -> bool:
 
     from factory import CACHEABLE, make_tiny  # type: ignore[import-not-found]  # a test's
 
-    from backend.devices import resolve
-    from backend.gguf_file import read_model
-    from backend.placement import Placement
-    from backend.verify import compare
+    from backend.evaluation.verify import compare
+    from backend.gguf.model_file import read_model
+    from backend.memory.devices import resolve
+    from backend.memory.placement import Placement
 
     at = Placement(tuple(d.pointer for d in resolve(option)), 999)
     found: dict[str, Any] = {}
@@ -191,8 +191,8 @@ def _equal(option: str) -> bool:
 
 def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
     """Tokens per second of a prompt and of what follows, the second time, and counters."""
-    from backend.config import EngineConfig, Sampling
-    from backend.engine import Engine
+    from backend.engine.engine import Engine
+    from backend.protocol.settings import EngineConfig, Sampling
 
     if kind == "n-cpu-moe":
         return _layer_offload(model, option, rate)
@@ -226,11 +226,11 @@ def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
 
 def _layer_offload(path: Path, option: str, rate: float) -> dict[str, Any]:
     """Stock llama.cpp: all dense weights on the device, and the experts of some layers."""
-    from backend.devices import resolve
-    from backend.gguf_file import read_model
-    from backend.llama import Context
-    from backend.loading import load_native
-    from backend.placement import Placement
+    from backend.engine.loading import load_native
+    from backend.gguf.model_file import read_model
+    from backend.llama.api import Context
+    from backend.memory.devices import resolve
+    from backend.memory.placement import Placement
     from backend.system.memory import physical_cores
 
     file = read_model(path)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from backend.predictor_file import PredictorSizes, PredictorWeights, Storage
-from backend.trace import Trace
+from backend.traces.trace import Trace
+from backend.weights.file import PredictorSizes, PredictorWeights, Storage
 from predictors import tables
 from predictors.routings import Routings
 

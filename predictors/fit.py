@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from backend import predictor_file
-from backend.predictor_file import PredictorWeights, Storage
-from backend.trace import Trace
+from backend.traces.trace import Trace
+from backend.weights import file as predictor_file
+from backend.weights.file import PredictorWeights, Storage
 from predictors import expert_mlp, learned, model_arrays, networks, tables
 from predictors.routings import Routings
 

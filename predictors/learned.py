@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from backend.predictor_file import PredictorWeights
+from backend.weights.file import PredictorWeights
 from predictors.networks import Design, Networks, Rounding, TokenNetworks
 from predictors.rounding import Factors
 from predictors.routings import Routings

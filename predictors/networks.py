@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from backend.four_bits import GROUP, group_of
-from backend.predictor_file import PredictorSizes, Storage
+from backend.weights.file import PredictorSizes, Storage
+from backend.weights.four_bits import GROUP, group_of
 from predictors.rounding import rounded
 from predictors.routings import Routings
 

@@ -1,4 +1,4 @@
-"""Weights rounded to four bits as a file keeps them (backend.four_bits), while they are trained.
+"""Weights rounded to four bits as a file keeps them (backend.weights.four_bits), while they are trained.
 
 A network that is trained on with the rounded weights loses next to nothing by the rounding. The
 gradient passes it as if it were not there (the straight-through estimator).
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from backend.four_bits import group_of
+from backend.weights.four_bits import group_of
 
 
 class Factors:

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from backend.predictor_file import PredictorSizes
-from backend.trace import Trace
+from backend.traces.trace import Trace
+from backend.weights.file import PredictorSizes
 
 HELD_OUT_OF = 10
 """One request of so many is held out (ProMoE, section 4.3: 9:1)."""

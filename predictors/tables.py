@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.predictor_file import PredictorSizes, PredictorWeights, Storage
-from backend.trace import DECODE, Trace
+from backend.traces.trace import DECODE, Trace
+from backend.weights.file import PredictorSizes, PredictorWeights, Storage
 
 EAM_CAPACITY = 120
 """Past requests of each phase (MoE-Infinity, section 4.3)."""

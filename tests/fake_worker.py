@@ -27,9 +27,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from backend import devices, worker  # noqa: E402
-from backend.messages import Decoder, encode  # noqa: E402
-from backend.plan import slots_of  # noqa: E402
+from backend.memory import devices
+from backend.memory.plan import slots_of  # noqa: E402
+from backend.protocol.messages import Decoder, encode  # noqa: E402
+from backend.worker import main as worker
 
 WORDS = (
     "Once there was a tin soldier who stood on a window sill and watched the river all day long. "
@@ -48,7 +49,7 @@ NAMED: dict[str, dict[str, Any]] = {
 class Refused(RuntimeError):
     """An error whose sentence is meant for the user, as those of the real engine are."""
 
-    __module__ = "backend.engine"
+    __module__ = "backend.engine.engine"
 
 
 class _Facts(SimpleNamespace):

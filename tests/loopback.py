@@ -77,7 +77,7 @@ class Server:
             self._wait()
 
     def _wait(self) -> None:
-        from backend.devices import DeviceError, _check_server
+        from backend.memory.devices import DeviceError, _check_server
 
         until_s = time.monotonic() + _START_S
         while True:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, QProcess, QTimer, Signal
 
-from app.background import Background
-from backend.config import EngineConfig
+from app.widgets.background import Background
 from backend.library.estimate import Speed, Verdict, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History
@@ -17,6 +16,7 @@ from backend.library.machine import is_large, kept_machine, measure_command
 from backend.library.places import known_folders
 from backend.library.scan import Entry, Scan, scan
 from backend.machines import Hardware
+from backend.protocol.settings import EngineConfig
 from backend.system.memory import available_bytes, is_busy
 from backend.system.paths import is_folder
 

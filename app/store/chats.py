@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from app.conversation import Conversation, Ending, Message
+from app.state.conversation import Conversation, Ending, Message
+from app.state.preset import Preset
 from app.store import schema
-from app.store.presets import Preset
 from app.store.schema import StoreError
 from app.store.search import Found, find
-from backend.facts import Statistics
+from backend.protocol.status import Statistics
 from backend.system.kept_file import parse_json
 
 TITLE_CHARS = 60

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.conversation import Conversation, Ending, Message
+from app.state.conversation import Conversation, Ending, Message
+from app.state.preset import Preset
 from app.store.chats import ChatStore, figures_text, read_figures, sound
-from app.store.presets import Preset
 from backend.system.kept_file import parse_json
 
 FORMAT = "outrider-chats"

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
-from backend.config import EngineConfig
-from backend.plan import plan
-from backend.statistics import Meter
-from backend.study import Study
+from backend.engine.experiment import Study
+from backend.engine.meter import Meter
+from backend.memory.plan import plan
+from backend.protocol.settings import EngineConfig
 from backend.system.memory import peak_rss_bytes, rss_bytes
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
+    from backend.gguf.model_file import ModelFile
 
 COMMANDS = ("turn", "brief", "measure_link", "read_dense")
 """What a Runner is asked for once it has been opened."""
@@ -75,7 +75,7 @@ class Runner:
     def __init__(self, job: Job) -> None:
         # Imports that load llama.cpp come after main has joined the control group.
         from backend import _native
-        from backend.gguf_file import read_model
+        from backend.gguf.model_file import read_model
 
         self._job = job
         self._requests = [Request(*pair) for pair in job.requests]
@@ -102,7 +102,7 @@ class Runner:
 
     def _open(self, study: Study) -> Any:
         """Something with `llama`, `context`, `patch` and `cache`."""
-        from backend.loaded_model import LoadedModel
+        from backend.engine.loaded_model import LoadedModel
 
         job = self._job
         config = EngineConfig(
@@ -271,7 +271,8 @@ class _Stock:
     cache = None
 
     def __init__(self, file: Any, job: Job, n_context: int, forced: Any) -> None:
-        from backend import llama, loading
+        from backend.engine import loading
+        from backend.llama import api as llama
 
         if job.kind == "resident":
             self.llama = loading.load_native(file)

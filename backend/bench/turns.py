@@ -16,12 +16,12 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from backend import children
 from backend.bench.cap import CapRefused, MemoryCap
 from backend.bench.child import Job
 from backend.bench.workload import Request
-from backend.gguf_file import ModelFile
-from backend.plan import plan, slots
+from backend.gguf.model_file import ModelFile
+from backend.memory.plan import plan, slots
+from backend.system import children
 from backend.system.memory import available_bytes, physical_cores, total_bytes
 
 FORMAT, VERSION = "outrider-bench", 1

@@ -20,7 +20,7 @@ from backend.cli.common import (
     write_error,
 )
 from backend.cli.session import Answer, Session, Settings, notice
-from backend.client import RequestFailed, WorkerDied
+from backend.protocol.client import RequestFailed, WorkerDied
 
 _HELP = """\
 /help     this list
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> Settings:
     """Return the settings asked for; raises UserError for those that make no sense."""
-    from backend.config import EngineConfig, Sampling
+    from backend.protocol.settings import EngineConfig, Sampling
     from backend.system.paths import embedded_model
 
     def given(**values: Any) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from backend.config import HYBRID
-from backend.plan import KV_TYPES
+from backend.memory.plan import KV_TYPES
+from backend.protocol.settings import HYBRID
 
 
 class UserError(Exception):
@@ -113,7 +113,7 @@ def add_device_option(parser: argparse.ArgumentParser) -> None:
 
 def device(text: str) -> str:
     """Type of an argument: what computes."""
-    from backend.devices import TRUST, check_option, is_remote
+    from backend.memory.devices import TRUST, check_option, is_remote
 
     try:
         check_option(text)
@@ -154,7 +154,7 @@ def cache_rate(text: str) -> float:
 
 def method(text: str) -> str:
     """Type of an argument: the name of a method."""
-    from backend.methods import RUNNABLE
+    from backend.methods.catalogue import RUNNABLE
 
     if text not in RUNNABLE:
         raise argparse.ArgumentTypeError(

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, cache_rate, printable, whole_number
-from backend.config import EngineConfig
-from backend.plan import (
+from backend.memory.plan import (
     KV_TYPES,
     N_UBATCH,
     MemoryPlan,
@@ -20,11 +19,12 @@ from backend.plan import (
     slots_of,
     why_plain,
 )
+from backend.protocol.settings import EngineConfig
 from backend.system.memory import MemoryFacts, memory_facts
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
-    from backend.pack_file import Pack
+    from backend.gguf.model_file import ModelFile
+    from backend.packs.file import Pack
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -57,8 +57,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.gguf_file import read_model  # needs numpy, which --help must not wait for
-    from backend.pack_file import find
+    from backend.gguf.model_file import read_model  # needs numpy, which --help must not wait for
+    from backend.packs.file import find
 
     model = read_model(args.model)
     pack, remark = find(model)

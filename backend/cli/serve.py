@@ -33,8 +33,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.config import EngineConfig
-    from backend.engine import Engine
+    from backend.engine.engine import Engine
+    from backend.protocol.settings import EngineConfig
     from backend.server.application import ADDRESS, make_server
     from backend.server.turns import EngineThread, Turns
     from backend.system.paths import embedded_model

@@ -12,10 +12,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, printable
-from backend.client import Reply, RequestFailed, WorkerClient, WorkerDied
+from backend.protocol.client import Reply, RequestFailed, WorkerClient, WorkerDied
 
 if TYPE_CHECKING:
-    from backend.config import EngineConfig, Sampling
+    from backend.protocol.settings import EngineConfig, Sampling
 
 
 _LONG_PROMPT = 256  # tokens

@@ -24,13 +24,13 @@ from backend.cli.common import (
     temperature,
     whole_number,
 )
-from backend.plan import rate_of
+from backend.memory.plan import rate_of
 
 if TYPE_CHECKING:
-    from backend.engine import Engine
-    from backend.gguf_file import ModelFile
-    from backend.prompts import Prompt
-    from backend.recording import Recording
+    from backend.engine.engine import Engine
+    from backend.engine.recording import Recording
+    from backend.gguf.model_file import ModelFile
+    from backend.traces.prompts import Prompt
 
 _DEFAULT_MAX_BYTES = 2 << 30
 _SPARE_BYTES = 64 << 20  # of the drive, never filled
@@ -75,11 +75,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.engine import Engine
-    from backend.gguf_file import read_model
-    from backend.prompts import read_prompts
-    from backend.recording import Recording
+    from backend.engine.engine import Engine
+    from backend.engine.recording import Recording
+    from backend.gguf.model_file import read_model
     from backend.system.memory import available_bytes
+    from backend.traces.prompts import read_prompts
 
     room_bytes = _room_for(args.out, args.force)
     prompts = read_prompts(args.prompts)
@@ -124,7 +124,7 @@ def _room_for(path: Path, force: bool) -> int:
 
 def _config(args: argparse.Namespace, file: ModelFile) -> Any:
     """The engine's settings. Only a patched model shows its routing, so one expert must be out."""
-    from backend.config import EngineConfig
+    from backend.protocol.settings import EngineConfig
 
     highest = rate_of(file.n_expert - 1, file.n_expert)
     chosen = {
@@ -145,8 +145,8 @@ def _record(
     args: argparse.Namespace, engine: Engine, recording: Recording, prompts: list[Prompt]
 ) -> dict[str, Any]:
     """Answer the prompts, as far as it gets; returns what there is to say about it."""
-    from backend.config import Sampling
-    from backend.engine_error import EngineError, UntrustedError
+    from backend.engine.error import EngineError, UntrustedError
+    from backend.protocol.settings import Sampling
 
     settings = {"seed": args.seed}
     if args.temperature is not None:

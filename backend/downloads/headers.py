@@ -36,8 +36,8 @@ def read_facts(
     called between pieces and may raise. Raises DownloadError.
     """
     from backend.downloads.web import opened  # loads what talks to a network
-    from backend.gguf_file import ModelFileError, read_model  # needs numpy: not at start
-    from backend.gguf_header import Header, parse_header
+    from backend.gguf.header import Header, parse_header
+    from backend.gguf.model_file import ModelFileError, read_model  # needs numpy: not at start
 
     files = {file.name: file for file in offer.files}
 

@@ -12,11 +12,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.plan import Needs
+from backend.memory.plan import Needs
 from backend.system.kept_file import read_object, write_whole
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
+    from backend.gguf.model_file import ModelFile
 
 _FORMAT = 1
 _N_KEPT_MAX = 4096
@@ -172,7 +172,7 @@ class FactsCache:
             write_whole(self._path, text.encode("ascii"))
 
     def _read(self, path: Path) -> Facts | str:
-        from backend.gguf_file import ModelFileError, read_model  # needs numpy: not at start
+        from backend.gguf.model_file import ModelFileError, read_model  # needs numpy: not at start
 
         self.n_read += 1
         try:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.config import Sampling
+from backend.protocol.settings import Sampling
 
 Json = dict[str, Any]
 

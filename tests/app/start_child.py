@@ -18,13 +18,13 @@ from PySide6.QtCore import QObject, QSocketNotifier, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
 import app.main  # noqa: E402
-import app.models  # noqa: E402
-import backend.client  # noqa: E402
-from app.main_window import MainWindow  # noqa: E402
+import app.session.known_models  # noqa: E402
+import backend.protocol.client  # noqa: E402
+from app.window.main_window import MainWindow  # noqa: E402
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).with_name("fake_worker.py"))]
-app.models.embedded_model = lambda: None
-backend.client.worker_command = lambda: FAKE_WORKER
+app.session.known_models.embedded_model = lambda: None
+backend.protocol.client.worker_command = lambda: FAKE_WORKER
 app.main.WAIT_S = float(sys.argv[1])
 
 

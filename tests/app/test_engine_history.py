@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.engine import history as history_module
-from app.engine.history import History
-from app.engine.moment import Moments
-from backend.auto_trial import Window
-from backend.facts import Batch
-from backend.watch import Watch
+from app.panel.moment import Moments
+from app.session import history as history_module
+from app.session.history import History
+from backend.engine.moments import Watch
+from backend.methods.auto_trial import Window
+from backend.protocol.status import Batch
 
 N_LAYER, N_EXPERT, N_PROMPT = 3, 11, 2
 

@@ -13,14 +13,14 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
-from app import theme
-from app.engine.expert_map import View
-from app.engine.panel import EnginePanel
-from app.engine.time_line import N_COLUMN, Overview
-from app.theme import Choice
-from backend.auto_trial import Window
-from backend.facts import Advice, Batch, Option, Residency, TokenTime
-from backend.watch import Watch
+from app.panel.expert_map import View
+from app.panel.panel import EnginePanel
+from app.panel.time_line import N_COLUMN, Overview
+from app.widgets import theme
+from app.widgets.theme import Choice
+from backend.engine.moments import Watch
+from backend.methods.auto_trial import Window
+from backend.protocol.status import Advice, Batch, Option, Residency, TokenTime
 
 N_LAYER, N_EXPERT, N_TOKEN = 4, 8, 150
 MODEL_4 = replace(

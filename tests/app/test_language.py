@@ -12,8 +12,8 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtWidgets import QApplication
 
-from app import language, sentences, units
-from backend.worker_exit import describe_exit
+from app.text import language, sentences, units
+from backend.protocol.worker_exit import describe_exit
 
 ROOT = Path(__file__).resolve().parents[2]
 

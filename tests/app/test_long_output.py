@@ -12,11 +12,11 @@ import sys
 
 import pytest
 
-from app.blocks import MOST_CHARS, BlockSplitter
+from app.chat.markdown.blocks import MOST_CHARS, BlockSplitter
 
 CHECK = """
-from app.blocks import BlockSplitter
-from app.latex import readable, replace_math
+from app.chat.markdown.blocks import BlockSplitter
+from app.chat.markdown.latex import readable, replace_math
 from backend.system.limits import time_limit
 
 N = 100_000

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from app.second_start import SENTENCE
+from app.window.second_start import SENTENCE
 
 CHILD = Path(__file__).with_name("start_child.py")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and modes are needed")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app import settings
-from app.settings import Settings
+from app.settings import settings
+from app.settings.settings import Settings
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_samples import ANSWER
 
-from app.conversation import Ending, Message
+from app.state.conversation import Ending, Message
+from app.state.preset import Preset
 from app.store import schema
 from app.store.chats import ChatStore, title_of
 from app.store.exchange import ImportRefused, import_file, to_json, to_markdown
-from app.store.presets import Preset
 from app.store.schema import ChatsTaken, StoreError
 from app.store.search import match_expression
 

@@ -11,11 +11,11 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtWidgets import QAbstractButton, QApplication, QPushButton, QWidget
 from window_samples import WAIT_MS, Model, Opener
 
-from app.answer_view import AnswerView
-from app.main_window import MainWindow
-from app.state import State
-from app.text_block import TextBlock
-from app.user_bubble import UserBubble
+from app.chat.answer import AnswerView
+from app.chat.question import UserBubble
+from app.chat.text_block import TextBlock
+from app.state.engine_state import State
+from app.window.main_window import MainWindow
 
 Act = Callable[[QAbstractButton], None]
 
@@ -113,7 +113,7 @@ def test_a_question_asked_before_all_earlier_messages_are_shown_stands_at_the_en
     say(qtbot, chat, "One", "Two", "Three")
     first = chat.chats.open_id
     chat.top_bar.new_chat.click()
-    monkeypatch.setattr("app.transcript.SLICE_S", -1.0)  # one message at a time
+    monkeypatch.setattr("app.chat.transcript.SLICE_S", -1.0)  # one message at a time
     chat.chats.open(first)
     ask(qtbot, chat, "Four")
     assert "One" not in [text for _, _, text in on_screen(chat)]

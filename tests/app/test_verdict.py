@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
-from app.answer_footer import footer
-from app.engine import verdict
-from app.slot_range import SlotRange
-from backend.facts import Advice, CacheFacts, ModelFacts, Option, Statistics
+from app.chat.answer_footer import footer
+from app.panel import verdict
+from app.state.slot_range import SlotRange
+from backend.protocol.status import Advice, CacheFacts, ModelFacts, Option, Statistics
 
 
 def words(model: ModelFacts | None, cache: CacheFacts | None, stats: Statistics | None,

@@ -9,24 +9,24 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QLabel
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
-from app import theme
-from app.answer_view import AnswerView
-from app.composer import Composer
-from app.conversation import Conversation, Ending, Message
-from app.elided_label import ElidedLabel
-from app.engine.expert_map import NUMBERS_WIDTH, ExpertMap, map_height
-from app.engine.figures import Figures
-from app.engine.map_picture import row_top
-from app.engine.memory_bar import Memory, MemoryBar
-from app.engine.token_strip import TokenStrip
-from app.engine.value import Value
-from app.rate_control import RateControl, RateState
-from app.slot_range import SlotRange
-from app.text_block import TextBlock
-from app.theme import Choice
-from app.transcript import Transcript
-from backend.facts import Residency, Statistics, TokenTime
+from app.chat.answer import AnswerView
+from app.chat.composer import Composer
+from app.chat.text_block import TextBlock
+from app.chat.transcript import Transcript
+from app.controls.rate_control import RateControl, RateState
+from app.panel.expert_map import NUMBERS_WIDTH, ExpertMap, map_height
+from app.panel.figures import Figures
+from app.panel.map_picture import row_top
+from app.panel.memory_bar import Memory, MemoryBar
+from app.panel.token_strip import TokenStrip
+from app.panel.value import Value
+from app.state.conversation import Conversation, Ending, Message
+from app.state.slot_range import SlotRange
+from app.widgets import theme
+from app.widgets.elided_label import ElidedLabel
+from app.widgets.theme import Choice
 from backend.library.estimate import Speed
+from backend.protocol.status import Residency, Statistics, TokenTime
 
 
 @pytest.fixture(autouse=True)

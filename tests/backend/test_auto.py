@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from backend.auto import Auto, Decision, Setting, Window
-from backend.auto_trial import SURE, SURE_AGAIN, Noise, Trial, expected_loss, middle
-from backend.auto_work import WorkMeter
+from backend.methods.auto import Auto, Decision, Setting, Window
+from backend.methods.auto_trial import SURE, SURE_AGAIN, Noise, Trial, expected_loss, middle
+from backend.methods.auto_work import WorkMeter
 
 REACTIVE = Setting()
 PREFETCH = Setting(prefetch=True)

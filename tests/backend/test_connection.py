@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backend import connection as protocol
-from backend.connection import Connection, Event
-from backend.messages import EXIT_PROTOCOL, FINAL, MAX_BYTES, VERSION, Decoder, encode
+from backend.protocol import connection as protocol
+from backend.protocol.connection import Connection, Event
+from backend.protocol.messages import EXIT_PROTOCOL, FINAL, MAX_BYTES, VERSION, Decoder, encode
 
 HELLO = {"type": "hello", "version": VERSION}
 MODEL = {"name": "m", "moe_layers": [1, 2], "n_expert": 4}

@@ -11,15 +11,22 @@ from typing import Any
 import pytest
 from factory import make_tiny
 
-from backend.config import EngineConfig
-from backend.devices import Device
-from backend.engine_error import EngineError
-from backend.engine_plan import EnginePlan, MachineState, SlowTier, Step, held_bytes, plan_engine
-from backend.gguf_file import ModelFile, read_model
+from backend.engine.error import EngineError
+from backend.gguf.model_file import ModelFile, read_model
 from backend.machines.drive import Drive
-from backend.pack_file import Pack, PackPlan
-from backend.placement import Placement
-from backend.plan import plan
+from backend.memory.devices import Device
+from backend.memory.engine_plan import (
+    EnginePlan,
+    MachineState,
+    SlowTier,
+    Step,
+    held_bytes,
+    plan_engine,
+)
+from backend.memory.placement import Placement
+from backend.memory.plan import plan
+from backend.packs.file import Pack, PackPlan
+from backend.protocol.settings import EngineConfig
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -285,7 +292,7 @@ def test_what_a_plan_takes_is_what_it_gives_back(files: dict[str, ModelFile]) ->
 def test_planning_needs_neither_llama_cpp_nor_native_code() -> None:
     """The plan of an engine is arithmetic."""
     program = (
-        "import sys, backend.engine_plan\n"
+        "import sys, backend.memory.engine_plan\n"
         "sys.exit(any(m in sys.modules for m in ('llama_cpp', 'backend._native', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0

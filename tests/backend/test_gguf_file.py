@@ -23,11 +23,11 @@ from gguf.constants import GGML_QUANT_SIZES
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from backend import gguf_header
-from backend.file_identity import FileIdentity
-from backend.gguf_file import ArraySummary, ModelFile, ModelFileError, read_model
-from backend.gguf_scan import not_finite, scan_scales
-from backend.gguf_tables import ARCHITECTURES, TENSOR_TYPES
+from backend.gguf import header as gguf_header
+from backend.gguf.identity import FileIdentity
+from backend.gguf.model_file import ArraySummary, ModelFile, ModelFileError, read_model
+from backend.gguf.scales import not_finite, scan_scales
+from backend.gguf.tables import ARCHITECTURES, TENSOR_TYPES
 
 U8, U16, I32, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 2, 5, 4, 6, 7, 8, 9, 10
 Q8_0 = 8

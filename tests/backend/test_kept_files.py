@@ -13,18 +13,19 @@ from typing import Any
 
 import pytest
 
-from app import settings
-from app.settings import Settings
-from app.store.presets import Preset
-from backend import consent, headroom
-from backend.devices import Device
+from app.settings import settings
+from app.settings.settings import Settings
+from app.state.preset import Preset
 from backend.downloads.manager import Downloads
-from backend.gguf_file import read_model
-from backend.learning import Recordings
+from backend.gguf.model_file import read_model
+from backend.learning import consent
+from backend.learning.recordings import Recordings
 from backend.library.facts import FactsCache
 from backend.library.history import History
 from backend.library.machine import kept_machine
 from backend.machines import drive, kept, threads
+from backend.memory import headroom
+from backend.memory.devices import Device
 from backend.system import kept_file
 
 DEEP = "[" * 100_000

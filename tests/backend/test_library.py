@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from factory import make_split, make_tiny
 
-from backend.gguf_file import read_model
+from backend.gguf.model_file import read_model
 from backend.library.estimate import Kind, forecast, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History, Measured
@@ -18,7 +18,7 @@ from backend.library.machine import kept_machine, main
 from backend.library.places import known_folders
 from backend.library.scan import Scan, scan
 from backend.machines import Hardware
-from backend.plan import plan
+from backend.memory.plan import plan
 
 GIB = 1 << 30
 MACHINE = Hardware(

@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from backend.messages import (
+from backend.protocol.messages import (
     MAX_BYTES,
     Decoder,
     ProtocolError,

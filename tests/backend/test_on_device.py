@@ -16,19 +16,19 @@ from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
 
-from backend import headroom
-from backend.client import WorkerClient, WorkerDied
-from backend.config import HYBRID, EngineConfig, Sampling
-from backend.devices import Device
-from backend.engine import Engine, EngineError
-from backend.engine_plan import MachineState, plan_engine
-from backend.gguf_file import ModelFile, read_model
-from backend.host_plan import HostPlan, plan_host
-from backend.loading import load_plain
+from backend.engine.engine import Engine, EngineError
+from backend.engine.loading import load_plain
+from backend.gguf.model_file import ModelFile, read_model
 from backend.machines import kept
-from backend.placement import DevicePlan, Placement, Wish, plan_devices
-from backend.plan import slots
-from backend.pressure import MemoryWatch, Pressure, Reading
+from backend.memory import headroom
+from backend.memory.devices import Device
+from backend.memory.engine_plan import MachineState, plan_engine
+from backend.memory.host_plan import HostPlan, plan_host
+from backend.memory.placement import DevicePlan, Placement, Wish, plan_devices
+from backend.memory.plan import slots
+from backend.memory.pressure import MemoryWatch, Pressure, Reading
+from backend.protocol.client import WorkerClient, WorkerDied
+from backend.protocol.settings import HYBRID, EngineConfig, Sampling
 
 MIB = 1 << 20
 LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 4096, "n_thread": 1}

@@ -11,8 +11,8 @@ from factory import ARCHITECTURES, make_tiny, supported
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.gguf_file import ModelFile, read_model
-from backend.plan import (
+from backend.gguf.model_file import ModelFile, read_model
+from backend.memory.plan import (
     MAX_UBATCH,
     N_UBATCH,
     MemoryPlan,

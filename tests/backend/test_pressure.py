@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backend.pressure import CALM_S, Cache, MemoryWatch, Reading
+from backend.memory.pressure import CALM_S, Cache, MemoryWatch, Reading
 from backend.system.memory import stalled_share
 
 MB = 1_000_000

@@ -17,8 +17,8 @@ import openai
 import pytest
 from factory import make_tiny, spoil
 
-from backend.config import EngineConfig
-from backend.engine import Engine
+from backend.engine.engine import Engine
+from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.protocol import Ask, RequestRefused, StopFilter, read_chat, read_text
 from backend.server.turns import MAX_WAITING, EngineThread, Turns

@@ -21,15 +21,15 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backend import _native  # noqa: E402
-from backend.auto import PRECISIONS, Auto, Setting, Window  # noqa: E402
-from backend.auto_work import WorkMeter  # noqa: E402
-from backend.compose import composition, layout  # noqa: E402
 from backend.machines import load  # noqa: E402
-from backend.methods import METHODS  # noqa: E402
-from backend.parts import part  # noqa: E402
-from backend.plan import slots_of  # noqa: E402
-from backend.simulate import machine_for  # noqa: E402
-from backend.trace import DECODE, Trace  # noqa: E402
+from backend.memory.plan import slots_of  # noqa: E402
+from backend.methods.auto import PRECISIONS, Auto, Setting, Window  # noqa: E402
+from backend.methods.auto_work import WorkMeter  # noqa: E402
+from backend.methods.catalogue import METHODS  # noqa: E402
+from backend.methods.compose import composition, layout  # noqa: E402
+from backend.methods.part import part  # noqa: E402
+from backend.simulation.run import machine_for  # noqa: E402
+from backend.traces.trace import DECODE, Trace  # noqa: E402
 
 COUNTERS = (
     "bytes_read", "bytes_useful", "bytes_wasted", "prefetches_useful", "prefetches_wasted",
@@ -40,7 +40,7 @@ COUNTERS = (
 def read(path: Path) -> Trace:
     """A trace file, or a CSV of routings."""
     if path.suffix == ".csv":
-        from backend.trace_csv import read_csv
+        from backend.traces.csv_reader import read_csv
 
         return read_csv(path)
     return Trace.read(path)

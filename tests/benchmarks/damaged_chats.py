@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from app.conversation import Message  # noqa: E402
+from app.state.conversation import Message  # noqa: E402
 from app.store.chats import ChatStore  # noqa: E402
 from app.store.exchange import to_json  # noqa: E402
 from app.store.schema import StoreError  # noqa: E402

@@ -24,11 +24,12 @@ from typing import Any
 from equality import Runner, n_different
 from factory import CACHEABLE, make_tiny
 
-from backend import _native, devices
-from backend.compose import composition, layout
-from backend.gguf_file import read_model
-from backend.loading import CachedModel, Placement, load_native
-from backend.methods import METHODS
+from backend import _native
+from backend.engine.loading import CachedModel, Placement, load_native
+from backend.gguf.model_file import read_model
+from backend.memory import devices
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
 
 ARCHITECTURES = ("gpt-oss", "llama4", "gemma4", "qwen3moe", "deepseek2")
 QUANTS = {"gpt-oss": "MXFP4", "llama4": "Q4_0", "gemma4": "F16"}

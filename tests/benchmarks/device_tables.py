@@ -19,14 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.compose import composition, layout, with_accuracy
 from backend.machines import Hardware, load
-from backend.methods import METHODS
-from backend.placement import STAGE_LEAST, STAGE_SHARE
-from backend.plan import slots_of
-from backend.simulate import machine_for
-from backend.trace import DECODE, PREFILL, Trace
-from backend.trace_csv import read_csv
+from backend.memory.placement import STAGE_LEAST, STAGE_SHARE
+from backend.memory.plan import slots_of
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout, with_accuracy
+from backend.simulation.run import machine_for
+from backend.traces.csv_reader import read_csv
+from backend.traces.trace import DECODE, PREFILL, Trace
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 HYBRID = ", hybrid"
@@ -153,7 +153,7 @@ def future_of(traces: Sequence[Trace]) -> Any:
 
 
 def slots(model: Geometry, shape: Any, name: str, rate: float) -> Any:
-    """A layout whose stage is a part of the rate, as backend.placement makes it."""
+    """A layout whose stage is a part of the rate, as backend.memory.placement makes it."""
     method = METHODS[name]
     plain = layout(method, shape, slots_of(rate, shape.n_expert))
     n_slot = plain.pools[0].n_slot

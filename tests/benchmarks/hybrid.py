@@ -30,12 +30,15 @@ import numpy as np
 from factory import make_tiny
 from loopback import server
 
-from backend import _native, devices, llama, loading
-from backend.compose import composition, layout
-from backend.gguf_file import read_model
-from backend.methods import METHODS
-from backend.placement import Placement
-from backend.plan import slots_of
+from backend import _native
+from backend.engine import loading
+from backend.gguf.model_file import read_model
+from backend.llama import api as llama
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.memory.plan import slots_of
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
 
 WAYS = ("off", "cpu-only", "auto")
 RATIOS = (1.0, 4.0, 16.0)

@@ -23,13 +23,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backend import _native  # noqa: E402
-from backend.compose import composition, layout  # noqa: E402
 from backend.machines import load  # noqa: E402
-from backend.methods import METHODS  # noqa: E402
-from backend.plan import slots_of  # noqa: E402
-from backend.simulate import machine_for  # noqa: E402
-from backend.simulate_model import with_model  # noqa: E402
-from backend.trace import DECODE, Trace, join, read_trace  # noqa: E402
+from backend.memory.plan import slots_of  # noqa: E402
+from backend.methods.catalogue import METHODS  # noqa: E402
+from backend.methods.compose import composition, layout  # noqa: E402
+from backend.simulation.model import with_model  # noqa: E402
+from backend.simulation.run import machine_for  # noqa: E402
+from backend.traces.trace import DECODE, Trace, join, read_trace  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=0.02)
     args = parser.parse_args()
     if args.model:
-        from backend.gguf_file import read_model
+        from backend.gguf.model_file import read_model
 
         args.file = read_model(args.model)
     else:

@@ -26,12 +26,12 @@ def main() -> None:
     args = parser.parse_args()
 
     from backend import _native
-    from backend.compose import composition, layout
-    from backend.gguf_file import read_model
-    from backend.llama import Context
-    from backend.loading import CachedModel
-    from backend.methods import METHODS
-    from backend.plan import slots_of
+    from backend.engine.loading import CachedModel
+    from backend.gguf.model_file import read_model
+    from backend.llama.api import Context
+    from backend.memory.plan import slots_of
+    from backend.methods.catalogue import METHODS
+    from backend.methods.compose import composition, layout
 
     cached = CachedModel(read_model(args.model), n_thread=1)
     patch, method = cached.patch, METHODS["lru-overlapped"]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from backend import _native, cells
+from backend import _native
+from backend.methods import cells
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

@@ -23,9 +23,9 @@ import threading
 import time
 from pathlib import Path
 
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine, EngineError
-from backend.gguf_file import ModelFile, read_model
+from backend.engine.engine import Engine, EngineError
+from backend.gguf.model_file import ModelFile, read_model
+from backend.protocol.settings import EngineConfig, Sampling
 
 PAGE = mmap.PAGESIZE
 PROMPT = "it was one of the words that they had not said " * 8

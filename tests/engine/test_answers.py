@@ -10,8 +10,8 @@ from factory import make_tiny
 from reciter import make_reciter
 from twin import Twin
 
-from backend.config import Sampling
-from backend.engine import Engine, EngineError, Piece
+from backend.engine.engine import Engine, EngineError, Piece
+from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
 

@@ -13,13 +13,13 @@ import pytest
 from factory import make_tiny
 
 from backend import _native
-from backend.compose import composition, layout
-from backend.gguf_file import read_model
-from backend.llama import Context
-from backend.loading import CachedModel
-from backend.methods import CACHED, METHODS, Method
-from backend.plan import slots_of
-from backend.trace import Trace
+from backend.engine.loading import CachedModel
+from backend.gguf.model_file import read_model
+from backend.llama.api import Context
+from backend.memory.plan import slots_of
+from backend.methods.catalogue import CACHED, METHODS, Method
+from backend.methods.compose import composition, layout
+from backend.traces.trace import Trace
 
 N_PROMPT, N_DECODE, N_UBATCH = 70, 12, 32
 Counts = list[tuple[int, int, int, int]]

@@ -17,9 +17,9 @@ import psutil
 import pytest
 from reciter import with_template
 
-from backend.client import RequestFailed, WorkerClient
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine, EngineError
+from backend.engine.engine import Engine, EngineError
+from backend.protocol.client import RequestFailed, WorkerClient
+from backend.protocol.settings import EngineConfig, Sampling
 
 OpenEngine = Callable[..., Engine]
 
@@ -253,8 +253,8 @@ def test_the_server_answers_others_afterwards(
 
 def test_training_says_it(tiny: Path, tmp_path: Path) -> None:
     """The model's own questions have no end, so that none may be left out."""
-    from backend.collect import Limits, collect
-    from backend.gguf_file import read_model
+    from backend.evaluation.collect import Limits, collect
+    from backend.gguf.model_file import read_model
 
     file = read_model(with_template(tiny, tmp_path / "m.gguf", "{{ nothing.at.all }}"))
     config = EngineConfig(cache_rate=0.5, context_length=512, n_thread=1)

@@ -26,12 +26,14 @@ from factory import CACHEABLE, QUANTS, make_tiny, tiny_vocabulary
 from layouts import all_resident
 from numpy.typing import NDArray
 
-from backend import _native, llama, loading
-from backend.compose import composition, layout
-from backend.gguf_file import ModelFile, read_model
-from backend.methods import CACHED, METHODS
-from backend.pack_file import Pack
-from backend.plan import slots_of
+from backend import _native
+from backend.engine import loading
+from backend.gguf.model_file import ModelFile, read_model
+from backend.llama import api as llama
+from backend.memory.plan import slots_of
+from backend.methods.catalogue import CACHED, METHODS
+from backend.methods.compose import composition, layout
+from backend.packs.file import Pack
 
 Logits = NDArray[np.float32]
 

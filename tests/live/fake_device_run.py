@@ -16,12 +16,12 @@ from typing import Any
 from equality import Runner
 
 from backend import _native
-from backend.compose import composition, layout
-from backend.gguf_file import ModelFile, read_model
-from backend.loading import CachedModel
-from backend.methods import METHODS
-from backend.placement import Placement
-from backend.verify import compare
+from backend.engine.loading import CachedModel
+from backend.evaluation.verify import compare
+from backend.gguf.model_file import ModelFile, read_model
+from backend.memory.placement import Placement
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
 
 RATES = (0.1, 0.5, 1.0)
 NO_LIMIT = 1 << 40

@@ -13,15 +13,16 @@ import pytest
 from factory import CACHEABLE, QUANTS, make_tiny
 from loopback import Server, needs_rpc, server
 
-from backend import _native, devices
-from backend.compose import composition
-from backend.gguf_file import read_model
-from backend.llama import Context
-from backend.loading import CachedModel
-from backend.methods import METHODS
-from backend.placement import Placement
+from backend import _native
+from backend.engine.loading import CachedModel
+from backend.evaluation.verify import compare
+from backend.gguf.model_file import read_model
+from backend.llama.api import Context
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition
 from backend.system.paths import embedded_model
-from backend.verify import compare
 
 pytestmark = needs_rpc
 RATES = (0.1, 0.5, 1.0)

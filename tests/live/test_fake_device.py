@@ -14,7 +14,7 @@ import llama_cpp
 import pytest
 from factory import make_tiny
 
-from backend.gguf_file import read_model
+from backend.gguf.model_file import read_model
 
 HERE = Path(__file__).parent
 RATES = 3

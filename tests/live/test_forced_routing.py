@@ -7,12 +7,12 @@ import pytest
 from factory import make_tiny
 
 from backend import _native
-from backend.compose import composition, layout
-from backend.gguf_file import ModelFile, read_model
-from backend.llama import Context
-from backend.loading import CachedModel, load_native
-from backend.methods import METHODS
-from backend.plan import slots_of
+from backend.engine.loading import CachedModel, load_native
+from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.api import Context
+from backend.memory.plan import slots_of
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
 
 N_PROMPT, N_DECODE, N_UBATCH, N_USED = 21, 5, 16, 3
 STEPS = [(0, 16), (16, 5), *((i, 1) for i in range(N_PROMPT, N_PROMPT + N_DECODE))]

@@ -13,14 +13,15 @@ from equality import Runner, n_different
 from factory import make_tiny
 from loopback import needs_rpc, server
 
-from backend import _native, devices
-from backend.compose import composition, layout
-from backend.gguf_file import ModelFile, read_model
-from backend.loading import CachedModel, load_native
-from backend.methods import METHODS
-from backend.placement import Placement
-from backend.plan import slots_of
-from backend.verify import compare
+from backend import _native
+from backend.engine.loading import CachedModel, load_native
+from backend.evaluation.verify import compare
+from backend.gguf.model_file import ModelFile, read_model
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.memory.plan import slots_of
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
 
 RATES = (0.1, 0.5, 1.0)
 ALL, HALF, HARDLY = 1.0, 0.5, 0.025
@@ -213,7 +214,7 @@ def test_the_simulator_counts_the_same(method: str, model: OnDevice) -> None:
 
 
 def future_of(model: OnDevice, arrays: dict[str, np.ndarray]) -> Any:
-    from backend.trace import Trace
+    from backend.traces.trace import Trace
 
     shape = model.shape
     return Trace(

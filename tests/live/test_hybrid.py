@@ -18,16 +18,19 @@ import pytest
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
 
-from backend import _native, devices, llama, loading
-from backend.compose import composition, layout
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine
-from backend.gguf_file import read_model
-from backend.methods import METHODS
-from backend.placement import Placement
-from backend.plan import slots_of
+from backend import _native
+from backend.engine import loading
+from backend.engine.engine import Engine
+from backend.evaluation.verify import HYBRID_NMSE, HYBRID_PERPLEXITY, Comparison, compare
+from backend.gguf.model_file import read_model
+from backend.llama import api as llama
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.memory.plan import slots_of
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
+from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import embedded_model
-from backend.verify import HYBRID_NMSE, HYBRID_PERPLEXITY, Comparison, compare
 
 pytestmark = needs_rpc
 

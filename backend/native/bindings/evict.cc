@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "../core/evict/registry.h"
-#include "bindings.h"
+#include "core/evict/registry.h"
+#include "bindings/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,5 +1,5 @@
 // The simulator. The rows of a trace stay in numpy's memory, which may be a mapped file.
-#include "../sim/simulator.h"
+#include "sim/simulator.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -9,8 +9,8 @@
 #include <bit>
 #include <cmath>
 
-#include "../core/event_log.h"
-#include "bindings.h"
+#include "core/event_log.h"
+#include "bindings/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

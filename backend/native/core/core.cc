@@ -1,15 +1,15 @@
-#include "core.h"
+#include "core/core.h"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <utility>
 
-#include "allocate/moepic_statistics.h"
-#include "evict/registry.h"
-#include "predict/registry.h"
-#include "schedule/by_phase.h"
-#include "schedule/registry.h"
+#include "core/allocate/moepic_statistics.h"
+#include "core/evict/registry.h"
+#include "core/predict/registry.h"
+#include "core/schedule/by_phase.h"
+#include "core/schedule/registry.h"
 
 namespace outrider {
 namespace {

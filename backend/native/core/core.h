@@ -5,14 +5,14 @@
 #include <memory>
 #include <span>
 
-#include "event_log.h"
-#include "evict/eviction.h"
-#include "host_level.h"
-#include "predict/confidence.h"
-#include "residency.h"
-#include "schedule/copy_desk.h"
-#include "schedule/scheduler.h"
-#include "spec.h"
+#include "core/event_log.h"
+#include "core/evict/eviction.h"
+#include "core/host_level.h"
+#include "core/predict/confidence.h"
+#include "core/residency.h"
+#include "core/schedule/copy_desk.h"
+#include "core/schedule/scheduler.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -1,9 +1,9 @@
-#include "event_log.h"
+#include "core/event_log.h"
 
 #include <cstring>
 #include <sstream>
 
-#include "core.h"
+#include "core/core.h"
 
 namespace outrider {
 namespace {

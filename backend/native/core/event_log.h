@@ -5,8 +5,8 @@
 #include <memory>
 #include <string>
 
-#include "predict/predictor.h"
-#include "schedule/host_share.h"
+#include "core/predict/predictor.h"
+#include "core/schedule/host_share.h"
 
 namespace outrider {
 

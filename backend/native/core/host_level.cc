@@ -1,4 +1,4 @@
-#include "host_level.h"
+#include "core/host_level.h"
 
 #include <algorithm>
 #include <cassert>

@@ -9,9 +9,9 @@
 
 #include <unordered_map>
 
-#include "event_log.h"
-#include "evict/eviction.h"
-#include "schedule/copy_desk.h"
+#include "core/event_log.h"
+#include "core/evict/eviction.h"
+#include "core/schedule/copy_desk.h"
 
 namespace outrider {
 

@@ -1,7 +1,7 @@
 // What an allocation decides: the slots of each layer, and how its experts are cut.
 #pragma once
 
-#include "types.h"
+#include "core/types.h"
 
 namespace outrider {
 

@@ -1,5 +1,5 @@
 // INVARIANT: see residency.h; check() states it in code.
-#include "residency.h"
+#include "core/residency.h"
 
 #include <cstdio>
 #include <cstdlib>

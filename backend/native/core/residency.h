@@ -1,7 +1,7 @@
 // The slots of every pool: their states, their experts, and what is in flight into them.
 #pragma once
 
-#include "layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 

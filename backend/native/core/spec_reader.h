@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "spec.h"
+#include "core/spec.h"
 
 namespace outrider {
 

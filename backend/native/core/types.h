@@ -39,7 +39,7 @@ inline constexpr size_t n_place = places.size();
 enum class SlotState : uint8_t { free, pending, ready, quarantined };
 
 // One byte of Core::snapshot() says what is known of an expert: where it is, how its layer found it in the last
-// pass, and two flags. backend/cells.py has the same values for Python.
+// pass, and two flags. backend/methods/cells.py has the same values for Python.
 struct Cell {
     enum Bits : uint8_t {
         absent = 0,

@@ -1,5 +1,5 @@
 // INVARIANT: if fewer than n_at_once_ copies are in flight, no high one waits; if fewer than n_low_, none waits.
-#include "link.h"
+#include "sim/link.h"
 
 #include <algorithm>
 #include <limits>

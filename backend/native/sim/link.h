@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "../core/types.h"
+#include "core/types.h"
 
 namespace outrider {
 

@@ -1,4 +1,4 @@
-#include "links.h"
+#include "sim/links.h"
 
 #include <algorithm>
 #include <cmath>

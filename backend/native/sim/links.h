@@ -6,9 +6,9 @@
 #include <limits>
 #include <optional>
 
-#include "../core/core.h"
-#include "link.h"
-#include "simulator.h"
+#include "core/core.h"
+#include "sim/link.h"
+#include "sim/simulator.h"
 
 namespace outrider {
 

@@ -1,5 +1,5 @@
 // The order of events is that of live/patch.cc: change both together.
-#include "simulator.h"
+#include "sim/simulator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "links.h"
+#include "sim/links.h"
 
 namespace outrider {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "../core/core.h"
+#include "core/core.h"
 
 namespace outrider {
 

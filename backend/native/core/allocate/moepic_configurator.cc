@@ -1,4 +1,4 @@
-#include "moepic_configurator.h"
+#include "core/allocate/moepic_configurator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "split.h"
+#include "core/allocate/split.h"
 
 namespace outrider {
 namespace {

@@ -1,4 +1,4 @@
-#include "moepic_model.h"
+#include "core/allocate/moepic_model.h"
 
 #include <algorithm>
 #include <cmath>

@@ -7,7 +7,7 @@
 // priority, before it is activated, is C at most, and one count per rank gives H for every C.
 #pragma once
 
-#include "../predict/predictor.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 

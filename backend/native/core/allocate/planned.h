@@ -1,7 +1,7 @@
 // Slots and cuts of each layer from a given plan.
 #pragma once
 
-#include "../spec.h"
+#include "core/spec.h"
 
 namespace outrider {
 

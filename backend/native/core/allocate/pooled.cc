@@ -1,9 +1,9 @@
-#include "pooled.h"
+#include "core/allocate/pooled.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "split.h"
+#include "core/allocate/split.h"
 
 namespace outrider {
 namespace {

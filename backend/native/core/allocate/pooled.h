@@ -1,7 +1,7 @@
 // Slots shared by all layers of a kind.
 #pragma once
 
-#include "../layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 

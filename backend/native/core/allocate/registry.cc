@@ -1,12 +1,12 @@
-#include "registry.h"
+#include "core/allocate/registry.h"
 
 #include <algorithm>
 #include <functional>
 #include <stdexcept>
 
-#include "planned.h"
-#include "pooled.h"
-#include "uniform.h"
+#include "core/allocate/planned.h"
+#include "core/allocate/pooled.h"
+#include "core/allocate/uniform.h"
 
 namespace outrider {
 namespace {

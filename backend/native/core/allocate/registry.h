@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "../spec.h"
+#include "core/spec.h"
 
 namespace outrider {
 

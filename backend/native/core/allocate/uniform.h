@@ -1,7 +1,7 @@
 // The same number of slots for every layer.
 #pragma once
 
-#include "../layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 

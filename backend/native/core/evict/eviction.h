@@ -2,8 +2,8 @@
 // slots, so it can remember those that are gone.
 #pragma once
 
-#include "../predict/predictor.h"
-#include "../types.h"
+#include "core/predict/predictor.h"
+#include "core/types.h"
 
 namespace outrider {
 

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
 
 namespace outrider {
 

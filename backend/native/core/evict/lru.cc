@@ -1,4 +1,4 @@
-#include "lru.h"
+#include "core/evict/lru.h"
 
 namespace outrider {
 

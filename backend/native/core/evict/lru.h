@@ -3,8 +3,8 @@
 // that was needed once.
 #pragma once
 
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
 
 namespace outrider {
 

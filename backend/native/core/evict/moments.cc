@@ -1,9 +1,9 @@
-#include "moments.h"
+#include "core/evict/moments.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "use_rate.h"
+#include "core/evict/use_rate.h"
 
 namespace outrider {
 namespace {

@@ -1,8 +1,8 @@
-#include "recall.h"
+#include "core/evict/recall.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {

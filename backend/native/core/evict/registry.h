@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "../spec.h"
-#include "eviction.h"
+#include "core/spec.h"
+#include "core/evict/eviction.h"
 
 namespace outrider {
 

@@ -1,4 +1,4 @@
-#include "confidence.h"
+#include "core/predict/confidence.h"
 
 #include <algorithm>
 #include <bit>

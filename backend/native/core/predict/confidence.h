@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "predictor.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 

@@ -1,9 +1,9 @@
-#include "correlation.h"
+#include "core/predict/correlation.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
+#include "core/spec_reader.h"
+#include "core/predict/mat_vec.h"
 
 namespace outrider {
 

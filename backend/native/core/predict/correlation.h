@@ -4,8 +4,8 @@
 
 #include <unordered_map>
 
-#include "../spec.h"
-#include "ranking.h"
+#include "core/spec.h"
+#include "core/predict/ranking.h"
 
 namespace outrider {
 

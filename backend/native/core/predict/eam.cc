@@ -1,9 +1,9 @@
-#include "eam.h"
+#include "core/predict/eam.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

@@ -2,9 +2,9 @@
 // requests that began like this one used later.
 #pragma once
 
-#include "../spec.h"
-#include "eam_collection.h"
-#include "ranking.h"
+#include "core/spec.h"
+#include "core/predict/eam_collection.h"
+#include "core/predict/ranking.h"
 
 namespace outrider {
 

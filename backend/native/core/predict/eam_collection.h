@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "../types.h"
+#include "core/types.h"
 
 namespace outrider {
 

@@ -2,8 +2,8 @@
 // the popularity of the next layer's experts, and their affinity to the last choice.
 #pragma once
 
-#include "matrix.h"
-#include "ranking.h"
+#include "core/predict/matrix.h"
+#include "core/predict/ranking.h"
 
 namespace outrider {
 

@@ -1,8 +1,8 @@
-#include "foresight.h"
+#include "core/predict/foresight.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

@@ -1,8 +1,8 @@
 // What predictors that know the future share: their position in the trace, and which layers are due.
 #pragma once
 
-#include "../spec.h"
-#include "predictor.h"
+#include "core/spec.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 

@@ -1,11 +1,11 @@
-#include "learned.h"
+#include "core/predict/learned.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
-#include "next_router.h"
+#include "core/spec_reader.h"
+#include "core/predict/mat_vec.h"
+#include "core/predict/next_router.h"
 
 namespace outrider {
 namespace {

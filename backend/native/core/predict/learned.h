@@ -3,8 +3,8 @@
 // the next token.
 #pragma once
 
-#include "matrix.h"
-#include "ranking.h"
+#include "core/predict/matrix.h"
+#include "core/predict/ranking.h"
 
 namespace outrider {
 

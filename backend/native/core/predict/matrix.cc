@@ -1,10 +1,10 @@
-#include "matrix.h"
+#include "core/predict/matrix.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "mat_vec.h"
+#include "core/predict/mat_vec.h"
 
 namespace outrider {
 namespace {

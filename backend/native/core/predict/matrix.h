@@ -1,7 +1,7 @@
 // A matrix of learned weights, in the form in which it is multiplied.
 #pragma once
 
-#include "../spec.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -2,8 +2,8 @@
 // residual stream changes little from one layer to the next.
 #pragma once
 
-#include "../spec.h"
-#include "ranking.h"
+#include "core/spec.h"
+#include "core/predict/ranking.h"
 
 namespace outrider {
 

@@ -1,8 +1,8 @@
 // Predictors for studies, which know the future: the upper bound, and one of a set accuracy.
 #pragma once
 
-#include "../spec_reader.h"
-#include "foresight.h"
+#include "core/spec_reader.h"
+#include "core/predict/foresight.h"
 
 namespace outrider {
 

@@ -1,9 +1,9 @@
-#include "previous_token.h"
+#include "core/predict/previous_token.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
-#include "ranking.h"
+#include "core/spec_reader.h"
+#include "core/predict/ranking.h"
 
 namespace outrider {
 

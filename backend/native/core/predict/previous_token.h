@@ -1,8 +1,8 @@
 // Predicts that a layer chooses for the next token what it chose for the last one.
 #pragma once
 
-#include "../spec.h"
-#include "predictor.h"
+#include "core/spec.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 

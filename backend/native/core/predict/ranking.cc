@@ -1,4 +1,4 @@
-#include "ranking.h"
+#include "core/predict/ranking.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "predictor.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "../spec.h"
-#include "predictor.h"
+#include "core/spec.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 

@@ -1,10 +1,10 @@
-#include "token_table.h"
+#include "core/predict/token_table.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
+#include "core/spec_reader.h"
+#include "core/predict/mat_vec.h"
 
 namespace outrider {
 

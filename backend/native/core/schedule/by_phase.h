@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "scheduler.h"
+#include "core/schedule/scheduler.h"
 
 namespace outrider {
 

@@ -1,5 +1,5 @@
 // INVARIANT: flights_[i].ticket = flights_[0].ticket + i; the first one is not over.
-#include "copy_desk.h"
+#include "core/schedule/copy_desk.h"
 
 #include <algorithm>
 #include <cassert>

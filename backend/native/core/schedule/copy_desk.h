@@ -4,7 +4,7 @@
 
 #include <deque>
 
-#include "../residency.h"
+#include "core/residency.h"
 
 namespace outrider {
 

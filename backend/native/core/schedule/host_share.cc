@@ -1,4 +1,4 @@
-#include "host_share.h"
+#include "core/schedule/host_share.h"
 
 #include <algorithm>
 #include <limits>

@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "../types.h"
+#include "core/types.h"
 
 namespace outrider {
 

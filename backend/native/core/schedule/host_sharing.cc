@@ -1,4 +1,4 @@
-#include "host_sharing.h"
+#include "core/schedule/host_sharing.h"
 
 #include <algorithm>
 #include <cassert>

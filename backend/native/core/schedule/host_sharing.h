@@ -2,7 +2,7 @@
 // the arithmetic).
 #pragma once
 
-#include "victims.h"
+#include "core/schedule/victims.h"
 
 namespace outrider {
 

@@ -1,4 +1,4 @@
-#include "need_list.h"
+#include "core/schedule/need_list.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,9 +4,9 @@
 #include <span>
 #include <utility>
 
-#include "../evict/eviction.h"
-#include "../residency.h"
-#include "host_share.h"
+#include "core/evict/eviction.h"
+#include "core/residency.h"
+#include "core/schedule/host_share.h"
 
 namespace outrider {
 

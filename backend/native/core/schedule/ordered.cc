@@ -2,7 +2,7 @@
 // and all missing chunks are in flight, or its slot is broken and waits for its last flight. Parts found at the gate,
 // and those that got a slot since, are pinned until they are computed; in a strict order only from their Compute on,
 // since a later expert may have to give way to the first. check() states this in code.
-#include "ordered.h"
+#include "core/schedule/ordered.h"
 
 #include <algorithm>
 #include <cassert>

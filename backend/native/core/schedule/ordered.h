@@ -14,10 +14,10 @@
 // stage; host_sharing.h what the host computes.
 #pragma once
 
-#include "host_sharing.h"
-#include "read_ahead.h"
-#include "scheduler.h"
-#include "stage.h"
+#include "core/schedule/host_sharing.h"
+#include "core/schedule/read_ahead.h"
+#include "core/schedule/scheduler.h"
+#include "core/schedule/stage.h"
 
 namespace outrider {
 

@@ -1,8 +1,8 @@
 // What the parts of the ordered scheduler share: its options, and what they work on.
 #pragma once
 
-#include "copy_desk.h"
-#include "need_list.h"
+#include "core/schedule/copy_desk.h"
+#include "core/schedule/need_list.h"
 
 namespace outrider {
 

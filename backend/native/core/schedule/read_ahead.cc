@@ -1,4 +1,4 @@
-#include "read_ahead.h"
+#include "core/schedule/read_ahead.h"
 
 #include <algorithm>
 #include <utility>

@@ -5,7 +5,7 @@
 // the last gates, and a little more. A token's forecasts are fetched at once.
 #pragma once
 
-#include "victims.h"
+#include "core/schedule/victims.h"
 
 namespace outrider {
 

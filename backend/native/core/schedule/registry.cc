@@ -1,9 +1,9 @@
-#include "registry.h"
+#include "core/schedule/registry.h"
 
 #include <stdexcept>
 
-#include "../spec_reader.h"
-#include "ordered.h"
+#include "core/spec_reader.h"
+#include "core/schedule/ordered.h"
 
 namespace outrider {
 namespace {

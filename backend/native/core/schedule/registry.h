@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "../evict/eviction.h"
-#include "../spec.h"
-#include "copy_desk.h"
-#include "host_share.h"
-#include "scheduler.h"
+#include "core/evict/eviction.h"
+#include "core/spec.h"
+#include "core/schedule/copy_desk.h"
+#include "core/schedule/host_share.h"
+#include "core/schedule/scheduler.h"
 
 namespace outrider {
 

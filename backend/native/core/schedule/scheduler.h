@@ -4,8 +4,8 @@
 
 #include <span>
 
-#include "../predict/predictor.h"
-#include "../types.h"
+#include "core/predict/predictor.h"
+#include "core/types.h"
 
 namespace outrider {
 

@@ -1,4 +1,4 @@
-#include "stage.h"
+#include "core/schedule/stage.h"
 
 #include <algorithm>
 #include <functional>

@@ -4,7 +4,7 @@
 // and while its attention does.
 #pragma once
 
-#include "victims.h"
+#include "core/schedule/victims.h"
 
 namespace outrider {
 

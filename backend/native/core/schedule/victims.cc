@@ -1,4 +1,4 @@
-#include "victims.h"
+#include "core/schedule/victims.h"
 
 namespace outrider {
 

@@ -1,7 +1,7 @@
 // Who is evicted for whom.
 #pragma once
 
-#include "ordered_part.h"
+#include "core/schedule/ordered_part.h"
 
 namespace outrider {
 
