@@ -1,7 +1,7 @@
 """Trains the predictor `learned`: a two-layer network per layer and stride (ProMoE, section 4.3).
 
 The loss is the cross-entropy with the router's own probabilities: what the experts that were nearly
-chosen got is learned, too. docs/LOG-predictors.md has the losses that were tried.
+chosen got is learned, too. docs/log/predictors.md has the losses that were tried.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _ROUNDS = 3
 _WORTH = 1.03
 _THREAD_BYTES = 8 << 20
 """A thread that reads less for a token costs more waiting than it spares: the embedded model's
-4.5 MB are read faster by one thread than by two (docs/LOG-panel.md)."""
+4.5 MB are read faster by one thread than by two (docs/log/panel.md)."""
 
 Times = Mapping[int, float]
 """Microseconds of the same work by number of threads."""
