@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import (
     UserError,
-    add_device_option,
+    add_engine_options,
     cache_rate,
     printable,
     whole_number,
@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="a GGUF file; or results of --json, which are shown again",
     )
     _add_ways(add)
-    add_device_option(parser)
+    add_engine_options(parser, "device", "hybrid")
     _add_workload(add)
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
     add("--charts", type=Path, metavar="FOLDER", help="draw speed over the cache rate, as SVG")

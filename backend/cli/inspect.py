@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, cache_rate, printable, whole_number
 from backend.memory.plan import (
-    KV_TYPES,
     N_UBATCH,
     MemoryPlan,
     largest_ubatch,
@@ -19,7 +18,7 @@ from backend.memory.plan import (
     slots_of,
     why_plain,
 )
-from backend.protocol.settings import EngineConfig
+from backend.protocol.settings import KV_TYPES, EngineConfig
 from backend.system.memory import MemoryFacts, memory_facts
 
 if TYPE_CHECKING:

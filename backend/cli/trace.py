@@ -18,6 +18,7 @@ from backend.cli.common import (
     UserError,
     add_engine_options,
     bytes_text,
+    engine_config,
     max_tokens,
     printable,
     size,
@@ -124,21 +125,9 @@ def _room_for(path: Path, force: bool) -> int:
 
 def _config(args: argparse.Namespace, file: ModelFile) -> Any:
     """The engine's settings. Only a patched model shows its routing, so one expert must be out."""
-    from backend.protocol.settings import EngineConfig
-
     highest = rate_of(file.n_expert - 1, file.n_expert)
-    chosen = {
-        "method": args.method,
-        "context_length": args.context,
-        "n_thread": args.threads,
-        "device": args.device,
-        "hybrid": args.hybrid,
-        "host_bytes": args.host_bytes,
-        "pack": args.pack,
-        "kv_type": args.kv_type,
-        "cache_rate": min(highest if args.cache_rate is None else args.cache_rate, highest),
-    }
-    return EngineConfig(**{name: value for name, value in chosen.items() if value is not None})
+    rate = highest if args.cache_rate is None else min(args.cache_rate, highest)
+    return engine_config(args, cache_rate=rate)
 
 
 def _record(

@@ -6,20 +6,18 @@ socket asks whether llama.cpp's rpc server answers there.
 
 from __future__ import annotations
 
-import re
 import socket
 import struct
 from dataclasses import dataclass
 from typing import Any
 
-AUTO = "auto"
-CPU = "cpu"
+from backend.protocol.settings import DEVICE_AUTO, DEVICE_CPU, REMOTE, check_device
+
 TRUST = (
     "A remote device is sent the weights, prompts and answers unencrypted, and whoever reaches its "
     "port controls it: use one only in a network that you trust."
 )
 
-_REMOTE = re.compile(r"rpc://([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,5})")
 _RPC_MAJOR = 7  # of the protocol that the pinned llama.cpp speaks (ggml-rpc.h)
 _HELLO = 14
 _CAPS_BYTES = 24
@@ -58,19 +56,6 @@ class Device:
         return cls(**{name: getattr(info, name) for name in names})
 
 
-def check_option(text: str) -> None:
-    """Raise ValueError, one sentence, where `text` can never name devices."""
-    for part in text.split(","):
-        if part.startswith("rpc:"):
-            match = _REMOTE.fullmatch(part)
-            if not match or not 0 < int(match[2]) < 1 << 16:
-                raise ValueError(f"A remote device is written rpc://host:port, not {part!r}.")
-        elif not part.strip():
-            raise ValueError("The device must be auto, cpu, a device's name or rpc://host:port.")
-        elif part in (AUTO, CPU) and part != text:
-            raise ValueError(f"The device {part} cannot be combined with others.")
-
-
 def is_remote(option: str) -> bool:
     """Whether an option names a device on another machine."""
     return any(part.startswith("rpc:") for part in option.split(","))
@@ -94,17 +79,17 @@ def resolve(option: str) -> list[Device]:
     """Return the devices that an option asks for; none means the CPU alone.
 
     "auto" is every device of this machine with memory of its own. Raises DeviceError where one
-    is not here or does not answer, ValueError as check_option.
+    is not here or does not answer, ValueError as check_device().
     """
-    check_option(option)
-    if option == CPU:
+    check_device(option)
+    if option == DEVICE_CPU:
         return []
     here = available()
-    if option == AUTO:
+    if option == DEVICE_AUTO:
         return [d for d in here if not d.shares_memory]
     found: list[Device] = []
     for part in option.split(","):
-        if match := _REMOTE.fullmatch(part):
+        if match := REMOTE.fullmatch(part):
             found += _remote(match[1], int(match[2]))
             continue
         named = [d for d in here if d.name.lower() == part.lower()]

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from backend.protocol.settings import KV_TYPES
+
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
@@ -17,8 +19,6 @@ N_UBATCH = 512
 """Tokens of a prompt that are computed at once at least; a shorter context has fewer."""
 MAX_UBATCH = 4096
 """And at most: with so many, reading all experts once takes far less time than computing."""
-KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
-"""Types of the attention cache that can be chosen, and the bits that a value takes."""
 
 _WAVE_PAIRS = 1024  # that are computed at once, at most (WaveRunner::max_pair)
 _KV_BLOCK = 32  # values that q8_0 and q4_0 quantise together

@@ -12,6 +12,9 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from backend.protocol.errors import RequestError
+from backend.protocol.settings import KINDS, EngineConfig
+
 VERSION = 1
 """Version of the messages. A worker and a client of different versions refuse each other."""
 
@@ -35,13 +38,6 @@ class ProtocolError(ValueError):
     def __init__(self, sentence: str, messages: list[Message] | None = None) -> None:
         super().__init__(sentence)
         self.messages: list[Message] = messages or []
-
-
-class RequestError(ValueError):
-    """One request is malformed or cannot be done now; str() is one plain sentence.
-
-    The stream is still good.
-    """
 
 
 def encode(message: Mapping[str, Any]) -> bytes:
@@ -118,10 +114,6 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _is_text(value: object) -> bool:
     if not isinstance(value, str):
         return False
@@ -150,7 +142,6 @@ def _is_object(value: object) -> bool:
 _Test = tuple[Callable[[object], bool], str]
 _BOOL: _Test = (lambda value: isinstance(value, bool), "true or false")
 _INT: _Test = (_is_int, "an integer")
-_NUMBER: _Test = (_is_number, "a number")
 _TEXT: _Test = (_is_text, "text")
 _PATH: _Test = (_is_path, "a path")
 _OBJECT: _Test = (_is_object, "an object")
@@ -158,16 +149,9 @@ _CONVERSATION: _Test = (_is_conversation, 'a list of objects with the texts "rol
 
 # field -> (test, must it be there)
 _SETTINGS: dict[str, tuple[_Test, bool]] = {
-    "cache_rate": (_NUMBER, True),
-    "method": (_TEXT, True),
-    "context_length": (_INT, True),
-    "n_thread": (_INT, True),
-    "automatic": (_BOOL, False),
-    "device": (_TEXT, False),
-    "hybrid": (_TEXT, False),
-    "host_bytes": (_INT, False),
-    "pack": (_BOOL, False),
-    "kv_type": (_TEXT, False),
+    name: ((rule.has_type, KINDS[rule.kind].words), rule.required)
+    for name, rule in EngineConfig.rules().items()
+    if rule.in_message
 }
 # type -> its fields
 _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
@@ -182,7 +166,7 @@ _REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
         "max_tokens": (_INT, True),
     },
     "stop": {"id": (_INT, True)},
-    "set_cache_rate": {"id": (_INT, True), "cache_rate": (_NUMBER, True)},
+    "set_cache_rate": {"id": (_INT, True), "cache_rate": _SETTINGS["cache_rate"]},
     "serve": {
         "id": (_INT, True),
         "on": (_BOOL, True),

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from backend.engine.moments import Watch
-from backend.protocol.messages import Message, RequestError
-from backend.protocol.request_settings import checked_sampling
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import Message
+from backend.protocol.settings import Sampling
 from backend.worker.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ class Answer:
 
     def _pieces(self) -> Iterator[Piece]:
         request, engine = self._request, self._engine
-        sampling = checked_sampling(request["sampling"])
+        sampling = Sampling.from_message(request["sampling"])
         max_tokens = request["max_tokens"]
         if max_tokens < 1 and max_tokens != -1:
             raise RequestError(

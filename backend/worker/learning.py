@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backend.learning.consent import allowed, recordings_folder
-from backend.protocol.messages import Message, RequestError
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import Message
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine

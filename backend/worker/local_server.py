@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from backend.protocol.messages import Message, RequestError
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import Message
 
 if TYPE_CHECKING:
     from backend.server.running import RunningServer

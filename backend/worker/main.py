@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
+from backend.protocol.errors import RequestError
 from backend.protocol.messages import (
     EXIT_PROTOCOL,
     VERSION,
     Decoder,
     Message,
     ProtocolError,
-    RequestError,
     check_request,
     request_id,
 )
-from backend.protocol.request_settings import engine_config
+from backend.protocol.settings import EngineConfig
 from backend.system.pipes import die_with_parent, private_pipes
 from backend.worker.advisor import Advisor
 from backend.worker.answer_recorder import AnswerTraces
@@ -46,7 +46,6 @@ from backend.worker.request_queue import Job, RequestLine
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
-    from backend.protocol.settings import EngineConfig
 
 Progress = Callable[[float, str], bool]
 EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
@@ -275,7 +274,7 @@ class Worker:
         if self._advisor is not None:
             self._advisor.forget()
         if job.kind == "configure":
-            cache = self._engine.change(engine_config(job.message))
+            cache = self._engine.change(EngineConfig.from_message(job.message))
             model = self._engine.model.to_json()
             return {"type": "configured", "id": job.id, "model": model, "cache": cache.to_json()}
         assert job.kind == "set_cache_rate", job.kind
@@ -311,7 +310,7 @@ class Worker:
 
     def _load(self, job: Job) -> Message:
         message = job.message
-        config = engine_config(message)
+        config = EngineConfig.from_message(message)
 
         def progress(fraction: float, stage: str) -> bool:
             self._outbox.offer(

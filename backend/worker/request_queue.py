@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from backend.protocol.messages import Message, RequestError
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import Message
 
 MAX_WAITING = 64
 

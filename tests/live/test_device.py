@@ -22,6 +22,7 @@ from backend.memory import devices
 from backend.memory.placement import Placement
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition
+from backend.protocol.settings import check_device
 from backend.system.paths import embedded_model
 
 pytestmark = needs_rpc
@@ -216,7 +217,7 @@ def test_experts_that_are_cut(device: Server) -> None:
 )
 def test_a_malformed_option_is_refused(option: str) -> None:
     with pytest.raises(ValueError, match=r"\.$"):
-        devices.check_option(option)
+        check_device(option)
 
 
 def test_an_unknown_device_is_named() -> None:
