@@ -2,7 +2,7 @@
 
 from app.text import units
 from app.text.language import translate
-from backend.protocol.status import Statistics
+from backend.protocol.statistics import Statistics
 
 
 def footer(stats: Statistics, n_token_before: int = 0) -> str:

@@ -13,7 +13,8 @@ from app.text import units
 from app.text.sentences import said
 from backend.library.machine import is_large
 from backend.packs.offer import PackOffer, pack_command
-from backend.protocol.status import Json, Statistics
+from backend.protocol.statistics import Statistics
+from backend.protocol.status import Json
 
 GAIN_MIN = 1.05
 """A forecast below this is not worth a second file."""

@@ -17,7 +17,7 @@ from app.state.engine_state import Notice, State
 from app.text.sentences import said
 from backend.downloads.manager import Downloads
 from backend.downloads.manager import State as DownloadState
-from backend.protocol.status import Statistics
+from backend.protocol.statistics import Statistics
 from backend.system.paths import exists, models_folder
 
 _BUSY = (State.LOADING, State.CHANGING, State.ANSWERING, State.STOPPING)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
@@ -40,10 +42,10 @@ class Decisions(QWidget):
         """What was decided, the oldest first."""
         return self._lines
 
-    def show_lines(self, lines: tuple[str, ...]) -> None:
+    def show_lines(self, lines: Sequence[str]) -> None:
         """Show sentences, the oldest first."""
-        if lines != self._lines or not lines:
-            self._lines = lines
+        if tuple(lines) != self._lines or not lines:
+            self._lines = tuple(lines)
             self._write()
 
     def _write(self) -> None:

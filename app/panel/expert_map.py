@@ -25,7 +25,7 @@ from app.panel import map_picture
 from app.text import units
 from app.widgets import theme
 from backend.methods import cells
-from backend.protocol.status import Residency
+from backend.protocol.statistics import Residency
 
 ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
 ROW_LOWEST = 2

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from app.panel.value import Value
 from app.text import units
-from backend.protocol.status import PassFigures, Statistics
+from backend.protocol.statistics import PassFigures, Statistics
 
 WINDOW_S = 2.0  # while answering, the bandwidth is that of the last two seconds
 NOTHING = "\u2013"

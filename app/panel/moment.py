@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from app.session.history import History
 from backend.methods import cells
-from backend.protocol.status import Batch, PassFigures, Residency, TokenTime
+from backend.protocol.statistics import Batch, PassFigures, Residency, TokenCost
 
 
 class Moments:
@@ -13,7 +13,7 @@ class Moments:
     def __init__(self, layers: tuple[int, ...] = (), n_expert: int = 0) -> None:
         self.layers = layers
         self.history = History(len(layers), n_expert)
-        self.times: list[TokenTime] = []
+        self.times: list[TokenCost] = []
         self.token: int | None = None  # the number of the chosen one, counted from 0; None: now
 
     @property
@@ -27,7 +27,7 @@ class Moments:
         self.times.clear()
         self.token = None
 
-    def add(self, batch: Batch) -> list[TokenTime]:
+    def add(self, batch: Batch) -> list[TokenCost]:
         """Append a batch; returns its tokens' times. Raises ValueError."""
         self.history.add(batch)
         new = [time_of(figures) for figures in batch.figures if figures.n_token]
@@ -76,7 +76,7 @@ class Moments:
             for row, layer in enumerate(self.layers)
         }
 
-    def shown(self, n_room: int) -> tuple[int, tuple[TokenTime, ...]]:
+    def shown(self, n_room: int) -> tuple[int, tuple[TokenCost, ...]]:
         """Return the tokens around the chosen one, or the last, as many as fit, and the first."""
         end = self.n_token
         if self.token is not None:
@@ -88,6 +88,6 @@ class Moments:
 _IS_ON_HOST = bytes(1 if value & cells.ON_HOST else 0 for value in range(256))
 
 
-def time_of(figures: PassFigures) -> TokenTime:
+def time_of(figures: PassFigures) -> TokenCost:
     """Return where a pass's time went."""
-    return TokenTime(figures.compute_us / 1e6, figures.stall_us / 1e6, figures.other_us / 1e6)
+    return TokenCost(figures.compute_us / 1e6, figures.stall_us / 1e6, figures.other_us / 1e6)

@@ -11,7 +11,8 @@ from PySide6.QtCore import QObject, Signal
 from app.panel.panel import EnginePanel
 from app.session.engine import EngineSession
 from app.state.engine_state import Notice, State
-from backend.protocol.status import Advice, Batch, Residency, Statistics
+from backend.protocol.statistics import Batch, Residency, Statistics
+from backend.protocol.status import Advice
 
 
 class EnginePage(QObject):

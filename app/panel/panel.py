@@ -24,7 +24,8 @@ from app.panel.panel_layout import PanelParts
 from app.text import units
 from app.text.sentences import said
 from backend.methods.catalogue import METHODS
-from backend.protocol.status import Advice, Batch, CacheFacts, ModelFacts, Residency, Statistics
+from backend.protocol.statistics import Batch, Residency, Statistics
+from backend.protocol.status import Advice, CacheFacts, ModelFacts
 
 MEMORY_MS = 2000
 LIVE_S = 0.35

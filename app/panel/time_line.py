@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractSlider, QSizePolicy, QWidget
 
 from app.panel.bars import Bars
 from app.widgets import theme
-from backend.protocol.status import TokenTime
+from backend.protocol.statistics import TokenCost
 
 N_COLUMN = 200  # at most; beyond it two and two become one
 HEIGHT = 30
@@ -24,7 +24,7 @@ class Overview:
         self.n_token = 0
         self.columns: list[list[float]] = []  # compute, stall, other, in seconds
 
-    def add(self, tokens: Iterable[TokenTime]) -> None:
+    def add(self, tokens: Iterable[TokenCost]) -> None:
         """Append tokens."""
         for token in tokens:
             if self.n_token == len(self.columns) * self.n_each:
@@ -78,7 +78,7 @@ class TimeLine(QAbstractSlider):
         self.setRange(0, 0)
         self.update()
 
-    def add(self, tokens: Iterable[TokenTime]) -> None:
+    def add(self, tokens: Iterable[TokenCost]) -> None:
         """Append tokens; the value stays where it is. They are seen with the next show_place."""
         self._overview.add(tokens)
         self.setMaximum(max(self._overview.n_token - 1, 0))

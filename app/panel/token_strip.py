@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
 from PySide6.QtGui import QHelpEvent, QMouseEvent, QPainter, QPaintEvent
@@ -11,7 +12,7 @@ from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 from app.panel.bars import Bars
 from app.text import units
 from app.widgets import theme
-from backend.protocol.status import TokenTime
+from backend.protocol.statistics import TokenCost
 
 STEP = 6  # pixels from one bar to the next
 N_SHOWN_MAX = 128
@@ -32,7 +33,7 @@ class TokenStrip(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self._tokens: tuple[TokenTime, ...] = ()
+        self._tokens: Sequence[TokenCost] = ()
         self._first = 0
         self._chosen: int | None = None
         self._scale_s = 0.0
@@ -74,7 +75,7 @@ class TokenStrip(QWidget):
         return words
 
     def show_tokens(
-        self, tokens: tuple[TokenTime, ...], first: int = 0, chosen: int | None = None
+        self, tokens: Sequence[TokenCost], first: int = 0, chosen: int | None = None
     ) -> None:
         """Show the last of these; `first` is the number of the first of them."""
         n_cut = max(len(tokens) - self.n_room, 0)

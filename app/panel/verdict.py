@@ -10,7 +10,8 @@ from __future__ import annotations
 from app.text import units
 from app.text.language import translate
 from app.text.sentences import said
-from backend.protocol.status import Advice, CacheFacts, ModelFacts, Statistics
+from backend.protocol.statistics import Statistics
+from backend.protocol.status import Advice, CacheFacts, ModelFacts
 
 WORTH_SAYING = 0.05  # shares below this are not worth the reader's time
 

@@ -17,7 +17,8 @@ from app.session.worker_link import EngineLink
 from app.state.engine_choice import DEFAULTS, EngineChoice
 from app.state.engine_state import Notice, State
 from app.state.slot_range import SlotRange
-from backend.protocol.status import CacheFacts, ModelFacts, Residency
+from backend.protocol.statistics import Residency
+from backend.protocol.status import CacheFacts, ModelFacts
 
 SHOWN_RATE = 0.25  # of the embedded model, which would fit whole and is there to show the cache
 

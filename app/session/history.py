@@ -12,7 +12,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 
-from backend.protocol.status import Batch, PassFigures
+from backend.protocol.statistics import Batch, PassFigures
 
 KEPT_BYTES = 32 << 20
 """Of maps as they came; beyond it the oldest maps go, and their figures stay."""

@@ -20,7 +20,7 @@ from app.state.engine_choice import EngineChoice
 from app.state.engine_state import Notice, State
 from app.state.preset import Preset
 from app.text import units
-from backend.protocol.status import Statistics
+from backend.protocol.statistics import Statistics
 
 _ENDINGS = {"stop": Ending.FINISHED, "length": Ending.LENGTH, "context": Ending.CONTEXT}
 

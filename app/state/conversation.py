@@ -11,7 +11,7 @@ from enum import Enum
 
 from app.state import reasoning
 from app.state.preset import Preset
-from backend.protocol.status import Statistics
+from backend.protocol.statistics import Statistics
 
 
 class Ending(Enum):

@@ -16,7 +16,7 @@ from app.state.preset import Preset
 from app.store import schema
 from app.store.schema import StoreError
 from app.store.search import Found, find
-from backend.protocol.status import Statistics
+from backend.protocol.statistics import Statistics
 from backend.system.kept_file import parse_json
 
 TITLE_CHARS = 60

@@ -42,7 +42,7 @@ from app.widgets import commands
 from app.widgets.page_stack import CHAT, Pages
 from app.window.arrangement import Arrangement
 from app.window.drops import Drops
-from backend.protocol.status import Statistics
+from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
 
 

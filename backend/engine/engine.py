@@ -12,12 +12,13 @@ from typing import Any
 from backend.engine.error import EngineError, engine_errors
 from backend.engine.experiment import NO_STUDY, Study
 from backend.engine.loaded_model import LoadedModel, Progress
-from backend.engine.meter import Decoded, Statistics
 from backend.engine.moments import Watch
 from backend.engine.passes import Passes
 from backend.gguf.model_file import ModelFile, read_model
 from backend.memory.placement import DevicePlan
+from backend.methods.cost import PassCost
 from backend.protocol.settings import EngineConfig, Sampling
+from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
 
 __all__ = ["Engine", "EngineError", "Piece", "Progress"]
@@ -273,7 +274,7 @@ class Engine:
         return self.passes.meter.statistics
 
     @property
-    def decoded(self) -> Decoded:
+    def decoded(self) -> PassCost:
         """What the tokens of the present or the last answer cost, without its prompt."""
         return self.passes.meter.decoded
 

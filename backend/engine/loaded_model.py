@@ -20,7 +20,7 @@ from backend.memory.engine_plan import EnginePlan, Step, held_bytes
 from backend.memory.plan import rate_of
 from backend.memory.pressure import Pressure
 from backend.methods import cells
-from backend.methods.auto_trial import Window
+from backend.methods.cost import PassCost
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
 
@@ -143,7 +143,7 @@ class LoadedModel:
         )
         return plan is not None and self.apply(plan) is not Step.NOTHING
 
-    def observe(self, token: Window, wave_s: float) -> str:
+    def observe(self, token: PassCost, wave_s: float) -> str:
         """Hear what a decoded token cost; returns what an adaptive method decided, or ""."""
         return self._experts.observe(token, wave_s)
 

@@ -13,31 +13,27 @@ import collections
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from backend.methods import cells
+from backend.methods.cost import COUNTERS
+from backend.protocol.statistics import PassFigures
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from backend.methods.auto_trial import Window
-
-FIGURES = (
-    "n_token", "wall_us", "compute_us", "stall_us", "link_busy_us", "hits", "late", "misses",
-    "bytes_read", "bytes_wasted", "prefetches_useful", "prefetches_wasted", "on_host",
-)  # fmt: skip
-"""The figures of a pass, in the order in which a batch has them. n_token is 0 for a piece of the
-prompt; wall_us is the time since the pass before, compute_us + stall_us + the unexplained rest."""
+    from backend.methods.cost import PassCost
 
 N_KEPT_MAX = 4096
 """Moments that wait at most, where nobody takes them; the oldest go first."""
 N_BATCH_MAX = 255
 """Moments in a batch at most, so that no message grows without limit."""
 _USED = cells.FOUND | cells.ON_HOST
+_COUNTED = [name for name in PassFigures._fields if name in COUNTERS]
 
 
 class Moment(NamedTuple):
     """One pass. `residency`: see Engine.residency(); `layer_stall_us`: of each MoE layer."""
 
     number: int
-    figures: tuple[int, ...]
+    figures: PassFigures
     layer_stall_us: tuple[int, ...]
     residency: bytes
 
@@ -55,27 +51,20 @@ class Watch:
     def add(
         self,
         number: int,
-        cost: Window,
+        cost: PassCost,
         layer_stall_us: tuple[int, ...],
         residency: bytes,
         *,
         is_token: bool,
     ) -> None:
         """Pass `number` of the answer, counted from 0, is over, and this is what it cost."""
-        figures = (
-            int(is_token),
-            round(1e6 * cost.wall_s),
-            round(1e6 * cost.compute_s),
-            round(1e6 * cost.stall_s),
-            round(1e6 * cost.link_busy_s),
-            cost.hits,
-            cost.late,
-            cost.misses,
-            cost.bytes_read,
-            cost.bytes_wasted,
-            cost.prefetches_useful,
-            cost.prefetches_wasted,
-            cost.on_host,
+        figures = PassFigures(
+            n_token=int(is_token),
+            wall_us=round(1e6 * cost.wall_s),
+            compute_us=round(1e6 * cost.compute_s),
+            stall_us=round(1e6 * cost.stall_s),
+            link_busy_us=round(1e6 * cost.link_busy_s),
+            **{name: getattr(cost, name) for name in _COUNTED},
         )
         self._moments.append(Moment(number, figures, layer_stall_us, residency))
 

@@ -192,5 +192,5 @@ class Passes:
         """
         with engine_errors():
             if self._loaded.mind_memory():
-                self.meter.cache_made_anew()
+                self.meter.cache_rebuilt()
                 self._loaded.patch.request_began()

@@ -12,9 +12,10 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from backend.methods.auto_trial import SURE, SURE_AGAIN, Noise, Trial, Verdict, Window, total
+from backend.methods.auto_trial import SURE, SURE_AGAIN, Noise, Trial, Verdict
+from backend.methods.cost import PassCost, total
 
-__all__ = ["Auto", "Decision", "Setting", "Window"]
+__all__ = ["Auto", "Decision", "Setting"]
 
 PRECISIONS = (0.0, 0.6, 0.85, 0.95)
 """Steps of Setting.min_precision."""
@@ -97,12 +98,12 @@ class Auto:
         self._n_warm = 0
         self._n_prefetching = 0  # tokens in trials
         self._cost = 0.0  # of all trials, in tokens
-        self._pending: list[Window] = []  # heard, and not yet looked at
+        self._pending: list[PassCost] = []  # heard, and not yet looked at
         self._n_pending, self._n_wanted = 0, LOOK_YOUNG  # tokens
-        self._sums = [0.0] * len(vars(Window()))
-        self._then: Window | None = None  # what was recent when the kept setting was new
+        self._sums = [0.0] * len(vars(PassCost()))
+        self._then: PassCost | None = None  # what was recent when the kept setting was new
 
-    def observe(self, window: Window) -> Decision | None:
+    def observe(self, window: PassCost) -> Decision | None:
         """Hear what tokens cost under `setting`; returns what is to be in force from now on."""
         if not window.is_sound:
             return None
@@ -122,12 +123,12 @@ class Auto:
             self._n_wanted = LOOK_YOUNG if self._n_warm < N_YOUNG else LOOK
         return decision
 
-    def _learn_noise(self, windows: Sequence[Window]) -> None:
+    def _learn_noise(self, windows: Sequence[PassCost]) -> None:
         for window in windows:
             self._noise.add(window, same_setting=self.setting == self._noise_of)
             self._noise_of = self.setting
 
-    def _rest(self, windows: Sequence[Window]) -> Decision | None:
+    def _rest(self, windows: Sequence[PassCost]) -> Decision | None:
         """Look, while nothing is being tried, for what could be."""
         if self._n_warm < N_YOUNG:
             self._learn_noise(windows)
@@ -154,17 +155,17 @@ class Auto:
         self._pending.clear()
         self._n_pending, self._n_wanted = 0, LOOK_YOUNG
         self.setting = self.kept
-        self._recent = Window()
+        self._recent = PassCost()
         self._n_warm = 0
         return Decision(self.kept, self._try_all_again(why))
 
     @property
-    def _recent(self) -> Window:
+    def _recent(self) -> PassCost:
         """What the last tokens under the kept setting cost together, the older the lighter."""
-        return Window(*self._sums)  # type: ignore[arg-type]
+        return PassCost(*self._sums)  # type: ignore[arg-type]
 
     @_recent.setter
-    def _recent(self, window: Window) -> None:
+    def _recent(self, window: PassCost) -> None:
         self._sums = [float(value) for value in vars(window).values()]
 
     # Trials.
@@ -215,7 +216,7 @@ class Auto:
         precisions = [*more, *fewer] if recent.idle > 0.3 else [*fewer, *more]
         yield from [*deeper, *evictions, *precisions] if has_room else [*evictions, *precisions]
 
-    def _go_on(self, trial: Trial, windows: Sequence[Window]) -> Decision | None:
+    def _go_on(self, trial: Trial, windows: Sequence[PassCost]) -> Decision | None:
         self._learn_noise(windows)
         for window in windows:
             assert trial.verdict is None, "what is decided comes too late"
@@ -297,7 +298,7 @@ class Auto:
 # Sentences.
 
 
-def _difference(then: Window, now: Window) -> str:
+def _difference(then: PassCost, now: PassCost) -> str:
     """What is no longer as it was, or ""."""
     shares = (
         ("The hit rate", then.hit_rate, now.hit_rate),

@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
-from operator import attrgetter
-from typing import SupportsFloat
+from dataclasses import dataclass
+
+from backend.methods.cost import PassCost, total
 
 N_ROUND_MIN = 3
 N_TOKEN_MAX = 280
@@ -38,77 +38,6 @@ HOPELESS = 0.6
 """Likewise of a candidate that may still have to learn."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """What a stretch of decoded tokens under one setting cost; best one token each.
-
-    link_busy_s: at least one copy was under way. The counts are those of the statistics.
-    """
-
-    n_token: int = 0
-    wall_s: float = 0.0
-    compute_s: float = 0.0
-    stall_s: float = 0.0
-    link_busy_s: float = 0.0
-    bytes_read: int = 0
-    bytes_useful: int = 0
-    bytes_wasted: int = 0
-    prefetches_useful: int = 0
-    prefetches_wasted: int = 0
-    hits: int = 0
-    late: int = 0
-    misses: int = 0
-    on_host: int = 0
-    host_rows: int = 0
-    work: SupportsFloat = 0.0
-    """What LRU would have missed (auto_work.py): of the tokens, not of the setting."""
-
-    def __add__(self, other: Window) -> Window:
-        """Both together."""
-        return replace(total((self, other)), work=float(self.work) + float(other.work))
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether it says anything: a window without tokens or time does not."""
-        return self.n_token > 0 and math.isfinite(self.wall_s) and self.wall_s > 0
-
-    @property
-    def idle(self) -> float:
-        """Share of the time in which nothing was copied."""
-        return _share(self.wall_s - self.link_busy_s, self.wall_s)
-
-    @property
-    def stall(self) -> float:
-        """Share of the time that waited for copies."""
-        return _share(self.stall_s, self.wall_s)
-
-    @property
-    def hit_rate(self) -> float:
-        """Share of the needed experts that were there; 1 where none was needed."""
-        requests = self.hits + self.late + self.misses
-        return _share(self.hits, requests) if requests > 0 else 1.0
-
-    @property
-    def used(self) -> float | None:
-        """Of the experts fetched ahead, the share that was used; None where none is decided."""
-        decided = self.prefetches_useful + self.prefetches_wasted
-        return _share(self.prefetches_useful, decided) if decided > 0 else None
-
-
-_SUMMED = tuple(f.name for f in fields(Window) if f.name != "work")
-_values = attrgetter(*_SUMMED)
-
-
-def total(windows: Sequence[Window]) -> Window:
-    """All of them together, but for their work, which takes time to find out."""
-    return Window(*map(sum, zip(*map(_values, windows), strict=True)))
-
-
-def _share(part: float, whole: float) -> float:
-    share = part / whole if whole > 0 else 0.0
-    return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
-
-
 class Noise:
     """How a token's time depends on its work, and how it varies otherwise.
 
@@ -122,7 +51,7 @@ class Noise:
         self._work = 0.0  # the mean, as a moving average
         self._xx = self._xy = self._yy = self._n = 0.0
 
-    def add(self, window: Window, *, same_setting: bool) -> None:
+    def add(self, window: PassCost, *, same_setting: bool) -> None:
         """Hear a token, and whether the one before was decoded under the same setting."""
         x, y = float(window.work) / window.n_token, math.log(window.wall_s / window.n_token)
         keep = 1 - self.MEMORY
@@ -139,7 +68,7 @@ class Noise:
     def _slope(self) -> float:
         return max(0.0, self._xy / self._xx) if self._n >= 8 and self._xx > 0 else 0.0
 
-    def without_work(self, window: Window) -> float:
+    def without_work(self, window: PassCost) -> float:
         """The logarithm of seconds per token, had the tokens had average work."""
         x, y = float(window.work) / window.n_token, math.log(window.wall_s / window.n_token)
         return y - self._slope * (x - self._work)
@@ -163,8 +92,8 @@ class Verdict:
     """False when it ended because of its length or its cost."""
     n_token: int
     """Measured under the candidate."""
-    base: Window
-    candidate: Window
+    base: PassCost
+    candidate: PassCost
 
 
 class Trial:
@@ -202,7 +131,7 @@ class Trial:
         self._n_in_round = 0
         self._changes: list[float] = []  # of every whole round
         self._variances: list[float] = []  # of the value of every block, from its own tokens
-        self._windows: tuple[list[Window], list[Window]] = ([], [])
+        self._windows: tuple[list[PassCost], list[PassCost]] = ([], [])
 
     @property
     def n_wanted(self) -> int:
@@ -214,7 +143,7 @@ class Trial:
         n_early = N_FAR + 1 - len(self._early)
         return min(n_wanted, n_early) if self._is_learning and n_early > 0 else n_wanted
 
-    def add(self, window: Window) -> None:
+    def add(self, window: PassCost) -> None:
         """Tokens were decoded under the setting that was to be in force. REQUIRES: no verdict."""
         assert self.verdict is None and window.is_sound
         if self.is_candidate:

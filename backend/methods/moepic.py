@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from backend import _native
-from backend.methods.auto_trial import Window
+from backend.methods.cost import PassCost
 
 INTERVAL_TOKENS = 5000
 """Tokens between two configurations (tau; MoEpic, section 4.1)."""
@@ -23,10 +23,10 @@ class Configurator:
         self._shape = shape
         self._interval_tokens = interval_tokens
         self._n_configured = 0  # tokens at the last configuration
-        self._cost = Window()
+        self._cost = PassCost()
         self._wave_s = 0.0
 
-    def observe(self, token: Window, wave_s: float) -> None:
+    def observe(self, token: PassCost, wave_s: float) -> None:
         """Hear what one decoded token cost; wave_s: computing its experts."""
         self._cost = self._cost + token
         self._wave_s += wave_s
@@ -41,7 +41,7 @@ class Configurator:
         """The backend._native.Layout that Algorithm 1 finds. REQUIRES: something was heard."""
         self._n_configured = self.statistics.n_token
         found = _native.moepic_configure(self.statistics, self._shape, self.times(), budget_bytes)
-        self._cost, self._wave_s = Window(), 0.0
+        self._cost, self._wave_s = PassCost(), 0.0
         return found.layout
 
     def times(self) -> Any:

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from backend import _native
 from backend.methods.auto import Auto, Decision
-from backend.methods.auto_trial import Window
 from backend.methods.auto_work import WorkMeter
 from backend.methods.catalogue import Method
+from backend.methods.cost import PassCost
 from backend.methods.moepic import INTERVAL_TOKENS, Configurator
 
 
@@ -76,7 +76,7 @@ class Adapter:
         self._work = WorkMeter(self._shape.n_layer, self._shape.n_expert, n_slot)
         self._tune(Decision(self._auto.setting, "") if is_first else self._auto.restart(why))
 
-    def hear(self, cost: Window, wave_s: float) -> str:
+    def hear(self, cost: PassCost, wave_s: float) -> str:
         """A token was decoded; wave_s: computing its experts. Returns what was decided, or ""."""
         if self._configurator is not None:
             self._configurator.observe(cost, wave_s)

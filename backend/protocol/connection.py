@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from backend.protocol import messages
-from backend.protocol import status as facts
 from backend.protocol.messages import Message, request_id
+from backend.protocol.statistics import Batch, Residency, Statistics
+from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFacts
 from backend.protocol.worker_exit import describe_exit
 
 HELLO_LIMIT_S = 120.0
@@ -43,25 +44,25 @@ class Event(NamedTuple):
     message: Message | None = None
 
 
-def _in_force(message: Message) -> tuple[facts.ModelFacts, facts.CacheFacts]:
+def _in_force(message: Message) -> tuple[ModelFacts, CacheFacts]:
     model, cache = message["model"], message["cache"]
-    return facts.ModelFacts.from_json(model), facts.CacheFacts.from_json(cache)
+    return ModelFacts.from_json(model), CacheFacts.from_json(cache)
 
 
 _VALUES: dict[str, Callable[[Message], tuple[Any, ...]]] = {
-    "advice": lambda m: (facts.Advice.from_json(m),),
-    "cache_changed": lambda m: (facts.CacheFacts.from_json(m["cache"]),),
+    "advice": lambda m: (Advice.from_json(m),),
+    "cache_changed": lambda m: (CacheFacts.from_json(m["cache"]),),
     "configured": _in_force,
     "devices": lambda m: ([(str(d["name"]), str(d["description"])) for d in m["devices"]],),
-    "done": lambda m: (str(m["reason"]), facts.Statistics.from_json(m["stats"])),
-    "learning": lambda m: (facts.LearningFacts.from_json(m["state"]),),
+    "done": lambda m: (str(m["reason"]), Statistics.from_json(m["stats"])),
+    "learning": lambda m: (LearningFacts.from_json(m["state"]),),
     "loaded": _in_force,
     "loading": lambda m: (float(m["fraction"]), str(m["stage"])),
-    "moments": lambda m: (facts.Batch.from_json(m),),
+    "moments": lambda m: (Batch.from_json(m),),
     "prefill": lambda m: (int(m["done"]), int(m["total"])),
-    "residency": lambda m: (facts.Residency.from_json(m),),
+    "residency": lambda m: (Residency.from_json(m),),
     "server": lambda m: (m,),
-    "stats": lambda m: (facts.Statistics.from_json(m["stats"]),),
+    "stats": lambda m: (Statistics.from_json(m["stats"]),),
     "text": lambda m: (str(m["text"]),),
     "waits": lambda m: (int(m["n_before"]),),
 }

@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
 Json = dict[str, Any]
 _KINDS: Mapping[Any, Any] = {"str": str, "int": int, "float": float, "bool": bool}
-_N_PASS_MAX = 4096
-"""Most passes in one batch."""
 
 
 def scalars(kind: type, data: Json) -> Json:
@@ -195,149 +191,3 @@ class Advice:
     def to_json(self) -> Json:
         """As a plain dict."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class TokenTime:
-    """Where the wall time of one token went, in seconds."""
-
-    compute_s: float
-    stall_s: float
-    other_s: float
-
-    @property
-    def total_s(self) -> float:
-        """The whole of the token's wall time."""
-        return self.compute_s + self.stall_s + self.other_s
-
-
-@dataclass(frozen=True)
-class Statistics:
-    """One answer in numbers, from a `stats` or `done` message."""
-
-    n_prompt: int = 0
-    n_token: int = 0
-    ttft_s: float = 0.0
-    tokens_per_s: float = 0.0
-    hits: int = 0
-    late: int = 0
-    misses: int = 0
-    on_host: int = 0  # of the late and missed ones, computed by the processor beside a device
-    bytes_read: int = 0
-    bytes_from_file: int = 0
-    bytes_from_host: int = 0  # of bytes_read, from RAM that keeps experts for a device
-    bytes_wasted: int = 0
-    prefetches_useful: int = 0
-    prefetches_wasted: int = 0
-    stall_s: float = 0.0
-    compute_s: float = 0.0
-    other_s: float = 0.0
-    layer_stall_s: dict[int, float] = field(default_factory=dict)  # by layer number
-    layer_on_host: dict[int, int] = field(default_factory=dict)  # likewise
-    tokens: tuple[TokenTime, ...] = ()
-    decisions: tuple[str, ...] = ()  # of an adaptive method, each a sentence
-
-    @classmethod
-    def from_json(cls, data: Json) -> Statistics:
-        """Read the `stats` object of a message."""
-        layers = [(int(layer["layer"]), layer) for layer in data.get("layers") or ()]
-        return cls(
-            **scalars(cls, data),
-            layer_stall_s={n: float(layer.get("stall_s") or 0.0) for n, layer in layers},
-            layer_on_host={n: int(layer.get("on_host") or 0) for n, layer in layers},
-            tokens=tuple(
-                TokenTime(**scalars(TokenTime, token)) for token in data.get("tokens") or ()
-            ),
-            decisions=tuple(str(line) for line in data.get("decisions") or ()),
-        )
-
-    @property
-    def requests(self) -> int:
-        """How often the answer asked for an expert."""
-        return self.hits + self.late + self.misses
-
-    @property
-    def drive_bytes(self) -> int:
-        """What was read from the drive."""
-        return self.bytes_from_file or self.bytes_read - self.bytes_from_host
-
-    @property
-    def total_s(self) -> float:
-        """The time that the answer took, by its three parts."""
-        return self.compute_s + self.stall_s + self.other_s
-
-    @property
-    def stall_share(self) -> float:
-        """The share of the time that went to waiting for experts."""
-        return self.stall_s / self.total_s if self.total_s > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class Residency:
-    """A snapshot of the cache: one byte for each expert of each MoE layer, layer by layer."""
-
-    moe_layers: tuple[int, ...]
-    n_expert: int
-    data: bytes  # len(moe_layers) * n_expert
-
-    @classmethod
-    def from_json(cls, message: Json) -> Residency:
-        """Read a message "residency"."""
-        layers = tuple(int(layer) for layer in message["moe_layers"])
-        n_expert, data = int(message["n_expert"]), _from_base64(message["data"])
-        if len(data) != len(layers) * n_expert:
-            raise ValueError("the residency has the wrong length")
-        return cls(layers, n_expert, data)
-
-
-class PassFigures(NamedTuple):
-    """What a pass cost; the order is that of the worker. n_token is 0 for a piece of the prompt."""
-
-    n_token: int
-    wall_us: int
-    compute_us: int
-    stall_us: int
-    link_busy_us: int
-    hits: int
-    late: int
-    misses: int
-    bytes_read: int
-    bytes_wasted: int
-    prefetches_useful: int
-    prefetches_wasted: int
-    on_host: int
-
-    @property
-    def other_us(self) -> int:
-        """What is neither computing nor waiting."""
-        return max(self.wall_us - self.compute_us - self.stall_us, 0)
-
-    @property
-    def requests(self) -> int:
-        """How often an expert was asked for."""
-        return self.hits + self.late + self.misses
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Consecutive passes, from a message "moments"; `blob` is packed as in backend/engine/moments.py."""
-
-    first: int
-    figures: tuple[PassFigures, ...]
-    blob: bytes
-
-    @classmethod
-    def from_json(cls, message: Json) -> Batch:
-        """Read a message "moments"."""
-        figures = tuple(PassFigures(*map(int, row)) for row in message["figures"])
-        if not 1 <= len(figures) <= _N_PASS_MAX:
-            raise ValueError("a batch has an impossible number of passes")
-        return cls(int(message["first"]), figures, _from_base64(message["data"]))
-
-
-def _from_base64(text: str) -> bytes:
-    """Decode base64; ValueError where it is none."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("the data is not base64") from error

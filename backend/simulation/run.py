@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from backend import _native
 from backend.machines import Hardware
 from backend.memory.plan import slots_of
-from backend.methods.auto_trial import Window
 from backend.methods.catalogue import METHODS, REACTIVE, Method
 from backend.methods.compose import (
     NOTHING_LEARNED,
@@ -28,6 +27,7 @@ from backend.methods.compose import (
     share_of,
     with_accuracy,
 )
+from backend.methods.cost import PassCost
 from backend.methods.moepic import INTERVAL_TOKENS
 from backend.methods.part import part
 from backend.methods.tuner import Adapter
@@ -221,7 +221,7 @@ def _hear(adapter: Adapter, done: _native.SimulatedPass) -> None:
     times, counts = done.times, done.counts
     if done.phase != _native.Phase.decode or times.n_token != 1:
         return
-    cost = Window(
+    cost = PassCost(
         n_token=1,
         wall_s=times.time_us / 1e6,
         compute_s=times.compute_us / 1e6,

@@ -10,6 +10,7 @@ from backend.engine.moments import Watch
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
 from backend.protocol.settings import Sampling
+from backend.protocol.statistics import Statistics
 from backend.worker.outbox import Outbox
 
 if TYPE_CHECKING:
@@ -80,8 +81,6 @@ class Answer:
 
         Raises RequestError for settings out of range, and the engine's errors.
         """
-        from backend.engine.meter import Statistics
-
         if self._is_cancelled():
             return self._done("cancelled", Statistics().to_json())
         self._gaze.watch.clear()

@@ -7,7 +7,8 @@ from window_samples import ANSWER, CACHE, GIB, MODEL
 from app.chat.answer_footer import footer
 from app.panel import verdict
 from app.state.slot_range import SlotRange
-from backend.protocol.status import Advice, CacheFacts, ModelFacts, Option, Statistics
+from backend.protocol.statistics import Statistics
+from backend.protocol.status import Advice, CacheFacts, ModelFacts, Option
 
 
 def words(model: ModelFacts | None, cache: CacheFacts | None, stats: Statistics | None,
