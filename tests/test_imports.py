@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # A package may import itself and what stands in a row above its own in these lists.
 ROWS = {
     "backend": [
+        ["text"],
         ["system", "gguf"],
         ["methods", "traces", "machines"],
         ["weights", "protocol"],
