@@ -1,4 +1,4 @@
-"""Weights rounded to four bits as a file keeps them (backend.weights.four_bits), while they are trained.
+"""Weights rounded to four bits (backend.weights.four_bits) while they are trained.
 
 A network that is trained on with the rounded weights loses next to nothing by the rounding. The
 gradient passes it as if it were not there (the straight-through estimator).

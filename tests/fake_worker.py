@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from backend.memory import devices
-from backend.memory.plan import slots_of  # noqa: E402
+from backend.methods.slots import slots_of  # noqa: E402
 from backend.protocol.messages import Decoder, encode  # noqa: E402
 from backend.worker import main as worker
 

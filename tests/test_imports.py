@@ -278,7 +278,7 @@ def test_the_core_links_nothing() -> None:
         ("app/store/x.py", "import PySide6.QtCore"),
         ("app/chat/x.py", "from app.window import drops"),
         ("backend/gguf/x.py", "from backend.engine.engine import Engine"),
-        ("backend/memory/x.py", "def f():\n    from backend.packs import file"),
+        ("backend/packs/x.py", "def f():\n    from backend.memory import plan"),
         ("app/x.py", "def f():\n    import llama_cpp.llama"),
         ("backend/x.py", "from PySide6.QtCore import QObject"),
         ("backend/x.py", "import app.text.units"),

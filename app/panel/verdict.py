@@ -1,8 +1,8 @@
 """The line in words: why this answer was as fast as it was, and what would help most.
 
 Where the time went is counted by the engine. What would help comes from the simulator, which
-replays this answer (backend/simulation/advice.py); until it has spoken, and where it cannot, no figure is
-given for that.
+replays this answer (backend/simulation/advice.py); until it has spoken, and where it cannot, no
+figure is given for that.
 """
 
 from __future__ import annotations

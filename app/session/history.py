@@ -1,7 +1,7 @@
 """The last answer pass by pass: what the time line goes back to, and what is exported.
 
-Batches come from the worker (backend/engine/moments.py) and are kept as they are; only how often each expert
-was used is added up. A map is unpacked when somebody looks at it.
+Batches come from the worker (backend/engine/moments.py) and are kept as they are; only how often
+each expert was used is added up. A map is unpacked when somebody looks at it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _BITS = [bytes(value >> (7 - i) & 1 for i in range(8)) for value in range(256)]
 
 
 class _Parts:
-    """The parts of a batch's data, told apart (backend/engine/moments.py, Watch.take). Raises ValueError."""
+    """The parts of a batch's data, told apart (backend/engine/moments.py, Watch.take).
+
+    Raises ValueError.
+    """
 
     def __init__(self, blob: bytes, n_pass: int, n_layer: int, n_expert: int) -> None:
         self._blob, self._at = blob, 0

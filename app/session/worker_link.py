@@ -101,7 +101,7 @@ class EngineLink(QObject):
         self._request("configure", **choice.to_json())
 
     def learn(self, action: str) -> None:
-        """Ask for the state of learning from chats; `action`: see backend.learning.supervisor.ACTIONS."""
+        """Ask for the state of learning from chats; `action`: one of supervisor.ACTIONS."""
         self._request("learning", action=action)
 
     def serve(self, on: bool, port: int, key: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from backend.memory.plan import rate_of, slots_of
+from backend.methods.slots import rate_of, slots_of
 from backend.protocol.status import CacheFacts, ModelFacts
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, whole_number
-from backend.memory.plan import rate_of
 from backend.methods.catalogue import CACHED
+from backend.methods.slots import rate_of
 
 if TYPE_CHECKING:
     from backend.evaluation.predictors import Candidate

@@ -8,16 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, cache_rate, printable, whole_number
-from backend.memory.plan import (
-    N_UBATCH,
-    MemoryPlan,
-    largest_ubatch,
-    plan,
-    rate_of,
-    slots,
-    slots_of,
-    why_plain,
-)
+from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
+from backend.methods.slots import rate_of, slots_of
 from backend.protocol.settings import KV_TYPES, EngineConfig
 from backend.system.memory import MemoryFacts, memory_facts
 

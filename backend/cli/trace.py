@@ -25,7 +25,7 @@ from backend.cli.common import (
     temperature,
     whole_number,
 )
-from backend.memory.plan import rate_of
+from backend.methods.slots import rate_of
 
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
@@ -134,7 +134,7 @@ def _record(
     args: argparse.Namespace, engine: Engine, recording: Recording, prompts: list[Prompt]
 ) -> dict[str, Any]:
     """Answer the prompts, as far as it gets; returns what there is to say about it."""
-    from backend.engine.error import EngineError, UntrustedError
+    from backend.protocol.errors import EngineError, UntrustedError
     from backend.protocol.settings import Sampling
 
     settings = {"seed": args.seed}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, cache_rate, whole_number
-from backend.memory.plan import rate_of
+from backend.methods.slots import rate_of
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile

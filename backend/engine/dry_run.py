@@ -38,8 +38,8 @@ class DryRun:
     ) -> dict[str, int]:
         """Return the bytes of each kind of memory by its name (devices.Device.memory).
 
-        patched: with experts on slots. n_output: as for backend.llama.api.Context. Raises LlamaError
-        where llama.cpp refuses the file.
+        patched: with experts on slots. n_output: as for backend.llama.api.Context. Raises
+        LlamaError where llama.cpp refuses the file.
         """
         if self._model is None or self._loaded != (placement, patched):
             self.close()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from backend.engine.error import EngineError, engine_errors
+from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_STUDY, Study
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
@@ -17,6 +17,7 @@ from backend.engine.passes import Passes
 from backend.gguf.model_file import ModelFile, read_model
 from backend.memory.placement import DevicePlan
 from backend.methods.cost import PassCost
+from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
@@ -288,7 +289,7 @@ class Engine:
         return sum(c.predicted_used for c in counts) / n_predicted if n_predicted else None
 
     def residency(self) -> bytes:
-        """One cell (backend.methods.cells) per MoE layer and expert; all resident without a cache."""
+        """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
         return self.loaded.residency()
 
     def close(self) -> None:

@@ -7,14 +7,7 @@ from collections.abc import Iterator
 
 from backend.gguf.identity import FileChangedError
 from backend.memory.devices import DeviceError
-
-
-class EngineError(RuntimeError):
-    """Something that the user should know; the text is one plain sentence."""
-
-
-class UntrustedError(EngineError):
-    """The model's values are not finite, or its files changed: what it computed is of no use."""
+from backend.protocol.errors import EngineError, UntrustedError
 
 
 @contextlib.contextmanager

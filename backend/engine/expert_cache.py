@@ -6,13 +6,11 @@ from typing import Any
 
 from backend import _native
 from backend.engine import loading
-from backend.engine.error import EngineError
 from backend.engine.experiment import Study
 from backend.engine.loading import CachedModel
 from backend.gguf.model_file import ModelFile
 from backend.llama.api import ProgressCallback
 from backend.memory.engine_plan import EnginePlan
-from backend.methods.auto_trial import Window
 from backend.methods.catalogue import Method
 from backend.methods.compose import (
     composition,
@@ -23,8 +21,10 @@ from backend.methods.compose import (
     stretched,
     with_accuracy,
 )
+from backend.methods.cost import PassCost
 from backend.methods.part import Part
 from backend.methods.tuner import Adapter
+from backend.protocol.errors import EngineError
 from backend.system.memory import rss_bytes
 from backend.weights.lookup import load as load_learned
 
@@ -97,7 +97,7 @@ class ExpertCache:
         why = f"The cache rate is {100 * self.share:.0f} %"
         self._adapter.attend(patch, self.n_slot, why)
 
-    def observe(self, token: Window, wave_s: float) -> str:
+    def observe(self, token: PassCost, wave_s: float) -> str:
         """Hear what a decoded token cost; returns what an adaptive method decided, or ""."""
         if self._adapter is None or self.patch is None:
             return ""

@@ -17,10 +17,10 @@ from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
 from backend.llama.chat_template import ChatTemplate
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
-from backend.memory.plan import rate_of
 from backend.memory.pressure import Pressure
 from backend.methods import cells
 from backend.methods.cost import PassCost
+from backend.methods.slots import rate_of
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
 
@@ -75,7 +75,7 @@ class LoadedModel:
         return " ".join(filter(None, [self._experts.remark, self.plan.tier.remark]))
 
     def residency(self) -> bytes:
-        """One cell (backend.methods.cells) per MoE layer and expert; all resident without a cache."""
+        """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
         if (patch := self.patch) is not None:
             return bytes(patch.snapshot())
         return bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from backend import _native
-from backend.engine.error import EngineError, UntrustedError, engine_errors
+from backend.engine.error import engine_errors
 from backend.engine.meter import Meter
 from backend.engine.moments import Watch
 from backend.gguf.scales import not_finite_sentence
 from backend.memory.pressure import PERIOD_S
+from backend.protocol.errors import EngineError, UntrustedError
 
 if TYPE_CHECKING:
     from backend.engine.loaded_model import LoadedModel

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from backend.engine.engine import Engine, EngineError
-from backend.engine.error import UntrustedError
 from backend.engine.recording import Recording
 from backend.gguf.model_file import ModelFile
 from backend.memory.plan import N_UBATCH
+from backend.protocol.errors import UntrustedError
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.traces.container import ContainerError
 from backend.traces.prompts import Message, PromptsError, read_prompts

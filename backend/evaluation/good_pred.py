@@ -17,9 +17,9 @@ from backend.evaluation.predictors import Candidate
 from backend.gguf.model_file import ModelFile
 from backend.llama.api import Context, LlamaError
 from backend.machines.drive import Drive
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import METHODS, Method
 from backend.methods.compose import Learned, composition, layout
+from backend.methods.slots import slots_of
 
 WARM_UP_TOKENS = 32
 

@@ -27,7 +27,6 @@ from backend.gguf.scales import not_finite_sentence
 from backend.llama.api import Context, LlamaError, Model
 from backend.machines.drive import Drive
 from backend.memory.placement import ON_CPU, Placement
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import (
     NOTHING_LEARNED,
@@ -38,6 +37,7 @@ from backend.methods.compose import (
     predictor_text,
     share_of,
 )
+from backend.methods.slots import slots_of
 from backend.packs.file import Layout, Pack
 from backend.system.memory import available_bytes
 
@@ -128,7 +128,8 @@ def compare(
 ) -> Iterator[Comparison]:
     """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
 
-    `learned`: what backend.weights.lookup.load found for the model, so that what is compared is what an
+    `learned`: what backend.weights.lookup.load found for the model, so that what is compared is
+    what an
     engine would run. in_layout: of the experts, here and in stock. pack: read them from there, in
     whatever layout they lie. With a device in `placement`, stock llama.cpp computes on it too,
     with all experts there. hybrid: what becomes of those that it lacks here (HYBRID). n_stage:

@@ -14,7 +14,8 @@ from enum import Enum
 from backend.library.facts import Facts
 from backend.library.history import Measured
 from backend.machines import DENSE_STEPS, WAVE_STEPS, Hardware
-from backend.memory.plan import MemoryPlan, plan_needs, slots_of
+from backend.memory.plan import MemoryPlan, plan_needs
+from backend.methods.slots import slots_of
 
 _CORRECTION_MAX = 30.0  # a forecast that is off by more says nothing; tiny models are off by 10
 _COPY_BYTES = 1 << 20  # about one matrix of an expert

@@ -1,4 +1,4 @@
-"""Renders a model's own chat template, in a process that can be killed (backend/llama/template_child.py).
+"""Renders a model's own chat template in a process that can be killed (template_child.py).
 
 A template comes from a model file and may hang, even within one operation in C. So it never runs
 in the engine's process. A deadline or Stop kills its process; the next rendering starts another.

@@ -1,7 +1,7 @@
 """The process that renders a chat template. A template comes from a model file and is not trusted.
 
-The parent (backend/llama/chat_template.py) writes requests to standard input and reads one reply to each
-from standard output, framed as in backend/protocol/messages.py:
+The parent (backend/llama/chat_template.py) writes requests to standard input and reads one reply
+to each from standard output, framed as in backend/protocol/messages.py:
 
     {"template", "bos", "eos"}               sets the template; no reply
     {"messages", "add_generation_prompt",    {"prompt"}, or {"error"} with the reason

@@ -45,7 +45,8 @@ class Drive:
 def in_whole_blocks(matrix_bytes: Iterable[int]) -> bool:
     """Whether the kernel's own queue can read matrices of these sizes straight into slots.
 
-    They may begin anywhere, all of a tensor at the same place in a block (native/live/memory/slab.cc).
+    They may begin anywhere, all of a tensor at the same place in a block
+    (native/live/memory/slab.cc).
     """
     return all(n % _BLOCK_BYTES == 0 and n >= 64 * _BLOCK_BYTES for n in matrix_bytes)
 

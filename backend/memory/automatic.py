@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backend.memory.plan import kv_bytes, rate_of
+from backend.memory.plan import kv_bytes
 from backend.memory.sentences import DENSE, stock_is_faster
+from backend.methods.slots import rate_of
 from backend.protocol.settings import EngineConfig
 
 if TYPE_CHECKING:

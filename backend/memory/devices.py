@@ -47,7 +47,8 @@ class Device:
     alignment: int = 128
     """Of what lies there, in bytes."""
     taken_bytes: int = 0
-    """The most that others were seen to take of it while an engine ran (backend.memory.headroom)."""
+    """The most that others were seen to take of it while an engine ran
+    (backend.memory.headroom)."""
 
     @classmethod
     def of(cls, info: Any) -> Device:

@@ -1,8 +1,8 @@
 """Plans an engine: from a model's file, the settings and the state of the machine.
 
 `plan_engine` is a pure function: it reads no clock, no file and no memory. What it needs to know of
-the machine comes in as a MachineState. backend.engine.observer makes one; backend.engine.loaded_model brings a
-plan into force.
+the machine comes in as a MachineState. backend.engine.observer makes one;
+backend.engine.loaded_model brings a plan into force.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backend.engine.error import EngineError
 from backend.machines.drive import Drive
 from backend.machines.threads import useful_threads
 from backend.memory.automatic import automatic, prefers_stock
@@ -29,6 +28,7 @@ from backend.memory.placement import (
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_no_kv_type
 from backend.memory.sentences import DENSE, memory_is_short
 from backend.methods.catalogue import METHODS, Method
+from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from backend.methods.slots import rate_of, slots_of
 from backend.protocol.settings import KV_TYPES
 
 if TYPE_CHECKING:
@@ -34,17 +35,6 @@ _RECURRENT_BUT_FOURTH = frozenset({"qwen3next", "qwen35", "qwen35moe"})
 # llama.cpp turns flash attention off.
 _CHUNKED = frozenset({"llama4"})
 _WITHOUT_FLASH = frozenset({"grok"})
-
-
-def slots_of(rate: float, n_expert: int) -> int:
-    """Return the slots of a cache rate: as many of n_expert as are at most this share of them."""
-    n_slot = min(round(rate * n_expert), n_expert)
-    return n_slot if n_slot == 0 or rate_of(n_slot, n_expert) <= rate else n_slot - 1
-
-
-def rate_of(n_slot: int, n_expert: int) -> float:
-    """Return the cache rate of n_slot; 1 for a model without experts. Inverse of slots_of."""
-    return n_slot / n_expert if n_expert else 1.0
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from backend import _native
-from backend.memory.plan import rate_of
 from backend.methods.catalogue import ORDERED, Method
 from backend.methods.part import Part, part
+from backend.methods.slots import rate_of
 
 Arrays = Mapping[str, Any]
 """Learned weights or tables of one part, by the names that the part asks for."""

@@ -1,7 +1,8 @@
 """The worker's pipe for a program without an event loop of its own.
 
 `WorkerClient` starts the worker process, sends requests and gives their replies as iterators. The
-terminal chat uses it. The protocol is `backend.protocol.connection`; the window drives it through Qt.
+terminal chat uses it. The protocol is `backend.protocol.connection`; the window drives it through
+Qt.
 """
 
 from __future__ import annotations

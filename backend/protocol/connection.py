@@ -2,7 +2,8 @@
 
 Bytes and times come in; bytes to write, events and a deadline come out. This is the protocol: the
 greeting, request numbers, the watch on a worker that hangs, and the sentence for each way in which
-a worker fails. Two transports drive it: `backend.protocol.client` blocks, `app.session.worker_link` uses Qt.
+a worker fails. Two transports drive it: `backend.protocol.client` blocks,
+`app.session.worker_link` uses Qt.
 """
 
 from __future__ import annotations

@@ -8,3 +8,11 @@ class RequestError(ValueError):
 
     The stream is still good.
     """
+
+
+class EngineError(RuntimeError):
+    """Something that the user should know; the text is one plain sentence."""
+
+
+class UntrustedError(EngineError):
+    """The model's values are not finite, or its files changed: what it computed is of no use."""

@@ -181,7 +181,7 @@ class PassFigures(NamedTuple):
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive passes, from a message "moments"; `blob` is packed as in backend/engine/moments.py."""
+    """Consecutive passes, from a message "moments"; `blob` as in backend/engine/moments.py."""
 
     first: int
     figures: tuple[PassFigures, ...]

@@ -1,13 +1,14 @@
 """What would have made an answer faster: its own trace, simulated at other cache rates and methods.
 
-The simulator replays what the model routed through the very core that ran (backend.simulation.run), on a
+The simulator replays what the model routed through the very core that ran
+(backend.simulation.run), on a
 machine whose speeds are those that this answer measured: its link from the bytes and the time in
 which something was copied, its computing from the time that was not waited. What it then says the
 present setting waits is compared with what was waited, and every other forecast is scaled by that
 ratio; where the two are too far apart, nothing is forecast.
 
-Runs as a program of its own, at the lowest priority (backend.worker.advisor starts it): standard input
-names the question, standard output gets the answer, one JSON object each.
+Runs as a program of its own, at the lowest priority (backend.worker.advisor starts it): standard
+input names the question, standard output gets the answer, one JSON object each.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ import numpy as np
 
 from backend import _native
 from backend.gguf.model_file import read_model
-from backend.memory.plan import rate_of
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import NOTHING_LEARNED, Learned
+from backend.methods.slots import rate_of
 from backend.protocol.status import Advice, Option
 from backend.simulation.model import routers
 from backend.simulation.run import Setting, run

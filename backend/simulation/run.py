@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from backend import _native
 from backend.machines import Hardware
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import METHODS, REACTIVE, Method
 from backend.methods.compose import (
     NOTHING_LEARNED,
@@ -30,6 +29,7 @@ from backend.methods.compose import (
 from backend.methods.cost import PassCost
 from backend.methods.moepic import INTERVAL_TOKENS
 from backend.methods.part import part
+from backend.methods.slots import slots_of
 from backend.methods.tuner import Adapter
 from backend.simulation.results import Counts, Phase, Result, summed
 from backend.traces.trace import DECODE, Trace

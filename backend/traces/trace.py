@@ -1,7 +1,8 @@
 """Traces: which experts a model chose, for which token, and on request why.
 
 A trace holds passes (of a piece of a prompt, or of one token), which hold tokens, which hold a row
-per MoE layer. It is kept in one file (backend.traces.container), and needs neither the model nor llama.cpp
+per MoE layer. It is kept in one file (backend.traces.container), and needs neither the model nor
+llama.cpp
 to be read: the simulator, the training of predictors and the statistics all start from it.
 
 `weights` are the router's probabilities of the chosen experts, in the order of `ids`, as llama.cpp

@@ -1,6 +1,7 @@
 """A file of what a predictor learned for one model: arrays, numbers, and where they are from.
 
-A container (backend.traces.container) of kind "predictor". Its header has the predictor's name and numbers
+A container (backend.traces.container) of kind "predictor". Its header has the predictor's name and
+numbers
 as backend/native/core/predict knows them (each predictor's header file lists its arrays), the
 model's sizes, and `about`: whatever else is worth knowing, for people. Arrays are kept as f4 or f2,
 as whole numbers (counts, token ids), as i1 with an array "<name>.scale" that has a factor for each

@@ -31,8 +31,8 @@ from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 from app.chat.preset_dialog import PresetDialog  # noqa: E402
 from app.panel.expert_map import View  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
-from app.text import language
-from app.widgets import theme
+from app.text import language  # noqa: E402
+from app.widgets import theme  # noqa: E402
 from app.widgets.theme import Choice  # noqa: E402
 from app.window.main_window import MainWindow  # noqa: E402
 from backend.protocol.client import worker_command  # noqa: E402

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from factory import make_tiny
 
-from backend.engine.error import EngineError
+from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import ModelFile, read_model
 from backend.machines.drive import Drive
 from backend.memory.devices import Device
@@ -26,13 +26,14 @@ from backend.memory.engine_plan import (
 from backend.memory.placement import Placement
 from backend.memory.plan import plan
 from backend.packs.file import Pack, PackPlan
+from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
 
 MIB = 1 << 20
 GIB = 1 << 30
 HEADROOM = 256 * MIB
 REFUSED = "The experts of this architecture cannot be cached."
-PACK = Pack(Path("m.pack"), PackPlan("file", 16, b"", (), 0))
+PACK = Pack(Path("m.pack"), PackPlan("file", 16, b"", (), 0), FileIdentity(0, 0, 0, 0))
 
 
 @pytest.fixture(scope="module")

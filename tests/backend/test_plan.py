@@ -20,12 +20,11 @@ from backend.memory.plan import (
     kv_bytes,
     largest_ubatch,
     plan,
-    rate_of,
     slots,
-    slots_of,
     why_no_kv_type,
     why_plain,
 )
+from backend.methods.slots import rate_of, slots_of
 
 GGML_TYPES = {"q8_0": 8, "q4_0": 2}
 MIB = 1 << 20

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from backend import _native
 from backend.machines import Hardware, load
 from backend.memory.placement import STAGE_LEAST, STAGE_SHARE
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout, with_accuracy
+from backend.methods.slots import slots_of
 from backend.simulation.run import machine_for
 from backend.traces.csv_reader import read_csv
 from backend.traces.trace import DECODE, PREFILL, Trace

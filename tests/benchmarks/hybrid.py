@@ -36,9 +36,9 @@ from backend.gguf.model_file import read_model
 from backend.llama import api as llama
 from backend.memory import devices
 from backend.memory.placement import Placement
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 
 WAYS = ("off", "cpu-only", "auto")
 RATIOS = (1.0, 4.0, 16.0)

@@ -24,9 +24,9 @@ sys.path.insert(0, str(ROOT))
 
 from backend import _native  # noqa: E402
 from backend.machines import load  # noqa: E402
-from backend.memory.plan import slots_of  # noqa: E402
 from backend.methods.catalogue import METHODS  # noqa: E402
 from backend.methods.compose import composition, layout  # noqa: E402
+from backend.methods.slots import slots_of  # noqa: E402
 from backend.simulation.model import with_model  # noqa: E402
 from backend.simulation.run import machine_for  # noqa: E402
 from backend.traces.trace import DECODE, Trace, join, read_trace  # noqa: E402

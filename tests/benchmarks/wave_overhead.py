@@ -29,9 +29,9 @@ def main() -> None:
     from backend.engine.loading import CachedModel
     from backend.gguf.model_file import read_model
     from backend.llama.api import Context
-    from backend.memory.plan import slots_of
     from backend.methods.catalogue import METHODS
     from backend.methods.compose import composition, layout
+    from backend.methods.slots import slots_of
 
     cached = CachedModel(read_model(args.model), n_thread=1)
     patch, method = cached.patch, METHODS["lru-overlapped"]

@@ -16,9 +16,9 @@ from backend import _native
 from backend.engine.loading import CachedModel
 from backend.gguf.model_file import read_model
 from backend.llama.api import Context
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import CACHED, METHODS, Method
 from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 from backend.traces.trace import Trace
 
 N_PROMPT, N_DECODE, N_UBATCH = 70, 12, 32

@@ -30,9 +30,9 @@ from backend import _native
 from backend.engine import loading
 from backend.gguf.model_file import ModelFile, read_model
 from backend.llama import api as llama
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import CACHED, METHODS
 from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 from backend.packs.file import Pack
 
 Logits = NDArray[np.float32]

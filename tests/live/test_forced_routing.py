@@ -10,9 +10,9 @@ from backend import _native
 from backend.engine.loading import CachedModel, load_native
 from backend.gguf.model_file import ModelFile, read_model
 from backend.llama.api import Context
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 
 N_PROMPT, N_DECODE, N_UBATCH, N_USED = 21, 5, 16, 3
 STEPS = [(0, 16), (16, 5), *((i, 1) for i in range(N_PROMPT, N_PROMPT + N_DECODE))]

@@ -19,9 +19,9 @@ from backend.evaluation.verify import compare
 from backend.gguf.model_file import ModelFile, read_model
 from backend.memory import devices
 from backend.memory.placement import Placement
-from backend.memory.plan import slots_of
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 
 RATES = (0.1, 0.5, 1.0)
 ALL, HALF, HARDLY = 1.0, 0.5, 0.025

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
+#include "bindings/bindings.h"
 #include "core/predict/confidence.h"
 #include "core/predict/registry.h"
-#include "bindings/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

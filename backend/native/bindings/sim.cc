@@ -9,8 +9,8 @@
 #include <bit>
 #include <cmath>
 
-#include "core/event_log.h"
 #include "bindings/bindings.h"
+#include "core/event_log.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

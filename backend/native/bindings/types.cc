@@ -10,12 +10,12 @@
 
 #include <numeric>
 
+#include "bindings/bindings.h"
 #include "core/allocate/moepic_statistics.h"
 #include "core/core.h"
 #include "core/event_log.h"
 #include "core/evict/registry.h"
 #include "core/schedule/registry.h"
-#include "bindings/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -4,8 +4,8 @@
 
 #include <functional>
 
-#include "core/layout.h"
 #include "core/allocate/moepic_statistics.h"
+#include "core/layout.h"
 
 namespace outrider {
 

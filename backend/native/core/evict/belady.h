@@ -3,9 +3,9 @@
 // that layers share. It is optimal where slots are of one size and every need gets one, which holds here.
 #pragma once
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
 #include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

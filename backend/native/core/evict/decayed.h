@@ -4,10 +4,10 @@
 // layer's next pass is worth more than any unexpected one.
 #pragma once
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
 #include "core/evict/expected.h"
 #include "core/evict/use_rate.h"
+#include "core/spec.h"
 
 namespace outrider {
 

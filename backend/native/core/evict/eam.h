@@ -5,9 +5,9 @@
 // paper gives no epsilon; it only has to order experts with p = 0.
 #pragma once
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
 #include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -2,9 +2,9 @@
 // and nu the tokens since the last one. The lowest leaves.
 #pragma once
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
 #include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -1,9 +1,9 @@
 // Evicts at random: by a hash of a seed, the expert and the number of its uses, so equal runs evict equally.
 #pragma once
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
 #include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

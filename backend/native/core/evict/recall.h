@@ -13,11 +13,11 @@
 // a layer are computed on demand, at most twice per pass.
 #pragma once
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
 #include "core/evict/expected.h"
 #include "core/evict/moments.h"
 #include "core/evict/use_rate.h"
+#include "core/spec.h"
 
 namespace outrider {
 

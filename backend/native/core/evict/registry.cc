@@ -3,7 +3,6 @@
 #include <functional>
 #include <stdexcept>
 
-#include "core/spec_reader.h"
 #include "core/evict/belady.h"
 #include "core/evict/decayed.h"
 #include "core/evict/eam.h"
@@ -13,6 +12,7 @@
 #include "core/evict/random.h"
 #include "core/evict/recall.h"
 #include "core/evict/static.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
+#include "core/spec.h"
 
 namespace outrider {
 

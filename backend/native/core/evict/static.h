@@ -2,9 +2,9 @@
 // leave as soon as they are computed. During the warm-up it is LFU.
 #pragma once
 
-#include "core/spec.h"
 #include "core/evict/eviction.h"
 #include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -2,8 +2,8 @@
 // pass. Cost per routing: O(experts used).
 #pragma once
 
-#include "core/types.h"
 #include "core/evict/per_expert.h"
+#include "core/types.h"
 
 namespace outrider {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/spec_reader.h"
 #include "core/predict/mat_vec.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

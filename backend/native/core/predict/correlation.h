@@ -4,8 +4,8 @@
 
 #include <unordered_map>
 
-#include "core/spec.h"
 #include "core/predict/ranking.h"
+#include "core/spec.h"
 
 namespace outrider {
 

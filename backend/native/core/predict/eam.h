@@ -2,9 +2,9 @@
 // requests that began like this one used later.
 #pragma once
 
-#include "core/spec.h"
 #include "core/predict/eam_collection.h"
 #include "core/predict/ranking.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -1,8 +1,8 @@
 // What predictors that know the future share: their position in the trace, and which layers are due.
 #pragma once
 
-#include "core/spec.h"
 #include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/spec_reader.h"
 #include "core/predict/mat_vec.h"
 #include "core/predict/next_router.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {

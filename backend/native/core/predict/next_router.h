@@ -2,8 +2,8 @@
 // residual stream changes little from one layer to the next.
 #pragma once
 
-#include "core/spec.h"
 #include "core/predict/ranking.h"
+#include "core/spec.h"
 
 namespace outrider {
 

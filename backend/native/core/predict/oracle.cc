@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/splitmix.h"
 #include "core/predict/ranking.h"
+#include "core/splitmix.h"
 
 namespace outrider {
 

@@ -1,8 +1,8 @@
 // Predictors for studies, which know the future: the upper bound, and one of a set accuracy.
 #pragma once
 
-#include "core/spec_reader.h"
 #include "core/predict/foresight.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

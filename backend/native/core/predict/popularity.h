@@ -1,8 +1,8 @@
 // The experts that each layer chose most often so far: the baseline of all predictors.
 #pragma once
 
-#include "core/spec.h"
 #include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 

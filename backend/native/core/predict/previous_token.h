@@ -1,8 +1,8 @@
 // Predicts that a layer chooses for the next token what it chose for the last one.
 #pragma once
 
-#include "core/spec.h"
 #include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 

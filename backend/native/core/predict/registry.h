@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "core/spec.h"
 #include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/spec_reader.h"
 #include "core/predict/mat_vec.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

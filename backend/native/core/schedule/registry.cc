@@ -2,8 +2,8 @@
 
 #include <stdexcept>
 
-#include "core/spec_reader.h"
 #include "core/schedule/ordered.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {

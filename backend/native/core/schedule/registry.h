@@ -5,10 +5,10 @@
 #include <string>
 
 #include "core/evict/eviction.h"
-#include "core/spec.h"
 #include "core/schedule/copy_desk.h"
 #include "core/schedule/host_share.h"
 #include "core/schedule/scheduler.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "live/memory/slab.h"
 #include "live/compute/wave.h"
+#include "live/memory/slab.h"
 
 namespace outrider {
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/types.h"
-#include "live/memory/expert_buffers.h"
 #include "live/graph/segment.h"
+#include "live/memory/expert_buffers.h"
 #include "live/memory/slab.h"
 
 namespace outrider {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "core/types.h"
-#include "live/graph/cut.h"
 #include "ggml.h"
+#include "live/graph/cut.h"
 
 namespace outrider {
 

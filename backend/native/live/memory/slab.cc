@@ -6,9 +6,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "live/memory/host_store.h"
 #include "live/ggml/repack.h"
 #include "live/io/reserve.h"
+#include "live/memory/host_store.h"
 
 namespace outrider {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "core/layout.h"
-#include "live/io/expert_files.h"
 #include "ggml-backend.h"
+#include "live/io/expert_files.h"
 #include "live/io/read_ring.h"
 
 namespace outrider {

@@ -14,16 +14,16 @@
 #include "core/core.h"
 #include "core/event_log.h"
 #include "live/compute/device_work.h"
-#include "live/graph/forced_routing.h"
 #include "live/compute/host_speeds.h"
-#include "live/memory/host_store.h"
 #include "live/compute/host_work.h"
-#include "live/io/link_limit.h"
-#include "live/memory/mapped_experts.h"
-#include "live/io/memory_filler.h"
+#include "live/graph/forced_routing.h"
 #include "live/graph/moe_graph.h"
-#include "live/pass/recorder.h"
+#include "live/io/link_limit.h"
+#include "live/io/memory_filler.h"
 #include "live/io/transfers.h"
+#include "live/memory/host_store.h"
+#include "live/memory/mapped_experts.h"
+#include "live/pass/recorder.h"
 
 namespace outrider {
 
