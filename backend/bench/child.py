@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
-from backend.engine.experiment import Study
+from backend.engine.experiment import Experiment
 from backend.engine.meter import Meter
 from backend.memory.plan import plan
 from backend.protocol.settings import EngineConfig
@@ -81,7 +81,7 @@ class Runner:
         self._requests = [Request(*pair) for pair in job.requests]
         file = read_model(Path(job.model))
         self._forced: Any = None
-        study = Study(link_bytes_per_s=job.link_bytes_per_s)
+        experiment = Experiment(link_bytes_per_s=job.link_bytes_per_s)
         if job.forced:
             ids = _load_ids(job.forced)
             if job.n_expert_used != file.n_expert_used:
@@ -90,17 +90,19 @@ class Runner:
             coming = None
             if job.kind == "outrider":
                 coming = future(ids, self._requests, job.n_ubatch, job.n_round)
-            study = Study(self._forced, coming, job.accuracy, job.lookahead, job.link_bytes_per_s)
+            experiment = Experiment(
+                self._forced, coming, job.accuracy, job.lookahead, job.link_bytes_per_s
+            )
         self._file = file
         began_s = time.perf_counter()
         self._n_context = max(r.n_token for r in self._requests) + 8
-        self._loaded = self._open(study)
+        self._loaded = self._open(experiment)
         self._load_s = time.perf_counter() - began_s
         self._tokens = self._all_tokens()
         self._n_turn = 0
         self._first_token_s: float | None = None
 
-    def _open(self, study: Study) -> Any:
+    def _open(self, experiment: Experiment) -> Any:
         """Something with `llama`, `context`, `patch` and `cache`."""
         from backend.engine.loaded_model import LoadedModel
 
@@ -116,7 +118,7 @@ class Runner:
             hybrid=job.hybrid,
         )
         if job.kind in ("outrider", "link"):
-            return LoadedModel(self._file, config, None, study)
+            return LoadedModel(self._file, config, None, experiment)
         return _Stock(self._file, job, self._n_context, self._forced)
 
     def _all_tokens(self) -> list[int]:

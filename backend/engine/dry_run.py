@@ -1,8 +1,8 @@
-"""llama.cpp's own count of the memory that it computes in, before anything is loaded.
+"""Measure the size of llama.cpp's compute buffers before a model is loaded.
 
-It loads only the header of a model (backend.engine.loading.load_header), makes a context for it and
-reserves the buffers of its graphs without taking any memory; the sizes are what it says of them in
-its log. That takes a few milliseconds beside reading the vocabulary.
+A dry run loads only the header of a model (backend.engine.loading.load_header), makes a context for
+it and reserves the buffers of its graphs without allocating memory. llama.cpp writes the sizes to
+its log. This takes a few milliseconds plus the time to read the vocabulary.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BUFFER = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([0-9.]+) Mi
 
 
 class DryRun:
-    """Of one model. Results are kept, and the header of the last placement; close() frees that."""
+    """Dry runs of one model. Keeps all results and the last header; close() frees the header."""
 
     def __init__(self, file: ModelFile) -> None:
         self._file = file
@@ -36,7 +36,7 @@ class DryRun:
         kv_type: str,
         n_output: int,
     ) -> dict[str, int]:
-        """Return the bytes of each kind of memory by its name (devices.Device.memory).
+        """Return the bytes of each memory by its name (devices.Device.memory).
 
         patched: with experts on slots. n_output: as for backend.llama.api.Context. Raises
         LlamaError where llama.cpp refuses the file.
@@ -45,7 +45,7 @@ class DryRun:
             self.close()
             self._model = load_header(self._file, placement, patched=patched)
             self._loaded = placement, patched
-        with log.heard() as lines:
+        with log.captured() as lines:
             Context(
                 self._model,
                 n_context=n_context,
@@ -58,7 +58,7 @@ class DryRun:
         return {match[1]: round(float(match[2]) * (1 << 20)) for match in found if match}
 
     def close(self) -> None:
-        """Free the header; what was measured stays known. Twice is fine."""
+        """Free the header and keep the results. A second call does nothing."""
         if self._model is not None:
             self._model.close()
             self._model = None

@@ -1,4 +1,4 @@
-"""The engine's public face: load a model, answer, stop, and say what it cost."""
+"""The engine's public interface: load a model, answer, stop, and report the costs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from backend.engine.error import engine_errors
-from backend.engine.experiment import NO_STUDY, Study
+from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
 from backend.engine.passes import Passes
 from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.api import Sampler
 from backend.memory.placement import DevicePlan
 from backend.methods.cost import PassCost
 from backend.protocol.errors import EngineError
@@ -29,7 +30,7 @@ Message = dict[str, str]
 
 @dataclass(frozen=True)
 class Piece:
-    """One token and the text that it completes, which may be empty within a character."""
+    """A token and the text that it completes. The text is empty within a character."""
 
     token_id: int
     text: str
@@ -38,15 +39,19 @@ class Piece:
 class Engine:
     """One loaded model. Use from one thread; stop(), residency() and statistics() from any.
 
-    file: the model's. loaded: what llama.cpp runs. passes: what it computes.
+    file: the model's file. loaded: the model in llama.cpp. passes: its computations.
     """
 
     def __init__(
-        self, file: ModelFile, config: EngineConfig, progress: Progress | None, study: Study
+        self,
+        file: ModelFile,
+        config: EngineConfig,
+        progress: Progress | None,
+        experiment: Experiment,
     ) -> None:
         self.file = file
         self.finish_reason = ""
-        self.loaded = LoadedModel(file, config, progress, study)
+        self.loaded = LoadedModel(file, config, progress, experiment)
         self.passes = Passes(self.loaded)
         self.model = ModelFacts.of(file, self.n_context)
 
@@ -56,16 +61,16 @@ class Engine:
         path: Path,
         config: EngineConfig,
         progress: Progress | None = None,
-        study: Study = NO_STUDY,
+        experiment: Experiment = NO_EXPERIMENT,
     ) -> Engine:
         """Check and load a model.
 
-        `progress(fraction, stage)` returns False to give up. `study`: what an experiment changes.
-        Raises ModelFileError when the file is not fit, EngineError when it cannot be loaded.
+        `progress(fraction, stage)` returns False to give up. `experiment`: changes for an
+        experiment. Raises ModelFileError for a bad file, EngineError when loading fails.
         """
         file = read_model(path)
         with engine_errors():
-            return cls(file, config, progress, study)
+            return cls(file, config, progress, experiment)
 
     # Answering.
 
@@ -77,11 +82,11 @@ class Engine:
         on_prefill: Callable[[int, int], None] | None = None,
         on_begin: Callable[[], None] | None = None,
     ) -> Iterator[Piece]:
-        """Answer a conversation, or go on with its last message if that is the assistant's.
+        """Answer a conversation, or continue its last message if the assistant wrote it.
 
         max_tokens -1: until the context is full. on_prefill(done, total) counts prompt tokens.
-        on_begin() is called before the prompt is rendered: a stop() before it is not for this
-        answer, one from then on is. Raises EngineError, also when the prompt does not fit.
+        on_begin() is called before the prompt is rendered. A stop() counts for this answer from
+        that call on. Raises EngineError, also when the prompt does not fit.
         """
         self._begin()
         if on_begin is not None:
@@ -98,7 +103,7 @@ class Engine:
         max_tokens: int = -1,
         on_prefill: Callable[[int, int], None] | None = None,
     ) -> Iterator[Piece]:
-        """Continue a raw prompt; control tokens may be written in it. As generate() otherwise."""
+        """Continue a raw prompt, which may contain control tokens. Otherwise as generate()."""
         self._begin()
         return self._answer(self._prompt_tokens(prompt), sampling, max_tokens, on_prefill)
 
@@ -107,7 +112,7 @@ class Engine:
         self.finish_reason = "cancelled"
 
     def _rendered(self, messages: Sequence[Message]) -> str | None:
-        """Return the prompt; None when stopped meanwhile."""
+        """Return the prompt; None when stopped while rendering."""
         with engine_errors():
             prompt: str | None = self.loaded.template.render(
                 messages, lambda: self.passes.is_stopped
@@ -128,10 +133,10 @@ class Engine:
         return tokens
 
     def compute(self, text: str | Sequence[Message], max_tokens: int) -> int:
-        """Compute the first tokens of a text or conversation, answering nothing; returns how many.
+        """Compute the first tokens of a text or conversation. Return the number computed.
 
-        Every layer computes every token, where a prompt's last layer computes only its last one:
-        for recordings. Raises EngineError.
+        Every layer computes every token, which recordings need; the last layer of an ordinary
+        prompt computes only the last token. No answer is generated. Raises EngineError.
         """
         if not self.loaded.config.keeps_outputs:
             raise EngineError("This engine was not opened to compute every output.")
@@ -160,8 +165,6 @@ class Engine:
         max_tokens: int,
         on_prefill: Callable[[int, int], None] | None,
     ) -> Iterator[Piece]:
-        from backend.llama.api import Sampler
-
         passes = self.passes
         began_s = time.perf_counter()
         stats = passes.meter.statistics
@@ -193,7 +196,7 @@ class Engine:
                 with engine_errors():
                     if not passes.compute([token], last_s, is_token=True):
                         break
-                    last_s = time.perf_counter()  # choosing the next one is part of its time
+                    last_s = time.perf_counter()  # a token's time includes sampling it
                     token = sampler.sample(self._context)
                 stats.tokens_per_s = stats.n_token / (last_s - first_s)
             if rest := decoder.decode(b"", final=True):
@@ -205,10 +208,7 @@ class Engine:
     # Control.
 
     def stop(self) -> None:
-        """End the answer in progress within one token, or while its prompt is rendered.
-
-        From any thread.
-        """
+        """Stop the answer within one token, or while its prompt is rendered. From any thread."""
         self.passes.stop()
         if (template := self.loaded.template) is not None:
             template.stop()
@@ -217,12 +217,12 @@ class Engine:
         """Change the cache rate between answers.
 
         Between two cached rates nothing is loaded again and the conversation's context is kept.
-        Crossing 1.0, where llama.cpp runs unpatched, loads the model anew.
+        At 1.0 llama.cpp runs unpatched, so a change from or to 1.0 loads the model again.
         """
         return self.change(replace(self.loaded.config, cache_rate=rate))
 
     def change(self, config: EngineConfig) -> CacheFacts:
-        """Take other settings between answers; see LoadedModel.change. Raises EngineError."""
+        """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
         context = self.loaded.context
         try:
             self.loaded.change(config)
@@ -234,24 +234,28 @@ class Engine:
         return self.cache
 
     def mind_memory(self) -> None:
-        """At rest: let the cache shrink where memory is short, or grow back. Raises EngineError."""
+        """Shrink the cache where memory is short, or grow it back, between answers.
+
+        Raises EngineError.
+        """
         self.passes.mind_memory()
 
     def idle(self) -> None:
-        """Use the time between answers: some methods then lay their cache out anew.
+        """Run idle-time maintenance between answers.
 
-        The process that renders prompts is started, so that the next answer need not wait for it.
+        Starts the process that renders prompts, so that the next answer does not wait for it.
+        Some methods change the layout of their cache.
         """
         with engine_errors():
             self.loaded.template.start()
             self.loaded.idle()
 
     def forget(self) -> None:
-        """Forget the conversation: the next prompt is computed whole."""
+        """Forget the conversation. The whole next prompt is then computed."""
         self.passes.forget_from(0)
 
     def record(self, recorder: Any | None) -> None:
-        """Tell a backend._native.Recorder what is routed from now on; None: no more.
+        """Send the routing to a backend._native.Recorder from now on; None ends it.
 
         Raises EngineError where llama.cpp runs unpatched.
         """
@@ -260,28 +264,28 @@ class Engine:
         self._patch.record(recorder)
 
     def watch(self, watch: Watch | None) -> None:
-        """Tell a Watch of every pass from now on; None: no more. From any thread."""
+        """Send every pass to a Watch from now on; None ends it. From any thread."""
         self.passes.watch = watch
 
     def prefilled(self) -> tuple[int, int] | None:
-        """Tokens of the prompt that are behind, and all of them, also within a pass.
+        """Return the number of prompt tokens computed so far and in all, also within a pass.
 
-        None when no prompt is being computed. From any thread.
+        Return None when no prompt is being computed. From any thread.
         """
         return self.passes.prefilled()
 
     def statistics(self) -> Statistics:
-        """Of the present or the last answer."""
+        """Return the statistics of the present or the last answer."""
         return self.passes.meter.statistics
 
     @property
     def decoded(self) -> PassCost:
-        """What the tokens of the present or the last answer cost, without its prompt."""
+        """The cost of the tokens of the present or the last answer, without its prompt."""
         return self.passes.meter.decoded
 
     @property
     def accuracy(self) -> float | None:
-        """The share of predicted experts that were used, since the cache was last laid out."""
+        """The share of predicted experts that were used, since the cache was last rebuilt."""
         if self._patch is None:
             return None
         counts = self._patch.counts()
@@ -293,23 +297,23 @@ class Engine:
         return self.loaded.residency()
 
     def close(self) -> None:
-        """Free the model. Twice is fine."""
+        """Free the model. A second call does nothing."""
         self.loaded.close()
         self.passes.tokens.clear()
 
     @property
     def cache(self) -> CacheFacts:
-        """What is in force, beside what was asked for."""
+        """The settings in force and the settings asked for."""
         return self.loaded.cache
 
     @property
     def device_plan(self) -> DevicePlan | None:
-        """What is where on the devices; None where the CPU computes alone."""
+        """The contents of the devices; None where the CPU computes alone."""
         return self.loaded.plan.devices
 
     @property
     def remark(self) -> str:
-        """Why weights of a predictor that were found are not used, or ""."""
+        """The reason why predictor weights that were found are not used, or ""."""
         return self.loaded.remark
 
     @property
@@ -319,7 +323,7 @@ class Engine:
 
     @property
     def n_context(self) -> int:
-        """Tokens of conversation that are kept."""
+        """The length of the context in tokens."""
         return int(self._context.n_context)
 
     @property

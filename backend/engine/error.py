@@ -1,4 +1,4 @@
-"""The error of everything that loads and runs a model."""
+"""Turns errors from loading and running a model into the engine's errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.protocol.errors import EngineError, UntrustedError
 @contextlib.contextmanager
 def engine_errors() -> Iterator[None]:
     """Raise errors of llama.cpp, of devices and of changed files as the engine's."""
-    from backend.llama.api import LlamaError  # loads llama.cpp, which plans do without
+    from backend.llama.api import LlamaError  # loads llama.cpp, which plans do not need
 
     try:
         yield

@@ -1,4 +1,4 @@
-"""What an experiment changes of an engine; nothing, unless told otherwise."""
+"""The changes that an experiment makes to an engine; the default makes none."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Study:
-    """See each field. `forced` must hear of every pass before the patch or llama.cpp does."""
+class Experiment:
+    """Changes to an engine. Tell `forced` of every pass before the patch or llama.cpp."""
 
     forced: _native.ForcedRouting | None = None
     """Chooses the experts in the routers' place."""
     future: _native.Future | None = None
-    """All passes that will come, from the making of the cache on."""
+    """All passes that follow once the cache is built."""
     accuracy: float | None = None
-    """In place of a method's predictor one that knows the future and is right this often."""
+    """Replace the method's predictor by one that knows the future and has this accuracy."""
     lookahead: int = 1
-    """How many layers ahead that one tells of."""
+    """Layers ahead that this predictor forecasts."""
     link_bytes_per_s: float = 0.0
-    """What copies bring at most; 0: as much as the drive gives."""
+    """Limit of the copies' bandwidth; 0: the bandwidth of the drive."""
 
 
-NO_STUDY = Study()
+NO_EXPERIMENT = Experiment()

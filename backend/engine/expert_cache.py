@@ -1,4 +1,4 @@
-"""The cache of a patched model: its slots as a plan and a method want them, and what it is told."""
+"""The expert cache of a patched model: build its slots for a plan and a method, and tune it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from backend import _native
 from backend.engine import loading
-from backend.engine.experiment import Study
+from backend.engine.experiment import Experiment
 from backend.engine.loading import CachedModel
 from backend.gguf.model_file import ModelFile
 from backend.llama.api import ProgressCallback
@@ -23,28 +23,28 @@ from backend.methods.compose import (
 )
 from backend.methods.cost import PassCost
 from backend.methods.part import Part
-from backend.methods.tuner import Adapter
+from backend.methods.tuner import Tuner
 from backend.protocol.errors import EngineError
 from backend.system.memory import rss_bytes
 from backend.weights.lookup import load as load_learned
 
 
 class ExpertCache:
-    """The slots of one model, also while other weights are loaded for it.
+    """The slots of one model. Outlives a reload of its weights.
 
-    `plan` is what they were made from. `patch` may be read from any thread. `remark` says why
-    weights of a predictor that were found are not used.
+    `plan`: the plan of the slots. `patch` may be read from any thread. `remark`: why predictor
+    weights that were found are not used.
     """
 
-    def __init__(self, file: ModelFile, study: Study) -> None:
+    def __init__(self, file: ModelFile, experiment: Experiment) -> None:
         self.plan: EnginePlan
         self.learned, self.remark = load_learned(file)
-        self._file, self._study = file, study
+        self._file, self._experiment = file, experiment
         self._cached: CachedModel | None = None
         self._method: Method
-        self._adapter: Adapter | None = None
-        self._even: _native.Layout  # the layout as if all layers had the same memory
-        self._empty_rss_bytes = 0  # of this process when the slots were new
+        self._tuner: Tuner | None = None
+        self._even: _native.Layout  # the layout with the same memory for all layers
+        self._empty_rss_bytes = 0  # RSS of this process when the slots were new
 
     @property
     def patch(self) -> Any:
@@ -54,11 +54,11 @@ class ExpertCache:
 
     @property
     def hook(self) -> Any:
-        """What hears of llama.cpp's nodes, or None."""
-        return self.patch or self._study.forced
+        """The object with llama.cpp's graph callback, or None."""
+        return self.patch or self._experiment.forced
 
     def load(self, plan: EnginePlan, progress: ProgressCallback) -> Any:
-        """Load the model patched, and make its slots; returns llama.cpp's model.
+        """Load the model patched and build its slots. Return llama.cpp's model.
 
         Raises NotCacheable, LlamaError and EngineError.
         """
@@ -69,45 +69,45 @@ class ExpertCache:
             pack=plan.tier.pack,
             placement=plan.placement,
         )
-        self.patch.set_future(self._study.future)
-        self.patch.force(self._study.forced)
+        self.patch.set_future(self._experiment.future)
+        self.patch.force(self._experiment.forced)
         self.build(plan)
         return self._cached.model
 
     def close(self) -> bool:
-        """Free the patched model; False where there is none."""
+        """Free the patched model. Return False where there is none."""
         cached, self._cached = self._cached, None
         if cached is not None:
             cached.close()
         return cached is not None
 
     def build(self, plan: EnginePlan) -> None:
-        """Make the slots anew, empty. Raises EngineError."""
-        patch, study, method = self.patch, self._study, plan.method
-        if study.accuracy is not None:
-            method = with_accuracy(method, study.accuracy, lookahead=study.lookahead)
-        if self._adapter is None or method.name != self._method.name:
+        """Rebuild the slots, empty. Raises EngineError."""
+        patch, experiment, method = self.patch, self._experiment, plan.method
+        if experiment.accuracy is not None:
+            method = with_accuracy(method, experiment.accuracy, lookahead=experiment.lookahead)
+        if self._tuner is None or method.name != self._method.name:
             self._method = method
             predicts = self._predictor is not None
-            self._adapter = Adapter(method, patch.shape, predicts=predicts)
+            self._tuner = Tuner(method, patch.shape, predicts=predicts)
         self.plan, self._method = plan, method
-        patch.set_statistics(self._adapter.statistics)
+        patch.set_statistics(self._tuner.statistics)
         self._lay_out(layout(method, patch.shape, plan.n_slot))
         self._empty_rss_bytes = rss_bytes()
         why = f"The cache rate is {100 * self.share:.0f} %"
-        self._adapter.attend(patch, self.n_slot, why)
+        self._tuner.attach(patch, self.n_slot, why)
 
     def observe(self, token: PassCost, wave_s: float) -> str:
-        """Hear what a decoded token cost; returns what an adaptive method decided, or ""."""
-        if self._adapter is None or self.patch is None:
+        """Observe the cost of a decoded token. Return the adaptive method's decision, or ""."""
+        if self._tuner is None or self.patch is None:
             return ""
-        return self._adapter.hear(token, wave_s)
+        return self._tuner.observe(token, wave_s)
 
     def idle(self) -> bool:
-        """Run a method's idle-time maintenance; True if the slots were made anew."""
-        if self._adapter is None or self.patch is None:
+        """Run a method's idle-time maintenance. Return True if the slots were rebuilt."""
+        if self._tuner is None or self.patch is None:
             return False
-        found = self._adapter.new_layout(self._even.bytes(self.patch.shape))
+        found = self._tuner.new_layout(self._even.bytes(self.patch.shape))
         if found is None:
             return False
         self._lay_out(found)
@@ -115,28 +115,28 @@ class ExpertCache:
 
     @property
     def share(self) -> float:
-        """The slots' share of all experts' bytes, as if all layers had the same memory."""
+        """The slots' share of all experts' bytes, with the same memory for all layers."""
         return share_of(self._even, self.patch.shape)
 
     @property
     def n_slot(self) -> int:
-        """Experts of each layer that this share is."""
+        """The number of experts per layer that corresponds to `share`."""
         return round(self.share * self._file.n_expert)
 
     def untouched_bytes(self) -> int:
-        """Of the slots, what the system has not given any memory to yet."""
+        """Return the bytes of slots that have no physical pages yet."""
         grown_bytes = rss_bytes() - self._empty_rss_bytes
         slab_bytes = int(self.patch.slab_bytes)
         return max(slab_bytes - max(grown_bytes, 0), 0) if self._empty_rss_bytes else 0
 
     def held_beside_devices(self) -> int:
-        """Bytes of RAM that keep experts for devices, and that slots beside those have touched."""
+        """Return the bytes of RAM in the host store and in touched slots of the CPU's layers."""
         stored = int(self.patch.host_held_bytes)
         grown_bytes = max(rss_bytes() - self._empty_rss_bytes - stored, 0)
         return stored + min(self.plan.host.cpu_bytes, grown_bytes)
 
     def facts(self) -> dict[str, Any]:
-        """Return the fields of CacheFacts that say what is in force of a cache."""
+        """Return the fields of CacheFacts that describe the cache in force."""
         patch, plan = self.patch, self.plan
         pack = plan.tier.pack
         return {
@@ -155,13 +155,13 @@ class ExpertCache:
 
     @property
     def _predictor(self) -> Part | None:
-        """What forecasts the experts; None: nothing does."""
+        """The predictor in use, or None."""
         return predictor_of(self._method, self.learned, has_routers=self.patch.n_embd > 0)
 
     def _lay_out(self, even: _native.Layout) -> None:
-        """Make the slots anew. Raises EngineError.
+        """Rebuild the slots from an even layout. Raises EngineError.
 
-        The CPU's layers beside a device get what RAM has room for, and prompts their stage.
+        Beside a device, the CPU's layers get the slots that fit in RAM, and prompts get a stage.
         """
         plan, patch = self.plan, self.patch
         self._even = made = even
@@ -177,7 +177,7 @@ class ExpertCache:
             n_transfer_thread=plan.tier.drive.n_read,
             joined_bytes=plan.tier.drive.read_bytes,
             max_token=plan.n_ubatch,
-            link_bytes_per_s=self._study.link_bytes_per_s,
+            link_bytes_per_s=self._experiment.link_bytes_per_s,
             repack=self._cached is not None and self._cached.repacked,
             host_bytes=plan.host.bytes,
         )

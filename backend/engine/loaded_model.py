@@ -1,4 +1,4 @@
-"""A loaded model as its plan says: plain llama.cpp, or a cache of experts."""
+"""A loaded model: bring a plan into force, with plain llama.cpp or an expert cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from backend import _native
 from backend.engine import loading
 from backend.engine.error import engine_errors
-from backend.engine.experiment import NO_STUDY, Study
+from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.expert_cache import ExpertCache
 from backend.engine.observer import Observer
 from backend.gguf.model_file import ModelFile
@@ -28,10 +28,10 @@ Progress = Callable[[float, str], bool]
 
 
 class LoadedModel:
-    """llama.cpp's model and context, and the cache where experts are cached.
+    """llama.cpp's model and context, and the expert cache where there is one.
 
-    `plan` is what was brought into force last, `cache` what others are told of it. `llama` and
-    `context` are None while nothing is loaded. Use from one thread; `patch` from any.
+    `plan`: the plan brought into force last. `cache`: its facts for clients. `llama` and `context`
+    are None while nothing is loaded. Use from one thread; `patch` from any.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class LoadedModel:
         file: ModelFile,
         config: EngineConfig,
         progress: Progress | None,
-        study: Study = NO_STUDY,
+        experiment: Experiment = NO_EXPERIMENT,
     ) -> None:
         self.file = file
         self.plan: EnginePlan
@@ -48,7 +48,7 @@ class LoadedModel:
         self.context: Any = None
         self.template: Any = None  # a ChatTemplate, once loaded
         self.stop_flag = _native.StopFlag()
-        self._experts = ExpertCache(file, study)
+        self._experts = ExpertCache(file, experiment)
         self._observer = Observer(file)
         self._pressure: Pressure
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
@@ -61,7 +61,7 @@ class LoadedModel:
 
     @property
     def config(self) -> EngineConfig:
-        """What is asked for, with what memory decided in automatic mode."""
+        """The settings asked for; in automatic mode, with the values that the plan chose."""
         return self.plan.config
 
     @property
@@ -71,7 +71,7 @@ class LoadedModel:
 
     @property
     def remark(self) -> str:
-        """Why weights of a predictor, or a pack, that were found are not used, or ""."""
+        """The reason why predictor weights or a pack that were found are not used, or ""."""
         return " ".join(filter(None, [self._experts.remark, self.plan.tier.remark]))
 
     def residency(self) -> bytes:
@@ -81,7 +81,7 @@ class LoadedModel:
         return bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
 
     def close(self) -> None:
-        """Free the model. Twice is fine."""
+        """Free the model. A second call does nothing."""
         if self.template is not None:
             self.template.close()
         if self.context is not None:
@@ -92,15 +92,15 @@ class LoadedModel:
         self.llama = None
 
     def change(self, config: EngineConfig) -> None:
-        """Take other settings between answers; where that fails, keep those before and raise."""
+        """Apply other settings between answers. On failure, restore the old ones and raise."""
         before = self.plan
         with engine_errors():
             if self.llama is not None:
-                self.llama.files.require_unchanged()  # while all is still in place
+                self.llama.files.require_unchanged()  # before anything is freed
             try:
                 plan = self._observer.plan(config, before, self._held_bytes())
                 if plan.step_from(before) is Step.RELOAD:
-                    # What the weights held was an estimate. Plan with the memory that is free now.
+                    # The memory held by the weights was an estimate. Plan with what is free now.
                     self.close()
                     self._observer.refused = ""
                     plan = self._observer.plan(config, before, None)
@@ -111,10 +111,10 @@ class LoadedModel:
         self._pressure = Pressure(self.file, self.plan)
 
     def apply(self, plan: EnginePlan, progress: Progress | None = None) -> Step:
-        """Bring a plan into force, and return what had to be done for it.
+        """Bring a plan into force. Return the step that this took.
 
-        After a failure part of it may be in force; applying the plan before goes back. Raises
-        LlamaError and EngineError.
+        After a failure part of the plan may be in force; apply the previous plan to go back.
+        Raises LlamaError and EngineError.
         """
         step = plan.step_from(None if self.llama is None else self.plan)
         self.plan = plan
@@ -132,7 +132,7 @@ class LoadedModel:
         return step
 
     def mind_memory(self) -> bool:
-        """Give memory back where it is short, or take it again; True: the cache is another one."""
+        """Give memory back where it is short, or take it again. Return True after a rebuild."""
         if self.patch is None:
             return False
         plan = self._pressure.look(
@@ -144,16 +144,16 @@ class LoadedModel:
         return plan is not None and self.apply(plan) is not Step.NOTHING
 
     def observe(self, token: PassCost, wave_s: float) -> str:
-        """Hear what a decoded token cost; returns what an adaptive method decided, or ""."""
+        """Observe the cost of a decoded token. Return the adaptive method's decision, or ""."""
         return self._experts.observe(token, wave_s)
 
     def idle(self) -> None:
-        """Run idle-time maintenance: some methods then make their slots anew."""
+        """Run idle-time maintenance. Some methods rebuild their slots."""
         if self._experts.idle():
             self.cache = self._facts()
 
     def _held_bytes(self) -> int | None:
-        """Bytes of RAM that are given back before another plan; None: nothing is loaded."""
+        """Return the bytes of RAM that another plan may use again; None if nothing is loaded."""
         if self.llama is None:
             return None
         held = held_bytes(self.file, self.plan, self.cache.n_slot)
@@ -170,7 +170,7 @@ class LoadedModel:
                 self._observer.refused = str(error)
                 self.plan = self._observer.plan(self.plan.config, self.plan, None)
         if self.plan.is_plain:
-            # Repacked weights are memory; pages of the file can be dropped and read again.
+            # Repacked weights need anonymous memory; pages of the file can be dropped.
             self.llama = loading.load_plain(
                 self.file, on_progress, repack=self.plan.repack, placement=self.plan.placement
             )

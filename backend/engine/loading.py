@@ -1,12 +1,12 @@
-"""Loading a checked model: plainly, or with its experts left in the file.
+"""Load a checked model in one of three ways.
 
-Three ways:
-
-- plain: as stock llama.cpp does it, memory-mapped, with its fastest weight layout;
+- plain: as stock llama.cpp does, memory-mapped, with its fastest weight layout;
 - cached: the dense weights in anonymous memory, the experts in the slow tier (Patch), which is the
   model's file or its pack;
-- native: everything in memory, the experts in the file's layout: the reference that a cache of
-  experts in that layout must equal bit by bit. Of a cache in the repacked layout plain is the one.
+- native: everything in memory, the experts in the file's layout.
+
+A cache in the file's layout must equal native bit by bit; a cache in the repacked layout must equal
+plain.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from backend.packs.file import Pack
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _EVERY_LAYER = b"[0-9]+"
-_GAVE_UP_DIRECT = "Falling back to buffered IO"  # llama.cpp's words
-_BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")  # likewise
+# Messages of llama.cpp.
+_GAVE_UP_DIRECT = "Falling back to buffered IO"
+_BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")
 
 
 def load_plain(
@@ -45,32 +46,32 @@ def load_plain(
 ) -> Model:
     """Load as stock llama.cpp does.
 
-    With `repack`, its default, weights are copied into the layout that computes fastest where
-    there is one; without, all of them are pages of the file, which the system may drop. Not
-    `mapped`: no pages of the file stay in memory beside the weights.
+    repack: copy weights into the layout that computes fastest, where there is one; this is
+    llama.cpp's default. Otherwise all weights are pages of the file, which the system may drop.
+    mapped: if False, no pages of the file stay in memory beside the weights.
     """
 
     def settle(params: Any) -> list[object]:
         if not mapped:
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
         params.use_extra_bufts = repack
-        params.check_tensors = repack  # otherwise that would read the whole file
+        params.check_tensors = repack  # without repack, the check would read the whole file
         return []
 
     return _load(file, settle, placement, progress)
 
 
 def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: int = 0) -> Model:
-    """Load everything into memory, with the experts not repacked; no cache, no callback.
+    """Load everything into memory, without repacked experts, cache or callback.
 
-    A device's experts are loaded into its memory, but for those of the first n_cpu_moe layers, as
-    with llama.cpp's --n-cpu-moe.
+    A device's experts are loaded into its memory, except for those of the first n_cpu_moe layers,
+    as with llama.cpp's --n-cpu-moe.
     """
     on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
     layers = b"(%s)" % b"|".join(b"%d" % layer for layer in on_cpu)
 
     def settle(params: Any) -> list[object]:
-        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # nothing of it in the page cache
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # bypass the page cache
         params.check_tensors = True
         if not on_cpu:
             return []
@@ -82,9 +83,9 @@ def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: in
 
 
 def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Model:
-    """Load no weights: contexts of such a model say what memory they would take, and take none.
+    """Load no weights. A context of this model reports its memory and allocates none.
 
-    patched: as it would be with its experts on slots.
+    patched: as with experts on slots.
     """
 
     def settle(params: Any) -> list[object]:
@@ -96,13 +97,13 @@ def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Mode
 
 
 class NotCacheable(LlamaError):
-    """This model must run without a cache; the text says why."""
+    """This model must run without a cache; the text gives the reason."""
 
 
 class CachedModel:
     """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
 
-    `repack` is about the dense weights, as in load_plain. `pack`: read experts from there. Raises
+    repack: of the dense weights, as in load_plain. pack: read experts from this file. Raises
     NotCacheable when the graph of this architecture is not understood, LlamaError when a file
     cannot be loaded.
     """
@@ -126,7 +127,7 @@ class CachedModel:
             buffers = _native.ExpertBuffers(unread=True)
             params.use_extra_bufts = repack
             params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
-            params.check_tensors = True  # the dense ones
+            params.check_tensors = True  # the dense tensors
             return [buffers, files, _place_experts(params, buffers)]
 
         share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
@@ -134,7 +135,7 @@ class CachedModel:
         buffers.loaded()
         self.patch: Any = _native.Patch(files, buffers)  # None once closed
         reason = self._probe(n_thread, on_device=placement.on_device)
-        # What loading has the system read ahead behind the dense weights, and has come by now.
+        # While loading the dense weights, the system read ahead into the experts. Drop those pages.
         files.drop_cached()
         if reason:
             self.close()
@@ -144,18 +145,18 @@ class CachedModel:
 
     @property
     def repacked(self) -> bool:
-        """Whether the pack's experts are laid out as the processor computes fastest."""
+        """Whether the pack has its experts in the layout that computes fastest."""
         return self.pack is not None and self.pack.plan.layout == "repacked"
 
     def close(self) -> None:
-        """Give the model its tensors back and free it."""
+        """Give the tensors back to the model and free it."""
         if self.patch is not None:
             self.patch.close()
             self.patch = None
         self.model.close()
 
     def _probe(self, n_thread: int, *, on_device: bool) -> str:
-        """Show the patch passes in which nothing is computed; returns its objection."""
+        """Run passes without computation for the patch. Return its objection, or ""."""
         self.patch.begin_probe()
         if on_device:
             self.patch.find_devices()
@@ -163,7 +164,7 @@ class CachedModel:
         return self._show((1, 2), n_thread, is_last=True)
 
     def _show(self, passes: Sequence[int], n_thread: int, *, is_last: bool = False) -> str:
-        """Passes of so many tokens in a context that is thrown away, with the graph seen in it."""
+        """Run passes of these numbers of tokens in a temporary context. Return as _probe()."""
         patch = self.patch
         context = Context(
             self.model,
@@ -187,7 +188,7 @@ class CachedModel:
 
 
 def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
-    """The slow tier as a backend._native.ExpertFiles. Raises LlamaError."""
+    """Return the slow tier as a backend._native.ExpertFiles. Raises LlamaError."""
     paths = [*file.paths]
     identities = [*file.identities]
     places = {
@@ -206,7 +207,7 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
         files = _native.ExpertFiles([str(p) for p in paths], places, packed)
     except RuntimeError as error:
         raise LlamaError(f"{error}.") from None
-    if os.name == "posix":  # elsewhere a handle is no descriptor
+    if os.name == "posix":  # on Windows a handle is not a descriptor
         for path, identity, handle in zip(paths, identities, files.handles, strict=True):
             if identity not in (None, FileIdentity.of(handle)):
                 raise LlamaError(str(FileChangedError(path)))
@@ -225,13 +226,14 @@ def _load(
     share: float = 1.0,
     others: Sequence[tuple[Path, FileIdentity | None]] = (),
 ) -> Model:
-    """Have llama.cpp load the file that was checked; Model.files says whether it still is that one.
+    """Have llama.cpp load the checked file. Model.files tells whether the file still is the same.
 
-    settle(params) sets llama_model_params and returns what must outlive the model. `share` of the
-    bytes will be read. `others` are read beside the model. Raises LlamaError.
+    settle(params) sets llama_model_params and returns the objects that must outlive the model.
+    share: the share of the file's bytes that llama.cpp reads. others: files read beside the model.
+    Raises LlamaError.
 
-    When a direct read ends within a block, llama.cpp goes on with buffered reads, and puts what
-    they bring at the wrong place. Then the model is loaded again without direct reads.
+    When a direct read ends within a block, llama.cpp continues with buffered reads and puts their
+    data at the wrong place. The model is then loaded again without direct reads.
     """
     try:
         held = file.open(*others)
@@ -261,13 +263,13 @@ def _load_once(
     *,
     direct: bool,
 ) -> Model | None:
-    """As _load(); without direct reads if not `direct`. None where llama.cpp gave up on those."""
+    """Load once, with or without direct reads. Return None where llama.cpp gave up on them."""
     params, kept = _model_params(file, placement)
     kept += settle(params)
     if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
         params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
     gave_up = False
-    with log.heard() as lines:
+    with log.captured() as lines:
 
         def on_progress(fraction: float, _user_data: int | None) -> bool:
             nonlocal gave_up
@@ -297,7 +299,7 @@ def _load_once(
 
 
 def _load_error(file: ModelFile) -> str:
-    """Why llama.cpp could not load a model."""
+    """Return a sentence that says why llama.cpp could not load a model."""
     reason = log.last_error()
     if bad := _BAD_VALUE.search(reason):
         return str(bad_value(file.path, bad[1]))
@@ -305,10 +307,10 @@ def _load_error(file: ModelFile) -> str:
 
 
 def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[object]]:
-    """llama_model_params, and what must outlive the loading."""
+    """Return llama_model_params, and the objects that must outlive the loading."""
     params = llama_cpp.llama_model_default_params()
     devices = (ctypes.c_void_p * (len(placement.pointers) + 1))(*placement.pointers, None)
-    params.devices = ctypes.addressof(devices)  # without any, llama.cpp would take all there are
+    params.devices = ctypes.addressof(devices)  # without a list, llama.cpp would use all devices
     params.n_gpu_layers = placement.n_gpu_layers if placement.pointers else 0
     kept: list[object] = [devices]
     if placement.shares:
@@ -321,9 +323,9 @@ def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[obje
 
 
 def _override_used(params: Any, file: ModelFile) -> object:
-    """Have llama.cpp use another number of experts than the file says (ModelFile.using)."""
+    """Override the file's number of used experts (ModelFile.using)."""
     name = f"{file.architecture}.{_USED_KEY}".encode()
-    overrides: Any = (llama_cpp.llama_model_kv_override * 2)()  # the last one has no key
+    overrides: Any = (llama_cpp.llama_model_kv_override * 2)()  # the last entry ends the list
     overrides[0].tag, overrides[0].key = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT, name
     overrides[0].value.val_i64 = file.n_expert_used
     params.kv_overrides = overrides
@@ -337,9 +339,9 @@ class _BufferOverride(ctypes.Structure):
 
 
 def _place_experts(params: Any, buffers: Any, layers: bytes = _EVERY_LAYER) -> object:
-    """Have llama.cpp put routed experts into `buffers`; the result must outlive the loading.
+    """Have llama.cpp put routed experts into `buffers`. The result must outlive the loading.
 
-    `layers`: a regular expression of their numbers.
+    layers: a regular expression for the numbers of their layers.
     """
     overrides = (_BufferOverride * 2)(
         _BufferOverride(_EXPERT_PATTERN % layers, buffers.type), _BufferOverride(None, None)
@@ -349,7 +351,7 @@ def _place_experts(params: Any, buffers: Any, layers: bytes = _EVERY_LAYER) -> o
 
 
 def _override_nothing(params: Any) -> object:
-    """Override the place of no tensor. Where any is, llama.cpp pipelines no devices."""
+    """Set an override that matches no tensor. With an override, llama.cpp pipelines no devices."""
     overrides = (_BufferOverride * 2)(
         _BufferOverride(b"^nothing$", None), _BufferOverride(None, None)
     )

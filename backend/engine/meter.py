@@ -1,4 +1,4 @@
-"""The meter: reads the patch's counters after each pass and adds up an answer's costs."""
+"""Reads the patch's counters after each pass and adds up an answer's costs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Counters:
         return cls(values, tuple(layers))
 
     def __sub__(self, other: _Counters) -> _Counters:
-        """Return what this counts beyond another of the same model."""
+        """Return the difference from other counters of the same model."""
         return _Counters(
             {name: value - other.values[name] for name, value in self.values.items()},
             tuple(
@@ -55,10 +55,10 @@ class _Counters:
 
 
 class Meter:
-    """Adds up an answer's costs. Without a patch everything except waiting counts as compute.
+    """Adds up an answer's costs. Without a patch, all time except waiting counts as compute.
 
     token: the cost of the last pass, as one token. token_wave_s: its time in waves. layer_stall_us:
-    its waiting, by MoE layer. decoded: the sum over the answer's tokens, without the prompt.
+    its stall by MoE layer. decoded: the sum over the answer's tokens, without the prompt.
     """
 
     def __init__(self, patch: Any | None) -> None:
@@ -73,14 +73,14 @@ class Meter:
         self.decoded = PassCost()
 
     def cache_rebuilt(self) -> None:
-        """Start from zero counters as the patch does, and keep what was counted so far."""
+        """Follow the patch, whose counters begin at zero again, and keep the sums so far."""
         if self._patch is None or self._start is None or self._last is None:
             return
         fresh = _Counters.of(self._patch)
         self._start, self._last = fresh - (self._last - self._start), fresh
 
     def add_pass(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
-        """Add a pass: `decode_s` in llama_decode, `wall_s` since the end of the last pass."""
+        """Add a pass. decode_s: time in llama_decode. wall_s: time since the last pass ended."""
         counted: dict[str, int] = {}
         times = dict.fromkeys(("stall_us", "wave_us", "callback_us", "link_busy_us"), 0)
         if self._patch is not None:

@@ -1,9 +1,9 @@
-"""What a watched engine does, pass by pass, on its way to whoever shows it.
+"""Collects what a watched engine does, pass by pass, and packs it for the client.
 
-The engine's thread adds a moment after every pass; the thread that writes (outbox.py) takes what
-has come together, some times a second. Of a map only what was used and what came or went is told: a
-token of a model of 48 x 128 experts takes about 1.7 kB instead of 6.1, and packing it takes next to
-no time, which compressing it would.
+The engine's thread adds a moment after every pass. The writing thread (outbox.py) takes all moments
+that are waiting, some times a second. Of each map only the used and the changed cells are sent: a
+token of a model of 48 x 128 experts takes about 1.7 kB instead of 6.1. Packing takes next to no
+time; compression would take more.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
     from backend.methods.cost import PassCost
 
 N_KEPT_MAX = 4096
-"""Moments that wait at most, where nobody takes them; the oldest go first."""
+"""Maximum of waiting moments; the oldest are dropped first."""
 N_BATCH_MAX = 255
-"""Moments in a batch at most, so that no message grows without limit."""
+"""Maximum of moments in a batch, which limits the size of a message."""
 _USED = cells.FOUND | cells.ON_HOST
 _COUNTED = [name for name in PassFigures._fields if name in COUNTERS]
 
 
 class Moment(NamedTuple):
-    """One pass. `residency`: see Engine.residency(); `layer_stall_us`: of each MoE layer."""
+    """One pass. residency: see Engine.residency(). layer_stall_us: of each MoE layer."""
 
     number: int
     figures: PassFigures
@@ -39,13 +39,13 @@ class Moment(NamedTuple):
 
 
 class Watch:
-    """The moments of an answer that nobody has taken yet. add() and take() from any thread."""
+    """The moments of an answer that were not taken yet. add() and take() from any thread."""
 
     def __init__(self) -> None:
         self._moments: collections.deque[Moment] = collections.deque(maxlen=N_KEPT_MAX)
 
     def clear(self) -> None:
-        """Forget what nobody has taken."""
+        """Drop all waiting moments."""
         self._moments.clear()
 
     def add(
@@ -57,7 +57,7 @@ class Watch:
         *,
         is_token: bool,
     ) -> None:
-        """Pass `number` of the answer, counted from 0, is over, and this is what it cost."""
+        """Add the cost of a finished pass. number: its index in the answer, from 0."""
         figures = PassFigures(
             n_token=int(is_token),
             wall_us=round(1e6 * cost.wall_s),
@@ -69,17 +69,18 @@ class Watch:
         self._moments.append(Moment(number, figures, layer_stall_us, residency))
 
     def take(self) -> dict[str, Any] | None:
-        """The fields of a message "moments" with what was added since the last; None: nothing.
+        """Return the fields of a message "moments" with all waiting moments; None: there are none.
 
-        `first` is the number of its first pass; the others follow it. `data` is base64 of, one
-        after the other and little-endian, n passes of n_cell cells each:
+        `first` is the number of the first pass; the others follow it. `data` is base64. It holds
+        n passes of n_cell cells each, little-endian, in this order:
 
-        - the first map's bits RESIDENT and its bits ARRIVING, eight cells a byte, the first in the
-          highest bit;
-        - u4 [n]: cells used in each pass, then u4 [n]: cells whose state changed since the pass
-          before;
-        - u4: the cells that were used, then those that changed, of all passes;
-        - u1: for each of both, its bits FOUND and ON_HOST, or the bits WHERE that changed;
+        - the bits RESIDENT, then the bits ARRIVING of the first map, eight cells per byte, the
+          first cell in the highest bit;
+        - u4 [n]: number of used cells in each pass; u4 [n]: number of cells whose state changed
+          since the previous pass;
+        - u4: the indices of the used cells, then of the changed cells, of all passes;
+        - u1: for each used cell its bits FOUND and ON_HOST, then for each changed cell the bits of
+          WHERE that changed;
         - u4 [n][n_layer]: microseconds that each layer waited.
         """
         moments: list[Moment] = []
@@ -95,7 +96,7 @@ class Watch:
 
 
 def _follows(moments: list[Moment], moment: Moment) -> bool:
-    """Whether a moment belongs into a batch."""
+    """Return whether a moment fits into this batch."""
     if not moments:
         return True
     last = moments[-1]
@@ -108,7 +109,7 @@ def _follows(moments: list[Moment], moment: Moment) -> bool:
 
 
 def _packed(moments: list[Moment]) -> bytes:
-    import numpy as np  # late: the worker says hello before
+    import numpy as np  # heavy: the worker sends its hello before
 
     maps = np.frombuffer(b"".join(moment.residency for moment in moments), np.uint8)
     maps = maps.reshape(len(moments), len(moments[0].residency))
@@ -126,8 +127,8 @@ def _packed(moments: list[Moment]) -> bytes:
 
 
 def _sparse(maps: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """How many cells of each map are not zero, which, and what they are."""
-    import numpy as np
+    """Return the number of nonzero cells of each map, their indices and their values."""
+    import numpy as np  # as in _packed
 
     n_cell = max(maps.shape[1], 1)
     places = np.flatnonzero(maps)

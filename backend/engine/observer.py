@@ -1,4 +1,4 @@
-"""Observes the machine for plans: free memory, devices, drives, what llama.cpp says it needs."""
+"""Observes the machine for plans: free memory, devices, drives, llama.cpp's compute buffers."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Observes for one model. refused: why it cannot be cached, once loading has shown that."""
+    """Observes the machine for one model. refused: why it cannot be cached; set after loading."""
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
         self.refused = ""
         self._devices: list[Device] = []
         self._option = ""
-        self._n_thread = 0  # that compute fastest, once that was measured
+        self._n_thread = 0  # the number that computes fastest; 0 until measured
         self._dry_run = DryRun(file)
 
     def plan(
         self, config: EngineConfig, before: EnginePlan | None, held_bytes: int | None
     ) -> EnginePlan:
-        """Plan for the machine as it is now.
+        """Plan for the present state of the machine.
 
-        before: the plan that was in force last. held_bytes: RAM that this model holds and would
-        give back; None: it is not loaded. Raises DeviceError, and as plan_engine does.
+        before: the plan that was in force last. held_bytes: RAM that this model would give back;
+        None: it is not loaded. Raises DeviceError and the errors of plan_engine.
         """
         if config.device != self._option:
             self._devices, self._option = devices.resolve(config.device), config.device
@@ -69,7 +69,7 @@ class Observer:
             self._dry_run.close()
 
     def free_on_devices(self, plan: DevicePlan) -> list[int]:
-        """Return what is free on each device under a plan; what others took of it is noted."""
+        """Return the free bytes of each device of a plan. Note how much others took."""
         found = []
         for share in plan.devices:
             free_bytes = devices.free_bytes(share.pointer)
@@ -80,7 +80,7 @@ class Observer:
         return found
 
     def _observed(self, device: Device, loaded: EnginePlan | None) -> Device:
-        """Return the device as it is now, what the loaded model holds of it being free."""
+        """Return the present state of a device. Memory of the loaded model counts as free."""
         held = 0
         if loaded is not None and loaded.devices is not None:
             shares = loaded.devices.devices
@@ -89,7 +89,7 @@ class Observer:
         return replace(with_taken(device), free_bytes=free_bytes)
 
     def _slow_tier(self, config: EngineConfig) -> SlowTier:
-        """Find the pack, and measure its drive and the threads where that was not done before."""
+        """Find the pack. Measure its drive and the threads where no measurement exists."""
         pack, remark = find(self.file) if config.pack else (None, "")
         path = pack.path if pack else self.file.paths[0]
         tensors = (t for ts in self.file.expert_tensors.values() for t in ts)

@@ -1,4 +1,4 @@
-"""The passes that llama.cpp computes: what its context holds of a conversation, what each cost."""
+"""Computes passes with llama.cpp and keeps track of its context and of the costs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 
 class Passes:
-    """Computes tokens with what is loaded. Use from one thread; stop() and prefilled() from any.
+    """Computes tokens with a loaded model. Use from one thread; stop() and prefilled() from any.
 
-    tokens: whose keys and values the context holds. meter: what the present or the last request
-    cost. watch: hears of every pass, if there is one.
+    tokens: the tokens in the context. meter: the cost of the present or the last request. watch:
+    receives every pass, or None.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
@@ -33,12 +33,12 @@ class Passes:
         self._loaded = loaded
         self._stop = threading.Event()
         self._minded_s = 0.0
-        self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, and all
+        self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
 
     def begin(self) -> None:
-        """Begin a request: a stop that came before is not for it.
+        """Begin a request and forget earlier stops.
 
-        Raises UntrustedError where the model's files are not those that were loaded.
+        Raises UntrustedError where the model's files have changed since they were loaded.
         """
         self._stop.clear()
         self._loaded.stop_flag.clear()
@@ -52,7 +52,7 @@ class Passes:
         self.end_prefill()
 
     def stop(self) -> None:
-        """End the request in progress within one pass. From any thread."""
+        """End the request within one pass. From any thread."""
         self._stop.set()
         self._loaded.stop_flag.set()
         if (patch := self._loaded.patch) is not None:
@@ -60,13 +60,13 @@ class Passes:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether the request is to end."""
+        """Whether the request was stopped."""
         return self._stop.is_set()
 
     def keep_prefix(self, prompt: Sequence[int]) -> int:
-        """Keep what the context already knows of the prompt; returns how many tokens that is.
+        """Keep the prefix of the prompt that the context holds. Return its number of tokens.
 
-        The last token is always computed again: its logits are needed.
+        The last token is always computed again, because its logits are needed.
         """
         n = 0
         for old, new in zip(self.tokens, prompt[:-1], strict=False):
@@ -76,16 +76,16 @@ class Passes:
         return n if n == len(self.tokens) > 0 else self.forget_from(n)
 
     def forget_from(self, n: int) -> int:
-        """Drop positions from n on; returns n, or 0 where the model can only forget everything.
+        """Drop positions from n on. Return n, or 0 where the model can only forget everything.
 
-        The context may hold positions that are not in `tokens`: those of a pass that was stopped.
+        The context may hold positions that are not in `tokens`, from a stopped pass.
         """
         n = n if self._loaded.context.forget_from(n) else 0
         del self.tokens[n:]
         return n
 
     def prefill(self, prompt: Sequence[int], on_prefill: Callable[[int, int], None] | None) -> bool:
-        """Compute the rest of the prompt; False when stopped. Raises EngineError."""
+        """Compute the rest of the prompt. Return False when stopped. Raises EngineError."""
         n_step = self._loaded.context.n_ubatch
         last_s = time.perf_counter()
         while len(self.tokens) < len(prompt):
@@ -103,13 +103,13 @@ class Passes:
         return True
 
     def end_prefill(self) -> None:
-        """No prompt is being computed any more."""
+        """End the progress of the prompt."""
         self._piece = (0, 0, 0)
 
     def prefilled(self) -> tuple[int, int] | None:
-        """Tokens of the prompt that are behind, and all of them, also within a pass.
+        """Return the number of prompt tokens computed so far and in all, also within a pass.
 
-        None when no prompt is being computed. From any thread.
+        Return None when no prompt is being computed. From any thread.
         """
         done, n_now, total = self._piece
         if total == 0:
@@ -125,15 +125,16 @@ class Passes:
         is_token: bool = False,
         all_layers: bool = False,
     ) -> bool:
-        """One llama_decode; False when it was stopped. Raises EngineError.
+        """Run llama_decode once. Return False when it was stopped. Raises EngineError.
 
-        The last token's logits are finite, and came from the files that were loaded.
+        Afterwards the last token's logits are finite and come from the files that were loaded.
 
-        last_s: the clock when the pass before ended. is_token: of an answer, not of a prompt.
-        all_layers: every layer computes every token, where otherwise the last computes the last.
+        last_s: end of the previous pass (perf_counter). is_token: the pass decodes a token of an
+        answer. all_layers: every layer computes every token; otherwise the last layer computes
+        only the last token.
         """
         loaded, now_s = self._loaded, time.monotonic()
-        # Asking a device how much is free may be a message to another machine.
+        # Asking a device for its free memory may send a message to another machine.
         if loaded.plan.devices is None or now_s - self._minded_s >= PERIOD_S:
             self._minded_s = now_s
             self.mind_memory()
@@ -151,7 +152,7 @@ class Passes:
         whole = patch.end_pass() if patch is not None else True
         self._require_same_files()
         if status != 0 or not whole:
-            # The context may hold the positions of the pass that came to nothing.
+            # The context may hold positions of the failed pass.
             if not loaded.context.forget_from(position):
                 self.tokens.clear()
             if patch is not None and patch.error:
@@ -160,14 +161,14 @@ class Passes:
                 raise EngineError(f"llama.cpp could not compute a token (status {status}).")
             return False
         if not loaded.context.is_finite():
-            self.forget_from(0)  # earlier keys and values may be bad as well
+            self.forget_from(0)  # earlier keys and values may be bad, too
             raise UntrustedError(not_finite_sentence(loaded.file))
         self.tokens += tokens
         self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
         return True
 
     def _require_same_files(self) -> None:
-        """Raise UntrustedError, and forget all, where the model's files were written to."""
+        """Forget all and raise UntrustedError where the model's files were written to."""
         try:
             with engine_errors():
                 self._loaded.llama.files.require_unwritten()
@@ -176,7 +177,7 @@ class Passes:
             raise
 
     def _count(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
-        """Tell everybody who wants to know what the last pass cost."""
+        """Pass the cost of the last pass to the meter, the watch and the tuner."""
         meter = self.meter
         meter.add_pass(decode_s, wall_s, is_token=is_token)
         if self.watch is not None:
@@ -187,9 +188,9 @@ class Passes:
             meter.statistics.decisions.append(line)
 
     def mind_memory(self) -> None:
-        """Between two passes: let the cache shrink where memory is short, or grow back.
+        """Shrink the cache where memory is short, or grow it back, between two passes.
 
-        Costs a clock's reading but once a second. Raises EngineError.
+        Looks once a second; other calls only read a clock. Raises EngineError.
         """
         with engine_errors():
             if self._loaded.mind_memory():

@@ -1,10 +1,11 @@
-"""Recording a trace while an engine answers."""
+"""Record a trace while an engine answers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
+from backend import _native
 from backend.engine.engine import Engine, Piece
 from backend.gguf.model_file import ModelFile
 from backend.protocol.settings import Sampling
@@ -13,11 +14,11 @@ from backend.traces.trace import Trace
 
 
 class Recording:
-    """What an engine routes from now on. `engine` runs `file` through an expert cache.
+    """Records an engine's routing. `engine` runs `file` through an expert cache.
 
-    Everything is kept in memory until trace(); with `max_bytes` (0: no limit) recording ends where
-    the next pass would not fit. Raises EngineError where the engine runs without a cache: llama.cpp
-    then shows nothing.
+    Everything stays in memory until trace(). With `max_bytes` (0: no limit) recording ends before
+    the first pass that would not fit. Raises EngineError where the engine runs without a cache,
+    because llama.cpp then does not show its routing.
     """
 
     def __init__(
@@ -29,8 +30,6 @@ class Recording:
         inputs: bool = False,
         max_bytes: int = 0,
     ) -> None:
-        from backend import _native
-
         self._engine = engine
         self._file = file
         self._shape: Any = engine.shape
@@ -50,10 +49,9 @@ class Recording:
     def answer(
         self, prompt: Prompt, sampling: Sampling, max_tokens: int, *, raw: bool = False
     ) -> Iterator[Piece]:
-        """Answer one prompt as a request of its own, from its first token on.
+        """Answer one prompt as a separate request, from its first token on.
 
-        `raw`: its last message is continued as it is, without the model's chat template. Raises
-        EngineError.
+        raw: continue the last message without the model's chat template. Raises EngineError.
         """
         self._engine.forget()
         if raw:
@@ -62,7 +60,7 @@ class Recording:
 
     @property
     def full(self) -> bool:
-        """Whether the limit was met."""
+        """Whether the limit was reached."""
         return bool(self._recorder.full)
 
     @property
@@ -76,8 +74,8 @@ class Recording:
         return int(self._recorder.bytes)
 
     def trace(self, about: dict[str, Any]) -> Trace:
-        """Everything recorded so far; the recording goes on with nothing."""
-        self._recorder.pass_ended(False)  # what an exception may have left open
+        """Return everything recorded so far, and empty the recording."""
+        self._recorder.pass_ended(False)  # an exception may have left a pass open
         arrays = self._recorder.take()
         return Trace(
             architecture=self._file.architecture,
@@ -98,5 +96,5 @@ class Recording:
         )
 
     def close(self) -> None:
-        """The engine records no more."""
+        """End the recording."""
         self._engine.record(None)

@@ -1,4 +1,4 @@
-"""What is done between passes, in an engine and in the simulator: methods tune and configure."""
+"""Tunes and configures a cache between passes, in an engine and in the simulator."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from backend.methods.moepic import INTERVAL_TOKENS, Configurator
 
 
 class Tuned(Protocol):
-    """What is tuned: a backend._native.Patch or Core."""
+    """An object to tune: a backend._native.Patch or Core."""
 
     def tune(self, tuning: _native.Tuning, /) -> None:
         """Take other settings from the next pass on."""
 
     def snapshot(self) -> bytes:
-        """What became of every expert in the last pass, see Patch.snapshot."""
+        """Return the cell of every expert after the last pass; see Patch.snapshot."""
 
 
-class Adapter:
-    """Hears what decoded tokens cost and does what its method is to do about it.
+class Tuner:
+    """Observes the cost of decoded tokens and tunes the cache as its method says.
 
-    That is nothing where the method is neither adaptive nor configured. predicts: whether its
-    predictor can be made. lines: what an adaptive method decided.
+    It does nothing for a method that is neither adaptive nor configured. predicts: whether the
+    method's predictor can be made. lines: the decisions of an adaptive method.
     """
 
     def __init__(
@@ -51,23 +51,23 @@ class Adapter:
 
     @property
     def statistics(self) -> _native.MoepicStatistics | None:
-        """What a configured method's core shall fill."""
+        """The statistics that the core of a configured method fills."""
         return None if self._configurator is None else self._configurator.statistics
 
     @property
-    def listens(self) -> bool:
-        """Whether it wants to hear of passes."""
+    def observes(self) -> bool:
+        """Whether it needs the cost of passes."""
         return self._auto is not None or self._configurator is not None
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What was decided, a sentence each."""
+        """The decisions, a sentence each."""
         return () if self._auto is None else tuple(self._auto.lines)
 
-    def attend(self, tuned: Tuned, n_slot: int, why: str = "The cache is another one") -> None:
-        """From now on tune this one, whose cache of n_slot experts of each layer is empty.
+    def attach(self, tuned: Tuned, n_slot: int, why: str = "The cache is another one") -> None:
+        """Tune this object from now on. Its cache has n_slot experts per layer and is empty.
 
-        why: begins the line about it, unless it is the first.
+        why: begins the line about it, except for the first object.
         """
         if self._auto is None:
             return
@@ -76,8 +76,11 @@ class Adapter:
         self._work = WorkMeter(self._shape.n_layer, self._shape.n_expert, n_slot)
         self._tune(Decision(self._auto.setting, "") if is_first else self._auto.restart(why))
 
-    def hear(self, cost: PassCost, wave_s: float) -> str:
-        """A token was decoded; wave_s: computing its experts. Returns what was decided, or ""."""
+    def observe(self, cost: PassCost, wave_s: float) -> str:
+        """Observe the cost of a decoded token. Return the decision, or "".
+
+        wave_s: seconds spent computing its experts.
+        """
         if self._configurator is not None:
             self._configurator.observe(cost, wave_s)
         if self._auto is None:
@@ -90,7 +93,7 @@ class Adapter:
         return decision.line
 
     def new_layout(self, budget_bytes: int) -> _native.Layout | None:
-        """Between requests: how the cache is to be laid out anew, or None."""
+        """Return another layout for the cache, or None. Call it between requests."""
         if self._configurator is None or not self._configurator.is_due:
             return None
         layout: _native.Layout = self._configurator.layout(budget_bytes)

@@ -30,7 +30,7 @@ from backend.methods.cost import PassCost
 from backend.methods.moepic import INTERVAL_TOKENS
 from backend.methods.part import part
 from backend.methods.slots import slots_of
-from backend.methods.tuner import Adapter
+from backend.methods.tuner import Tuner
 from backend.simulation.results import Counts, Phase, Result, summed
 from backend.traces.trace import DECODE, Trace
 
@@ -161,18 +161,18 @@ def _simulate(
     cache_bytes = place.bytes(shape)
     actual_rate = share_of(place, shape)
     predicts = predictor_of(method, setting.learned) is not None
-    adapter = Adapter(method, shape, predicts=predicts, configure_tokens=setting.configure_tokens)
+    tuner = Tuner(method, shape, predicts=predicts, configure_tokens=setting.configure_tokens)
     layers: list[tuple[Counts, ...]] = []
     phases: list[tuple[Phase, Phase]] = []
     stalls_us: list[NDArray[np.float64]] = []
     core, from_file = None, 0
     for piece in _pieces(setting, method):
-        anew = None if core is None else adapter.new_layout(cache_bytes)
+        anew = None if core is None else tuner.new_layout(cache_bytes)
         if core is None or anew is not None:
             from_file += _file_bytes(core, trace.n_layer)
             place = anew or place
-            core, used = _core(setting, method, shape, place, future, adapter)
-            adapter.attend(core, round(actual_rate * shape.n_expert))
+            core, used = _core(setting, method, shape, place, future, tuner)
+            tuner.attach(core, round(actual_rate * shape.n_expert))
         simulation = _native.simulate(
             core,
             future if piece is trace else piece.future(),
@@ -180,7 +180,7 @@ def _simulate(
             inputs=piece.inputs if core.wants_gate_input() or method.adaptive else None,
             weights=piece.weights,
             has_inputs=[] if piece.has_inputs is None else [bool(x) for x in piece.has_inputs],
-            after_pass=partial(_hear, adapter) if adapter.listens else None,
+            after_pass=partial(_observe, tuner) if tuner.observes else None,
         )
         layers.append(_layers(simulation))
         stalls_us.append(simulation.pass_stall_us)
@@ -202,7 +202,7 @@ def _simulate(
         prefill=summed(prefills),
         decode=summed(decodes),
         pass_stall_us=np.concatenate(stalls_us),
-        lines=adapter.lines,
+        lines=tuner.lines,
         bytes_from_file=None if setting.host_rate is None else from_file,
     )
 
@@ -216,7 +216,7 @@ def _file_bytes(core: _native.Core | None, n_layer: int) -> int:
     return int(sum(core.counts(layer).bytes_read for layer in range(n_layer)) - by_way_of_ram)
 
 
-def _hear(adapter: Adapter, done: _native.SimulatedPass) -> None:
+def _observe(tuner: Tuner, done: _native.SimulatedPass) -> None:
     """Tell what a decoded token cost."""
     times, counts = done.times, done.counts
     if done.phase != _native.Phase.decode or times.n_token != 1:
@@ -236,7 +236,7 @@ def _hear(adapter: Adapter, done: _native.SimulatedPass) -> None:
         late=counts.late,
         misses=counts.misses,
     )
-    adapter.hear(cost, times.wave_us / 1e6)
+    tuner.observe(cost, times.wave_us / 1e6)
 
 
 def _pieces(setting: Setting, method: Method) -> list[Trace]:
@@ -266,7 +266,7 @@ def _core(
     shape: _native.Shape,
     place: _native.Layout,
     future: _native.Future,
-    adapter: Adapter,
+    tuner: Tuner,
 ) -> tuple[_native.Core, Method]:
     """A core, and the method that it is of: for want of inputs, one with another predictor."""
 
@@ -278,7 +278,7 @@ def _core(
             n_embd=setting.trace.n_embd,
             routers=list(setting.routers),
             future=future,
-            statistics=adapter.statistics,
+            statistics=tuner.statistics,
             host_slots=setting.host_slots,
         )
         if core.wants_gate_input() and setting.trace.inputs is None:

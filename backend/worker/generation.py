@@ -1,4 +1,4 @@
-"""One answer in the worker: starts the engine on a request and passes its tokens and figures on."""
+"""One answer in the worker: run the engine on a request and pass on its tokens and figures."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 SCOPES = ("nothing", "map", "all")
 
 
-class Gaze:
-    """What the other side wants to see beside the text (the request "watch").
+class WatchScope:
+    """What the client wants to see beside the text (the request "watch").
 
-    "map": the map some times a second, which is what a new client gets. "all": also every pass
+    "map": the map, some times a second; the default for a new client. "all": also every pass
     (backend.engine.moments), and advice after the answer.
     """
 
@@ -42,7 +42,7 @@ class Gaze:
         return self.scope == "all"
 
     def set(self, scope: str, engine: Engine | None) -> None:
-        """Look at more or less of it; from any thread. Raises RequestError."""
+        """Change the scope. From any thread. Raises RequestError."""
         if scope not in SCOPES:
             raise RequestError(f"There is nothing called {ascii(scope[:40])} to watch.")
         self.scope = scope
@@ -50,15 +50,15 @@ class Gaze:
             self.attach(engine)
 
     def attach(self, engine: Engine) -> None:
-        """Look at an engine."""
+        """Watch an engine in this scope."""
         engine.watch(self.watch if self.all else None)
 
 
 class Answer:
-    """Answers the request "generate"; used from the engine's thread.
+    """Answers the request "generate". Use from the engine's thread.
 
-    `is_cancelled` is asked between two steps of the engine: a stop that came before the engine
-    had begun is repeated then, so that none is lost. `gaze`: how much of it somebody watches.
+    `is_cancelled` is asked between two steps of the engine. It repeats a stop that came before the
+    engine had begun, so that no stop is lost. `scope`: how much the client watches.
     """
 
     def __init__(
@@ -67,29 +67,29 @@ class Answer:
         engine: Engine,
         outbox: Outbox,
         is_cancelled: Callable[[], bool],
-        gaze: Gaze,
+        scope: WatchScope,
     ) -> None:
         self._request = request
         self._engine = engine
         self._outbox = outbox
         self._is_cancelled = is_cancelled
-        self._gaze = gaze
+        self._scope = scope
         self._started = False
 
     def run(self) -> Message:
-        """Answer to the end and return the final message.
+        """Answer the request and return the final message.
 
         Raises RequestError for settings out of range, and the engine's errors.
         """
         if self._is_cancelled():
             return self._done("cancelled", Statistics().to_json())
-        self._gaze.watch.clear()
+        self._scope.watch.clear()
         pieces = self._pieces()
         self._outbox.begin_answer(self._request["id"], self._snapshot)
         try:
             for piece in pieces:
                 self._start()
-                # The end of a character that no token completed comes without a token.
+                # The rest of an incomplete character comes without a token.
                 is_token = self._engine.statistics().n_token > self._outbox.n_token
                 self._outbox.add_text(piece.text, piece.token_id if is_token else None)
                 self._stop_if_asked()
@@ -137,21 +137,21 @@ class Answer:
             self._engine.stop()
 
     def _snapshot(self) -> list[Message]:
-        """Return the map and the figures of this moment; called from the outbox's thread."""
+        """Return the current map and figures. Called from the outbox's thread."""
         messages = []
         if self._started and (prefilled := self._engine.prefilled()):
             done, total = prefilled
             self._outbox.offer(self._message("prefill", done=done, total=total))
-        if self._gaze.map:
+        if self._scope.map:
             messages.append(residency(self._request["id"], self._engine))
-        if self._started:  # until then the figures are those of the answer before
+        if self._started:  # before that the figures belong to the previous answer
             messages.append(self._message("stats", stats=self._engine.statistics().to_json()))
         return messages + self._moments()
 
     def _moments(self) -> list[Message]:
-        """Return every pass that has not been told of yet, if anybody wants to know."""
+        """Return every pass that was not sent yet, if the client watches passes."""
         messages = []
-        while (batch := self._gaze.watch.take()) is not None:
+        while (batch := self._scope.watch.take()) is not None:
             messages.append(self._message("moments", **batch))
         return messages
 

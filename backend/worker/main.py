@@ -38,7 +38,7 @@ from backend.system.pipes import die_with_parent, private_pipes
 from backend.worker.advisor import Advisor
 from backend.worker.answer_recorder import AnswerTraces
 from backend.worker.errors import explain
-from backend.worker.generation import Answer, Gaze, residency
+from backend.worker.generation import Answer, WatchScope, residency
 from backend.worker.learning import LearningDesk
 from backend.worker.local_server import ServerDesk, Work
 from backend.worker.outbox import Outbox
@@ -82,7 +82,7 @@ class Worker:
         self._engine: Engine | None = None
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
-        self._gaze = Gaze()
+        self._scope = WatchScope()
         self._jobs: queue.SimpleQueue[Job | Work | None] = queue.SimpleQueue()
         self._told_cache: object = None  # the CacheFacts that the client knows
         self._lock = threading.Lock()  # so that an engine and who looks at it change together
@@ -194,7 +194,7 @@ class Worker:
                 self._learning.serve(message)
             elif kind == "watch":
                 with self._lock:
-                    self._gaze.set(message["scope"], self._engine)
+                    self._scope.set(message["scope"], self._engine)
             elif kind == "serve":
                 self._server.serve(message, self._outbox.send)
             else:
@@ -289,10 +289,10 @@ class Worker:
             self._tell_cache(engine)
             return job.cancelled
 
-        answer = Answer(job.message, engine, self._outbox, is_cancelled, self._gaze)
+        answer = Answer(job.message, engine, self._outbox, is_cancelled, self._scope)
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
-        if self._gaze.all:
+        if self._scope.all:
             traces.want(advisor.hear, inputs=advisor.wants_inputs)
         else:
             traces.unwant(advisor.hear)
@@ -302,7 +302,7 @@ class Worker:
             return answer.run()
         finally:
             traces.end()
-            if self._gaze.all:
+            if self._scope.all:
                 advisor.advise(lambda said: self._tell_advice(job, said))
 
     def _tell_advice(self, job: Job, advice: Message) -> None:
@@ -324,7 +324,7 @@ class Worker:
         engine = self._engine_factory(Path(message["path"]), config, progress)
         with self._lock:
             self._engine = engine
-            self._gaze.attach(engine)
+            self._scope.attach(engine)
         self._advisor, self._traces = Advisor(engine), AnswerTraces(engine)
         self._learning.attach(engine, self._traces)
         return {

@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from backend.engine.engine import Engine  # noqa: E402
-from backend.engine.experiment import Study  # noqa: E402
+from backend.engine.experiment import Experiment  # noqa: E402
 from backend.protocol.settings import EngineConfig, Sampling  # noqa: E402
 from backend.simulation.advice import Question, advise  # noqa: E402
 from backend.simulation.model import routers  # noqa: E402
@@ -55,8 +55,8 @@ def main() -> int:
 
 def row(config: EngineConfig, link_mb_per_s: float, n_more: int) -> str:
     """One line of the table."""
-    study = Study(link_bytes_per_s=1e6 * link_mb_per_s)
-    engine = Engine.open(embedded_model(), config, study=study)
+    experiment = Experiment(link_bytes_per_s=1e6 * link_mb_per_s)
+    engine = Engine.open(embedded_model(), config, experiment=experiment)
     try:
         kept: list[Trace] = []
         traces = AnswerTraces(engine)
