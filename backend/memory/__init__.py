@@ -1,5 +1,5 @@
-"""Plans: what fits into memory, and where it goes.
+"""Plan how much of a model fits into memory, and where; watch memory at run time.
 
-Pure arithmetic over a model file and the free memory; watching memory while it runs.
+Plans are pure arithmetic over a model file and the free memory.
 May import: protocol and below (tests/test_imports.py).
 """

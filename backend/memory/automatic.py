@@ -1,7 +1,7 @@
-"""The automatic settings: what memory decides, so that nobody has to.
+"""The automatic settings: choose the cache rate, method and context length by the free memory.
 
-The cache gets all the memory that the plan leaves to it, which the engine grants when everything is
-asked for. The context is as long as it can be without taking much of that memory.
+Automatic mode asks for a cache rate of 1.0; the plan then grants all the memory that is left. The
+context is as long as possible without taking much of that memory.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
 CONTEXTS = (32768, 16384, 8192)
-"""Tokens; the longest that costs little is taken, or else EngineConfig's own."""
+"""Tokens. The longest context that costs little is chosen, or else EngineConfig's default."""
 KV_SHARE = 0.08
-"""Of the memory that is available, what a longer context may take for its keys and values."""
+"""Share of the available memory that the keys and values of a longer context may take."""
 STOCK_RATE = 0.9
-"""From here on a cache saves too little memory for what it costs."""
+"""From this cache rate on, a cache saves too little memory for its cost."""
 
 
 def automatic(file: ModelFile, config: EngineConfig, available_bytes: int) -> EngineConfig:
-    """Return the settings for a model where `available_bytes` may be taken, of its devices if any.
+    """Return the automatic settings for a model. Threads and device stay those of `config`.
 
-    The threads and the device stay those of `config`.
+    available_bytes: memory that may be taken; of the devices, where there are any.
     """
     return replace(
         config,
@@ -39,7 +39,7 @@ def automatic(file: ModelFile, config: EngineConfig, available_bytes: int) -> En
 
 
 def context_length(file: ModelFile, available_bytes: int) -> int:
-    """Return the tokens of context for a model: at most those that it was trained for."""
+    """Return the context length in tokens: at most the length that the model was trained for."""
     shortest = EngineConfig().context_length
     trained = file.context_length or shortest
     for n_token in CONTEXTS:
@@ -50,9 +50,9 @@ def context_length(file: ModelFile, available_bytes: int) -> int:
 
 
 def prefers_stock(file: ModelFile, n_slot: int, free_bytes: int) -> str:
-    """Why stock llama.cpp is better than a cache of n_slot experts of each layer, or "".
+    """Return why stock llama.cpp is better than a cache of n_slot experts per layer, or "".
 
-    It is faster where the whole file finds room with some to spare and a cache would save little.
+    Stock is faster where the whole file fits with room to spare and a cache would save little.
     """
     n_bytes = file.expert_bytes_total
     if n_bytes <= 0:

@@ -1,7 +1,7 @@
-"""Which devices compute: the option, what it means here, and remote ones.
+"""Resolve the device option to devices of this machine and remote ones.
 
-ggml ends the process when a remote device cannot be reached. So before ggml hears of one, a plain
-socket asks whether llama.cpp's rpc server answers there.
+ggml ends the process when a remote device cannot be reached. So a plain socket first asks whether
+llama.cpp's rpc server answers at the address; only then is the address passed to ggml.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TRUST = (
     "port controls it: use one only in a network that you trust."
 )
 
-_RPC_MAJOR = 7  # of the protocol that the pinned llama.cpp speaks (ggml-rpc.h)
+_RPC_MAJOR = 7  # protocol version of the pinned llama.cpp (ggml-rpc.h)
 _HELLO = 14
 _CAPS_BYTES = 24
 _TIMEOUT_S = 5.0
@@ -30,7 +30,7 @@ class DeviceError(RuntimeError):
 
 @dataclass(frozen=True)
 class Device:
-    """A device of ggml's besides the CPU. Memory in bytes, as it was when this was asked."""
+    """A ggml device other than the CPU. Memory in bytes, at the time of the query."""
 
     name: str
     description: str
@@ -38,49 +38,49 @@ class Device:
     total_bytes: int
     is_remote: bool
     has_pinned_memory: bool
-    """It copies from host memory of a kind of its own by itself."""
+    """The device copies asynchronously from a pinned kind of host memory."""
     shares_memory: bool
-    """It computes in the host's memory, so that keeping experts there gains nothing."""
+    """The device computes in the host's memory, so a copy of the experts would gain nothing."""
     pointer: int
     memory: str = ""
-    """What ggml calls its memory."""
+    """ggml's name for its memory."""
     alignment: int = 128
-    """Of what lies there, in bytes."""
+    """Alignment of tensors in its memory, in bytes."""
     taken_bytes: int = 0
-    """The most that others were seen to take of it while an engine ran
+    """The most that other programs were seen to take while an engine ran
     (backend.memory.headroom)."""
 
     @classmethod
     def of(cls, info: Any) -> Device:
-        """From a backend._native.DeviceInfo."""
+        """Convert a backend._native.DeviceInfo."""
         names = cls.__dataclass_fields__.keys() - {"taken_bytes"}
         return cls(**{name: getattr(info, name) for name in names})
 
 
 def is_remote(option: str) -> bool:
-    """Whether an option names a device on another machine."""
+    """Return whether an option names a device on another machine."""
     return any(part.startswith("rpc:") for part in option.split(","))
 
 
 def available() -> list[Device]:
     """Return the devices of this machine. Opens no connection."""
-    from backend import _native  # loads llama.cpp; who only checks an option does without
+    from backend import _native  # loads llama.cpp, which checking an option does not need
 
     return [Device.of(info) for info in _native.list_devices()]
 
 
 def free_bytes(pointer: int) -> int:
-    """Return what is free of a device's memory now. A remote one must be there."""
+    """Return the free bytes of a device's memory now. A remote device must be reachable."""
     from backend import _native  # as in available
 
     return int(_native.device_free_bytes(pointer))
 
 
 def resolve(option: str) -> list[Device]:
-    """Return the devices that an option asks for; none means the CPU alone.
+    """Return the devices of an option; an empty list means the CPU alone.
 
-    "auto" is every device of this machine with memory of its own. Raises DeviceError where one
-    is not here or does not answer, ValueError as check_device().
+    "auto" is every device of this machine with memory of its own. Raises DeviceError where a
+    device does not exist or does not answer, ValueError as check_device().
     """
     check_device(option)
     if option == DEVICE_CPU:
@@ -112,7 +112,7 @@ def _remote(host: str, port: int) -> list[Device]:
 
 
 def _check_server(host: str, port: int) -> None:
-    """Say hello as ggml does. Raises DeviceError."""
+    """Send a hello as ggml does. Raises DeviceError."""
     where = f"{host}:{port}"
     hello = struct.pack("<BQ", _HELLO, _CAPS_BYTES) + bytes(_CAPS_BYTES)
     try:

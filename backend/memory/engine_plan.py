@@ -1,8 +1,8 @@
-"""Plans an engine: from a model's file, the settings and the state of the machine.
+"""Plans an engine from a model's file, the settings and the state of the machine.
 
-`plan_engine` is a pure function: it reads no clock, no file and no memory. What it needs to know of
-the machine comes in as a MachineState. backend.engine.observer makes one;
-backend.engine.loaded_model brings a plan into force.
+`plan_engine` is a pure function: it reads no clock, no file and no memory. It gets the state of the
+machine as a MachineState, which backend.engine.observer makes. backend.engine.loaded_model brings
+a plan into force.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ if TYPE_CHECKING:
 
 
 class Step(enum.IntEnum):
-    """What has to be done for a plan; each step includes those before it."""
+    """The work that a plan needs. Each step includes the steps before it."""
 
     NOTHING = 0
     REBUILD = 1
-    """The cache begins empty, in other slots or with another method."""
+    """Rebuild the cache, empty, with other slots or another method."""
     CONTEXT = 2
-    """llama.cpp's context is made again; the weights stay."""
+    """Make another llama.cpp context; the weights stay."""
     RELOAD = 3
 
 
 @dataclass(frozen=True)
 class SlowTier:
-    """What experts are read from: the model's file, or its pack.
+    """The source of the experts: the model's file or its pack.
 
-    remark: why a pack that was found is not used, or "". n_thread: how many compute fastest while
-    the drive is read; 0: not measured.
+    remark: why a pack that was found is not used, or "". n_thread: the number of threads that
+    computes fastest while the drive is read; 0: not measured.
     """
 
     drive: Drive = Drive()
@@ -64,13 +64,13 @@ class SlowTier:
 
 @dataclass(frozen=True)
 class MachineState:
-    """What a plan follows from beside the file and the settings. Sizes in bytes.
+    """The state of the machine that a plan depends on. Sizes in bytes.
 
-    free_bytes: RAM that may be taken; what the model holds already counts as free, on devices too.
-    n_thread: threads to compute with where the slow tier says nothing. measure: None: what
-    llama.cpp computes in is estimated. slow_tier: asked only where experts are cached. refused: why
-    this model cannot be cached, or "". before: the plan that was in force last; is_loaded: it
-    still is.
+    free_bytes: RAM that may be taken. Memory of the loaded model counts as free, on devices, too.
+    n_thread: compute threads where the slow tier has no number. measure: measures llama.cpp's
+    compute buffers; None: they are estimated. slow_tier: called only where experts are cached.
+    refused: why this model cannot be cached, or "". before: the plan that was in force last.
+    is_loaded: `before` still is in force.
     """
 
     free_bytes: int
@@ -85,7 +85,7 @@ class MachineState:
 
 @dataclass(frozen=True)
 class ContextSettings:
-    """What another llama_context has to be made for; n_ubatch 0: as long as memory permits."""
+    """Settings whose change needs another llama_context. n_ubatch 0: as large as memory permits."""
 
     n_context: int
     n_thread: int
@@ -97,21 +97,22 @@ class ContextSettings:
 class EnginePlan:
     """How an engine runs. Sizes in bytes.
 
-    config: what is asked for, with what memory decided in automatic mode. asked: of a context.
+    config: the settings asked for; in automatic mode, with the values that memory decided. asked:
+    the settings of the context.
     """
 
     config: EngineConfig
     method: Method
     asked: ContextSettings
     n_context: int
-    """Tokens of conversation that are kept."""
+    """Length of the context in tokens."""
     n_ubatch: int
-    """Tokens of a prompt that are computed at once."""
+    """Tokens of a prompt in one pass."""
     n_slot: int = 0
-    """Experts of each layer that memory permits; a method may use fewer."""
+    """Experts per layer that memory permits; a method may use fewer."""
     n_slot_min: int = 0
     n_slot_most: int = 0
-    """So far the cache may grow when memory is free again."""
+    """The cache may grow to this number when memory is free again."""
     mode: str = "cached"
     """"cached", or "plain": llama.cpp runs unpatched, with every expert."""
     devices: DevicePlan | None = None
@@ -121,9 +122,9 @@ class EnginePlan:
     repack: bool = True
     """In plain mode: copy weights into the layout that computes fastest."""
     headroom_bytes: int | None = None
-    """RAM that the plan leaves to other programs; None: nothing has to be watched."""
+    """RAM that the plan leaves to other programs; None: memory is not watched."""
     reason: str = ""
-    """Why it is not what was asked for, and what is where, in sentences."""
+    """Sentences that say why the plan differs from the settings, and what lies where."""
 
     @property
     def is_plain(self) -> bool:
@@ -132,12 +133,12 @@ class EnginePlan:
 
     @property
     def n_thread(self) -> int:
-        """Threads that compute."""
+        """The number of compute threads."""
         return self.asked.n_thread
 
     @property
     def placement(self) -> Placement:
-        """Where llama.cpp puts the layers."""
+        """The placement of the layers."""
         return self.devices.placement if self.devices else ON_CPU
 
     @property
@@ -146,7 +147,7 @@ class EnginePlan:
         return self.devices.names if self.devices else "cpu"
 
     def step_from(self, before: EnginePlan | None) -> Step:
-        """Return what has to be done where `before` is in force; None: nothing is loaded."""
+        """Return the step from `before`, the plan in force, to this one; None: nothing loaded."""
         if before is None or (self.mode, self.placement) != (before.mode, before.placement):
             return Step.RELOAD
         if self.tier.pack != before.tier.pack:
@@ -156,17 +157,17 @@ class EnginePlan:
         return Step.REBUILD if self._cache() != before._cache() else Step.NOTHING
 
     def _cache(self) -> object:
-        """What the cache is made from."""
+        """Return the values that the cache is built from."""
         if self.is_plain:
             return None
         return self.method.name, self.config.hybrid, self.n_slot, self.host
 
 
 def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) -> EnginePlan:
-    """Plan an engine: memory grants what is asked for, or less.
+    """Plan an engine. Memory grants the settings asked for, or less.
 
-    A context that stays in use keeps its length and its pieces of prompts. Raises EngineError where
-    the attention cache cannot be of the type asked for.
+    A context that stays in use keeps its n_context and n_ubatch. Raises EngineError where the
+    attention cache cannot be of the type asked for.
     """
     if why := why_no_kv_type(file, config.kv_type):
         raise EngineError(why)
@@ -174,7 +175,7 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     if config.automatic:
         on_devices = sum(usable_bytes(d, config.device_bytes) for d in machine.devices)
         config = automatic(file, config, on_devices or machine.free_bytes)
-        if before is not None and before.config.automatic:  # a conversation is in it
+        if before is not None and before.config.automatic:  # the context holds a conversation
             config = replace(config, context_length=before.config.context_length)
     method = METHODS[config.method]
     asked = _context_asked(file, config, machine.n_thread)
@@ -196,13 +197,13 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
         made = _with_slow_tier(file, made, machine)
     if machine.is_loaded and before is not None and config.host_bytes == before.config.host_bytes:
         same = replace(made, host=before.host)
-        if same.step_from(before) is Step.NOTHING:  # a store that is there is not made again
+        if same.step_from(before) is Step.NOTHING:  # keep an existing host store
             return same
     return made
 
 
 def _context_asked(file: ModelFile, config: EngineConfig, n_thread: int) -> ContextSettings:
-    """Take at most the tokens that the model was trained for: it makes no sense of more."""
+    """Return the settings of the context, no longer than the model was trained for."""
     n_context = min(config.context_length, file.context_length or config.context_length)
     token_bytes = file.token_dense_bytes + file.token_expert_bytes
     n_thread = config.n_thread or useful_threads(token_bytes, n_thread)
@@ -210,7 +211,7 @@ def _context_asked(file: ModelFile, config: EngineConfig, n_thread: int) -> Cont
 
 
 def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:
-    """Place layers on devices; the plan's devices stay None where they hold not even one."""
+    """Place layers on devices. The plan's devices stay None where not one layer fits."""
     config, method, devices = made.config, made.method, machine.devices
     wish = Wish(
         n_slot=slots(file, config.cache_rate),
@@ -223,9 +224,9 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         stages=method.stages,
     )
     found = plan_devices(file, devices, wish, machine.measure)
-    said = " ".join(found.sentences)
+    placed = " ".join(found.sentences)
     if not found.n_gpu_layers:
-        return replace(made, reason=said)
+        return replace(made, reason=placed)
     host = HostPlan()
     if found.n_slot < file.n_expert:
         sizes: Mapping[str, int] = {}
@@ -245,13 +246,13 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         devices=found,
         host=host,
         headroom_bytes=host.headroom_bytes if host.bytes or host.cpu_bytes else None,
-        reason=" ".join(filter(None, [said, host.sentence])),
+        reason=" ".join(filter(None, [placed, host.sentence])),
     )
     return _with_mode(file, made, machine)
 
 
 def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:
-    """Grant what this machine's memory holds. Experts go before longer pieces of prompts."""
+    """Grant what fits into this machine's memory. Experts come before a larger n_ubatch."""
     config, method, n_context = made.config, made.method, made.n_context
     is_stock, n_slot = method.kind == "stock", slots(file, config.cache_rate)
     least_ubatch = made.n_ubatch or min(config.n_ubatch or N_UBATCH, n_context)
@@ -286,9 +287,9 @@ def _with_mode(
     why_fewer: str = "",
     stock_is_faster: str = "",
 ) -> EnginePlan:
-    """Say whether llama.cpp runs patched, and why; the reason says what devices are to do.
+    """Decide whether llama.cpp runs patched, and say why.
 
-    why_fewer: why memory grants fewer experts than were asked for.
+    made.reason: what the devices do. why_fewer: why memory grants fewer experts than asked for.
     """
     is_stock = made.method.kind == "stock"
     refused = machine.refused or ("" if file.is_moe else DENSE)
@@ -305,7 +306,7 @@ def _with_mode(
 
 
 def _with_slow_tier(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:
-    """Choose what experts are read from; what is in use stays in use."""
+    """Choose the source of the experts. A source in use stays in use."""
     config, before = made.config, machine.before
     if (
         machine.is_loaded
@@ -321,9 +322,10 @@ def _with_slow_tier(file: ModelFile, made: EnginePlan, machine: MachineState) ->
 
 
 def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
-    """Return what a loaded model with n_slot experts of each layer would give back of RAM.
+    """Return the bytes of RAM that a loaded model with n_slot experts per layer would give back.
 
-    On devices 0, but for what RAM keeps of experts: nearly all of it is the device's.
+    Return 0 for a model on devices, whose memory holds nearly all of it. The experts in RAM are
+    not counted.
     """
     if made.devices is not None:
         return 0

@@ -1,7 +1,7 @@
-"""How much of a device's memory others took while an engine ran there: left free next time.
+"""Remember how much of a device's memory others took while an engine ran, and leave it free.
 
-Desktop programs come and go, and llama.cpp's kernels take some memory when they first run. What was
-free after a plan was in force and is missing later is what they took.
+Desktop programs come and go, and llama.cpp's kernels take some memory when they first run. The
+amount is the memory that was free when a plan came into force and is missing later.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from backend.memory.devices import Device
 
 _FILE = "devices.json"
 _STEP_BYTES = 16 << 20
-"""Less than this more than before is not worth writing down."""
+"""Smaller increases are not written down."""
 
 
 def taken_bytes(device: Device) -> int:
-    """Return the most that was seen to be taken of this device's memory; 0 where nothing was."""
-    said = kept.read(_FILE).get(_key(device))
-    return said if isinstance(said, int) and 0 <= said <= 1 << 50 else 0
+    """Return the largest amount that others were seen to take of this device's memory, or 0."""
+    n_bytes = kept.read(_FILE).get(_key(device))
+    return n_bytes if isinstance(n_bytes, int) and 0 <= n_bytes <= 1 << 50 else 0
 
 
 def with_taken(device: Device) -> Device:
-    """Return the device with what others were seen to take of it."""
+    """Return the device with its `taken_bytes` filled in."""
     return replace(device, taken_bytes=taken_bytes(device))
 
 
 def note_taken(device: Device, n_bytes: int) -> None:
-    """Hear that others took so much; kept where it is more than before."""
+    """Note that others took n_bytes. Keep the number where it is larger than before."""
     if device.is_remote or n_bytes < taken_bytes(device) + _STEP_BYTES:
         return
     kept.write(_FILE, {**kept.read(_FILE), _key(device): n_bytes})

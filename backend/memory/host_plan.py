@@ -1,7 +1,7 @@
-"""What RAM keeps of the experts where devices compute: all of them where it can.
+"""Plan the experts that RAM keeps where devices compute: all of them if they fit.
 
-Of layers that a device computes they lie between the file and the device's slots, so that they need
-not be read again; of layers that the CPU computes they are its slots.
+For a layer on a device, RAM keeps experts between the file and the device's slots (the host store),
+so that they are not read again. For a layer on the CPU, they are its slots.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ PROCESS_BYTES = 60 << 20
 """Measured with a remote device: interpreter, libraries, vocabulary. A driver of a graphics card
 takes more; how much was not measured."""
 N_COPY = 4
-"""Matrices that are on their way at once, each in memory of its own: from the file to a device; and
-once more from the store to a device."""
+"""Staging buffers of one matrix each: as many for copies from the file to a device, and as many for
+copies from the host store to a device."""
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """The RAM that keeps experts, in bytes; headroom_bytes are left to others.
+    """The RAM that keeps experts, in bytes. headroom_bytes stay free for other programs.
 
-    bytes, n_slot: for devices, and how many of each layer that one computes; 0 where not even one
-    of each fits. cpu_bytes, n_cpu_slot: of the layers that the CPU computes. dense_bytes: of the
-    other weights, what is not on devices. total_bytes: all that this process takes.
+    bytes, n_slot: size of the host store, and its experts per layer on a device; n_slot is 0 where
+    not one of each fits. cpu_bytes, n_cpu_slot: the same for the slots of the CPU's layers.
+    dense_bytes: dense weights that are not on devices. total_bytes: all that this process takes.
     """
 
     bytes: int = 0
@@ -45,7 +45,7 @@ class HostPlan:
     sentence: str = ""
 
     def less(self, n_slot: int, n_cpu_slot: int) -> HostPlan:
-        """The same with fewer of each."""
+        """Return the plan with fewer experts per layer."""
         return replace(
             self,
             bytes=self.bytes // max(self.n_slot, 1) * n_slot,
@@ -63,12 +63,12 @@ def plan_host(
     kv_type: str = "f16",
     compute_bytes: int = 0,
 ) -> HostPlan:
-    """Plan what RAM keeps of the experts.
+    """Plan the experts that RAM keeps.
 
-    available_bytes: RAM that may be taken for all that the model needs there. asked_bytes: what
-    the user wants at most; None: all that is there but for the headroom. compute_bytes: what
-    llama.cpp computes in here. The CPU's layers keep as many as a device's where there is room for
-    so many, also where the user wants less.
+    available_bytes: RAM that may be taken in all. asked_bytes: the user's limit; None: all
+    available memory except the headroom. compute_bytes: llama.cpp's compute buffers in RAM. The
+    CPU's layers keep as many experts as a device's layers if RAM has room for them, even beyond
+    the user's limit.
     """
     layers = planned.layers
     on_cpu = [layer for layer in range(model.n_layer) if layer not in layers]
@@ -86,7 +86,7 @@ def plan_host(
         needed += planned.n_stage * sum(set(own))
     headroom_bytes = plan.headroom_bytes(available_bytes)
     room_bytes = max(0, available_bytes - headroom_bytes - needed)
-    cpu_bytes, device_bytes = sum(own), sum(wanted)  # of one expert of each layer
+    cpu_bytes, device_bytes = sum(own), sum(wanted)  # one expert of each layer
     may_bytes = room_bytes if asked_bytes is None else min(room_bytes, asked_bytes)
     n_cpu, n_bytes = _divide(model.n_expert, planned.n_slot, cpu_bytes, device_bytes, may_bytes)
     if own:
@@ -95,12 +95,12 @@ def plan_host(
     left_bytes = max(room_bytes - n_cpu * cpu_bytes, 0)
     n_bytes = min(n_bytes, left_bytes)
     n_slot = n_bytes // device_bytes
-    if n_cpu == model.n_expert:  # first in waves, then as llama.cpp computes by itself
+    if n_cpu == model.n_expert:  # first in waves, then as unpatched llama.cpp computes
         needed += plan.wave_bytes(model, planned.n_ubatch)
     kept_bytes = n_bytes if n_bytes >= min(wanted) else 0
-    said = in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
+    sentence = in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
     if own:
-        said += " " + of_the_cpus_layers(n_cpu, model.n_expert, n_cpu * cpu_bytes)
+        sentence += " " + of_the_cpus_layers(n_cpu, model.n_expert, n_cpu * cpu_bytes)
     return HostPlan(
         bytes=kept_bytes,
         n_slot=n_slot,
@@ -109,17 +109,17 @@ def plan_host(
         dense_bytes=dense_bytes,
         total_bytes=needed + kept_bytes + n_cpu * cpu_bytes,
         headroom_bytes=headroom_bytes,
-        sentence=said,
+        sentence=sentence,
     )
 
 
 def _divide(
     n_expert: int, n_device_slot: int, cpu_bytes: int, device_bytes: int, room_bytes: int
 ) -> tuple[int, int]:
-    """Return the experts of each of the CPU's layers, and the bytes that RAM keeps for devices.
+    """Return the experts per layer of the CPU's layers, and the bytes of the host store.
 
-    cpu_bytes, device_bytes: of one expert of each of their layers. Every layer keeps equally many,
-    unless those are on the device anyway: then RAM is for the CPU's layers.
+    cpu_bytes, device_bytes: size of one expert of each of their layers. All layers keep the same
+    number, unless the device's slots hold that many anyway: then RAM goes to the CPU's layers.
     """
     n_each = min(room_bytes // (cpu_bytes + device_bytes), n_expert)
     if n_each <= n_device_slot and cpu_bytes:
@@ -130,7 +130,7 @@ def _divide(
 
 
 def _dense_bytes(model: ModelFile, layers: Sequence[int]) -> int:
-    """Of the embedding, which stays with the CPU, and of these layers."""
+    """Return the bytes of the dense weights of these layers and of the embedding."""
     return sum(
         t.n_bytes
         for t in model.dense_tensors

@@ -1,8 +1,8 @@
-"""What goes where when a device computes: layers, context and slots in its memory.
+"""Place layers, context and slots in the memory of devices.
 
-As many layers as fit are the device's, the last ones first, since llama.cpp computes the output
-with them; what is left of its memory becomes slots. Of those a share is the stage, through which
-prompts pass what they do not keep. Each choice comes with a sentence.
+Devices get as many layers as fit, beginning with the last, because llama.cpp computes the output
+with them. The rest of their memory becomes slots. A share of the slots is the stage: prompts copy
+experts through it that the cache does not keep. Each choice comes with a sentence.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ if TYPE_CHECKING:
 
 HEADROOM_BYTES = 256 << 20
 HEADROOM_SHARE = 1 / 32
-"""Of a device's memory is left alone, at least HEADROOM_BYTES: what a desktop's programs hold is
-not free, but they may want more, and llama.cpp's kernels take some while they run. More where more
-was seen to be taken (backend.memory.headroom)."""
+"""This share of a device's memory stays free, at least HEADROOM_BYTES: desktop programs may need
+more than they hold now, and llama.cpp's kernels take some memory while they run. The headroom is
+larger where others were seen to take more (backend.memory.headroom)."""
 STAGE_SHARE = 1 / 16
-"""Of the bytes of the slots, the stage may take as much. In the simulator 16 slots keep the link as
-busy as 128 do; more of them mean larger waves."""
+"""Largest share of the slots' bytes for the stage. In the simulator 16 slots keep the link as busy
+as 128 do; more slots mean larger waves."""
 STAGE_LEAST = 4
-"""Slots; fewer gain nothing over passing through a layer's own."""
+"""Smallest stage in slots; a smaller one gains nothing over copies through a layer's own slots."""
 UBATCH_SHARE = 1 / 8
-"""Of the bytes of the slots, what longer pieces of a prompt need may take as much: each piece
-copies nearly all experts, so that twice as long ones copy half."""
+"""Largest share of the slots' bytes that a larger n_ubatch may take. Each partial batch of a prompt
+copies nearly all experts, so batches of twice the size copy half as much."""
 SHORTEST_CONTEXT = 2048
-"""Tokens; so far a context that nobody chose by hand is shortened where layers find no room."""
+"""Tokens. An automatic context is not shortened below this to make room for layers."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Which devices compute which layers; the CPU computes the first ones and what is left over.
+    """Which devices compute which layers. The CPU computes the remaining first layers.
 
-    pointers: of ggml's devices. n_gpu_layers: counted from the output, which is the first, towards
-    the first layer; all of them where it is larger than there are. shares: how the layers are
-    divided among the devices; by their free memory where empty.
+    pointers: ggml's devices. n_gpu_layers: number of layers on devices, counted from the output,
+    which counts as one, back towards the first layer; may exceed the number of layers. shares: how
+    the layers are divided among the devices; if empty, by free memory.
     """
 
     pointers: tuple[int, ...] = ()
@@ -51,11 +51,11 @@ class Placement:
 
     @property
     def on_device(self) -> bool:
-        """Whether anything is computed by a device."""
+        """Whether a device computes any layer."""
         return bool(self.pointers) and self.n_gpu_layers > 0
 
     def cpu_layers(self, n_layer: int) -> range:
-        """The layers that the CPU computes, of n_layer."""
+        """Return the layers that the CPU computes, of n_layer."""
         return range(max(n_layer + 1 - self.n_gpu_layers, 0) if self.on_device else n_layer)
 
 
@@ -63,17 +63,17 @@ ON_CPU = Placement()
 
 
 Measure = Callable[[Placement, int, int, bool], Mapping[str, int]]
-"""What llama.cpp says that it computes in, with a context and pieces of prompts of so many tokens.
+"""Measures llama.cpp's compute buffers, from (placement, n_context, n_ubatch, patched).
 
-The last argument: with experts on slots. Returns bytes by the name of a memory (Device.memory).
+patched: with experts on slots. Returns bytes by the name of a memory (Device.memory).
 """
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one device holds, in bytes. headroom_bytes stays free; stage_bytes are slots, too.
+    """The contents of one device, in bytes. headroom_bytes stays free; stage_bytes are slots, too.
 
-    expert_bytes: of all experts of its layers, here or not.
+    expert_bytes: all experts of its layers, on the device or not.
     """
 
     pointer: int
@@ -91,17 +91,17 @@ class Share:
 
     @property
     def planned_bytes(self) -> int:
-        """All that the model takes of the device's memory."""
+        """The device memory that the model takes."""
         fixed = self.dense_bytes + self.kv_bytes + self.compute_bytes + self.wave_bytes
         return fixed + self.slot_bytes + self.stage_bytes
 
 
 @dataclass(frozen=True)
 class DevicePlan:
-    """Where layers are computed and how much of the experts is kept there.
+    """Where layers are computed, and how many experts devices keep.
 
-    n_slot: experts of each layer alike. n_stage: slots of the stage of each device. n_context and
-    n_ubatch: tokens. sentences: why.
+    n_slot: experts per layer. n_stage: slots of each device's stage. n_context, n_ubatch: tokens.
+    sentences: the reasons.
     """
 
     placement: Placement
@@ -119,23 +119,23 @@ class DevicePlan:
 
     @property
     def names(self) -> str:
-        """Of the devices, with commas between."""
+        """The names of the devices, separated by commas."""
         return ",".join(share.name for share in self.devices)
 
     @property
     def layers(self) -> set[int]:
-        """Numbers of the layers that devices compute."""
+        """The numbers of the layers that devices compute."""
         return {layer for share in self.devices for layer in share.layers}
 
     def with_slots(self, n_slot: int) -> DevicePlan:
-        """Return the plan with fewer slots, and the memory that they take."""
+        """Return the plan with fewer slots and their memory."""
         shares = tuple(
             replace(s, slot_bytes=s.slot_bytes // self.n_slot * n_slot) for s in self.devices
         )
         return replace(self, n_slot=n_slot, devices=shares)
 
     def holding(self, share: float) -> DevicePlan:
-        """Return the plan where the slots hold this share of all experts, if that is less."""
+        """Return the plan with slots for at most this share of all experts."""
         shares = tuple(
             replace(s, slot_bytes=min(s.slot_bytes, round(share * s.expert_bytes)))
             for s in self.devices
@@ -145,12 +145,12 @@ class DevicePlan:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is asked of a plan.
+    """The request to plan_devices.
 
-    n_slot: at most so many experts of each layer. n_context, n_ubatch: tokens; n_ubatch 0: as long
-    pieces as pay. limit_bytes: of each device at most so much is used; 0: what is free.
-    may_shorten: nobody chose the context by hand. whole: a device's layers have all their experts
-    there, and llama.cpp runs unpatched. stages: the method lets prompts pass through a stage.
+    n_slot: maximum of experts per layer. n_context, n_ubatch: tokens; n_ubatch 0: as large as pays.
+    limit_bytes: maximum of each device's memory; 0: all that is free. may_shorten: the context was
+    not chosen by hand. whole: a device holds all experts of its layers, and llama.cpp runs
+    unpatched. stages: the method uses a stage for prompts.
     """
 
     n_slot: int
@@ -168,9 +168,9 @@ def plan_devices(
 ) -> DevicePlan:
     """Place a model on devices. Where not a single layer fits, n_gpu_layers is 0.
 
-    measure: what llama.cpp needs to compute in (backend.engine.dry_run); else it is estimated.
+    measure: measures the compute buffers (backend.engine.dry_run); None: they are estimated.
     """
-    if wish.n_slot >= model.n_expert and not wish.whole:  # where all fits, llama.cpp runs unpatched
+    if wish.n_slot >= model.n_expert and not wish.whole:  # if all fits, llama.cpp runs unpatched
         unpatched = _Planner(model, devices, replace(wish, whole=True), measure)
         entire = unpatched.place(wish.n_context)
         if entire is not None and entire.n_gpu_layers > model.n_layer:
@@ -193,7 +193,7 @@ def plan_devices(
 
 @dataclass(frozen=True)
 class _Place:
-    """Layers that fit. parts: what each device holds of them but slots and stage."""
+    """Layers that fit. parts: the contents of each device without slots and stage."""
 
     n_gpu_layers: int
     n_context: int
@@ -202,7 +202,7 @@ class _Place:
 
 
 class _Planner:
-    """One model on these devices."""
+    """Places one model on these devices."""
 
     def __init__(
         self, model: ModelFile, devices: Sequence[Device], wish: Wish, measure: Measure | None
@@ -215,7 +215,7 @@ class _Planner:
         self.n_wanted = max(self.n_least, wish.n_slot)
 
     def place(self, n_context: int) -> _Place | None:
-        """As many layers as fit with this context and pieces of N_UBATCH tokens."""
+        """Return as many layers as fit with this context and the smallest n_ubatch."""
         n_ubatch = min(self.wish.n_ubatch or plan.N_UBATCH, n_context)
         n_all = self.model.n_layer + 1
         compute = self._compute(n_all, n_context, n_ubatch)
@@ -232,7 +232,7 @@ class _Planner:
         return None
 
     def lengthen(self, found: _Place) -> _Place:
-        """The same with pieces of a prompt as long as pays."""
+        """Return the place with an n_ubatch as large as pays."""
         n_slot = min(self.n_wanted, self._n_fit(found))
         if self.wish.n_ubatch or not self.model.is_moe or n_slot >= self.model.n_expert:
             return found
@@ -253,7 +253,7 @@ class _Planner:
         return best
 
     def finish(self, found: _Place) -> DevicePlan:
-        """Slots and stage in what is left."""
+        """Return the plan, with slots and stage in the rest of the memory."""
         model, wish = self.model, self.wish
         n_slot = min(self.n_wanted, self._n_fit(found))
         n_stage = 0 if wish.whole or not wish.stages else self._n_stage(found, n_slot)
@@ -303,7 +303,7 @@ class _Planner:
         return self.sizes[device].slots(found.parts[device].layers, n_slot)
 
     def _n_fit(self, found: _Place, n_stage: int = 0) -> int:
-        """How many slots of every layer fit; -1 where not even the rest does."""
+        """Return how many slots per layer fit; -1 where even the rest does not fit."""
         n_fit = self.model.n_expert
         for usable, part, sizes in zip(self.usable, found.parts, self.sizes, strict=True):
             room = usable - part.planned_bytes - sizes.stage(part.layers, n_stage)
@@ -312,7 +312,7 @@ class _Planner:
         return n_fit
 
     def _n_stage(self, found: _Place, n_slot: int) -> int:
-        """Room for two layers' missing experts, where that takes little of the cache."""
+        """Return the slots of a stage: the missing experts of two layers, or as many as pay."""
         n_stage = 2 * (self.model.n_expert - n_slot)
         for device, part in enumerate(found.parts):
             if one := self.sizes[device].stage(part.layers, 1):
@@ -324,13 +324,13 @@ class _Planner:
 
 
 def headroom(device: Device) -> int:
-    """Return the bytes of a device's memory that are left alone."""
+    """Return the bytes of a device's memory that stay free."""
     least = max(HEADROOM_BYTES, int(device.total_bytes * HEADROOM_SHARE))
     return max(least, min(device.taken_bytes, device.total_bytes // 4))
 
 
 def usable_bytes(device: Device, limit_bytes: int) -> int:
-    """Return what of a free device may be taken; limit_bytes: at most so much, 0 for all."""
+    """Return the bytes of a device that a plan may take. limit_bytes: the maximum; 0: no limit."""
     free_bytes = max(0, device.free_bytes - headroom(device))
     return min(free_bytes, limit_bytes) if limit_bytes else free_bytes
 
@@ -352,11 +352,11 @@ def _divide(n_layer: int, n_gpu_layers: int, usable: Sequence[int]) -> list[rang
 
 
 class _Sizes:
-    """Bytes by layer, of a device that aligns what lies there."""
+    """Sizes by layer in bytes, on a device with this alignment."""
 
     def __init__(self, model: ModelFile, kv_type: str, alignment: int) -> None:
         self._model, self._kv_type, self._alignment = model, kv_type, alignment
-        self._dense = [0] * (model.n_layer + 1)  # the last one: the output
+        self._dense = [0] * (model.n_layer + 1)  # the last entry is the output
         embedding = 0
         has_output = False
         for tensor in model.dense_tensors:
@@ -384,7 +384,7 @@ class _Sizes:
         compute_bytes: int,
         whole: bool,
     ) -> Share:
-        """What a device with these layers holds beside slots."""
+        """Return the contents of a device with these layers, without slots."""
         share = Share(device.pointer, device.name, layers, headroom(device), device.free_bytes)
         if not layers:
             return share
@@ -401,9 +401,9 @@ class _Sizes:
         )
 
     def slots(self, layers: range, n_slot: int) -> int:
-        """So many slots of each of these layers."""
+        """Return the bytes of n_slot slots in each of these layers."""
         return n_slot * sum(self._slots[i] for i in layers if i < len(self._slots))
 
     def stage(self, layers: range, n_stage: int) -> int:
-        """A stage for these layers: one for each kind of layer."""
+        """Return the bytes of the stages for these layers: one for each kind of layer."""
         return n_stage * sum({self._slots[i] for i in layers if i < len(self._slots)})

@@ -1,8 +1,8 @@
-"""How much memory a model will take with a number of slots, before anything is loaded.
+"""Plan the memory of a model with a number of slots, before anything is loaded.
 
-Everything but the compute buffer follows exactly from the file's header. The compute buffer is
-estimated from the largest intermediates of llama.cpp's graphs; tests compare both with what
-llama.cpp itself allocates.
+All sizes except the compute buffer follow exactly from the file's header. The compute buffer is
+estimated from the largest intermediates of llama.cpp's graphs. Tests compare both with
+llama.cpp's allocations.
 """
 
 from __future__ import annotations
@@ -17,33 +17,34 @@ if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
 N_UBATCH = 512
-"""Tokens of a prompt that are computed at once at least; a shorter context has fewer."""
+"""Smallest automatic n_ubatch, in tokens; a shorter context has a smaller one."""
 MAX_UBATCH = 4096
-"""And at most: with so many, reading all experts once takes far less time than computing."""
+"""Largest n_ubatch: with it, reading all experts once takes far less time than computing."""
 
-_WAVE_PAIRS = 1024  # that are computed at once, at most (WaveRunner::max_pair)
-_KV_BLOCK = 32  # values that q8_0 and q4_0 quantise together
+_WAVE_PAIRS = 1024  # maximum of pairs in a wave (WaveRunner::max_pair)
+_KV_BLOCK = 32  # values in a block of q8_0 and q4_0
 _CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
 PROCESS_BYTES = 64 << 20
 """Measured: 45 to 56 MiB for interpreter, libraries and buffers."""
 _HEADROOM_MIN_BYTES = 256 << 20
 _HEADROOM_SHARE = 1 / 16
 
-# Architectures whose layers are recurrent but for every fourth, where the file does not say so.
+# Architectures in which every fourth layer has attention and the others are recurrent, and whose
+# files may not say so.
 _RECURRENT_BUT_FOURTH = frozenset({"qwen3next", "qwen35", "qwen35moe"})
-# Architectures with a second attention mask that the file does not mention, and those for which
-# llama.cpp turns flash attention off.
+# Architectures with a second attention mask that the file does not mention.
 _CHUNKED = frozenset({"llama4"})
+# Architectures for which llama.cpp turns flash attention off.
 _WITHOUT_FLASH = frozenset({"grok"})
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a model needs, in bytes, with `n_slot` experts of each layer in memory.
+    """The memory of a model, in bytes, with `n_slot` experts per layer in memory.
 
-    mode is "cached", or "plain" where no expert cache is used; reason then says why. n_slot_min:
-    how many one token needs. headroom_bytes is left to other programs. best_n_slot is the largest
-    number that fits, None where not even the smallest does.
+    mode: "cached", or "plain" without an expert cache. reason: why the mode is plain. n_slot_min:
+    experts per layer that one token needs. headroom_bytes stay free for other programs.
+    best_n_slot: the largest number that fits; None where not even the smallest does.
     """
 
     mode: str
@@ -68,11 +69,11 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the whole and the headroom find room in what is available."""
+        """Whether the total and the headroom fit into the available memory."""
         return self.total_bytes + self.headroom_bytes <= self.available_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """Return it with rates in place of all slots but n_slot, and `fits`."""
+        """Return the fields and `fits`; all numbers of slots except n_slot become rates."""
         fields = {**asdict(self), "rate": self.rate, "fits": self.fits}
         least, best = fields.pop("n_slot_min"), fields.pop("best_n_slot")
         fields["min_rate"] = rate_of(least, self.n_expert)
@@ -82,10 +83,10 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a plan follows from: the numbers of a model file at one context. Sizes in bytes.
+    """The numbers of a model file that a plan depends on, at one context. Sizes in bytes.
 
-    reason says why there is no expert cache, or is empty. slot_bytes is one expert of every layer;
-    n_slot_min is how many of each layer one token needs.
+    reason: why there is no expert cache, or "". slot_bytes: one expert of every layer. n_slot_min:
+    experts per layer that one token needs.
     """
 
     reason: str
@@ -104,7 +105,7 @@ class Needs:
         n_ubatch: int = N_UBATCH,
         kv_type: str = "f16",
     ) -> Needs:
-        """Read them from a model file, for a context in tokens."""
+        """Read the numbers from a model file, for a context in tokens."""
         return cls(
             reason=why_plain(model),
             n_expert=model.n_expert,
@@ -130,10 +131,10 @@ def plan(
 
 
 def largest_ubatch(model: ModelFile, made: MemoryPlan, context_length: int) -> tuple[int, str]:
-    """Return how many tokens of a prompt are computed at once, and why, in one sentence.
+    """Return the largest n_ubatch, in tokens, and one sentence with the reason.
 
-    As many as find room beside `made`, a plan with N_UBATCH, but no more than the context has:
-    each piece of a prompt reads the experts that it needs once, so that larger pieces read less.
+    It fits beside `made`, a plan with N_UBATCH, and is no longer than the context. Each partial
+    batch of a prompt reads its experts once, so larger batches read less.
     """
     n_context = max(1, min(context_length, MAX_UBATCH))
     n = min(N_UBATCH, n_context)
@@ -154,9 +155,9 @@ def largest_ubatch(model: ModelFile, made: MemoryPlan, context_length: int) -> t
 
 
 def plan_needs(needs: Needs, n_slot: int, available_bytes: int) -> MemoryPlan:
-    """Plan as `plan` does, from numbers that were read from the file before.
+    """Plan as `plan` does, from numbers that were read before.
 
-    Fewer slots than one token needs are as many as it needs; without a cache, every expert stays.
+    n_slot is raised to the number that one token needs. Without a cache, it is every expert.
     """
     reason = needs.reason
     n_slot = needs.n_expert if reason else min(max(n_slot, needs.n_slot_min), needs.n_expert)
@@ -187,7 +188,7 @@ def plan_needs(needs: Needs, n_slot: int, available_bytes: int) -> MemoryPlan:
 
 
 def headroom_bytes(available_bytes: int) -> int:
-    """Return what is left to other programs where so much can be taken."""
+    """Return the bytes that stay free for other programs."""
     return max(_HEADROOM_MIN_BYTES, int(available_bytes * _HEADROOM_SHARE))
 
 
@@ -201,9 +202,9 @@ def why_plain(model: ModelFile) -> str:
 
 
 def slots(model: ModelFile, cache_rate: float) -> int:
-    """Return how many experts of each layer are resident at a cache rate.
+    """Return how many experts per layer are resident at a cache rate.
 
-    It is the rate's share, rounded down, but at least as many as one token uses.
+    This is the rate's share, rounded down, and at least the number that one token uses.
     """
     if not model.is_moe:
         return model.n_expert
@@ -212,7 +213,7 @@ def slots(model: ModelFile, cache_rate: float) -> int:
 
 
 def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
-    """Return why the attention cache cannot be of this type, as a sentence; empty where it can."""
+    """Return a sentence that says why the attention cache cannot be of this type, or ""."""
     if kv_type == "f16":
         return ""
     if model.architecture in _WITHOUT_FLASH:
@@ -229,7 +230,7 @@ def kv_bytes(model: ModelFile, context_length: int, kv_type: str = "f16") -> int
 
 
 def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:
-    """Return the same layer by layer."""
+    """Return the bytes of kv_bytes() for each layer."""
     n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
     return [
         _state_values(model) * 4
@@ -240,11 +241,11 @@ def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16
 
 
 def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
-    """Return what a device needs to compute experts on slots, beside llama.cpp's own buffers.
+    """Return the bytes that a device needs to compute waves, beside llama.cpp's own buffers.
 
-    For pieces of n_ubatch tokens: their kept inputs and numbers of slots; of each (token, expert)
-    pair of the largest wave its input, the hidden rows, its output where the input was, and five
-    numbers; the graph of a single token's wave, of which nothing overlaps.
+    They hold, for batches of n_ubatch tokens: the kept inputs and slot numbers of the batch; for
+    each (token, expert) pair of the largest wave its input, its hidden rows and five numbers (the
+    output overwrites the input); and the graph of a single token's wave, without overlap.
     """
     n_embd = _number(model, "embedding_length")
     n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
@@ -259,9 +260,9 @@ def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
 def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:
     """Estimate the bytes of llama.cpp's compute buffer for a prefill of n_ubatch tokens.
 
-    The larger of two moments counts: attention, and a MoE layer, where each token has a row for
-    each expert that it uses, with the attention mask (f16) still in place. The logits of one token
-    are kept (n_outputs_max), which is less.
+    The buffer is as large as the larger of two stages: attention, or a MoE layer, where each token
+    has one row per used expert and the attention mask (f16) is still in place. The logits of one
+    token (n_outputs_max) usually take less.
     """
     n_embd = _number(model, "embedding_length")
     n_used = max(1, model.n_expert_used)
@@ -271,11 +272,11 @@ def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATC
     n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
     mask = 2 * n_cell * (2 if windowed else 1)
     logits = 4 * (_vocabulary(model) + 2 * n_ubatch * n_embd)
-    # Gate, up and their product; the output finds room where two of them were, if it is not wider.
+    # Gate, up and their product. The output reuses the memory of two of them if it fits there.
     beside = (n_used + 2) * n_embd if 2 * n_ff < n_embd else 0
     experts = 4 * (3 * n_embd + 3 * n_used * n_ff + beside)
     heads = 4 * 4 * n_head * _key_length(model)
-    if model.architecture in _WITHOUT_FLASH:  # all scores at once, and the mask in f32
+    if model.architecture in _WITHOUT_FLASH:  # all scores at once, and a mask in f32
         mask, heads = 2 * mask, heads + 4 * n_head * n_cell
     return max(logits, n_ubatch * (mask + max(experts, heads)))
 
@@ -285,7 +286,7 @@ def _resident_bytes(model: ModelFile, n_slot: int) -> int:
 
 
 def _best_n_slot(needs: Needs, room_bytes: int) -> int | None:
-    """Return the most slots that find room in `room_bytes`; None where too few do."""
+    """Return the most slots that fit into `room_bytes`; None where too few do."""
     if needs.slot_bytes == 0:
         return needs.n_expert if room_bytes >= 0 else None
     n_slot = min(room_bytes // needs.slot_bytes, needs.n_expert)
@@ -302,11 +303,11 @@ def _is_recurrent(model: ModelFile, layer: int) -> bool:
 
 
 def _kv_values(model: ModelFile, layer: int) -> int:
-    """Return how many values one token leaves in the attention cache of a layer."""
+    """Return how many values one token adds to the attention cache of a layer."""
     n_head_kv = _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer]
     key, value = _key_length(model), _number(model, "attention.value_length")
     if _number(model, "attention.key_length_mla"):
-        return n_head_kv * key  # latent attention: the values are a part of the keys
+        return n_head_kv * key  # latent attention: the values are part of the keys
     pattern = model.key("attention.sliding_window_pattern")
     if isinstance(pattern, tuple) and layer < len(pattern) and pattern[layer]:
         key = _number(model, "attention.key_length_swa") or key
@@ -315,7 +316,7 @@ def _kv_values(model: ModelFile, layer: int) -> int:
 
 
 def _state_values(model: ModelFile) -> int:
-    """Return how many values the recurrent state of a layer has, its convolution's with it."""
+    """Return the number of values in a layer's recurrent state, including its convolution."""
     n_state, n_inner = _number(model, "ssm.state_size"), _number(model, "ssm.inner_size")
     n_group = _number(model, "ssm.group_count")
     convolution = max(0, _number(model, "ssm.conv_kernel") - 1)
@@ -332,7 +333,7 @@ def _key_length(model: ModelFile) -> int:
 
 
 def _vocabulary(model: ModelFile) -> int:
-    """Return the number of tokens: rows of the embedding."""
+    """Return the number of tokens in the vocabulary: the rows of the embedding."""
     for tensor in model.tensors:
         if tensor.name == "token_embd.weight":
             return tensor.shape[1]
@@ -340,7 +341,7 @@ def _vocabulary(model: ModelFile) -> int:
 
 
 def _number(model: ModelFile, name: str) -> int:
-    """Return a whole number of the metadata; the largest of an array, 0 where there is none."""
+    """Return an integer of the metadata: the maximum of an array, 0 if it is missing."""
     value = model.key(name)
     if isinstance(value, tuple):
         value = max((item for item in value if isinstance(item, int)), default=0)
@@ -348,7 +349,7 @@ def _number(model: ModelFile, name: str) -> int:
 
 
 def _per_layer(model: ModelFile, name: str, otherwise: str = "") -> tuple[int, ...]:
-    """Return a number for each layer, given as one for all or as an array."""
+    """Return an integer per layer. The metadata has one number for all layers or an array."""
     value = model.key(name)
     if value is None and otherwise:
         value = model.key(otherwise)

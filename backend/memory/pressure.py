@@ -1,8 +1,9 @@
-"""Watches the memory that is left while a model is in use, and says which plan it needs instead.
+"""Watches the free memory while a model is in use, and returns a smaller or larger plan.
 
-A plan leaves a headroom to other programs. When these take more than half of it, the cache gives
-back what restores it; when there is plenty again for a while, it grows to what was asked for. A
-cache of another size begins empty, so it ignores small changes and grows only in large steps.
+A plan leaves a headroom to other programs. When they take more than half of it, the cache shrinks
+until the headroom is restored. When enough memory stays free for a while, the cache grows to the
+size asked for. A resized cache begins empty, so small changes are ignored and growth comes in
+large steps.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ if TYPE_CHECKING:
 
 PERIOD_S = 1.0
 N_LOW = 2
-"""Readings in a row that must be low; one where hardly anything is left."""
+"""Consecutive low readings before the cache shrinks; one where almost no memory is left."""
 CALM_S = 30.0
-"""How long there must be enough before the cache grows."""
+"""Seconds of enough memory before the cache grows."""
 STALLED = 0.10
 """The share of time in which tasks waited for memory (PSI) that counts as pressure."""
-_GROWTH_MIN = 1 / 8  # of what was asked for; less is not worth an empty cache
-_ROOMY = 1.5  # headrooms that must be left after growing
+_GROWTH_MIN = 1 / 8  # of the size asked for; a smaller step is not worth an empty cache
+_ROOMY = 1.5  # headrooms that must stay free after growing
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the system says: bytes that can be taken, and the share of time lost to waiting."""
+    """The system's memory: available bytes, and the share of time that tasks waited for memory."""
 
     available_bytes: int
     stalled: float = 0.0
@@ -41,10 +42,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class Cache:
-    """A cache in slots, experts of each layer; slot_bytes is one of them over all layers.
+    """The size of a cache in slots per layer. slot_bytes: one slot of every layer.
 
-    untouched_bytes: of its slots, those in which nothing was written yet. The system counts them as
-    free, and they will not be.
+    untouched_bytes: slots that were not written yet. The system still counts them as free.
     """
 
     n_slot: int
@@ -55,14 +55,14 @@ class Cache:
 
 
 def read() -> Reading:
-    """Ask the system."""
+    """Read the system's memory."""
     return Reading(available_bytes(), stalled_share())
 
 
 class MemoryWatch:
-    """Looks at most once per PERIOD_S; one for each cache that is in force.
+    """Watches RAM for one cache. Looks at most once per PERIOD_S.
 
-    `headroom_bytes` is what the plan left to others, `reader` and `clock` are for tests.
+    headroom_bytes: memory that the plan left to others. reader, clock: for tests.
     """
 
     def __init__(
@@ -78,9 +78,9 @@ class MemoryWatch:
         self._calm_since_s: float | None = None
 
     def look(self, cache_now: Callable[[], Cache]) -> int | None:
-        """Return how many slots the cache should have from now on; None: it stays as it is.
+        """Return the number of slots that the cache should have; None: no change.
 
-        `cache_now` is asked only where it is time to look.
+        `cache_now` is called only when it is time to look.
         """
         now_s = self._clock()
         if now_s - self._looked_s < PERIOD_S:
@@ -125,9 +125,9 @@ class MemoryWatch:
 
 
 class Pressure:
-    """Relieves memory under the plans of one engine, until other settings are asked for.
+    """Adapts an engine's plan to the free memory, until other settings are applied.
 
-    planned: the plan that memory granted when the settings were asked for.
+    planned: the plan that memory granted for the settings.
     """
 
     def __init__(self, file: ModelFile, planned: EnginePlan) -> None:
@@ -143,10 +143,10 @@ class Pressure:
         untouched_bytes: Callable[[], int],
         free_on_devices: Callable[[DevicePlan], list[int]],
     ) -> EnginePlan | None:
-        """Return the plan that is needed instead of `now`; None: it stays.
+        """Return the plan that must replace `now`; None: no change.
 
-        n_slot_now: experts of each layer that the cache holds. untouched_bytes: as in Cache.
-        free_on_devices: bytes of each.
+        n_slot_now: experts per layer in the cache. untouched_bytes: as in Cache. free_on_devices:
+        returns the free bytes of each device.
         """
         if now.devices is not None:
             n_slot = slots_left(now.devices, free_on_devices(now.devices), now.n_slot_min)
@@ -169,13 +169,13 @@ class Pressure:
         return replace(now, n_slot=n_slot, devices=devices, reason=reason)
 
     def stop(self) -> None:
-        """Watch RAM no more: a method's cache has one size."""
+        """Stop watching RAM, for a method whose cache has a fixed size."""
         self._watch = None
 
     def _look_at_ram(self, now: EnginePlan) -> EnginePlan | None:
-        """Shrink what RAM keeps beside devices.
+        """Shrink the memory that RAM keeps beside devices.
 
-        First what it keeps for them: the slots of the CPU's layers are all that those have.
+        The host store shrinks first: the CPU's layers have no other copy than their slots.
         """
         host, devices = now.host, now.devices
         before = host.n_slot or host.n_cpu_slot
@@ -194,10 +194,9 @@ class Pressure:
 
 
 def slots_left(devices: DevicePlan, free_bytes: Sequence[int], n_least: int) -> int | None:
-    """Return how many experts of each layer devices can keep where others took their memory.
+    """Return how many experts per layer fit after others took device memory; None: no change.
 
-    free_bytes: of each device. None: as many as there are. Half the headroom may be taken before
-    anything is given back.
+    free_bytes: of each device. Others may take half the headroom before a device evicts experts.
     """
     n_slot = devices.n_slot
     if n_slot <= n_least:

@@ -1,4 +1,4 @@
-"""The sentences that a plan tells: what is where, and why it is not what was asked for."""
+"""The sentences of a plan: the contents of memory, and why they differ from the settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def memory_is_short(free_bytes: int, n_slot: int, n_expert: int, n_asked: int) -
 
 
 def stock_is_faster(saved_bytes: float) -> str:
-    """Say why llama.cpp runs unpatched where a cache would save so little."""
+    """Say why llama.cpp runs unpatched where a cache would save little."""
     return (
         f"The whole model fits into memory and a cache would save only {saved_bytes / 1e6:.0f} MB, "
         "so llama.cpp runs unpatched, which is faster."
@@ -114,7 +114,7 @@ def _prompts_copy(made: DevicePlan) -> str:
 def in_ram(
     n_expert: int, n_bytes: int, n_slot: int, asked_bytes: int | None, room_bytes: int
 ) -> str:
-    """Say what RAM keeps of the experts of a device's layers, of room_bytes that it may take."""
+    """Say which experts of a device's layers RAM keeps. room_bytes: the RAM that they may take."""
     if asked_bytes == 0:
         return "RAM keeps no experts for devices, as asked."
     if n_slot == n_expert:
@@ -133,7 +133,7 @@ def in_ram(
 
 
 def of_the_cpus_layers(n_slot: int, n_expert: int, n_bytes: int) -> str:
-    """Say what RAM keeps of the layers that the CPU computes beside a device."""
+    """Say which experts RAM keeps for the layers that the CPU computes beside a device."""
     size = size_text(n_bytes)
     return f"Of the CPU's layers it keeps {n_slot} of {n_expert} experts, in {size}."
 
