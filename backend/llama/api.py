@@ -1,7 +1,7 @@
-"""A thin layer over llama_cpp's C functions: models, contexts, samplers as Python objects.
+"""A thin layer over llama_cpp's C functions: models, contexts and samplers as Python objects.
 
-Every pointer has one owner here, and close() may be called twice. Operational errors are
-LlamaError, one plain sentence each.
+Every pointer has one owner, and close() may be called twice. Operational errors are LlamaError,
+one plain sentence each.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from backend.system.spinning import computing
 
 check_llama_cpp()
 
-import llama_cpp  # noqa: E402  (the version is checked first)
+import llama_cpp  # noqa: E402  (after the check of the version)
 
 ProgressCallback = Callable[[float], bool]
 
@@ -31,7 +32,7 @@ _GGML_TYPES = {"q8_0": llama_cpp.GGML_TYPE_Q8_0, "q4_0": llama_cpp.GGML_TYPE_Q4_
 
 
 class LlamaError(RuntimeError):
-    """llama.cpp could not do something; the text is one plain sentence."""
+    """llama.cpp failed; the text is one plain sentence."""
 
 
 class _Log:
@@ -40,41 +41,42 @@ class _Log:
     def __init__(self) -> None:
         self.errors: collections.deque[str] = collections.deque(maxlen=8)
         self.echo = False
-        self._hearers: list[list[str]] = []
+        self._captures: list[list[str]] = []
         self._level = 0
         self._callback = llama_cpp.llama_log_callback(self._on_message)
         self.listen(echo=False)
 
     def listen(self, *, echo: bool) -> None:
-        """Hear what llama.cpp says from now on, whoever listened before; `echo` it to stderr."""
+        """Receive llama.cpp's messages from now on, in place of another listener.
+
+        echo: write them to stderr, too.
+        """
         self.echo = echo
         llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
 
     @contextlib.contextmanager
-    def heard(self) -> Iterator[list[str]]:
-        """A list that gets all that is said until the context ends, of whatever level."""
+    def captured(self) -> Iterator[list[str]]:
+        """Return a list that receives the messages of all levels until the context ends."""
         self.listen(echo=self.echo)
         lines: list[str] = []
-        self._hearers.append(lines)
+        self._captures.append(lines)
         try:
             yield lines
         finally:
-            self._hearers.remove(lines)
+            self._captures.remove(lines)
 
     def _on_message(self, level: int, text: bytes, _user_data: int | None) -> None:
-        if level != 5:  # GGML_LOG_LEVEL_CONT goes on with the level before
+        if level != 5:  # GGML_LOG_LEVEL_CONT continues the previous message
             self._level = level
-        for lines in self._hearers:
+        for lines in self._captures:
             lines.append(text.decode(errors="replace"))
         if self.echo:
-            import sys
-
             sys.stderr.write(text.decode(errors="replace"))
         if self._level >= 4:
             self.errors.append(text.decode(errors="replace").strip())
 
     def last_error(self) -> str:
-        """The first error since the last call, without the function's name in front of it."""
+        """Return the first error since the last call, without the function's name in front."""
         errors = [e for e in self.errors if e]
         self.errors.clear()
         return errors[0].split(": ", 1)[-1].rstrip(".") if errors else "no reason was given"
@@ -86,7 +88,7 @@ log = _Log()
 class Model:
     """A loaded model. Use the functions of backend.engine.loading to make one.
 
-    files: what it was loaded from, open until it is closed.
+    files: its files, open until close().
     """
 
     def __init__(self, pointer: Any, files: OpenFiles, keep_alive: Sequence[object] = ()) -> None:
@@ -111,7 +113,7 @@ class Model:
             self.files.close()
 
     def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
-        """Token ids of a text; `special` lets control tokens in the text be control tokens."""
+        """Return the token ids of a text. special: parse control tokens in the text."""
         data = text.encode("utf-8", errors="replace")
         n_max = len(data) + 8
         buffer = (llama_cpp.llama_token * n_max)()
@@ -124,7 +126,7 @@ class Model:
         return list(buffer[:n])
 
     def piece(self, token: int) -> bytes:
-        """The bytes of a token; control tokens have none."""
+        """Return the bytes of a token; control tokens have none."""
         buffer = ctypes.create_string_buffer(64)
         n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, False)
         if n < 0:
@@ -133,7 +135,7 @@ class Model:
         return bytes(buffer.raw[: max(n, 0)])
 
     def special_text(self, token: int) -> str:
-        """The text of a token, control tokens included; empty for none."""
+        """Return the text of a token, also of a control token; "" for token -1."""
         if token < 0:
             return ""
         text: bytes = llama_cpp.llama_vocab_get_text(self.vocab, token)
@@ -155,16 +157,16 @@ class Model:
         return bool(llama_cpp.llama_vocab_get_add_bos(self.vocab))
 
     def ends_answer(self, token: int) -> bool:
-        """Whether the token ends an answer."""
+        """Return whether the token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
 
 
 class Context:
-    """A llama_context with one sequence, and what is in its memory.
+    """A llama_context with one sequence.
 
-    `n_output`: tokens of a pass whose logits may be asked for, at most; 0: all. `kv_type`: of the
-    attention cache, f16, q8_0 or q4_0. A set `stop_flag` (backend._native.StopFlag) ends decode()
-    with status 2.
+    n_output: maximum of tokens of a pass with logits; 0: all. kv_type: type of the attention cache,
+    f16, q8_0 or q4_0. stop_flag: a backend._native.StopFlag; when set, it ends decode() with
+    status 2.
     """
 
     def __init__(
@@ -188,18 +190,18 @@ class Context:
         params.n_threads = n_thread
         params.n_threads_batch = n_thread
         params.n_outputs_max = params.n_outputs_max_per_seq = n_output
-        if kv_type != "f16":  # values can only be quantised where flash attention reads them
+        if kv_type != "f16":  # quantised values need flash attention
             params.type_k = params.type_v = _GGML_TYPES[kv_type]
             params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.no_perf = True
-        params.op_offload = False  # the layers of the CPU have their slots in its memory
+        params.op_offload = False  # the CPU's layers have their slots in RAM
         if callback is not None:
             params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(callback)
             params.cb_eval_user_data = ctypes.c_void_p(user_data)
         if stop_flag is not None:
             params.abort_callback = llama_cpp.ggml_abort_callback(stop_flag.callback)
             params.abort_callback_data = ctypes.c_void_p(stop_flag.user_data)
-        self._stop_flag = stop_flag  # referred to by the context
+        self._stop_flag = stop_flag  # the context refers to it
         self._params = params
         self._model = model
         self._pointer = llama_cpp.llama_init_from_model(model.pointer, params)
@@ -219,9 +221,9 @@ class Context:
             self._pointer = None
 
     def decode(self, tokens: Sequence[int], position: int, *, all_logits: bool = False) -> int:
-        """Compute at most n_ubatch tokens from `position` on; returns llama_decode's status.
+        """Compute at most n_ubatch tokens from `position` on. Return llama_decode's status.
 
-        The last token's logits are kept, or every token's.
+        Keep the last token's logits, or every token's.
         """
         computing()
         batch = self._batch
@@ -235,20 +237,20 @@ class Context:
         return int(llama_cpp.llama_decode(self._pointer, batch))
 
     def forget_from(self, position: int) -> bool:
-        """Remove every position from this one on; False where the model cannot, and all is gone."""
+        """Remove the positions from this one on. If the model cannot, remove all, return False."""
         if llama_cpp.llama_memory_seq_rm(self._memory, 0, position, -1):
             return True
         llama_cpp.llama_memory_clear(self._memory, True)
         return False
 
     def is_finite(self) -> bool:
-        """Whether all of the last token's logits are finite: some 15 us for 150,000 tokens."""
+        """Return whether the last token's logits are finite. Takes 15 us for 150,000 logits."""
         pointer = llama_cpp.llama_get_logits_ith(self._pointer, -1)
         row = np.ctypeslib.as_array(pointer, shape=(self._model.n_vocab,))
         return bool(np.isfinite(row).all())
 
     def logits(self, n_row: int) -> NDArray[np.float32]:
-        """A copy of the first `n_row` rows of logits, (n_row, n_vocab)."""
+        """Return a copy of the first `n_row` rows of logits, shape (n_row, n_vocab)."""
         pointer = llama_cpp.llama_get_logits(self._pointer)
         n_vocab = self._model.n_vocab
         flat = np.ctypeslib.as_array(pointer, shape=(n_row * n_vocab,))
@@ -256,7 +258,7 @@ class Context:
 
 
 class Sampler:
-    """llama.cpp's own sampler chain, for a vocabulary of `n_vocab` tokens."""
+    """llama.cpp's sampler chain, for a vocabulary of `n_vocab` tokens."""
 
     def __init__(self, sampling: Sampling, n_vocab: int) -> None:
         chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
@@ -282,7 +284,7 @@ class Sampler:
         add(llama_cpp.llama_sampler_init_dist(seed))
 
     def sample(self, context: Context) -> int:
-        """Draw the next token from the context's last logits, and remember it."""
+        """Sample the next token from the context's last logits, and tell the chain about it."""
         return int(llama_cpp.llama_sampler_sample(self._pointer, context.pointer, -1))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Renders a model's own chat template in a process that can be killed (template_child.py).
+"""Renders a model's chat template in a process that can be killed (template_child.py).
 
 A template comes from a model file and may hang, even within one operation in C. So it never runs
 in the engine's process. A deadline or Stop kills its process; the next rendering starts another.
@@ -24,8 +24,8 @@ CHATML = (
     "'<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-_START_S = 15.0  # elapsed time for starting the process and waiting for a busy processor
-_MARK = "\ue000outrider-end-of-answer\ue001"  # private-use characters: in no text
+_START_S = 15.0  # added to the deadline, for starting the process on a busy machine
+_MARK = "\ue000outrider-end-of-answer\ue001"  # private-use characters, which no text has
 _NAME_CHARS_MAX = 80
 _READ_BYTES = 1 << 16
 
@@ -34,7 +34,7 @@ class ChatTemplate:
     """A model's template, or ChatML where the model has none.
 
     Use from one thread; stop() from any, also from a signal handler. The process starts at the
-    first rendering, or at start() ahead of it, and is kept.
+    first rendering or at start(), and is kept.
     """
 
     def __init__(self, model: Model, file: ModelFile) -> None:
@@ -45,22 +45,22 @@ class ChatTemplate:
             "eos": model.special_text(model.eos),
         }
         self._process: subprocess.Popen[bytes] | None = None
-        self._knows_source = False  # the process was told the template
+        self._knows_source = False  # the process has received the template
         self._is_rendering = False
 
     def render(
         self, messages: Sequence[Message], is_stopped: Callable[[], bool] = bool
     ) -> str | None:
-        """Return the prompt for an answer; for more of the last message if the assistant said it.
+        """Return the prompt for an answer, or for the rest of a last message of the assistant.
 
-        Returns None when stopped: by stop() while it renders, or where is_stopped() is true when
-        it begins. Raises LlamaError when the template fails, loops or explodes.
+        Return None when stopped: by stop() while it renders, or where is_stopped() is true when
+        it begins. Raises LlamaError when the template fails, or takes too much time or memory.
         """
-        self._is_rendering = True  # before is_stopped() is asked: no stop falls between the two
+        self._is_rendering = True  # set before is_stopped() is called, so that no stop is lost
         try:
             if not messages or messages[-1]["role"] != "assistant":
                 return self._render(messages, is_stopped, add_generation_prompt=True)
-            # Whatever the template puts behind an answer comes off again.
+            # The mark shows where the answer ends. The template's text behind it is cut off.
             marked = [*messages[:-1], {**messages[-1], "content": _MARK}]
             text = self._render(marked, is_stopped, add_generation_prompt=False)
         finally:
@@ -73,7 +73,7 @@ class ChatTemplate:
         return before + str(messages[-1]["content"])
 
     def start(self) -> None:
-        """Start the process, unless it runs. Returns at once. Raises LlamaError."""
+        """Start the process, unless it runs, without waiting for it. Raises LlamaError."""
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
@@ -82,7 +82,7 @@ class ChatTemplate:
         if sys.platform == "win32":
             options["creationflags"] = subprocess.CREATE_NO_WINDOW
         else:
-            options["start_new_session"] = True  # Ctrl-C in the terminal is for this process
+            options["start_new_session"] = True  # Ctrl-C in the terminal must not reach it
         try:
             self._process = subprocess.Popen(
                 children.command("backend.llama.template_child"),
@@ -96,7 +96,7 @@ class ChatTemplate:
             raise self._refusal(f"its process could not be started: {error.strerror}") from None
 
     def stop(self) -> None:
-        """End the rendering in progress, if there is one."""
+        """End the rendering in progress, if any."""
         process = self._process
         if self._is_rendering and process is not None:
             process.kill()
@@ -140,7 +140,7 @@ class ChatTemplate:
             reply = _exchange(process, frames)
         finally:
             deadline.cancel()
-            if reply is None:  # it ended, or KeyboardInterrupt left the pipe out of step
+            if reply is None:  # the process ended, or KeyboardInterrupt left a reply in the pipe
                 process.kill()
                 status = process.wait()
                 self.close()
@@ -163,15 +163,15 @@ class ChatTemplate:
 
 
 def _limit_s(n_message: int) -> float:
-    """Return how much processor time a rendering may take.
+    """Return the processor time that a rendering may take, in seconds.
 
-    Gemma 4's template compares every message with all before it: 1.2 s for 801 messages.
+    Gemma 4's template compares every message with all earlier ones: 1.2 s for 801 messages.
     """
     return min(1 + n_message / 100, 10.0)
 
 
 def _exchange(process: subprocess.Popen[bytes], frames: bytes) -> Message | None:
-    """Send frames and return the reply; None where the process ended or sent nonsense."""
+    """Send frames and return the reply; None if the process ended or sent an invalid reply."""
     assert process.stdin is not None and process.stdout is not None
     decoder = Decoder()
     try:

@@ -1,15 +1,15 @@
-"""The process that renders a chat template. A template comes from a model file and is not trusted.
+"""The process that renders chat templates. They come from model files and are not trusted.
 
 The parent (backend/llama/chat_template.py) writes requests to standard input and reads one reply
-to each from standard output, framed as in backend/protocol/messages.py:
+for each from standard output, framed as in backend/protocol/messages.py:
 
     {"template", "bos", "eos"}               sets the template; no reply
     {"messages", "add_generation_prompt",    {"prompt"}, or {"error"} with the reason
      "limit_s"}
 
-The process ends with its input, or when a request takes more than limit_s of processor time.
-Jinja's immutable sandbox keeps a template from running other code. Filters, extensions and
-variables are those that Transformers gives to templates.
+The process ends when its input ends, or when a request takes more than limit_s of processor time.
+Jinja's immutable sandbox keeps a template from running other code. Templates get the same filters,
+extensions and variables as in Transformers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READ_BYTES = 1 << 16
 def main() -> int:
     """Answer requests until standard input ends."""
     in_fd, out_fd = private_pipes()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     die_with_parent()
     limit_memory(_MEMORY_LIMIT_BYTES)
     decoder, renderer = Decoder(), _Renderer()
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 class _Renderer:
-    """A template, compiled at the first rendering, which has a time limit."""
+    """A template. It is compiled at the first rendering, under that rendering's time limit."""
 
     def __init__(self) -> None:
         self._source: Message = {}
@@ -98,7 +98,7 @@ class _Renderer:
 
 
 class _Generation(Extension):
-    """The tag {% generation %}, which marks answers for training; rendering passes it through."""
+    """The tag {% generation %}, which marks answers for training. Renders its contents."""
 
     tags = {"generation"}  # noqa: RUF012 (as Jinja declares it)
 
@@ -122,7 +122,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON for a model, where Jinja's own filter returns JSON for HTML."""
+    """Return JSON without HTML escapes; Jinja's own filter escapes for HTML."""
     return json.dumps(
         value,
         ensure_ascii=ensure_ascii,
