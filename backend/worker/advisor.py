@@ -1,7 +1,7 @@
-"""The worker's side of the advice after an answer: keeps traces, and asks a process of its own.
+"""The worker's part of the advice after an answer: keep traces, and ask another process.
 
-Nothing here may cost an answer anything: the simulation runs when the answer is over, at the lowest
-priority, and ends as soon as the engine is wanted again.
+Advice must not slow down answers. The simulation runs after the answer, at the lowest priority, and
+ends as soon as another request needs the engine.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from backend.traces.trace import Trace
 
 KEPT_BYTES = 24 << 20
-"""Of traces: the last answer's and, as far as there is room, those before it."""
+"""Limit for the kept traces: the last answer's and, if there is room, earlier ones."""
 SPARE_SHARE = 0.8
-"""Of the free memory, what a larger cache may be said to take."""
+"""Share of the free memory that an advised larger cache may take."""
 LIMIT_S = 30.0
 
 Advised = Callable[[dict[str, Any]], None]
 
 
 class Advisor:
-    """One for each loaded model. Use from the engine's thread; `advised` comes from another."""
+    """Advises on one loaded model. Use from the engine's thread; calls back from another."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._traces: list[Trace] = []
-        self._is_new = False  # the last of the traces is of the answer just given
-        self._lock = threading.Lock()  # guards the two below
+        self._is_new = False  # whether the last trace belongs to the last answer
+        self._lock = threading.Lock()  # guards _process and _n_asked
         self._process: subprocess.Popen[bytes] | None = None
         self._n_asked = 0
 
     @property
     def wants_inputs(self) -> bool:
-        """Whether what the layers are given is little enough to keep for a whole context."""
+        """Whether the layers' inputs for a whole context are small enough to keep."""
         if self._engine.shape is None:
             return False
         file = self._engine.file
@@ -53,8 +53,8 @@ class Advisor:
         token_bytes = 2 * file.n_moe_layer * (width if isinstance(width, int) else 0)
         return token_bytes * self._engine.n_context <= KEPT_BYTES
 
-    def hear(self, trace: Trace) -> None:
-        """An answer was recorded. Earlier ones are kept, as far as there is room for them."""
+    def add(self, trace: Trace) -> None:
+        """Add the trace of an answer. Keep earlier traces as far as there is room."""
         trace = replace(trace, scores=None)
         self._traces = [t for t in self._traces if t.n_embd == trace.n_embd]
         self._traces.append(trace)
@@ -63,14 +63,14 @@ class Advisor:
         self._is_new = True
 
     def advise(self, advised: Advised) -> None:
-        """Ask what would have helped the answer just given; it is heard as a message's fields."""
+        """Find what would have helped the last answer. `advised` gets the fields of a message."""
         is_new, self._is_new = self._is_new, False
         if is_new and self._engine.decoded.n_token > 0:
             arguments = (self.question(), list(self._traces), advised, self._n_asked)
             threading.Thread(target=self._ask, args=arguments, daemon=True).start()
 
     def cancel(self) -> None:
-        """Stop thinking: the engine is wanted, or nobody listens any more."""
+        """Cancel the simulation: a request needs the engine, or the client is gone."""
         with self._lock:
             self._n_asked += 1
             process, self._process = self._process, None
@@ -78,12 +78,12 @@ class Advisor:
             process.kill()
 
     def forget(self) -> None:
-        """The cache was emptied: what filled it before says nothing about the next answer."""
+        """Drop the traces, because the cache was emptied and earlier answers no longer count."""
         self.cancel()
         self._traces.clear()
 
     def question(self) -> dict[str, Any]:
-        """The fields of a backend.simulation.advice.Question about the answer just given."""
+        """Return the fields of a backend.simulation.advice.Question about the last answer."""
         engine, decoded = self._engine, self._engine.decoded
         return {
             "method": engine.cache.method,
@@ -100,8 +100,8 @@ class Advisor:
     def _ask(
         self, question: dict[str, Any], traces: list[Trace], advised: Advised, number: int
     ) -> None:
-        """Have another process answer, and pass its answer on; nothing where it has none."""
-        from backend.traces.trace import join
+        """Have another process answer, and pass on its answer, if any."""
+        from backend.traces.trace import join  # heavy: numpy
 
         process = None
         try:

@@ -1,4 +1,4 @@
-"""An error as one plain sentence for the user."""
+"""Turns an error into one plain sentence for the user."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import traceback
 
 
 def explain(error: Exception) -> str:
-    """Return one plain sentence for the user about `error`, and log what is unexpected."""
+    """Return one plain sentence for the user about `error`. Log unexpected errors."""
     if type(error).__module__.startswith("backend."):
         return _plain(error)
     traceback.print_exc()

@@ -1,4 +1,4 @@
-"""The worker's part in learning from chats: makes the learner when it is first wanted."""
+"""The worker's part in learning from chats: make the learner when it is first needed."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 class LearningDesk:
-    """Most users never want a learner, and then there is none. Call it from any thread.
+    """Owns the learner. Makes none for a user who never wants one. Use from any thread.
 
-    tell: sends a message.
+    send: sends a message.
     """
 
-    def __init__(self, tell: Callable[[Message], None]) -> None:
-        self._tell = tell
-        self._lock = threading.Lock()  # guards all below
+    def __init__(self, send: Callable[[Message], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()  # guards the fields below
         self._learner: Learner | None = None
         self._loaded: tuple[Engine, AnswerTraces] | None = None
         self._is_busy = False
 
     def serve(self, request: Message) -> None:
-        """Answer what concerns learning, also while the engine answers. Raises RequestError."""
+        """Answer a request about learning, also during an answer. Raises RequestError."""
         learner = self._made()
         if request["action"] not in learner.actions:
             raise RequestError(f"Unknown action {ascii(request['action'][:40])} of learning.")
-        self._say(request["id"], learner.act(request["action"]))
+        self._send_state(request["id"], learner.act(request["action"]))
 
     def attach(self, engine: Engine, traces: AnswerTraces) -> None:
-        """A model was loaded."""
+        """Attach the learner to a loaded model."""
         with self._lock:
             self._loaded = engine, traces
             if (learner := self._learner) is not None:
@@ -47,37 +47,37 @@ class LearningDesk:
             self._made()
 
     def detach(self) -> None:
-        """The model is gone."""
+        """Detach the learner from the model that was closed."""
         with self._lock:
             self._loaded = None
             if self._learner is not None:
                 self._learner.detach()
 
     def set_busy(self, yes: bool) -> None:
-        """The engine has something to do, or nobody waits for it any more."""
+        """Tell the learner whether the engine has requests to serve."""
         with self._lock:
             self._is_busy = yes
             if self._learner is not None:
                 self._learner.set_busy(yes)
 
     def close(self) -> None:
-        """End what goes on."""
+        """Close the learner."""
         if self._learner is not None:
             self._learner.close()
 
     def _made(self) -> Learner:
-        from backend.learning.supervisor import Learner
+        from backend.learning.supervisor import Learner  # most workers never need it
 
         with self._lock:
             if self._learner is None:
-                self._learner = Learner(lambda state: self._say(None, state))
+                self._learner = Learner(lambda state: self._send_state(None, state))
                 self._learner.set_busy(self._is_busy)
                 if self._loaded is not None:
                     _teach(self._learner, *self._loaded)
             return self._learner
 
-    def _say(self, request_id: int | None, state: LearningFacts) -> None:
-        self._tell({"type": "learning", "id": request_id, "state": state.to_json()})
+    def _send_state(self, request_id: int | None, state: LearningFacts) -> None:
+        self._send({"type": "learning", "id": request_id, "state": state.to_json()})
 
 
 def _teach(learner: Learner, engine: Engine, traces: AnswerTraces) -> None:

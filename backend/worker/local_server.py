@@ -1,7 +1,7 @@
-"""The worker's local server: switched on and off by messages, answering in turns with the window.
+"""The worker's local server: messages switch it on and off; it shares the engine with the window.
 
-Starlette and uvicorn are imported when it is first switched on, in a thread of its own, so that
-neither the reader nor an answer waits for that.
+Starlette and uvicorn are imported when it is first switched on, in a separate thread, so that
+neither the reader nor an answer waits for the import.
 """
 
 from __future__ import annotations
@@ -17,43 +17,43 @@ if TYPE_CHECKING:
     from backend.server.running import RunningServer
 
 Work = Callable[[Any], None]
-"""Something to be done with the engine, or with None where there is none, in its thread."""
+"""A function to run in the engine's thread. Its argument is the engine, or None."""
 
 
 class ServerDesk:
-    """Owns the server, if there is one. All methods may be called from any thread but the engine's.
+    """Owns the server, if there is one. Use from any thread except the engine's.
 
-    submit: has Work done in its turn. tell: sends a message; of those that wait to be sent, the
-    newest is enough. model_name: what is loaded.
+    submit: queues Work for the engine's thread. offer: sends a message; a newer one may replace it
+    while it waits. model_name: returns the name of the loaded model.
     """
 
     def __init__(
         self,
         submit: Callable[[Work], None],
-        tell: Callable[[Message], None],
+        offer: Callable[[Message], None],
         model_name: Callable[[], str | None],
     ) -> None:
-        self._submit, self._tell, self._model_name = submit, tell, model_name
+        self._submit, self._offer, self._model_name = submit, offer, model_name
         self._server: RunningServer | None = None
         self._lock = threading.Lock()  # one change at a time
 
     @property
     def model_name(self) -> str | None:
-        """What the loaded model is called; None where there is none."""
+        """The name of the loaded model, or None."""
         return self._model_name()
 
     def submit(self, work: Work) -> None:
-        """Have `work(engine)` done in its turn."""
+        """Queue `work(engine)` for the engine's thread."""
         self._submit(work)
 
     @property
     def n_open(self) -> int:
-        """Requests of programs that are being answered or wait."""
+        """The number of open requests of other programs."""
         server = self._server
         return server.turns.n_open if server is not None else 0
 
     def serve(self, request: Message, reply: Callable[[Message], None]) -> None:
-        """Switch the server on or off as the request says, and say how it went."""
+        """Switch the server on or off as the request says, and reply with the result."""
         if not 0 <= request["port"] <= 65535:
             raise RequestError(f"A port is a number from 0 to 65535, not {request['port']}.")
         if request["on"] and not request["key"].strip():
@@ -64,12 +64,12 @@ class ServerDesk:
         thread.start()
 
     def stop_answers(self) -> None:
-        """End the answers that programs wait for: the model goes away."""
+        """End the answers to other programs, because the model is about to be closed."""
         if (server := self._server) is not None:
             server.turns.stop()
 
     def close(self) -> None:
-        """Switch it off."""
+        """Switch the server off."""
         with self._lock:
             self._stop()
 
@@ -85,7 +85,7 @@ class ServerDesk:
             reply({**self._facts(), "id": request["id"], "trouble": trouble})
 
     def _start(self, port: int, key: str) -> str:
-        from backend.server.running import RunningServer, ServerError
+        from backend.server.running import RunningServer, ServerError  # heavy: starlette, uvicorn
 
         try:
             self._server = RunningServer(self, port, key, self._changed)
@@ -99,7 +99,7 @@ class ServerDesk:
             self._server = None
 
     def _changed(self) -> None:
-        self._tell({**self._facts(), "trouble": ""})
+        self._offer({**self._facts(), "trouble": ""})
 
     def _facts(self) -> Message:
         server = self._server

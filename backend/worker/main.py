@@ -1,12 +1,11 @@
-"""The process around an engine: messages in, messages out (backend/protocol/messages.py).
+"""The engine's process: messages in, messages out (backend/protocol/messages.py).
 
-Run as `python -m backend.worker.main`; standard input and output are the pipe. Three threads: the
-reader never computes and never waits, so that stop, ping and the end of the pipe are seen while
-the engine works; the engine has the main thread to itself; the outbox writes. Requests wait in
-line for the engine, in the order in which they came.
+Run as `python -m backend.worker.main`; standard input and output are the pipe. There are three
+threads. The reader never computes and never waits, so that it sees stop, ping and the end of the
+pipe while the engine works. The engine runs in the main thread. The outbox writes. Requests wait
+for the engine in order of arrival.
 
-The other side is gone when standard input ends: the process then leaves at once, whatever it is
-doing, from the reader thread.
+When standard input ends, the client is gone: the reader thread then ends the process at once.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
+from backend.memory.devices import available
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import (
     EXIT_PROTOCOL,
@@ -53,12 +53,12 @@ EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
 _READ_BYTES = 1 << 16
 _LEAVE_S = 1.0
 MIND_MEMORY_S = 2.0
-"""How often an engine at rest is asked to mind the memory."""
+"""Time between two looks at the memory while no request runs."""
 
 
 def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
-    """Open the real engine. Imported late: the worker answers before llama.cpp is loaded."""
-    from backend.engine.engine import Engine
+    """Open the real engine."""
+    from backend.engine.engine import Engine  # heavy: the worker must answer before llama.cpp loads
 
     return Engine.open(path, config, progress)
 
@@ -66,7 +66,7 @@ def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
 class Worker:
     """Serves one client over two file descriptors.
 
-    `leave` ends the process without waiting for any thread (os._exit).
+    leave: ends the process without waiting for any thread (os._exit).
     """
 
     def __init__(
@@ -84,8 +84,8 @@ class Worker:
         self._traces: AnswerTraces | None = None
         self._scope = WatchScope()
         self._jobs: queue.SimpleQueue[Job | Work | None] = queue.SimpleQueue()
-        self._told_cache: object = None  # the CacheFacts that the client knows
-        self._lock = threading.Lock()  # so that an engine and who looks at it change together
+        self._sent_cache: object = None  # the CacheFacts that the client knows
+        self._lock = threading.Lock()  # guards the engine together with the watch scope
         self._line = RequestLine()
         self._greeted = False
         self._finished = threading.Event()
@@ -94,7 +94,7 @@ class Worker:
         self._server = ServerDesk(self._jobs.put, self._outbox.offer, self._model_name)
 
     def run(self) -> int:
-        """Serve until shutdown and return the exit status. Call it from the main thread."""
+        """Serve until shutdown and return the exit status. Call from the main thread."""
         self._outbox.send(
             {
                 "type": "hello",
@@ -123,7 +123,7 @@ class Worker:
         return 0
 
     def _next(self) -> Job | Work | None:
-        """Wait for something to do; the memory is minded meanwhile."""
+        """Wait for a job; look after the memory in the meantime."""
         while True:
             try:
                 return self._jobs.get(timeout=MIND_MEMORY_S)
@@ -135,13 +135,13 @@ class Worker:
         try:
             engine.mind_memory()
         except Exception:
-            traceback.print_exc()  # the next request will say what is wrong
-        self._tell_cache(engine)
+            traceback.print_exc()  # the next request reports the fault
+        self._send_cache(engine)
 
-    def _tell_cache(self, engine: Engine) -> None:
-        """Say so where the engine has another cache than it was told to have."""
-        if engine.cache is not self._told_cache:
-            self._told_cache = engine.cache
+    def _send_cache(self, engine: Engine) -> None:
+        """Tell the client where the cache has changed by itself."""
+        if engine.cache is not self._sent_cache:
+            self._sent_cache = engine.cache
             self._outbox.send({"type": "cache_changed", "cache": engine.cache.to_json()})
 
     def _model_name(self) -> str | None:
@@ -169,7 +169,7 @@ class Worker:
         self._leave(0)
 
     def _give_up(self, sentence: str) -> None:
-        """Say why and end the process."""
+        """Send the reason and end the process."""
         self._outbox.send({"type": "error", "id": None, "message": sentence})
         self._outbox.drain(_LEAVE_S)
         self._leave(EXIT_PROTOCOL)
@@ -224,7 +224,7 @@ class Worker:
             engine.stop()
 
     def _shut_down(self) -> None:
-        """Let the engine thread end in order; leave without it where it takes too long."""
+        """Let the engine's thread finish. End the process if that takes too long."""
         self._line.cancel_all(self._stop)
         self._server.stop_answers()
         self._jobs.put(None)
@@ -234,7 +234,7 @@ class Worker:
     # The engine's thread.
 
     def _do(self, job: Job) -> None:
-        """Do one request; it ends in exactly one final message."""
+        """Serve one request. Send exactly one final message."""
         self._line.begin(job)
         self._learning.set_busy(True)
         if self._advisor is not None:
@@ -246,18 +246,18 @@ class Worker:
         self._line.end(job)
         self._learning.set_busy(not self._line.is_empty)
         if "cache" in final and self._engine is not None:
-            self._told_cache = self._engine.cache
+            self._sent_cache = self._engine.cache
         self._outbox.settle()
         self._outbox.send(final)
         if with_map and self._engine is not None:
             self._outbox.send(residency(job.id, self._engine))
 
     def _idle(self, engine: Engine) -> None:
-        """Nobody waits: let the engine put its cache in order."""
+        """Run the engine's idle-time maintenance."""
         try:
             engine.idle()
         except Exception:
-            traceback.print_exc()  # the next request will say what is wrong
+            traceback.print_exc()  # the next request reports the fault
 
     def _perform(self, job: Job) -> Message:
         if job.kind == "load":
@@ -286,16 +286,16 @@ class Worker:
 
     def _answer(self, job: Job, engine: Engine) -> Message:
         def is_cancelled() -> bool:
-            self._tell_cache(engine)
+            self._send_cache(engine)
             return job.cancelled
 
         answer = Answer(job.message, engine, self._outbox, is_cancelled, self._scope)
         traces, advisor = self._traces, self._advisor
         assert traces is not None and advisor is not None
         if self._scope.all:
-            traces.want(advisor.hear, inputs=advisor.wants_inputs)
+            traces.want(advisor.add, inputs=advisor.wants_inputs)
         else:
-            traces.unwant(advisor.hear)
+            traces.unwant(advisor.add)
             advisor.forget()
         traces.begin()
         try:
@@ -303,9 +303,9 @@ class Worker:
         finally:
             traces.end()
             if self._scope.all:
-                advisor.advise(lambda said: self._tell_advice(job, said))
+                advisor.advise(lambda advice: self._send_advice(job, advice))
 
-    def _tell_advice(self, job: Job, advice: Message) -> None:
+    def _send_advice(self, job: Job, advice: Message) -> None:
         self._outbox.send({"type": "advice", "id": job.id, **advice})
 
     def _load(self, job: Job) -> Message:
@@ -357,9 +357,7 @@ class Worker:
 
 
 def _devices(job_id: int) -> Message:
-    """Return what may compute here beside the processor; no network is used."""
-    from backend.memory.devices import available
-
+    """Return the message with this machine's devices. Uses no network."""
     found = [{"name": d.name, "description": d.description} for d in available()]
     return {"type": "devices", "id": job_id, "devices": found}
 
@@ -367,15 +365,15 @@ def _devices(job_id: int) -> Message:
 def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
     """Serve standard input and output, and end the process."""
     in_fd, out_fd = private_pipes()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the client
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client handles Ctrl-C
     faulthandler.enable()
     if "--die-with-parent" in sys.argv:
         die_with_parent()
-    # A failed check of ggml would otherwise start a debugger, and bury its own message.
+    # Without this a failed check of ggml starts a debugger, which buries the message.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
     status = Worker(engine_factory, in_fd, out_fd).run()
     sys.stderr.flush()
-    os._exit(status)  # everything is closed; the interpreter's own end would only take time
+    os._exit(status)  # everything is closed; the interpreter's shutdown would only take time
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What leaves the worker: one thread writes, so that no other ever waits for the pipe.
+"""Writes the worker's messages in one thread, so that no other thread waits for the pipe.
 
-Three kinds of message go out. Ordered ones are sent all, at once, in order. Of progress only the
-newest unsent message matters, so a slow reader costs no memory. Text is joined into batches. While
-an answer runs, a snapshot of the engine is taken on a clock of its own, so that the map also moves
-during a long prefill or a slow token.
+There are three kinds of messages. Ordered messages are all sent at once, in order. A progress
+message replaces an unsent one of the same type, so a slow reader costs no memory. Text is joined
+into batches. While an answer runs, a snapshot of the engine is taken periodically, so that the map
+moves during a long prefill or a slow token, too.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ STATE_PERIOD_S = 1 / 5
 
 
 class Outbox:
-    """Writes frames to a file descriptor from a thread of its own.
+    """Writes frames to a file descriptor in a separate thread. Use from any thread.
 
-    All methods may be called from any thread. `on_broken` is called from the writing thread,
-    once, when nobody reads any more.
+    on_broken: called once from the writing thread when the reader is gone.
     """
 
     def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
@@ -48,17 +47,17 @@ class Outbox:
 
     @property
     def n_token(self) -> int:
-        """Tokens of the present answer so far; of the last one when none runs."""
+        """The tokens so far of the present answer, or of the last one."""
         return self._n_token
 
     def send(self, message: Message) -> None:
-        """Send `message` at once, after those that were sent before it."""
+        """Send `message` at once, after all earlier ones."""
         with self._changed:
             self._ordered.append(message)
             self._changed.notify_all()
 
     def settle(self) -> None:
-        """Send at once what still waits for its period, so that a final message comes last."""
+        """Send all waiting progress and text at once, so that a final message comes last."""
         with self._changed:
             self._settle()
             self._changed.notify_all()
@@ -72,8 +71,7 @@ class Outbox:
     def begin_answer(self, request_id: int, snapshot: Callable[[], list[Message]]) -> None:
         """Start counting the tokens of an answer.
 
-        `snapshot` is called from the writing thread, STATE_PERIOD_S apart, until end_answer
-        returns.
+        The writing thread calls `snapshot` every STATE_PERIOD_S until end_answer returns.
         """
         with self._changed:
             self._answer_id = request_id
@@ -83,7 +81,7 @@ class Outbox:
             self._changed.notify_all()
 
     def add_text(self, text: str, token_id: int | None) -> None:
-        """Add text, which may be empty, of the present answer, and the token that it came with."""
+        """Add text of the present answer, which may be empty, and its token."""
         with self._changed:
             self._text.append(text)
             if token_id is not None:
@@ -99,12 +97,12 @@ class Outbox:
             self._changed.notify_all()
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until everything ordered has been written; False when that takes too long."""
+        """Wait until all ordered messages are written. Return False on timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._ordered and not self._busy, timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Write what is left, as far as `timeout_s` allows, and end the thread."""
+        """Write the remaining messages and end the thread. Wait at most `timeout_s`."""
         with self._changed:
             self._settle()
             self._closed = True
@@ -112,7 +110,7 @@ class Outbox:
         self._thread.join(timeout_s)
 
     def _settle(self) -> None:
-        """Move what waits for its period into the ordered messages. The lock is held."""
+        """Move waiting progress and text to the ordered messages. The caller holds the lock."""
         for kind in list(self._latest):
             self._take_latest(kind, time.monotonic())
         self._take_text(time.monotonic())
@@ -136,9 +134,9 @@ class Outbox:
             self._due_s["text"] = now_s + TEXT_PERIOD_S
 
     def _take_due(self) -> float | None:
-        """Order everything that is due; the lock is held.
+        """Move all due messages to the ordered messages. The caller holds the lock.
 
-        Returns the time of the next that is not due yet, or None where nothing waits.
+        Return the time when the next waiting message is due, or None where none waits.
         """
         now_s = time.monotonic()
         waiting: list[str] = []
@@ -157,7 +155,7 @@ class Outbox:
                 self._due_s["snapshot"] = now_s + STATE_PERIOD_S
                 try:
                     self._ordered += self._snapshot()
-                except Exception:  # a map that fails must not silence the answer
+                except Exception:  # a failing snapshot must not end the answer
                     traceback.print_exc()
                     self._snapshot = None
         if self._snapshot is not None:
@@ -191,7 +189,7 @@ class Outbox:
 
 
 def _frame(message: Message) -> bytes:
-    """Encode `message`, or an error in its place where it cannot be encoded."""
+    """Encode `message`; if that fails, encode an error in its place."""
     try:
         return encode(message)
     except (ValueError, TypeError) as error:

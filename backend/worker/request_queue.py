@@ -1,4 +1,4 @@
-"""The requests that wait in line for the engine, and the one that it is at."""
+"""The requests that wait for the engine, and the one in progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_WAITING = 64
 
 
 class Job:
-    """One request that waits for the engine or is being done."""
+    """A request that waits for the engine or is in progress."""
 
     def __init__(self, message: Message) -> None:
         self.message = message
@@ -22,9 +22,10 @@ class Job:
 
 
 class RequestLine:
-    """Knows which requests are open. Every method may be called from any thread.
+    """Keeps track of the open requests. Use from any thread.
 
-    Who calls add() hands the job to the engine's thread, which encloses it in begin() and end().
+    The caller of add() passes the job to the engine's thread, which calls begin() and end() around
+    it.
     """
 
     def __init__(self) -> None:
@@ -34,11 +35,11 @@ class RequestLine:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody waits for the engine."""
+        """Whether no request is open."""
         return not self._open
 
     def add(self, job: Job) -> None:
-        """A request came. Raises RequestError where it cannot be taken."""
+        """Add a request. Raises RequestError where it cannot be accepted."""
         with self._lock:
             if job.id in self._open:
                 raise RequestError(f"The id {job.id} is already in use by another request.")
@@ -51,20 +52,20 @@ class RequestLine:
             self._open[job.id] = job
 
     def begin(self, job: Job) -> None:
-        """The engine is at it."""
+        """Mark the request as in progress."""
         with self._lock:
             self._active = job
 
     def end(self, job: Job) -> None:
-        """It is done, well or not."""
+        """Remove the finished request."""
         with self._lock:
             self._active = None
             del self._open[job.id]
 
     def cancel(self, job_id: int, stop: Callable[[], None]) -> None:
-        """Cancel a waiting or running load or answer; anything else is left alone.
+        """Cancel a waiting or running load or answer. Ignore other requests.
 
-        `stop` is called where it is the answer in progress.
+        Call `stop` if it is the answer in progress.
         """
         with self._lock:
             job = self._open.get(job_id)
