@@ -1,5 +1,5 @@
-"""What crosses the pipe between the engine's process and its clients.
+"""The pipe between the engine's process and its clients: settings, messages, status, client.
 
-Settings, messages, status and the client. Needs neither Qt nor an engine.
+Needs neither Qt nor an engine.
 May import: gguf, methods (tests/test_imports.py).
 """

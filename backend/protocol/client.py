@@ -1,8 +1,8 @@
-"""The worker's pipe for a program without an event loop of its own.
+"""A blocking client of the worker, for programs without an event loop.
 
-`WorkerClient` starts the worker process, sends requests and gives their replies as iterators. The
-terminal chat uses it. The protocol is `backend.protocol.connection`; the window drives it through
-Qt.
+`WorkerClient` starts the worker process, sends requests and returns their replies as iterators. The
+terminal chat uses it. The protocol is in `backend.protocol.connection`; the window drives it
+through Qt.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from backend.protocol.messages import FINAL, Message, request_id
 from backend.system import children
 
 _READ_BYTES = 1 << 16
-_POLL_S = 0.5  # a wait without a limit cannot be interrupted on Windows
-_EXIT_S = 1.0  # between the end of the worker's pipe and that of its process
+_POLL_S = 0.5  # on Windows, a wait without a limit cannot be interrupted
+_EXIT_S = 1.0  # limit between the end of the worker's pipe and the end of its process
 
 
 class WorkerDied(Exception):
@@ -34,10 +34,10 @@ class RequestFailed(Exception):
 
 
 def worker_command() -> list[str]:
-    """Return the command that starts a worker running the same code as this process.
+    """Return the command that starts a worker with the same code as this process.
 
-    The worker is asked to die with the calling thread only where that is the main thread, since
-    the system would otherwise kill it when the thread ends.
+    The worker dies with this process only if the main thread calls; the system would otherwise kill
+    it when the calling thread ends.
     """
     in_main = threading.current_thread() is threading.main_thread()
     return children.command("backend.worker.main", *(["--die-with-parent"] if in_main else []))
@@ -46,8 +46,8 @@ def worker_command() -> list[str]:
 class Reply(Iterator[Message]):
     """The messages that answer one request, the final one last.
 
-    An iterator that survives an interrupt: after KeyboardInterrupt it can be continued. Raises
-    WorkerDied when the process ends before the final message.
+    The iterator can be continued after KeyboardInterrupt. Raises WorkerDied when the process ends
+    before the final message.
     """
 
     def __init__(self, client: WorkerClient) -> None:
@@ -72,7 +72,7 @@ class Reply(Iterator[Message]):
         return message
 
     def final(self) -> Message:
-        """Skip to the final message and return it; raises RequestFailed for an error."""
+        """Skip to the final message and return it. Raises RequestFailed for an error."""
         message = list(self)[-1]
         if message.get("type") == "error":
             raise RequestFailed(message["message"])
@@ -82,8 +82,8 @@ class Reply(Iterator[Message]):
 class WorkerClient:
     """A worker process and its pipe; blocking. Requests may be sent from any thread.
 
-    Raises WorkerDied where the process does not come up. Messages that belong to no open request
-    (the map after an answer) are dropped.
+    Raises WorkerDied where the process does not start. Messages that belong to no open request (the
+    map after an answer) are dropped.
     """
 
     def __init__(self, command: Sequence[str] | None = None) -> None:
@@ -93,12 +93,12 @@ class WorkerClient:
                 subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
             )
         else:
-            options["start_new_session"] = True  # Ctrl-C in the terminal is for this process
+            options["start_new_session"] = True  # Ctrl-C in the terminal must not reach it
         self._connection = Connection(time.monotonic())
-        self._lock = threading.Lock()  # of the connection and the replies
+        self._lock = threading.Lock()  # guards the connection and the replies
         self._write_lock = threading.Lock()
         self._replies: dict[int, Reply] = {}
-        self._greeted = threading.Event()  # or dead
+        self._greeted = threading.Event()  # set by the hello or by the end of the process
         self.death = ""
         """One plain sentence about the end of the process; empty while it lives."""
         try:
@@ -145,11 +145,11 @@ class WorkerClient:
         return reply
 
     def stop(self, reply: Reply) -> None:
-        """Ask the worker to end a load or an answer; its reply still ends with a final message."""
+        """Ask the worker to end a load or an answer. The reply still ends with a final message."""
         self._send("stop", id=reply.id)
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """End the worker: in order where it can, by force after `timeout_s`."""
+        """Ask the worker to end, and kill it after `timeout_s`."""
         self._send("shutdown")
         try:
             self._process.wait(timeout_s)
@@ -180,17 +180,17 @@ class WorkerClient:
         self._flush()
 
     def _flush(self) -> None:
-        """Write what is to be written; in the order in which it was asked for."""
+        """Write the pending output, in order."""
         with self._write_lock:
             with self._lock:
                 data = self._connection.take_output()
             try:
                 _write(self._process.stdin, data)
             except (OSError, ValueError):
-                pass  # it is gone: the reader sees the end of the pipe
+                pass  # the worker is gone, and the reader sees the end of the pipe
 
     def _handle(self, events: list[Event]) -> None:
-        """Give each message to the reply that it belongs to. Called with the lock held."""
+        """Pass each message to its reply. The caller holds the lock."""
         for kind, values, message in events:
             if kind == "hello":
                 self._greeted.set()

@@ -1,8 +1,8 @@
 """The client's side of the worker's pipe, without I/O.
 
-Bytes and times come in; bytes to write, events and a deadline come out. This is the protocol: the
-greeting, request numbers, the watch on a worker that hangs, and the sentence for each way in which
-a worker fails. Two transports drive it: `backend.protocol.client` blocks,
+Bytes and times come in; bytes to write, events and a deadline come out. The protocol consists of
+the greeting, request numbers, the detection of a worker that hangs, and a sentence for each way in
+which a worker fails. Two transports drive it: `backend.protocol.client` blocks,
 `app.session.worker_link` uses Qt.
 """
 
@@ -19,13 +19,13 @@ from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFact
 from backend.protocol.worker_exit import describe_exit
 
 HELLO_LIMIT_S = 120.0
-"""A worker that has not greeted for so long is given up."""
+"""Limit for the worker's hello; after it the worker is given up."""
 PING_S = 5.0
 """Time between two pings while a request is open."""
 PONG_LIMIT_S = 30.0
-"""A worker that has not answered a ping for so long hangs."""
+"""Limit for the answer to a ping; after it the worker counts as hanging."""
 PROGRESS_LIMIT_S = 120.0
-"""A worker that has made no token and no step of loading or prefill for so long hangs."""
+"""Limit without a token or a step of loading or prefill; after it the worker counts as hanging."""
 
 _STDERR_TAIL_BYTES = 16_384
 _NO_MESSAGE = frozenset(("died", "hangs", "recovered"))
@@ -34,10 +34,10 @@ _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
 class Event(NamedTuple):
-    """What happened at the worker's end.
+    """An event at the worker's end.
 
-    `kind` is the type of the message, or "died", "hangs" (`values`: a sentence) or "recovered".
-    `values`: see `_VALUES`; of an "error" the type of the request ("" for none) and the sentence.
+    kind: the type of the message, or "died", "hangs" (values: a sentence) or "recovered". values:
+    see `_VALUES`; for an "error" the type of the request ("" for none) and the sentence.
     """
 
     kind: str
@@ -70,10 +70,10 @@ _VALUES: dict[str, Callable[[Message], tuple[Any, ...]]] = {
 
 
 class Connection:
-    """One worker process as its client sees it. `now_s` is a monotonic clock, in seconds.
+    """A client's view of one worker process. `now_s` is a monotonic clock, in seconds.
 
-    After any call, write `take_output()` and call `tick` at `deadline_s`. An event "died" is the
-    last one: then `is_over` holds, and the process is to be killed if it still runs.
+    After any call, write `take_output()` and call `tick` at `deadline_s`. The event "died" is the
+    last one; `is_over` is then true. Kill the process after it if it still runs.
     """
 
     def __init__(self, now_s: float) -> None:
@@ -81,7 +81,7 @@ class Connection:
         self._decoder = messages.Decoder()
         self._output = bytearray()
         self._stderr = b""
-        self._last_error = ""  # of those that belong to no request
+        self._last_error = ""  # the last error without a request
         self._numbers = itertools.count(1)
         self._open: dict[int, str] = {}  # requests without their final message: number -> type
         self._pings: dict[int, float] = {}  # unanswered: number -> when
@@ -112,7 +112,7 @@ class Connection:
         return number
 
     def stop(self) -> None:
-        """Cancel the open loads and answers; each still gets its final message."""
+        """Cancel the open loads and answers. Each still gets its final message."""
         for number, kind in self._open.items():
             if kind in ("load", "generate"):
                 self.send("stop", id=number)
@@ -146,7 +146,7 @@ class Connection:
         return events
 
     def receive_stderr(self, data: bytes) -> None:
-        """Take bytes from the worker's standard error; its end tells why a worker died."""
+        """Take bytes from the worker's standard error. Its end tells why a worker died."""
         self._stderr = (self._stderr + data)[-_STDERR_TAIL_BYTES:]
 
     @property
@@ -155,11 +155,14 @@ class Connection:
         return self._stderr.decode("utf-8", "replace")
 
     def process_failed_to_start(self, reason: str = "") -> list[Event]:
-        """There is no process. `reason` is the system's, without a full stop."""
+        """End the connection: the process did not start. reason: the system's, without a stop."""
         return self._end("The engine could not be started" + (f": {reason}." if reason else "."))
 
     def process_ended(self, returncode: int | None) -> list[Event]:
-        """The process ended and all that it wrote was received. `returncode`: as describe_exit."""
+        """End the connection: the process ended, and its output was received.
+
+        returncode: as for describe_exit.
+        """
         if returncode == messages.EXIT_PROTOCOL and self._last_error:
             return self._end(self._last_error)
         return self._end(describe_exit(returncode, self.last_words))
@@ -168,12 +171,12 @@ class Connection:
 
     @property
     def deadline_s(self) -> float | None:
-        """When `tick` is to be called; None: not as things stand."""
+        """The time of the next call of `tick`; None: no call is needed at present."""
         due_s = [] if self._greeted or self.is_over else [self._hello_due_s]
         return min([*due_s, *([self._ping_due_s] if self._open else [])], default=None)
 
     def tick(self, now_s: float) -> list[Event]:
-        """Give up a silent worker; ping a busy one and say whether it hangs."""
+        """Give up a silent worker. Ping a busy worker and report whether it hangs."""
         if self.is_over:
             return []
         if not self._greeted and now_s >= self._hello_due_s:
@@ -232,7 +235,7 @@ class Connection:
         yield Event(kind, values, message)
 
     def _judge(self, fault: str = "") -> Iterator[Event]:
-        """Say that the worker hangs, or without a fault that it recovered; only when it is new."""
+        """Report a change: the worker hangs, or (without a fault) it has recovered."""
         if bool(fault) != self._hangs:
             self._hangs = bool(fault)
             yield Event("hangs", (fault,)) if fault else Event("recovered")

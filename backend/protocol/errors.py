@@ -1,18 +1,18 @@
-"""Errors that one side of the pipe tells the other."""
+"""Errors that one side of the pipe sends to the other."""
 
 from __future__ import annotations
 
 
 class RequestError(ValueError):
-    """One request is malformed or cannot be done now; str() is one plain sentence.
+    """A request is malformed or cannot be served now; str() is one plain sentence.
 
-    The stream is still good.
+    The stream stays usable.
     """
 
 
 class EngineError(RuntimeError):
-    """Something that the user should know; the text is one plain sentence."""
+    """The engine failed; the text is one plain sentence for the user."""
 
 
 class UntrustedError(EngineError):
-    """The model's values are not finite, or its files changed: what it computed is of no use."""
+    """The model's values are not finite or its files changed, so its results are useless."""

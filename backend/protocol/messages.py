@@ -1,8 +1,8 @@
-"""The messages between the engine's process and whoever talks to it.
+"""The messages between the engine's process and its clients.
 
-Each message is a 4-byte big-endian length, then that many bytes of UTF-8 JSON: one object with a
-text field "type". Nothing is pickled, and nothing here depends on Qt or on the engine. The worker
-(backend/worker/main.py) and its clients (backend/protocol/connection.py) share this file.
+A message is a 4-byte big-endian length, followed by that number of bytes of UTF-8 JSON: one object
+with a text field "type". Nothing is pickled. This module depends neither on Qt nor on the engine.
+The worker (backend/worker/main.py) and its clients (backend/protocol/connection.py) share it.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _HEADER = struct.Struct(">I")
 
 
 class ProtocolError(ValueError):
-    """The stream of bytes cannot be trusted any more; str() is one plain sentence.
+    """The stream of bytes is broken; str() is one plain sentence.
 
-    `messages` holds what had been decoded from the same bytes before the fault.
+    messages: the messages decoded from the same bytes before the fault.
     """
 
     def __init__(self, sentence: str, messages: list[Message] | None = None) -> None:
@@ -44,9 +44,9 @@ def encode(message: Mapping[str, Any]) -> bytes:
     """Return `message` as one frame.
 
     Raises ProtocolError where it is longer than MAX_BYTES, and ValueError or TypeError where it
-    holds what JSON cannot say (NaN, infinity, bytes).
+    holds a value that JSON does not have (NaN, infinity, bytes).
     """
-    # ASCII output: a lone surrogate (an undecodable byte of a path) survives the round trip.
+    # In ASCII, a lone surrogate (an undecodable byte of a path) survives the round trip.
     body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(body) > MAX_BYTES:
         raise ProtocolError(
@@ -65,7 +65,7 @@ class Decoder:
     def feed(self, data: bytes) -> list[Message]:
         """Add `data` and return the messages that are now complete, oldest first.
 
-        Raises ProtocolError at an oversized or malformed frame, and at every call after it.
+        Raises ProtocolError at an oversized or malformed frame, and at every later call.
         """
         if self._broken is not None:
             raise ProtocolError(self._broken)
@@ -93,7 +93,7 @@ class Decoder:
 
 
 def _parse(body: bytes) -> Message:
-    """Return the JSON object in `body`; raises ProtocolError."""
+    """Return the JSON object in `body`. Raises ProtocolError."""
 
     def refuse(name: str) -> float:
         raise ValueError(f"{name} is not JSON")
@@ -107,7 +107,7 @@ def _parse(body: bytes) -> Message:
     return value
 
 
-# What a client may ask. Each field has a test and the words for what the test wants.
+# The requests of a client. Each field has a test, and words for the value that it must have.
 
 
 def _is_int(value: object) -> bool:
@@ -147,7 +147,7 @@ _PATH: _Test = (_is_path, "a path")
 _OBJECT: _Test = (_is_object, "an object")
 _CONVERSATION: _Test = (_is_conversation, 'a list of objects with the texts "role" and "content"')
 
-# field -> (test, must it be there)
+# field -> (test, whether it is required)
 _SETTINGS: dict[str, tuple[_Test, bool]] = {
     name: ((rule.has_type, KINDS[rule.kind].words), rule.required)
     for name, rule in EngineConfig.rules().items()
@@ -188,9 +188,9 @@ FINAL = frozenset(
 
 
 def check_request(message: Mapping[str, Any]) -> None:
-    """Check the type and the fields of a client's message; unknown fields are ignored.
+    """Check the type and the fields of a client's message. Ignore unknown fields.
 
-    Raises RequestError that names the field.
+    Raises RequestError, which names the field.
     """
     kind = message.get("type")
     if not isinstance(kind, str):

@@ -21,8 +21,8 @@ _T = TypeVar("_T")
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache, with bits per value. The quantised ones have a scale per 32."""
 HYBRID = ("off", "auto", "cpu-only")
-"""What happens to experts that a device lacks (docs/devices.md): all are copied to it; copied or
-computed by the processor, whichever ends sooner; all are computed by the processor."""
+"""How missing experts of a device are handled (docs/devices.md): off: copied to the device; auto:
+copied or computed by the processor, whichever ends sooner; cpu-only: computed by the processor."""
 DEVICE_AUTO = "auto"
 DEVICE_CPU = "cpu"
 REMOTE = re.compile(r"rpc://([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,5})")
@@ -43,7 +43,7 @@ def check_device(text: str) -> None:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of value: which types it may have, and what a message says where it has another."""
+    """A kind of value: its types, and its words in the error for a value of another type."""
 
     types: tuple[type, ...]
     words: str
@@ -65,11 +65,11 @@ RUNNABLE. device: see check_device()."""
 
 @dataclass(frozen=True)
 class Rule:
-    """What one setting may be, and how people meet it.
+    """The valid values of a setting, and how it appears in messages and on the command line.
 
-    refusal: the sentence for a value that does not fit, with {value}. above: the lowest value is
-    excluded. may_be_none: None means that the engine decides. in_message: clients may send it;
-    required: they must. option: of the command line, with metavar and help; empty: it has none.
+    refusal: the sentence for an invalid value, with {value}. above: the lowest value is excluded.
+    may_be_none: None means that the engine decides. in_message: clients may send it. required:
+    clients must send it. option: its name on the command line, with metavar and help; "": none.
     """
 
     kind: str
@@ -86,14 +86,14 @@ class Rule:
     help: str = ""
 
     def has_type(self, value: object) -> bool:
-        """Whether a value from JSON is of the right type. A bool is no number."""
+        """Return whether a value from JSON has the right type. A bool is not a number."""
         if value is None:
             return self.may_be_none
         types = KINDS[self.kind].types
         return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
     def check(self, value: Any) -> None:
-        """Raise ValueError, one sentence, where a value of the right type does not fit."""
+        """Raise ValueError, one sentence, for an invalid value of the right type."""
         if value is None and self.may_be_none:
             return
         if self.kind == "device":
@@ -128,7 +128,7 @@ class _Checked:
 
 @dataclass(frozen=True)
 class EngineConfig(_Checked):
-    """How to run a model. Raises ValueError, one sentence, on values that make no sense."""
+    """How to run a model. Raises ValueError, one sentence, for an invalid value."""
 
     cache_rate: float = setting(
         0.25,
@@ -141,7 +141,7 @@ class EngineConfig(_Checked):
         metavar="R",
         help="share of the experts kept in memory",
     )
-    """Share of all routed-expert bytes that is resident, 0 to 1; at least what one token needs."""
+    """Resident share of the bytes of all routed experts, 0 to 1; at least what one token needs."""
     method: str = setting(
         "promoe",
         "method",
@@ -164,7 +164,7 @@ class EngineConfig(_Checked):
         metavar="N",
         help="context in tokens",
     )
-    """Tokens of conversation that are kept."""
+    """Length of the context in tokens."""
     device: str = setting(
         DEVICE_AUTO,
         "device",
@@ -173,7 +173,7 @@ class EngineConfig(_Checked):
         help="what computes: auto, cpu, a device's name, or rpc://host:port for a machine that you "
         "trust, since it is sent weights and prompts unencrypted (default auto)",
     )
-    """What computes: "auto", "cpu", a device's name or rpc://host:port (backend.memory.devices)."""
+    """The device: "auto", "cpu", a device's name or rpc://host:port (backend.memory.devices)."""
     hybrid: str = setting(
         "off",
         "choice",
@@ -184,8 +184,8 @@ class EngineConfig(_Checked):
         "processor, whichever ends sooner (auto), or all computed by the processor (cpu-only); but "
         "for off the answer is llama.cpp's except for rounding (default off)",
     )
-    """What happens to experts that a device lacks, of HYBRID. Except for "off" the answer is
-    llama.cpp's except for rounding: the processor's kernels round differently from a device's."""
+    """How missing experts of a device are handled, of HYBRID. With "off" the answer is exactly
+    llama.cpp's; otherwise rounding differs, because the processor's kernels round differently."""
     host_bytes: int | None = setting(
         None,
         "bytes",
@@ -196,7 +196,7 @@ class EngineConfig(_Checked):
         metavar="B",
         help="RAM that keeps experts for a device, such as 8G; 0: none (default: what is free)",
     )
-    """RAM that keeps experts for devices, at most; None: what is free except for headroom."""
+    """Maximum of RAM that keeps experts for devices; None: all free RAM except the headroom."""
     n_thread: int = setting(
         0,
         "count",
@@ -208,7 +208,7 @@ class EngineConfig(_Checked):
         metavar="N",
         help="threads; 0 lets it choose",
     )
-    """Threads that compute; 0: one per physical core."""
+    """Number of compute threads; 0: one per physical core."""
     pack: bool = setting(
         True,
         "switch",
@@ -226,7 +226,7 @@ class EngineConfig(_Checked):
     )
     """Type of the attention cache, a key of KV_TYPES."""
     automatic: bool = setting(False, "switch")
-    """Whether memory decides about the cache rate and the context (backend.memory.automatic)."""
+    """Whether cache rate and context follow from the free memory (backend.memory.automatic)."""
     n_ubatch: int = setting(
         0,
         "count",
@@ -235,9 +235,9 @@ class EngineConfig(_Checked):
         highest=1 << 16,
         in_message=False,
     )
-    """Tokens of a prompt that are computed at once; 0: as many as memory permits."""
+    """Tokens of a prompt in one pass; 0: as many as memory permits."""
     keeps_outputs: bool = setting(False, "switch", in_message=False)
-    """Whether every layer may be asked for every token's output, as recordings do (compute())."""
+    """Whether every layer keeps every token's output, for recordings (Engine.compute)."""
     device_bytes: int = setting(
         0,
         "bytes",
@@ -245,11 +245,11 @@ class EngineConfig(_Checked):
         lowest=0,
         in_message=False,
     )
-    """Of each device's memory at most so much is used; 0: what is free except for headroom."""
+    """Maximum of each device's memory that is used; 0: all free memory except the headroom."""
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Read the settings of a request; raises RequestError."""
+        """Read the settings of a request. Raises RequestError."""
         names = [name for name, rule in cls.rules().items() if rule.in_message and name in message]
         return _made(cls, {name: message[name] for name in names})
 
@@ -260,7 +260,7 @@ class EngineConfig(_Checked):
 
 @dataclass(frozen=True)
 class Sampling(_Checked):
-    """How the next token is drawn. Raises ValueError, one sentence, on values out of range."""
+    """How the next token is sampled. Raises ValueError, one sentence, for an invalid value."""
 
     temperature: float = setting(
         0.7,
@@ -308,14 +308,14 @@ class Sampling(_Checked):
         "count",
         "The sampling value seed must be 0 to 4294967294, not {value}.",
         lowest=0,
-        highest=(1 << 32) - 2,  # llama.cpp's name for "another one every time" is the next number
+        highest=(1 << 32) - 2,  # llama.cpp takes the next number for a random seed
         may_be_none=True,
     )
-    """None: another one every time."""
+    """None: a random seed."""
 
     @classmethod
     def from_message(cls, values: dict[str, Any]) -> Self:
-        """Read the field `sampling` of a request; raises RequestError."""
+        """Read the field `sampling` of a request. Raises RequestError."""
         rules = cls.rules()
         for name, value in values.items():
             if name not in rules:

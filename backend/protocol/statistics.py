@@ -1,4 +1,4 @@
-"""The statistics of an answer, as the worker sends them and as clients read them."""
+"""The statistics of an answer: written by the worker, read by clients."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 from backend.protocol.status import Json, scalars
 
 _N_PASS_MAX = 4096
-"""Most passes in one batch."""
+"""Maximum of passes in a batch."""
 N_TOKEN_KEPT = 64
 """The number of last tokens in Statistics.tokens."""
 
 
 @dataclass(frozen=True)
 class TokenCost:
-    """One decoded token; the three times add up to the wall time since the token before."""
+    """One decoded token. The three times add up to the wall time since the previous token."""
 
     compute_s: float
     stall_s: float
@@ -34,10 +34,10 @@ class TokenCost:
 
 @dataclass(frozen=True)
 class LayerCost:
-    """One MoE layer, by the model's own number. hits + late + misses = requests.
+    """One MoE layer. layer: its number in the model. hits + late + misses = requests.
 
-    A layer whose experts are all resident for good is not asked for its choice. It counts as many
-    hits as its tokens can use experts.
+    The routing of a layer with all experts resident is not read: each of its tokens counts as
+    n_expert_used hits.
 
     on_host: late and missed experts that the processor computed beside a device; host_rows: the
     number of their token rows.
@@ -57,8 +57,8 @@ class LayerCost:
 class Statistics:
     """The present or last answer. bytes_read = bytes_useful + bytes_wasted + not yet decided.
 
-    bytes_read: copied into slots. With a host store, bytes_from_host of it were in RAM and
-    bytes_from_file were read from the file; without one, all were read from the file.
+    bytes_read: bytes copied into slots. With a host store, bytes_from_host of them came from RAM
+    and bytes_from_file from the file; without a host store, all came from the file.
 
     tokens_per_s: of decoding, without the prompt. ttft_s: from the request to the first token.
     A prefetch is useful if the expert was needed before it was evicted, wasted otherwise. on_host,
@@ -90,10 +90,10 @@ class Statistics:
     """The decisions of an adaptive method during this answer, each a sentence."""
     layers: list[LayerCost] = field(default_factory=list)
     tokens: list[TokenCost] = field(default_factory=list)
-    """The last N_TOKEN_KEPT."""
+    """The last N_TOKEN_KEPT tokens."""
 
     def add_token(self, cost: TokenCost) -> None:
-        """Add a decoded token; the oldest leaves."""
+        """Add a decoded token and drop the oldest."""
         self.tokens.append(cost)
         del self.tokens[:-N_TOKEN_KEPT]
 
@@ -108,7 +108,7 @@ class Statistics:
         )
 
     def to_json(self) -> Json:
-        """Return plain dicts and lists. Another thread may be adding to it."""
+        """Return plain dicts and lists. Another thread may add to the statistics."""
         return {
             **self.__dict__,
             "decisions": list(self.decisions),
@@ -123,7 +123,7 @@ class Statistics:
 
     @property
     def layer_on_host(self) -> dict[int, int]:
-        """Experts of each layer that the processor computed, by its number."""
+        """Number of experts of each layer that the processor computed, by the layer's number."""
         return {layer.layer: layer.on_host for layer in self.layers}
 
     @property
@@ -143,15 +143,15 @@ class Statistics:
 
     @property
     def stall_share(self) -> float:
-        """The share of the time that waited for experts."""
+        """The share of the time spent waiting for experts."""
         return self.stall_s / self.total_s if self.total_s > 0 else 0.0
 
 
 class PassFigures(NamedTuple):
     """One pass in a message "moments", whose rows have this order.
 
-    n_token is 0 for a piece of the prompt. wall_us: time since the pass before, computation +
-    stall + an unexplained rest.
+    n_token: 0 for a partial batch of the prompt. wall_us: time since the previous pass, the sum of
+    computation, stall and an unexplained rest.
     """
 
     n_token: int
@@ -215,7 +215,7 @@ class Residency:
 
 
 def _from_base64(text: str) -> bytes:
-    """Decode base64; ValueError where it is none."""
+    """Decode base64. Raises ValueError for other text."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:

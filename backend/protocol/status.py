@@ -1,6 +1,7 @@
-"""The worker's facts as typed values: the model, the cache, answers, passes, learning and advice.
+"""The worker's facts as typed values: model, cache, learning and advice.
 
-`from_json` reads an absent field as zero or empty, and raises TypeError or ValueError for nonsense.
+`from_json` reads an absent field as zero or empty. It raises TypeError or ValueError for an invalid
+value.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _KINDS: Mapping[Any, Any] = {"str": str, "int": int, "float": float, "bool": boo
 
 
 def scalars(kind: type, data: Json) -> Json:
-    """The fields of a dataclass that are a text, a number, or true or false."""
+    """Return the fields of a dataclass of type str, int, float or bool, read from JSON."""
     return {
         field.name: _KINDS[field.type](data.get(field.name) or _KINDS[field.type]())
         for field in fields(kind)
@@ -27,7 +28,7 @@ def scalars(kind: type, data: Json) -> Json:
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """What was loaded; sizes in bytes. expert_bytes is one expert's mean over the layers."""
+    """The loaded model. Sizes in bytes. expert_bytes: one expert's mean size over the layers."""
 
     name: str
     path: str
@@ -45,7 +46,7 @@ class ModelFacts:
 
     @classmethod
     def of(cls, file: ModelFile, context_length: int) -> ModelFacts:
-        """A model file that runs with this context, in tokens."""
+        """Return the facts of a model file. context_length: of the engine, in tokens."""
         per_layer = file.expert_bytes_per_layer()
         return cls(
             name=file.name,
@@ -70,15 +71,15 @@ class ModelFacts:
         return cls(**scalars(cls, data), moe_layers=layers)
 
     def to_json(self) -> Json:
-        """As a plain dict."""
+        """Return a plain dict."""
         return {**asdict(self), "moe_layers": list(self.moe_layers)}
 
 
 @dataclass(frozen=True)
 class CacheFacts:
-    """What is in force, beside what was asked for. n_slot: resident experts of each layer.
+    """The settings of the cache in force and those asked for. n_slot: resident experts per layer.
 
-    asked_method: the method that was asked for; `method` is "stock" where llama.cpp runs unpatched.
+    asked_method: the method asked for. method: "stock" where llama.cpp runs unpatched.
     """
 
     asked_rate: float
@@ -90,26 +91,27 @@ class CacheFacts:
     reason: str
     method: str
     predictor: str = ""
-    """What forecasts the experts, in words; "" where nothing does."""
+    """The predictor in words, or ""."""
     remark: str = ""
-    """Why weights of a predictor, or a pack, that were found are not used, in sentences; or ""."""
+    """Sentences that say why predictor weights or a pack that were found are not used, or ""."""
     asked_method: str = ""
     n_thread: int = 0
     kv_type: str = ""
     device: str = "cpu"
-    """What computes: "cpu", or devices' names with commas between."""
+    """"cpu", or the names of the devices, separated by commas."""
     hybrid: str = "off"
-    """What becomes of experts that a device lacks, of backend.protocol.settings.HYBRID."""
+    """How missing experts of a device are handled, of backend.protocol.settings.HYBRID."""
     host_bytes: int = 0
-    """RAM that keeps experts between the file and devices; 0: they are read from the file."""
+    """Size of the host store, which keeps experts in RAM for devices; 0: there is none."""
     cpu_bytes: int = 0
-    """Of `bytes`, slots in RAM, of layers that the CPU computes beside devices."""
+    """Part of `bytes` in RAM, for layers that the CPU computes beside devices."""
     ram_dense_bytes: int = 0
-    """What else of the weights is in RAM beside devices."""
+    """Size of the other weights in RAM beside devices."""
     pack: str = ""
-    """The path of the pack that experts are read from; empty: they are read from the model."""
+    """Path of the pack that experts are read from; "": they are read from the model."""
     layout: str = "file"
-    """Of the experts in memory: "file", as in the model, or "repacked", as stock llama.cpp's."""
+    """Layout of the experts in memory: "file", as in the model, or "repacked", as in stock
+    llama.cpp."""
 
     @classmethod
     def from_json(cls, data: Json) -> CacheFacts:
@@ -118,23 +120,23 @@ class CacheFacts:
         return cls(**{**values, "mode": values["mode"] or "plain"})
 
     def to_json(self) -> Json:
-        """As a plain dict."""
+        """Return a plain dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class LearningFacts:
-    """How learning from chats stands."""
+    """The state of learning from chats."""
 
     allowed: bool
     n_bytes: int
-    """On the drive, of all models."""
+    """Size of the recordings of all models on the drive."""
     most_bytes: int
-    """For the loaded model; 0 where none is."""
+    """Limit for the loaded model; 0 where none is loaded."""
     n_token: int
     enough_tokens: int
     share: float | None
-    """Of a training in progress; None where there is none."""
+    """Progress of the training, 0 to 1; None where none runs."""
     is_paused: bool
     sentence: str
 
@@ -145,13 +147,13 @@ class LearningFacts:
         return cls(**scalars(cls, data), share=None if share is None else float(share))
 
     def to_json(self) -> Json:
-        """As a plain dict."""
+        """Return a plain dict."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Option:
-    """One change, and the times as fast that it is forecast to make the answer."""
+    """A change of settings and its forecast speed-up. times: 2.0 means twice as fast."""
 
     method: str
     n_slot: int
@@ -167,10 +169,10 @@ class Option:
 
 @dataclass(frozen=True)
 class Advice:
-    """Where the time of an answer's tokens went, and the best change of each kind that is worth it.
+    """The stall share of an answer's tokens, and the best worthwhile change of each kind.
 
-    scale: measured waiting to simulated waiting, of the setting that ran; 0 where nothing could be
-    simulated. `reason` says why nothing is forecast, and is else empty.
+    scale: measured stall divided by simulated stall, with the present settings; 0 where nothing was
+    simulated. reason: why there is no forecast, or "".
     """
 
     stall_share: float
@@ -189,5 +191,5 @@ class Advice:
         )
 
     def to_json(self) -> Json:
-        """As a plain dict."""
+        """Return a plain dict."""
         return asdict(self)

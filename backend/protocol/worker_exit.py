@@ -1,4 +1,4 @@
-"""Why a worker process ended, as one plain sentence."""
+"""Explains in one plain sentence why a worker process ended."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _OUT_OF_MEMORY = re.compile(
 def describe_exit(returncode: int | None, stderr_tail: str) -> str:
     """Return one plain sentence about why the worker ended.
 
-    `returncode` is that of subprocess: minus the signal's number where a signal ended it (with
-    QProcess: minus exitCode() after CrashExit, outside Windows). None: the worker closed its pipe,
-    lived on and was killed. `stderr_tail` is the end of what it wrote to standard error.
+    returncode: as in subprocess: the negative signal number after a signal (with QProcess: minus
+    exitCode() after CrashExit, except on Windows); None: the worker closed its pipe, kept running
+    and was killed. stderr_tail: the end of its standard error.
     """
     if returncode is None:
         return "The engine's process closed its pipe and was ended."
