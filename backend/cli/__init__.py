@@ -1,6 +1,6 @@
-"""The command line, `outrider`. Needs no Qt; each command's module is imported when it is named.
+"""The command line, `outrider`. Needs no Qt. A command's module is imported when it is called.
 
-A command is a module with `add_parser(subparsers)`, which adds its parser and returns it, and
+A command is a module with `add_parser(subparsers)`, which adds and returns its parser, and
 `run(args) -> int`, which returns the exit status.
 """
 
@@ -38,8 +38,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status. Errors are one sentence on stderr.
 
-    The status is 0, or 1 for a failure, 2 for a wrong use, 130 after Ctrl-C, 141 where nobody
-    reads the output.
+    The status is 0 for success, 1 for a failure, 2 for wrong use, 130 after Ctrl-C, 141 when the
+    reader of the output is gone.
     """
     try:
         status = _run(list(sys.argv[1:] if argv is None else argv))
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         write_error(plain_sentence(error))
         if isinstance(error, OSError):
-            _silence_stdout()  # what could not be written must not fail again at exit
+            _silence_stdout()  # a failed write must not fail again at exit
         return 1
 
 
@@ -92,7 +92,7 @@ def _run(argv: list[str]) -> int:
 
 
 def _silence_stdout() -> None:
-    """Point standard output at nothing, so that the last flush at exit cannot fail."""
+    """Redirect standard output to the null device, so that the flush at exit cannot fail."""
     if sys.stdout is None:
         return
     try:

@@ -1,4 +1,4 @@
-"""`outrider bench`: ways to run a model beside each other, and how near each is to its bound."""
+"""`outrider bench`: measure ways to run a model, and how near each comes to its bound."""
 
 from __future__ import annotations
 
@@ -9,8 +9,18 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from backend.bench.tables import chart, rewrite, terminal
+from backend.bench.turns import FORMAT, VERSION, Setting, Way
+from backend.bench.turns import run as measure
+from backend.bench.workload import (
+    Request,
+    WorkloadError,
+    check_trace,
+    forced_rows,
+    n_recorded_prompt,
+)
 from backend.cli.common import (
     UserError,
     add_engine_options,
@@ -18,12 +28,11 @@ from backend.cli.common import (
     printable,
     whole_number,
 )
+from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.catalogue import RUNNABLE
-
-if TYPE_CHECKING:
-    from backend.bench.turns import Setting
-    from backend.gguf.model_file import ModelFile
-    from backend.traces.trace import Trace
+from backend.packs.file import find
+from backend.traces.prompts import read_prompts
+from backend.traces.trace import Trace, read_trace
 
 _BASELINES = ("stock", "fastest")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -36,8 +45,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "bench",
         help="measure methods and stock llama.cpp beside each other, against their bounds",
         description="Measure methods at cache rates, and stock llama.cpp, in turn (A B C A B C), "
-        "each in a process of its own. The bound of each is max(compute, bytes / bandwidth), both "
-        "measured in the same run. The first round is cold; medians are of the others.",
+        "each in a separate process. The bound of each is max(compute, bytes / bandwidth), both "
+        "measured in the same run. The first round is cold; medians are taken over the others.",
     )
     add = parser.add_argument
     add(
@@ -45,12 +54,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="MODEL",
         nargs="+",
         type=Path,
-        help="a GGUF file; or results of --json, which are shown again",
+        help="a GGUF file; or results of --json, to show them again",
     )
     _add_ways(add)
     add_engine_options(parser, "device", "hybrid")
     _add_workload(add)
-    add("--json", type=Path, metavar="OUT", help="write everything that was measured")
+    add("--json", type=Path, metavar="OUT", help="write all measurements")
     add("--charts", type=Path, metavar="FOLDER", help="draw speed over the cache rate, as SVG")
     add(
         "--docs",
@@ -74,7 +83,7 @@ def _add_ways(add: Callable[..., Any]) -> None:
         type=_names(RUNNABLE, "method"),
         default=("lru", "outrider"),
         metavar="M,M,...",
-        help="of outrider methods (default lru,outrider)",
+        help="methods, see outrider methods (default lru,outrider)",
     )
     add(
         "--baseline",
@@ -88,8 +97,8 @@ def _add_ways(add: Callable[..., Any]) -> None:
         "--packs",
         choices=("auto", "without", "both"),
         default="auto",
-        help="read experts from the model's pack: where there is one, never, or both beside each "
-        "other (default auto)",
+        help="read experts from the model's pack: if there is one (auto), never (without), or "
+        "measure with and without it (both) (default auto)",
     )
     add("--threads", type=whole_number(0, 1024), default=0, metavar="N", help="threads; 0: cores")
     add(
@@ -109,25 +118,25 @@ def _add_ways(add: Callable[..., Any]) -> None:
 
 
 def _add_workload(add: Callable[..., Any]) -> None:
-    add("--prompts", type=Path, metavar="FILE", help="text to feed, instead of random tokens")
+    add("--prompts", type=Path, metavar="FILE", help="text to compute, instead of random tokens")
     add(
         "--forced-routing",
         type=Path,
         metavar="TRACE",
-        help="let a recorded trace choose the experts, in stock llama.cpp too",
+        help="let a recorded trace choose the experts, also in stock llama.cpp",
     )
     add(
         "--accuracy",
         type=_share,
         metavar="A",
-        help="with forced routing: predictors are replaced by one that is right this often",
+        help="with forced routing: replace predictors by one with this accuracy",
     )
     add(
         "--lookahead",
         type=whole_number(1, 64),
         default=1,
         metavar="N",
-        help="how many layers ahead that predictor tells of (default 1)",
+        help="how many layers ahead that predictor forecasts (default 1)",
     )
     add("--prompt", type=whole_number(1, 1 << 20), metavar="N", help="tokens before decoding")
     add("--tokens", type=whole_number(1, 1 << 20), default=64, metavar="N", help="decoded (64)")
@@ -136,7 +145,7 @@ def _add_workload(add: Callable[..., Any]) -> None:
         type=lambda text: tuple(whole_number(1, 1 << 20)(n) for n in text.split(",")),
         default=(),
         metavar="N,N,...",
-        help="also measure prompts of so many tokens, with nothing after them",
+        help="also measure prompts of these lengths, without an answer",
     )
     add("--ubatch", type=whole_number(1, 1 << 16), default=512, metavar="N", help="of prompts")
     add("--rounds", type=whole_number(1, 1000), default=3, metavar="N", help="(default 3)")
@@ -145,21 +154,19 @@ def _add_workload(add: Callable[..., Any]) -> None:
         type=_positive("the time"),
         default=math.inf,
         metavar="S",
-        help="begin no turn after this time; what was measured until then counts",
+        help="begin no turn after this time; keep the measurements until then",
     )
     add(
         "--limit",
         type=_positive("the limit"),
         default=30.0,
         metavar="S",
-        help="seconds after which a prompt or the decoding of stock llama.cpp is cut short (30)",
+        help="seconds after which a prompt or the decoding of stock llama.cpp is cut off (30)",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.bench.tables import chart, rewrite, terminal
-
     if all(path.suffix == ".json" for path in args.model):
         results = [_read(path) for path in args.model]
     elif len(args.model) > 1:
@@ -182,27 +189,15 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _measure(args: argparse.Namespace) -> dict[str, Any]:
-    from backend.bench.turns import run as measure
 
-    def say(line: str) -> None:
+    def show(line: str) -> None:
         if sys.stderr is not None and sys.stderr.isatty():
             print(printable(line), file=sys.stderr, flush=True)
 
-    return measure(_setting(args), say)
+    return measure(_setting(args), show)
 
 
 def _setting(args: argparse.Namespace) -> Setting:
-    from backend.bench.turns import Setting, Way
-    from backend.bench.workload import (
-        Request,
-        WorkloadError,
-        check_trace,
-        forced_rows,
-        n_recorded_prompt,
-    )
-    from backend.gguf.model_file import read_model
-    from backend.traces.trace import read_trace
-
     if args.accuracy is not None and args.forced_routing is None:
         raise UserError("--accuracy needs --forced-routing: it knows what will come.", status=2)
     file = read_model(args.model[0])
@@ -255,8 +250,6 @@ def _setting(args: argparse.Namespace) -> Setting:
 
 
 def _packs(wanted: str, file: ModelFile) -> tuple[bool, ...]:
-    from backend.packs.file import find
-
     pack, remark = find(file)
     if wanted == "both" and pack is None:
         raise UserError(remark or f"{file.path.name} has no pack; outrider pack makes one.")
@@ -267,26 +260,22 @@ def _packs(wanted: str, file: ModelFile) -> tuple[bool, ...]:
 
 def _forced_remarks(trace: Trace, file: ModelFile) -> list[str]:
     stride = trace.n_layer // file.n_moe_layer
-    said = []
+    remarks = []
     if trace.n_expert_used != file.n_expert_used:
-        said.append(
+        remarks.append(
             f"The trace has {trace.n_expert_used} experts for each token, the model "
             f"{file.n_expert_used}: {trace.n_expert_used} are used."
         )
     if stride > 1:
-        said.append(f"Layer i is routed as layer {stride} i of the trace's {trace.n_layer}.")
-    return said
+        remarks.append(f"Layer i is routed as layer {stride} i of the trace's {trace.n_layer}.")
+    return remarks
 
 
 def _text(path: Path | None) -> str:
-    from backend.traces.prompts import read_prompts
-
     return "" if path is None else "\n".join(prompt.text for prompt in read_prompts(path))
 
 
 def _read(path: Path) -> dict[str, Any]:
-    from backend.bench.turns import FORMAT, VERSION
-
     try:
         result = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, UnicodeDecodeError):

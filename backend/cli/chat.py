@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    """Return the settings asked for; raises UserError for those that make no sense."""
+    """Return the settings from the options. Raises UserError for invalid ones."""
     given = {"temperature": args.temperature, "seed": args.seed}
     given = {name: value for name, value in given.items() if value is not None}
     try:
@@ -141,7 +141,7 @@ def _answer_once(session: Session, prompt: str, as_json: bool) -> int:
 
 
 def _report(session: Session, answer: Answer) -> dict[str, Any]:
-    """Return what --json prints. Figures are null where the answer did not come to its end."""
+    """Return the object of --json. Figures are null where the answer did not finish."""
     report: dict[str, Any] = {
         "model": session.settings.model,
         "text": answer.text,
@@ -179,7 +179,7 @@ class _Terminal:
         self._prompt = "> " if self._typed and sys.stdout is not None else ""
 
     def run(self) -> int:
-        """Chat until the user leaves; returns the exit status."""
+        """Chat until the user leaves. Return the exit status."""
         if self._typed:
             try:
                 import readline  # noqa: F401  # gives input() line editing and history
@@ -218,7 +218,7 @@ class _Terminal:
                     return 1
 
     def _turn(self, line: str) -> None:
-        """Send one message and show the answer; what was said stays in the conversation."""
+        """Send one message, show the answer, and keep both in the conversation."""
         _check_text(line)
         messages = [*self._messages, {"role": "user", "content": line}]
         answer = self._session.answer(messages, _show)
@@ -239,7 +239,7 @@ class _Terminal:
             notice(_one_line(answer))
 
     def _complain(self, sentence: str) -> None:
-        """Tell the user of a mistake; a script also learns of it from the exit status."""
+        """Report an error to the user, or to a script by the exit status, too."""
         if self._typed:
             notice(sentence)
         else:
@@ -266,7 +266,7 @@ class _Terminal:
             raise UserError(f"There is no command {name}; /help lists them.")
 
     def _revive(self, sentence: str) -> bool:
-        """Say that the engine ended and offer to start it again; False: leave."""
+        """Report that the engine ended and offer to start it again. Return False to leave."""
         write_error(sentence)
         while self._typed:
             try:
@@ -299,7 +299,7 @@ def _one_line(answer: Answer) -> str:
 
 
 def _table(answer: Answer) -> str:
-    """Return all figures of an answer, a line each."""
+    """Return all figures of an answer, one line each."""
     stats = answer.stats
     lines = [
         (
@@ -325,7 +325,7 @@ def _table(answer: Answer) -> str:
 
 
 def _read(stats: dict[str, Any]) -> str:
-    """Return what came into the cache; where RAM keeps experts for a device, from where."""
+    """Return the bytes read into the cache; with a host store, also their sources."""
     read, from_host = stats["bytes_read"], stats.get("bytes_from_host", 0)
     from_file = stats.get("bytes_from_file", read)
     text = bytes_text(read)

@@ -1,4 +1,4 @@
-"""What the commands share: errors in one sentence, the types of arguments, how numbers read."""
+"""Shared by the commands: errors in one sentence, types of arguments, formats of numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from backend.protocol.settings import EngineConfig, Rule, check_device
 
 
 class UserError(Exception):
-    """Something the user can mend; str() is one plain sentence. `status`: the exit status."""
+    """An error that the user can mend; str() is one plain sentence. status: the exit status."""
 
     def __init__(self, sentence: str, status: int = 1) -> None:
         super().__init__(sentence)
@@ -37,7 +37,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def write_error(sentence: str) -> None:
-    """Write one sentence to standard error, where there is one."""
+    """Write one sentence to standard error, if there is one."""
     if sys.stderr is not None:
         try:
             print(f"outrider: {printable(sentence)}", file=sys.stderr, flush=True)
@@ -62,15 +62,15 @@ def plain_sentence(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """Return `text` without control characters other than newline and tab.
+    """Return `text` without control characters, except newline and tab.
 
-    What a model or a file says must not steer the terminal.
+    The text of a model or a file must not control the terminal.
     """
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs"))
 
 
 def add_engine_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of EngineConfig, or of the fields named; None where the user says nothing."""
+    """Add the options of EngineConfig, or of the named fields. Options not given are None."""
     for name, rule in EngineConfig.rules().items():
         if not rule.option or (names and name not in names):
             continue
@@ -86,9 +86,9 @@ def add_engine_options(parser: argparse.ArgumentParser, *names: str) -> None:
 
 
 def engine_config(args: argparse.Namespace, **fixed: Any) -> EngineConfig:
-    """Return what the options of add_engine_options() ask for. Raises ValueError, one sentence.
+    """Return the settings of the options of add_engine_options(). Raises ValueError, one sentence.
 
-    fixed: fields that the command decides itself, in place of the options.
+    fixed: fields that the command sets in place of the options.
     """
     given = {name: getattr(args, name, None) for name in EngineConfig.rules()}
     given = {name: value for name, value in given.items() if value is not None}
@@ -96,7 +96,7 @@ def engine_config(args: argparse.Namespace, **fixed: Any) -> EngineConfig:
 
 
 def _argument(rule: Rule) -> Callable[[str], Any]:
-    """Return the type of the argument of a setting."""
+    """Return the argument type of a setting."""
     if rule.kind == "count":
         return whole_number(int(rule.lowest), int(rule.highest))
     return {"share": cache_rate, "bytes": size_or_none, "method": method, "device": device}[
@@ -105,7 +105,7 @@ def _argument(rule: Rule) -> Callable[[str], Any]:
 
 
 def device(text: str) -> str:
-    """Type of an argument: what computes."""
+    """Parse an argument: a device. Warn of a remote one."""
     try:
         check_device(text)
     except ValueError as error:
@@ -116,7 +116,7 @@ def device(text: str) -> str:
 
 
 def size(text: str) -> int:
-    """Type of an argument: bytes, with K, M, G or T for powers of 1024."""
+    """Parse an argument: bytes, with K, M, G or T for powers of 1024."""
     found = re.fullmatch(r"([0-9]{1,15})([KMGT]?)i?B?", text, re.IGNORECASE)
     n_bytes = int(found[1]) << (10 * " KMGT".index(found[2].upper() or " ")) if found else 0
     if not 0 < n_bytes < 1 << 62:
@@ -125,12 +125,12 @@ def size(text: str) -> int:
 
 
 def size_or_none(text: str) -> int:
-    """Type of an argument: a size, or 0."""
+    """Parse an argument: a size, or 0."""
     return 0 if text == "0" else size(text)
 
 
 def cache_rate(text: str) -> float:
-    """Type of an argument: a share from 0 to 1, or a percentage such as "25%"."""
+    """Parse an argument: a share from 0 to 1, or a percentage such as "25%"."""
     percent = text.endswith("%")
     try:
         value = float(text.removesuffix("%")) / (100 if percent else 1)
@@ -144,7 +144,7 @@ def cache_rate(text: str) -> float:
 
 
 def method(text: str) -> str:
-    """Type of an argument: the name of a method."""
+    """Parse an argument: the name of a method."""
     if text not in RUNNABLE:
         raise argparse.ArgumentTypeError(
             f"there is no method '{text}'; the methods are {', '.join(RUNNABLE)}"
@@ -153,7 +153,7 @@ def method(text: str) -> str:
 
 
 def whole_number(lowest: int, highest: int | None = None) -> Callable[[str], int]:
-    """Return the type of an argument: a whole number from `lowest` to `highest`, both allowed."""
+    """Return an argument type: a whole number from `lowest` to `highest`, both included."""
     limit = f"of at least {lowest}" if highest is None else f"from {lowest} to {highest}"
 
     def parse(text: str) -> int:
@@ -169,7 +169,7 @@ def whole_number(lowest: int, highest: int | None = None) -> Callable[[str], int
 
 
 def max_tokens(text: str) -> int:
-    """Type of an argument: a positive count, or -1 for no limit."""
+    """Parse an argument: a positive count, or -1 for no limit."""
     try:
         value = int(text)
     except ValueError:
@@ -182,7 +182,7 @@ def max_tokens(text: str) -> int:
 
 
 def temperature(text: str) -> float:
-    """Type of an argument: a finite number of at least 0."""
+    """Parse an argument: a finite number of at least 0."""
     try:
         value = float(text)
     except ValueError:
@@ -193,7 +193,7 @@ def temperature(text: str) -> float:
 
 
 def bytes_text(n_bytes: int) -> str:
-    """Return a size for people: "17.3 GiB"."""
+    """Return a readable size: "17.3 GiB"."""
     value, unit = float(n_bytes), "bytes"
     for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
         if abs(value) < 1024 or unit == "TiB":

@@ -1,4 +1,4 @@
-"""`outrider download`: models from Hugging Face, with what they would do here before they come."""
+"""`outrider download`: list models from Hugging Face with a forecast, and download them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, printable, whole_number
+from backend.downloads.address import parse
+from backend.downloads.headers import read_facts, scaled
+from backend.downloads.hub import look_up
 from backend.downloads.job import Job
 from backend.downloads.offers import Listing, Offer
+from backend.downloads.web import new_client
+from backend.library.estimate import Verdict, judge
+from backend.library.facts import Facts
+from backend.library.machine import kept_machine
 from backend.protocol.settings import EngineConfig
+from backend.system.memory import available_bytes
+from backend.system.paths import cache_folder, models_folder
 
 if TYPE_CHECKING:
     import httpx2 as httpx
 
-    from backend.library.estimate import Verdict
 
 _SHOW_S = 0.5  # between two lines of progress
 
@@ -27,31 +35,26 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "download",
         help="list and download the models of a Hugging Face repository",
-        description="List the models of a repository with what they would do here, or download "
-        "one. What was interrupted goes on where it ended. HF_TOKEN, HF_ENDPOINT and the proxies "
-        "of the environment are honoured.",
+        description="List the models of a repository with a forecast for this machine, or download "
+        "one. An interrupted download continues where it stopped. HF_TOKEN, HF_ENDPOINT and the "
+        "proxies of the environment are honoured.",
     )
     add = parser.add_argument
     add("source", metavar="REPO_OR_URL", help="owner/name, a page of the hub, or a file's address")
-    add("file", nargs="?", metavar="FILE", help="which model: its name, or its type, as Q4_K_M")
-    add("--folder", type=Path, metavar="DIR", help="folder of models to put it into")
+    add("file", nargs="?", metavar="FILE", help="the model: its name, or its type, as Q4_K_M")
+    add("--folder", type=Path, metavar="DIR", help="folder of models to write it to")
     add(
         "--context",
         type=whole_number(1, 1 << 24),
         default=EngineConfig.context_length,
         metavar="N",
-        help=f"context in tokens that is planned for (default {EngineConfig.context_length})",
+        help=f"context in tokens for the forecast (default {EngineConfig.context_length})",
     )
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.downloads.address import parse
-    from backend.downloads.hub import look_up
-    from backend.downloads.web import new_client
-    from backend.system.paths import models_folder
-
     with new_client() as client:
         listing = look_up(parse(args.source), client)
         chosen = _chosen(listing, args.file)
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen(listing: Listing, wanted: str | None) -> Offer | None:
-    """Return the model that was named; the only one need not be. Raises UserError."""
+    """Return the model with this name, or the only model; None: no name. Raises UserError."""
     if wanted is None:
         return listing.offers[0] if len(listing.offers) == 1 else None
     found = [offer for offer in listing.offers if _is_called(offer, wanted.casefold())]
@@ -82,10 +85,7 @@ def _is_called(offer: Offer, wanted: str) -> bool:
 
 
 def _lines(listing: Listing, client: httpx.Client, n_context: int) -> list[str]:
-    """One line for each model. The header of the smallest says what all of them are."""
-    from backend.downloads.headers import read_facts, scaled
-    from backend.library.facts import Facts
-
+    """Return one line for each model. Read only the header of the first usable one."""
     known = next((offer for offer in listing.offers if not offer.trouble), listing.offers[0])
     facts = read_facts(known, client, n_context)
     width = max(len(offer.name) for offer in listing.offers)
@@ -94,22 +94,17 @@ def _lines(listing: Listing, client: httpx.Client, n_context: int) -> list[str]:
         own = facts if offer is known else None
         if own is None and isinstance(facts, Facts):
             own = scaled(facts, known, offer)
-        said = offer.trouble or (own if isinstance(own, str) else "")
-        said = f"cannot be used: {said}" if said else ""
+        trouble = offer.trouble or (own if isinstance(own, str) else "")
+        note = f"cannot be used: {trouble}" if trouble else ""
         if isinstance(own, Facts):
-            said = _verdict(own)
-        lines.append(f"  {offer.name:{width}}  {bytes_text(offer.size_bytes):>10}  {said}".rstrip())
+            note = _verdict(own)
+        lines.append(f"  {offer.name:{width}}  {bytes_text(offer.size_bytes):>10}  {note}".rstrip())
     if isinstance(facts, Facts) and len(listing.offers) > 1:
         lines.append("All but the first are judged by their size. Name one to download it.")
     return lines
 
 
 def _verdict(facts: Any) -> str:
-    from backend.library.estimate import judge
-    from backend.library.machine import kept_machine
-    from backend.system.memory import available_bytes
-    from backend.system.paths import cache_folder
-
     machine = kept_machine(cache_folder() / "machine.json")
     verdict: Verdict = judge(facts, EngineConfig.cache_rate, available_bytes(), machine, None)
     words = {"FITS": "fits in memory", "CACHE": "runs through the cache"}.get(verdict.kind.name)
@@ -127,7 +122,7 @@ def _fetch(job: Job, client: httpx.Client) -> int:
     job.check_room()
     progress = _Progress(job)
     try:
-        job.run(client, threading.Event(), progress.heard)
+        job.run(client, threading.Event(), progress.show)
     finally:
         progress.end()
     print(printable(str(job.target)))
@@ -135,7 +130,7 @@ def _fetch(job: Job, client: httpx.Client) -> int:
 
 
 class _Progress:
-    """One line on standard error, written over and over; nothing where that is no terminal."""
+    """Progress in one line of standard error, if that is a terminal."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -143,7 +138,7 @@ class _Progress:
         self._start: tuple[float, int] | None = None
         self._last_s = 0.0
 
-    def heard(self, n_byte: int) -> None:
+    def show(self, n_byte: int) -> None:
         now_s = time.monotonic()
         if self._start is None or n_byte < self._start[1]:
             self._start = (now_s, n_byte)

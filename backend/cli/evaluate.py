@@ -1,4 +1,4 @@
-"""`outrider evaluate`: predictors of a model's routing side by side."""
+"""`outrider evaluate`: compare predictors of a model's routing."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ import json
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.cli.common import UserError, cache_rate, whole_number
+from backend.evaluation.collect import Limits, collect, read_documents
+from backend.evaluation.good_pred import measure, method_of
+from backend.evaluation.predictors import Candidate, candidates, evaluate, token_by_token
+from backend.gguf.model_file import ModelFile, read_model
+from backend.machines import load as load_machine
 from backend.methods.catalogue import CACHED
+from backend.methods.compose import Learned
 from backend.methods.slots import rate_of
-
-if TYPE_CHECKING:
-    from backend.evaluation.predictors import Candidate
-    from backend.gguf.model_file import ModelFile
-    from backend.methods.compose import Learned
-    from backend.traces.trace import Trace
+from backend.protocol.settings import EngineConfig
+from backend.simulation.charts import Line, Panel, line_charts
+from backend.simulation.model import routers
+from backend.simulation.run import Setting
+from backend.simulation.run import run as simulate
+from backend.traces.trace import Trace, join, read_trace
+from backend.weights.file import read
+from backend.weights.lookup import load as load_learned
+from backend.weights.lookup import sizes_of
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -25,8 +34,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "evaluate",
         help="compare predictors of a model's routing",
-        description="Tell all predictors what a model routed and compare their forecasts with it, "
-        "at strides 1 and 2. Every FILE or TRACE is a set of its own.",
+        description="Replay a model's routing to all predictors and compare their forecasts with "
+        "it, at strides 1 and 2. Every FILE or TRACE is a separate set.",
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -43,7 +52,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         choices=CACHED,
         default="promoe",
         metavar="M",
-        help="whose eviction and schedule GoodPred is measured with (default promoe)",
+        help="method with the eviction and schedule for GoodPred (default promoe)",
     )
     add("--cache-rate", type=cache_rate, default=0.25, metavar="R", help="of GoodPred")
     add("--plot", type=Path, metavar="FILE.svg", help="draw the accuracy of each layer")
@@ -53,10 +62,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.evaluation.predictors import candidates, evaluate
-    from backend.gguf.model_file import read_model
-    from backend.simulation.model import routers
-
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: it has no experts to predict.")
@@ -89,11 +94,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _learned(args: argparse.Namespace, file: ModelFile) -> Learned:
-    from backend.methods.compose import Learned
-    from backend.weights.file import read
-    from backend.weights.lookup import load, sizes_of
-
-    found, remark = load(file)
+    found, remark = load_learned(file)
     if remark and not args.json:
         print(remark)
     arrays, numbers = dict(found.arrays), dict(found.numbers)
@@ -104,11 +105,7 @@ def _learned(args: argparse.Namespace, file: ModelFile) -> Learned:
 
 
 def _sets(args: argparse.Namespace, file: ModelFile) -> dict[str, Trace]:
-    """A trace of each set, cut to --tokens."""
-    from backend.evaluation.collect import Limits, collect, read_documents
-    from backend.protocol.settings import EngineConfig
-    from backend.traces.trace import join, read_trace
-
+    """Return a trace of each set, cut to --tokens."""
     found = {}
     for path in args.trace:
         trace = read_trace(path, file.fingerprint, mapped=True)
@@ -161,17 +158,14 @@ def _simulated(
     learned: Learned,
     matrices: Sequence[Any],
 ) -> list[dict[str, Any]]:
-    """GoodPred of every set's trace, each token as a pass of its own."""
-    from backend.evaluation.good_pred import method_of
-    from backend.evaluation.predictors import token_by_token
-    from backend.machines import load
-    from backend.simulation.run import Setting
-    from backend.simulation.run import run as simulate
-
+    """Return GoodPred for every set's trace, with each token as a separate pass."""
     rows = []
     for name, trace in sets.items():
         setting = Setting(
-            token_by_token(trace), hardware=load(args.machine), routers=matrices, learned=learned
+            token_by_token(trace),
+            hardware=load_machine(args.machine),
+            routers=matrices,
+            learned=learned,
         )
         for candidate in chosen:
             for result in simulate(setting, [method_of(candidate, args.method)], [args.cache_rate]):
@@ -192,9 +186,6 @@ def _simulated(
 def _live(
     args: argparse.Namespace, file: ModelFile, chosen: Sequence[Candidate], learned: Learned
 ) -> list[dict[str, Any]]:
-    from backend.evaluation.collect import read_documents
-    from backend.evaluation.good_pred import measure
-
     documents = read_documents(args.prompts, args.texts)
     text = "\n".join(
         d.text if isinstance(d.text, str) else "\n".join(m["content"] for m in d.text)
@@ -241,9 +232,7 @@ def _good_preds(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def drawing(sets: dict[str, list[dict[str, Any]]]) -> str:
-    """The accuracy of each layer, the mean over sets, a panel for each stride, as SVG."""
-    from backend.simulation.charts import Line, Panel, line_charts
-
+    """Return an SVG with a panel for each stride: the accuracy by layer, averaged over sets."""
     panels = []
     for stride in (1, 2):
         rows = [row for rows in sets.values() for row in rows if row["stride"] == stride]

@@ -1,21 +1,19 @@
-"""`outrider inspect`: what is in a model file, and whether it will run here."""
+"""`outrider inspect`: show the contents of a model file, and whether it will run here."""
 
 from __future__ import annotations
 
 import argparse
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.cli.common import bytes_text, cache_rate, printable, whole_number
+from backend.gguf.model_file import ModelFile, read_model
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
 from backend.methods.slots import rate_of, slots_of
+from backend.packs.file import Pack, find
 from backend.protocol.settings import KV_TYPES, EngineConfig
 from backend.system.memory import MemoryFacts, memory_facts
-
-if TYPE_CHECKING:
-    from backend.gguf.model_file import ModelFile
-    from backend.packs.file import Pack
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -48,13 +46,10 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.gguf.model_file import read_model  # needs numpy, which --help must not wait for
-    from backend.packs.file import find
-
     model = read_model(args.model)
     pack, remark = find(model)
     memory = memory_facts()
-    # As the engine does: no more than the model was trained for.
+    # As in the engine: no longer than the model was trained for.
     context = min(args.context, model.context_length or args.context)
     available = memory.available_bytes
     n_slot = slots(model, args.cache_rate)
@@ -147,7 +142,7 @@ def _pack_report(pack: Pack | None, remark: str) -> dict[str, Any]:
 def _plan_rows(
     memory_plan: MemoryPlan, memory: MemoryFacts, context_length: int, asked_rate: float
 ) -> list[tuple[str, str]]:
-    """Return the memory plan, a line for each of its parts."""
+    """Return the memory plan, one row for each part."""
     rows = []
     if memory_plan.n_expert:
         share = f"{memory_plan.n_slot} of {memory_plan.n_expert} experts of each layer"
@@ -172,10 +167,10 @@ def _plan_rows(
 
 
 def _verdict(memory_plan: MemoryPlan) -> str:
-    """One sentence: does it fit, and what would."""
+    """Return one sentence: whether the model fits, and the largest cache rate that fits."""
     best, n_expert = memory_plan.best_n_slot, memory_plan.n_expert
     largest = ""
-    if best is not None:  # of three digits, so that it asks for no more experts
+    if best is not None:  # rounded down to three digits, so that it asks for no more experts
         largest = (
             f"the largest cache rate that fits is {int(rate_of(best, n_expert) * 1000) / 1000}."
         )
@@ -191,11 +186,11 @@ def _verdict(memory_plan: MemoryPlan) -> str:
 
 
 def _mean_expert_bytes(model: ModelFile) -> int:
-    """Bytes of one routed expert of one layer, the mean over layers; 0 when dense."""
+    """Return the bytes of one routed expert of one layer, averaged over layers; 0 if dense."""
     each = model.expert_bytes_per_layer().values()
     return round(sum(each) / len(each)) if each else 0
 
 
 def _expert_types(model: ModelFile) -> list[str]:
-    """Return the tensor types that the routed experts have."""
+    """Return the tensor types of the routed experts."""
     return sorted({t.type_name for tensors in model.expert_tensors.values() for t in tensors})

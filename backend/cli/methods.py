@@ -1,4 +1,4 @@
-"""`outrider methods`: what methods there are, of which parts, from which papers."""
+"""`outrider methods`: list the methods, their parts and their papers."""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.cli.common import UserError, bytes_text, printable
-
-if TYPE_CHECKING:
-    from backend.gguf.model_file import ModelFile
+from backend.gguf.model_file import ModelFile, read_model
+from backend.packs import write as pack
+from backend.packs.benefit import offer
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -21,9 +21,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "pack",
         help="write a second file from which a model's experts are read faster",
         description="Write a pack: a second file, about as large as the model's experts, in which "
-        "each expert lies in one piece and as the processor computes it fastest. It is put beside "
-        "the model, or in the application's data folder if it cannot be, and used by itself. A "
-        "pack that was stopped halfway goes on where it stopped.",
+        "each expert lies in one piece and in the layout that computes fastest. It is written "
+        "beside the model, or else to the application's data folder, and is then used "
+        "automatically. An interrupted pack continues where it stopped.",
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -33,24 +33,21 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add(
         "--layout",
         choices=("file", "repacked"),
-        help="how an expert's weights lie: as in the model, or as this processor computes fastest "
-        "(default: repacked where the processor has such a layout)",
+        help="layout of an expert's weights: as in the model (file), or as this processor computes "
+        "fastest (repacked; the default where the processor has such a layout)",
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--check", action="store_true", help="compare a pack with its checksums")
     what.add_argument("--delete", action="store_true", help="delete the pack")
     what.add_argument(
-        "--offer", action="store_true", help="measure what a pack would bring, and write none"
+        "--offer", action="store_true", help="measure the gain of a pack without writing one"
     )
-    add("--json", action="store_true", help="print JSON objects, one a line, the progress too")
+    add("--json", action="store_true", help="print JSON objects, one per line, also for progress")
     return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.gguf.model_file import read_model
-    from backend.packs import write as pack
-
     file = read_model(args.model)
     try:
         if args.offer:
@@ -78,8 +75,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _offer(file: ModelFile, *, as_json: bool) -> int:
-    from backend.packs.benefit import offer
-
     offered = offer(file)
     if as_json:
         print(json.dumps(offered.to_json() if offered else None))
@@ -96,8 +91,6 @@ def _offer(file: ModelFile, *, as_json: bool) -> int:
 
 
 def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
-    from backend.packs import write as pack
-
     if path is None:
         found, remark = pack.find(file)
         if found is None:
@@ -111,8 +104,6 @@ def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
 
 
 def _delete(file: ModelFile, path: Path | None) -> int:
-    from backend.packs import write as pack
-
     places = [path] if path is not None else [pack.beside(file), pack.in_data_folder(file)]
     freed = sum(pack.delete(place) for place in places)
     if freed == 0:
@@ -122,7 +113,7 @@ def _delete(file: ModelFile, path: Path | None) -> int:
 
 
 def _progress(*, as_json: bool) -> Any:
-    """Return what shows how far it is, twice a second: a percentage, where somebody looks."""
+    """Return a function that shows progress twice a second, as JSON or on a terminal; or None."""
     if not as_json and (sys.stderr is None or not sys.stderr.isatty()):
         return None
     last_s = 0.0

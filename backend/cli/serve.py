@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from backend.cli.common import UserError, add_engine_options, engine_config, whole_number
+from backend.engine.engine import Engine
+from backend.server.application import ADDRESS, make_server
+from backend.server.turns import EngineThread, Turns
+from backend.system.paths import embedded_model
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
 
@@ -33,11 +37,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.engine.engine import Engine
-    from backend.server.application import ADDRESS, make_server
-    from backend.server.turns import EngineThread, Turns
-    from backend.system.paths import embedded_model
-
     path = Path(args.model) if args.model else embedded_model()
     config = engine_config(args)
     key = os.environ.get(_KEY_VARIABLE, "")

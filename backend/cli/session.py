@@ -1,4 +1,4 @@
-"""A worker with one model, as the terminal chat uses it."""
+"""A session of the terminal chat: a worker with one model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG_PROMPT = 256  # tokens
 
 @dataclass(frozen=True)
 class Settings:
-    """What was asked for on the command line. `model`: a path; `max_tokens`: -1 is no limit."""
+    """The settings from the command line. model: a path. max_tokens: -1 is no limit."""
 
     model: str
     config: EngineConfig
@@ -33,7 +33,7 @@ class Settings:
 
 @dataclass
 class Answer:
-    """One answer so far. `fault` is one sentence where it failed; `died`: the worker is gone."""
+    """An answer so far. fault: one sentence if it failed, or "". died: the worker is gone."""
 
     text: str = ""
     tokens: list[int] = field(default_factory=list)
@@ -44,13 +44,13 @@ class Answer:
 
 
 def notice(text: str) -> None:
-    """Write a line for the user beside the answers: to standard error."""
+    """Write a line for the user to standard error, apart from the answers."""
     if sys.stderr is not None:
         print(printable(text), file=sys.stderr, flush=True)
 
 
 class Session:
-    """A worker that has loaded the model. `cache` holds the facts in force, from the worker."""
+    """A worker with a loaded model. cache: the fields of its CacheFacts."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -59,7 +59,7 @@ class Session:
         self._client: WorkerClient | None = None
 
     def start(self) -> None:
-        """Start a worker, in place of one that is gone, and load the model.
+        """Start a worker, in place of a dead one, and load the model.
 
         Raises WorkerDied, or RequestFailed with the reason why the model cannot be loaded.
         """
@@ -97,7 +97,7 @@ class Session:
             return
         before = None
         if threading.current_thread() is threading.main_thread():
-            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it takes two seconds at most
+            before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # takes two seconds at most
         try:
             client.close()
         finally:
@@ -105,15 +105,15 @@ class Session:
                 signal.signal(signal.SIGINT, before)
 
     def set_cache_rate(self, rate: float) -> None:
-        """Change the cache rate; raises RequestFailed or WorkerDied."""
+        """Change the cache rate. Raises RequestFailed or WorkerDied."""
         assert self._client is not None
         self.cache = self._client.request("set_cache_rate", cache_rate=rate).final()["cache"]
 
     def answer(self, messages: list[dict[str, str]], show: Callable[[str], None] | None) -> Answer:
-        """Return the answer to a conversation; `show` gets its text piece by piece.
+        """Return the answer to a conversation. `show` gets its text piece by piece.
 
-        Ctrl-C stops the answer; a second one raises KeyboardInterrupt. Whatever fails is told in
-        the answer, which keeps what was said so far.
+        Ctrl-C stops the answer; a second one raises KeyboardInterrupt. A failed answer keeps its
+        text and gets a `fault`.
         """
         assert self._client is not None
         answer = Answer()
@@ -127,14 +127,14 @@ class Session:
             with _Interrupts(self._client, reply):
                 progress = _Progress()
                 for message in reply:
-                    progress.hear(message)
+                    progress.show(message)
                     _take(answer, message, show)
         except WorkerDied as error:
             answer.fault, answer.died = str(error), True
         return answer
 
     def summary(self) -> str:
-        """Return one line on the model and its cache."""
+        """Return one line about the model and its cache."""
         model, cache = self.model, self.cache
         name = model.get("name") or self.settings.model
         if cache["mode"] == "plain":
@@ -166,14 +166,14 @@ def _take(answer: Answer, message: dict[str, Any], show: Callable[[str], None] |
 
 
 class _Progress:
-    """Says in a terminal how much of a long prompt has been read."""
+    """Shows on a terminal how much of a long prompt has been read."""
 
     def __init__(self) -> None:
         self._is_on = sys.stderr is not None and sys.stderr.isatty()
         self._shown = False
 
-    def hear(self, message: dict[str, Any]) -> None:
-        """Show a step of the prompt; anything that follows it takes the line away."""
+    def show(self, message: dict[str, Any]) -> None:
+        """Show a step of the prompt. Clear the line at the first other message."""
         kind = message["type"]
         if not self._is_on or kind not in ("prefill", "text", "done", "error"):
             return
@@ -188,7 +188,7 @@ class _Progress:
 
 
 class _Interrupts:
-    """While an answer runs: the first Ctrl-C stops it, the second raises KeyboardInterrupt."""
+    """During an answer, let the first Ctrl-C stop it and the second raise KeyboardInterrupt."""
 
     def __init__(self, client: WorkerClient, reply: Reply) -> None:
         self._client = client

@@ -7,16 +7,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.cli.common import UserError, bytes_text, cache_rate, printable, whole_number
+from backend.gguf.model_file import read_model
+from backend.machines import Hardware, load
+from backend.machines.measure import measure
 from backend.methods.catalogue import METHODS, Method
-
-if TYPE_CHECKING:
-    from backend.machines import Hardware
-    from backend.simulation.results import Phase, Result
-    from backend.simulation.run import Setting
-    from backend.traces.trace import Trace
+from backend.simulation.model import learned, routers, with_model
+from backend.simulation.results import Phase, Result, curves
+from backend.simulation.run import Setting, eviction_method, eviction_names, with_references
+from backend.simulation.run import run as simulate
+from backend.traces.trace import Trace, read_trace
 
 _RATES = (0.06, 0.17, 0.33, 0.5)
 _METHODS = ("promoe", "lru-overlapped")
@@ -28,8 +30,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "simulate",
         help="replay a trace in virtual time, with any method on any machine",
-        description="Replay a trace through the cache core in virtual time. Beside the methods "
-        "that are asked for it shows random, lru, lfu, static, belady and oracle.",
+        description="Replay a trace through the cache core in virtual time. In addition to the "
+        "methods asked for, it shows random, lru, lfu, static, belady and oracle.",
     )
     add = parser.add_argument
     add("trace", metavar="TRACE", type=Path, help="a trace (outrider trace) or a CSV of routings")
@@ -68,21 +70,21 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="FILE",
-        help="what a predictor learned for this model; may be given more than once",
+        help="weights of a predictor for this model; may be given more than once",
     )
     add(
         "--accuracy",
         type=_share_of("the accuracy"),
         default=None,
         metavar="A",
-        help="where a predictor lacks what it needs, one that is right with this probability",
+        help="replace a predictor that lacks its inputs by one with this accuracy",
     )
     add(
         "--cuts",
         type=whole_number(1, 1 << 16),
         default=None,
         metavar="N",
-        help="into how many pieces an expert may be cut, where the trace does not say",
+        help="number of pieces that an expert may be cut into, if the trace has none",
     )
     add(
         "--configure",
@@ -97,18 +99,17 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         type=_share_of("the share that RAM holds"),
         default=None,
         metavar="R",
-        help="RAM between a drive and the machine's link holds this share of the experts "
-        "(default: all)",
+        help="share of the experts in RAM, between a drive and the machine's link (default: all)",
     )
     add(
         "--drive",
         default="laptop-ssd",
         metavar="M",
-        help="the machine whose link that drive has, as for --machine (default laptop-ssd)",
+        help="the machine whose link is that drive, as for --machine (default laptop-ssd)",
     )
-    add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of what is random")
-    add("--no-references", action="store_true", help="show only the methods that were asked for")
-    add("--layers", action="store_true", help="show every layer too")
+    add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of random choices")
+    add("--no-references", action="store_true", help="show only the methods asked for")
+    add("--layers", action="store_true", help="also show every layer")
     add("--json", action="store_true", help="print one JSON object")
     add("--plot", metavar="FILE.svg", type=Path, help="draw hit rate and speed over the cache rate")
     return parser
@@ -116,10 +117,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.simulation.model import learned
-    from backend.simulation.run import Setting
-    from backend.simulation.run import run as simulate
-
     if args.plot is not None and args.plot.suffix.lower() != ".svg":
         raise UserError("The plot is drawn as SVG: its file must end in .svg.", status=2)
     trace = _trace(args)
@@ -156,10 +153,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> Trace:
-    from backend.gguf.model_file import read_model
-    from backend.simulation.model import with_model
-    from backend.traces.trace import read_trace
-
     trace = read_trace(args.trace, mapped=True)
     if trace.n_pass == 0:
         raise UserError(f"{args.trace.name} holds no passes: there is nothing to simulate.")
@@ -171,27 +164,18 @@ def _trace(args: argparse.Namespace) -> Trace:
 
 
 def _routers(args: argparse.Namespace, trace: Trace) -> Sequence[Any]:
-    from backend.gguf.model_file import read_model
-    from backend.simulation.model import routers
-
     return [] if args.model is None else routers(read_model(args.model), trace.layers)
 
 
 def _hardware(name: str, model: Path | None) -> Hardware | None:
-    from backend.machines import load
-
     if name == _INSTANT:
         return None
     if name == "here":
-        from backend.machines.measure import measure
-
         return measure(model)
     return load(name)
 
 
 def _chosen(args: argparse.Namespace) -> list[Method]:
-    from backend.simulation.run import eviction_method, eviction_names, with_references
-
     names = list(args.methods) if args.no_references else with_references(args.methods)
     chosen = [METHODS[name] for name in names]
     evictions = eviction_names() if args.evictions == ("all",) else args.evictions
@@ -297,8 +281,6 @@ def _report(
 
 
 def _plot(path: Path, results: Sequence[Result]) -> None:
-    from backend.simulation.results import curves
-
     try:
         drawing = curves(results)
     except ValueError as error:
@@ -324,7 +306,7 @@ def _methods(text: str) -> tuple[str, ...]:
 
 
 def _share_of(what: str) -> Any:
-    """Type of an argument: a share, as of a cache rate, called `what` in messages."""
+    """Return an argument type: a share, as of a cache rate. what: its name in messages."""
 
     def parse(text: str) -> float:
         try:

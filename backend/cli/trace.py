@@ -1,4 +1,4 @@
-"""`outrider trace`: answer prompts, and record which experts were chosen for which token."""
+"""`outrider trace`: answer prompts and record the experts of every token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import sys
 import threading
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.cli.common import (
     UserError,
@@ -25,16 +25,17 @@ from backend.cli.common import (
     temperature,
     whole_number,
 )
+from backend.engine.engine import Engine
+from backend.engine.recording import Recording
+from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.slots import rate_of
-
-if TYPE_CHECKING:
-    from backend.engine.engine import Engine
-    from backend.engine.recording import Recording
-    from backend.gguf.model_file import ModelFile
-    from backend.traces.prompts import Prompt
+from backend.protocol.errors import EngineError, UntrustedError
+from backend.protocol.settings import Sampling
+from backend.system.memory import available_bytes
+from backend.traces.prompts import Prompt, read_prompts
 
 _DEFAULT_MAX_BYTES = 2 << 30
-_SPARE_BYTES = 64 << 20  # of the drive, never filled
+_SPARE_BYTES = 64 << 20  # stay free on the drive
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -42,8 +43,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "trace",
         help="record which experts a model chooses while it answers prompts",
-        description="Answer prompts and record which experts were chosen for which token, for "
-        "outrider simulate and for training predictors. Ctrl-C keeps what was recorded.",
+        description="Answer prompts and record the experts of every token, for outrider simulate "
+        "and for training predictors. Ctrl-C keeps the recording so far.",
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -55,9 +56,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="one prompt per line, or JSON lines with messages or prompt",
     )
     add("--out", required=True, type=Path, metavar="TRACE", help="the trace to write")
-    add("--force", action="store_true", help="replace TRACE where it exists")
-    add("--inputs", action="store_true", help="also what each MoE layer is given, in f16")
-    add("--scores", action="store_true", help="also the router's probabilities of all experts")
+    add("--force", action="store_true", help="replace TRACE if it exists")
+    add("--inputs", action="store_true", help="also record the input of each MoE layer, in f16")
+    add("--scores", action="store_true", help="also record the router's probabilities")
     add("--tokens", type=max_tokens, default=128, metavar="N", help="longest answer (default 128)")
     add(
         "--max-bytes",
@@ -76,12 +77,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.engine.engine import Engine
-    from backend.engine.recording import Recording
-    from backend.gguf.model_file import read_model
-    from backend.system.memory import available_bytes
-    from backend.traces.prompts import read_prompts
-
     room_bytes = _room_for(args.out, args.force)
     prompts = read_prompts(args.prompts)
     file = read_model(args.model)
@@ -89,10 +84,10 @@ def run(args: argparse.Namespace) -> int:
         raise UserError(f"{args.model.name} is a dense model: it has no experts to record.")
     engine = Engine.open(args.model, _config(args, file), _show_loading)
     try:
-        _progress("")
+        show_progress("")
         if engine.cache.mode == "plain":
             raise UserError(f"{args.model.name} cannot be recorded: {engine.cache.reason}")
-        # Memory grows by doubling, and the old half is there while it is copied.
+        # Arrays grow by doubling, and the old one exists while it is copied.
         limit_bytes = max(min(args.max_bytes, room_bytes, available_bytes() // 3), 1)
         recording = Recording(
             engine, file, scores=args.scores, inputs=args.inputs, max_bytes=limit_bytes
@@ -107,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _room_for(path: Path, force: bool) -> int:
-    """Bytes that may be written there; raises UserError where nothing can."""
+    """Return the bytes that may be written there. Raises UserError where nothing can."""
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UserError(f"The folder {folder} for the trace does not exist.")
@@ -124,7 +119,7 @@ def _room_for(path: Path, force: bool) -> int:
 
 
 def _config(args: argparse.Namespace, file: ModelFile) -> Any:
-    """The engine's settings. Only a patched model shows its routing, so one expert must be out."""
+    """Return the engine's settings. The rate stays below 1, as only a patched model is recorded."""
     highest = rate_of(file.n_expert - 1, file.n_expert)
     rate = highest if args.cache_rate is None else min(args.cache_rate, highest)
     return engine_config(args, cache_rate=rate)
@@ -133,10 +128,7 @@ def _config(args: argparse.Namespace, file: ModelFile) -> Any:
 def _record(
     args: argparse.Namespace, engine: Engine, recording: Recording, prompts: list[Prompt]
 ) -> dict[str, Any]:
-    """Answer the prompts, as far as it gets; returns what there is to say about it."""
-    from backend.protocol.errors import EngineError, UntrustedError
-    from backend.protocol.settings import Sampling
-
+    """Answer the prompts until an error, a limit or Ctrl-C. Return a report."""
     settings = {"seed": args.seed}
     if args.temperature is not None:
         settings["temperature"] = args.temperature
@@ -153,7 +145,7 @@ def _record(
                 continue
             try:
                 for _ in pieces:
-                    _progress(
+                    show_progress(
                         f"prompt {i + 1} of {len(prompts)}: {recording.n_token} tokens, "
                         f"{bytes_text(recording.n_bytes)}"
                     )
@@ -168,14 +160,14 @@ def _record(
                 pieces.close()  # type: ignore[attr-defined]
             report["requests"] += 1
         report["interrupted"] = interrupts.seen
-    _progress("")
+    show_progress("")
     return report
 
 
 def _finish(
     args: argparse.Namespace, engine: Engine, recording: Recording, report: dict[str, Any]
 ) -> int:
-    """Write what was recorded and say so; returns the exit status."""
+    """Write the trace and print a report. Return the exit status."""
     for skipped in report["left_out"]:
         _notice(f"The prompt in line {skipped['line']} is left out: {skipped['reason']}")
     if recording.n_token == 0:
@@ -218,12 +210,12 @@ def _finish(
 
 
 def _show_loading(fraction: float, stage: str) -> bool:
-    _progress(f"{stage} {100 * fraction:.0f} %")
+    show_progress(f"{stage} {100 * fraction:.0f} %")
     return True
 
 
-def _progress(text: str) -> None:
-    """Show what is going on, in one line of a terminal; nothing where there is none."""
+def show_progress(text: str) -> None:
+    """Show progress in one line of the terminal, if there is one."""
     if sys.stderr is not None and sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{printable(text)}")
         sys.stderr.flush()
@@ -235,7 +227,7 @@ def _notice(text: str) -> None:
 
 
 class _Interrupts(contextlib.AbstractContextManager["_Interrupts"]):
-    """While it is open Ctrl-C stops the answer; a second one raises KeyboardInterrupt."""
+    """Lets the first Ctrl-C stop the answer and the second raise KeyboardInterrupt."""
 
     def __init__(self, engine: Engine) -> None:
         self.seen = False

@@ -1,4 +1,4 @@
-"""`outrider train`: learn from a model's own routing which experts it will use."""
+"""`outrider train`: train predictors on a model's routing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ import json
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.cli.common import UserError, bytes_text, cache_rate, whole_number
+from backend.cli.trace import show_progress
+from backend.evaluation.collect import Limits, collect, read_documents
+from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.slots import rate_of
-
-if TYPE_CHECKING:
-    from backend.gguf.model_file import ModelFile
-    from backend.traces.trace import Trace
+from backend.protocol.settings import EngineConfig
+from backend.traces.trace import Trace, read_trace
+from backend.weights.lookup import in_data_folder
 
 NEEDS_TORCH = (
     "Training needs torch and gguf, which are not installed: pip install torch gguf "
@@ -29,8 +31,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "train",
         help="train predictors of a model's routing on this machine",
-        description="Record which experts a model chooses, and train what will predict them. "
-        "Interrupted, the same command goes on where it stopped.",
+        description="Record which experts a model chooses, and train predictors of them. After an "
+        "interruption, the same command continues where it stopped.",
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -40,7 +42,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="FILE",
-        help="prompts or conversations; without --prompts and --texts the model answers its own",
+        help="prompts or conversations; without --prompts and --texts built-in questions are used",
     )
     add("--texts", type=Path, nargs="+", default=[], metavar="FILE", help="texts, computed whole")
     add(
@@ -95,8 +97,6 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "gguf")):
         raise UserError(NEEDS_TORCH)
-    from backend.gguf.model_file import read_model
-
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: it has no experts to predict.")
@@ -121,9 +121,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _outputs(args: argparse.Namespace, file: ModelFile) -> dict[str, Path]:
-    """Where each predictor is written."""
-    from backend.weights.lookup import in_data_folder
-
+    """Return the file of each predictor."""
     if args.out is None:
         paths = {name: in_data_folder(file, name) for name in args.method}
     elif len(args.method) == 1 and not args.out.is_dir():
@@ -139,10 +137,6 @@ def _outputs(args: argparse.Namespace, file: ModelFile) -> dict[str, Path]:
 
 
 def _traces(args: argparse.Namespace, file: ModelFile, work: Path) -> list[Trace]:
-    from backend.evaluation.collect import Limits, collect, read_documents
-    from backend.protocol.settings import EngineConfig
-    from backend.traces.trace import read_trace
-
     if args.trace:
         return [read_trace(path, file.fingerprint, mapped=True) for path in args.trace]
     highest = rate_of(file.n_expert - 1, file.n_expert)
@@ -164,7 +158,7 @@ def _train(
     path: Path,
     work: Path,
 ) -> dict[str, Any]:
-    from predictors.fit import fit, write
+    from predictors.fit import fit, write  # needs torch, which is optional
 
     vocabulary = next(t for t in file.tensors if t.name == "token_embd.weight")
     began_s = time.monotonic()
@@ -198,7 +192,7 @@ def _train(
 
 
 def _lines(report: dict[str, Any]) -> list[str]:
-    """The report of one predictor, for people."""
+    """Return a readable report of one predictor."""
     head = f"{report['out']}: {report['method']}, {bytes_text(report['bytes'])}"
     lines = [f"{head}, {report['seconds']:.0f} s"]
     for stride, layers in report["about"].get("accuracy_by_stride_and_layer", {}).items():
@@ -210,28 +204,24 @@ def _lines(report: dict[str, Any]) -> list[str]:
 
 
 class _Bar:
-    """A line of a terminal: a bar, a share, what is going on. Nothing where there is none."""
+    """A progress bar in one line of the terminal, if there is one."""
 
     def __init__(self, title: str) -> None:
         self.title = title
         self._shown_s = 0.0
 
     def show(self, share: float, text: str) -> None:
-        """Draw it, at most five times a second."""
-        from backend.cli.trace import _progress
-
+        """Draw the bar, at most five times a second."""
         if time.monotonic() - self._shown_s > 0.2:
             self._shown_s = time.monotonic()
             filled = int(24 * min(share, 1.0))
-            _progress(f"{self.title} [{'=' * filled:<24}] {min(share, 1.0):.0%} {text}")
+            show_progress(f"{self.title} [{'=' * filled:<24}] {min(share, 1.0):.0%} {text}")
 
     def show_and_go_on(self, share: float, text: str) -> bool:
-        """Likewise, for those who ask whether to go on."""
+        """Draw the bar and return True, for callers that ask whether to continue."""
         self.show(share, text)
         return True
 
     def end(self) -> None:
-        """Take the line away."""
-        from backend.cli.trace import _progress
-
-        _progress("")
+        """Clear the line."""
+        show_progress("")

@@ -6,20 +6,24 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from backend.cli.common import UserError, cache_rate, device, size_or_none, whole_number
+from backend.engine.loading import NotCacheable
+from backend.evaluation.verify import Comparison, compare
+from backend.gguf.model_file import ModelFile, read_model
+from backend.memory.devices import DeviceError, resolve
+from backend.memory.headroom import with_taken
+from backend.memory.placement import ON_CPU, Placement, Wish, plan_devices
 from backend.methods.catalogue import CACHED, METHODS
+from backend.packs.file import find
 from backend.protocol.settings import HYBRID
-
-if TYPE_CHECKING:
-    from backend.evaluation.verify import Comparison
-    from backend.gguf.model_file import ModelFile
-    from backend.memory.placement import Placement
+from backend.system.memory import available_bytes, physical_cores
+from backend.weights.lookup import load as load_learned
 
 _N_CONTEXT = 4096
 _N_STAGE = 16
-"""Slots through which prompts pass on a device, as an engine there would plan some."""
+"""Slots of the stage on a device, about as many as an engine would plan."""
 _RATES = (0.1, 0.25, 0.5, 1.0)
 
 
@@ -59,13 +63,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         type=whole_number(1, 1024),
         default=None,
         metavar="N",
-        help="threads that compute (default: the physical cores)",
+        help="number of compute threads (default: the physical cores)",
     )
     add(
         "--layout",
         choices=("file", "repacked"),
-        help="compare in this layout of the experts: as in the model, or as the processor computes "
-        "fastest, which stock llama.cpp chooses (default: the pack's, if there is one, or file)",
+        help="layout of the experts: as in the model (file), or as the processor computes fastest, "
+        "which stock llama.cpp chooses (repacked) (default: the pack's, or else file)",
     )
     add("--no-pack", dest="pack", action="store_false", help="read experts from the model only")
     add(
@@ -79,8 +83,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--hybrid",
         choices=HYBRID,
         default="off",
-        help="what becomes of experts that the device lacks; where the processor computed "
-        "some, the bound is a normalised mean square error of 1e-6 and 0.1 %% of perplexity "
+        help="how missing experts of the device are handled; where the processor computes some, "
+        "the bound is a normalised mean square error of 1e-6 and 0.1 %% of perplexity "
         "(default off)",
     )
     add(
@@ -96,13 +100,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.engine.loading import NotCacheable
-    from backend.evaluation.verify import compare
-    from backend.gguf.model_file import read_model
-    from backend.packs.file import find
-    from backend.system.memory import physical_cores
-    from backend.weights.lookup import load as load_learned
-
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
@@ -152,31 +149,25 @@ def run(args: argparse.Namespace) -> int:
             for r in results
         ]
         identical = all(result.identical for result in results)
-        said = {
+        summary = {
             "model": str(args.model),
             "identical": identical,
             "lossless": lossless,
             "remark": remark,
         }
-        print(json.dumps({**said, "results": plain}))
+        print(json.dumps({**summary, "results": plain}))
     return 0 if lossless else 1
 
 
 def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:
-    """Return the RAM that keeps experts for a device: for all, where they find room."""
-    from backend.system.memory import available_bytes
-
+    """Return the RAM that keeps experts for a device: by default for all, if they fit."""
     if asked_bytes is None:
         return min(file.expert_bytes_total, available_bytes() // 2)
     return asked_bytes
 
 
 def _placement(file: ModelFile, option: str) -> Placement:
-    """As many layers on the devices as have room for all their experts: stock needs that."""
-    from backend.memory.devices import DeviceError, resolve
-    from backend.memory.headroom import with_taken
-    from backend.memory.placement import ON_CPU, Wish, plan_devices
-
+    """Return a placement of the layers that fit with all their experts, as stock needs."""
     try:
         devices = [with_taken(device) for device in resolve(option)]
     except DeviceError as error:
@@ -197,7 +188,7 @@ def _row(result: Comparison) -> str:
 
 
 def _verdict(result: Comparison) -> str:
-    """What was found, and by which bound it is judged."""
+    """Return the result of the comparison in words, with the bound that applies."""
     if result.bound == "hybrid":
         who = f"the processor computed {result.on_host} experts"
         if result.identical:
