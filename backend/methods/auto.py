@@ -1,9 +1,10 @@
-"""The method that measures instead of believing: it starts reactive and keeps what pays.
+"""The method "auto": start reactive, measure alternatives, and keep those that are faster.
 
-Independent tests found prefetching to lose 13 to 28 % on a saturated link and to win elsewhere, and
-the ranking of evictions to depend on the model. So every alternative is tried against what is in
-force (auto_trial.py), what is measured only says what to try first, and each decision is a sentence
-with its figures. No clock, no engine: windows in, decisions out.
+Independent tests found that prefetching loses 13 to 28 % on a saturated link and wins elsewhere,
+and that the ranking of evictions depends on the model. So every alternative runs in a trial against
+the setting in force (auto_trial.py). Measured figures only decide the order of trials. Each
+decision is a sentence with its figures. The module has no clock and no engine: costs come in,
+decisions come out.
 """
 
 from __future__ import annotations
@@ -20,46 +21,47 @@ __all__ = ["Auto", "Decision", "Setting"]
 PRECISIONS = (0.0, 0.6, 0.85, 0.95)
 """Steps of Setting.min_precision."""
 N_WARM = 16
-"""Tokens before the first trial: a cold cache says little."""
+"""Tokens before the first trial, because a cold cache tells little."""
 BLOCK, SETTLE = 6, 1
 BLOCK_EVICTION, SETTLE_EVICTION = 16, 4
-"""Tokens of a trial's block. Another eviction shows only when some experts have left."""
+"""Tokens in a block of a trial, and tokens after a change that do not count. Another eviction has
+an effect only after some experts were evicted."""
 N_LEARN = 24
-"""Tokens that a predictor needs to find out which of its ranks to trust, before it is judged."""
+"""Tokens for a predictor to learn which of its ranks to trust, before it is judged."""
 BUDGET, GRANT = 0.01, 4.0
-"""Trials may cost this share of all tokens, and that many tokens more."""
+"""Trials may cost BUDGET times all tokens plus GRANT tokens."""
 N_RETRY, N_RETRY_MAX = 512, 16384
-"""Tokens until something refused is tried again, doubled with every refusal."""
+"""Tokens until a refused move is tried again; doubled with every refusal."""
 N_PER_COST = 400
-"""At least so many for every token that its trial cost: what is far worse is tried seldom."""
+"""Tokens until the next trial for every token that a trial cost, so that bad moves are rare."""
 N_LINE = 64
-"""Lines that are remembered."""
+"""Number of lines that are kept."""
 WEIGHT = 1 / 64
-"""Of one token in the moving averages that show a change."""
+"""Weight of one token in the moving averages that show a change."""
 JUMPED, TIME_JUMPED = 0.2, 0.4
-"""Changes of a share, and of the logarithm of a token's time, after which all is tried again."""
+"""A change of a share, or of the logarithm of a token's time, after which all is tried again."""
 N_CALM = 256
-"""Tokens between two such changes, doubled when the last one led to nothing."""
+"""Tokens between two such changes; doubled when the last one changed no setting."""
 LOOK, LOOK_YOUNG, N_YOUNG = 16, 4, 128
-"""Tokens between two looks at whether there is something to try, and that among the first tokens:
-looking takes time itself, 3 % of a token of a millisecond."""
+"""Every LOOK tokens, or LOOK_YOUNG among the first N_YOUNG, the method looks for an alternative.
+One look takes 3 % of a token of a millisecond."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What can be changed without losing the cache; the default is the reactive one."""
+    """The settings that can change without emptying the cache. The default is reactive."""
 
     prefetch: bool = False
     depth: int = 1
-    """Layers ahead."""
+    """Prefetch distance in layers."""
     min_precision: float = 0.85
-    """Ranks of a forecast that are right less often are not fetched."""
+    """Ranks of a forecast with a lower precision are not fetched."""
     eviction: str = "lru"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What is to be in force from now on. line: why, "" where a trial merely takes its turns."""
+    """The setting from now on. line: the reason, or "" for a change within a trial."""
 
     setting: Setting
     line: str
@@ -72,17 +74,17 @@ class _Refusal:
 
 
 class Auto:
-    """Hears what each token cost and says when another setting is to be in force.
+    """Observes the cost of tokens and decides which setting is in force.
 
-    evictions: names, the first one is what a reactive cache starts with. max_depth: how far ahead
-    the predictor forecasts; 0: there is none.
+    evictions: names; the cache starts with the first. max_depth: how many layers ahead the
+    predictor forecasts; 0: there is no predictor.
     """
 
     def __init__(self, evictions: Sequence[str] = ("lru",), max_depth: int = 1) -> None:
         assert evictions
         self.reactive = Setting(eviction=evictions[0])
         self.kept = self.reactive
-        """The setting that has proved best so far; `setting` differs during a trial's turns."""
+        """The best setting so far. `setting` differs from it during a trial."""
         self.setting = self.reactive
         self.lines: list[str] = []
         self._evictions = tuple(evictions)
@@ -90,21 +92,21 @@ class Auto:
         self._trial: Trial | None = None
         self._candidate = self.reactive
         self._noise = Noise()
-        self._noise_of: Setting | None = None  # under which the noise heard its last token
+        self._noise_of: Setting | None = None  # the setting of the noise's last token
         self._refusals: dict[str, _Refusal] = {}
-        self._tried: set[str] = set()  # moves that were refused or undone at some time
+        self._tried: set[str] = set()  # moves that were refused or undone before
         self._n_token = 0
         self._n_since_change, self._n_calm = 0, N_CALM
         self._n_warm = 0
         self._n_prefetching = 0  # tokens in trials
         self._cost = 0.0  # of all trials, in tokens
-        self._pending: list[PassCost] = []  # heard, and not yet looked at
+        self._pending: list[PassCost] = []  # observed, but not processed yet
         self._n_pending, self._n_wanted = 0, LOOK_YOUNG  # tokens
         self._sums = [0.0] * len(vars(PassCost()))
-        self._then: PassCost | None = None  # what was recent when the kept setting was new
+        self._then: PassCost | None = None  # _recent when the kept setting was new
 
     def observe(self, window: PassCost) -> Decision | None:
-        """Hear what tokens cost under `setting`; returns what is to be in force from now on."""
+        """Observe the cost of tokens under `setting`. Return a change of the setting, or None."""
         if not window.is_sound:
             return None
         self._pending.append(window)
@@ -129,7 +131,7 @@ class Auto:
             self._noise_of = self.setting
 
     def _rest(self, windows: Sequence[PassCost]) -> Decision | None:
-        """Look, while nothing is being tried, for what could be."""
+        """Look for an alternative while no trial runs."""
         if self._n_warm < N_YOUNG:
             self._learn_noise(windows)
         else:
@@ -145,9 +147,9 @@ class Auto:
         return Decision(self.setting, line) if line else None
 
     def restart(self, why: str) -> Decision:
-        """Something else is known to have changed, such as the rate: all is to be tried again.
+        """Try all alternatives again, after another change such as that of the cache rate.
 
-        `why` begins the line: "The cache rate changed".
+        why: begins the line: "The cache rate changed".
         """
         if self._trial is not None:
             self._cost += self._trial.cost
@@ -161,7 +163,7 @@ class Auto:
 
     @property
     def _recent(self) -> PassCost:
-        """What the last tokens under the kept setting cost together, the older the lighter."""
+        """The cost of the last tokens under the kept setting, weighted by age."""
         return PassCost(*self._sums)  # type: ignore[arg-type]
 
     @_recent.setter
@@ -171,7 +173,7 @@ class Auto:
     # Trials.
 
     def _next_trial(self) -> Trial | None:
-        """Begin with the most promising candidate that is due, if the budget allows for one."""
+        """Begin a trial of the first candidate that is due, if the budget allows for one."""
         allowance = GRANT + BUDGET * self._n_token - self._cost
         if allowance <= GRANT / 4:
             return None
@@ -187,14 +189,14 @@ class Auto:
         return None
 
     def _candidates(self) -> Iterator[Setting]:
-        """Alternatives to the kept setting, the most promising first.
+        """Yield alternatives to the kept setting, the most promising first.
 
-        Measured figures order them, and leave out only what cannot gain anything.
+        Measured figures decide the order. Only alternatives that cannot gain are left out.
         """
         kept, recent = self.kept, self._recent
         waits = recent.stall > 0.02 or recent.hit_rate < 0.98
         if kept.prefetch:
-            yield self.reactive  # first, whenever it is due again
+            yield self.reactive  # always first
             yield replace(kept, prefetch=False)
         if not waits:
             return
@@ -219,7 +221,7 @@ class Auto:
     def _go_on(self, trial: Trial, windows: Sequence[PassCost]) -> Decision | None:
         self._learn_noise(windows)
         for window in windows:
-            assert trial.verdict is None, "what is decided comes too late"
+            assert trial.verdict is None, "the trial is over"
             trial.add(window)
         line = self._conclude(trial, trial.verdict) if trial.verdict is not None else ""
         setting = self._candidate if self._trial and trial.is_candidate else self.kept
@@ -247,11 +249,11 @@ class Auto:
         self._then = None
         return self._say(line)
 
-    # Refusals are of moves, not of whole settings: what was refused under one eviction need not be
-    # tried at once under the next.
+    # A refusal is of a move, not of a whole setting: a move that was refused under one eviction is
+    # not tried again at once under the next.
 
     def _moves(self, old: Setting, new: Setting) -> set[str]:
-        """Names of what leads from one setting to the other."""
+        """Return the names of the moves from one setting to the other."""
         differing = [name for name, value in vars(new).items() if getattr(old, name) != value]
         moves = (
             {f"{name} {getattr(new, name)}" for name in differing} if len(differing) == 1 else set()
@@ -272,7 +274,7 @@ class Auto:
     # Changes.
 
     def _notice_change(self) -> str:
-        """Compare what is measured under the kept setting with what it was when it was chosen."""
+        """Compare the recent cost of the kept setting with its cost when it was chosen."""
         now, then = self._recent, self._then
         if then is None:
             self._then = now if now.n_token >= 0.8 / WEIGHT else None
@@ -299,7 +301,7 @@ class Auto:
 
 
 def _difference(then: PassCost, now: PassCost) -> str:
-    """What is no longer as it was, or ""."""
+    """Return half a sentence about a figure that changed, or ""."""
     shares = (
         ("The hit rate", then.hit_rate, now.hit_rate),
         ("The idle share of the drive's time", then.idle, now.idle),
@@ -315,13 +317,13 @@ def _difference(then: PassCost, now: PassCost) -> str:
 
 
 def explain(old: Setting, new: Setting, verdict: Verdict) -> str:
-    """One sentence: what was decided between two settings, and by which figures."""
+    """Return one sentence: the decision between two settings, and its figures."""
     chosen = _sentence(old, new) if verdict.better else _refusal(old, new)
     return f"{chosen}: {_figures(old, new, verdict)}."
 
 
 def _sentence(old: Setting, new: Setting) -> str:
-    """What changes, where the new setting is taken."""
+    """Return the change, for a new setting that is adopted."""
     if old.prefetch != new.prefetch:
         state = "Prefetching is on" if new.prefetch else "Prefetching is off"
         if old.eviction != new.eviction:
@@ -339,7 +341,7 @@ def _sentence(old: Setting, new: Setting) -> str:
 
 
 def _refusal(old: Setting, new: Setting) -> str:
-    """What stays, where it is not."""
+    """Return what stays, for a new setting that is refused."""
     if old.prefetch != new.prefetch:
         return "Prefetching stays on" if old.prefetch else "Prefetching stays off"
     if old.depth != new.depth:

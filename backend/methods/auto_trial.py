@@ -1,11 +1,10 @@
-"""One setting against another, by measurement: blocks of tokens under each, in turn.
+"""A trial: measure one setting against another, in alternating blocks of tokens.
 
-Tokens differ in work, and a machine's speed wanders. So the blocks follow each other as A B B A
-A B B A ..., which cancels what drifts steadily; the logarithm of a token's time is what counts, so
-that differences are ratios, less what is explained by the token's work (Noise); and the largest and
-smallest values of a block and of the rounds are left out. The trial ends when committing to the
-better-looking side would cost little even if it were the wrong one (the expected loss, as in
-Bayesian tests of two variants), or when the tokens that it may cost are spent.
+Tokens differ in work, and a machine's speed drifts. So the blocks are ordered A B B A A B B A ...,
+which cancels a steady drift. A token's value is the logarithm of its time, so that differences are
+ratios, minus the part explained by its work (Noise). The largest and smallest values of a block and
+of the rounds are left out. The trial ends when the expected loss of choosing the better-looking
+side is small (as in Bayesian tests of two variants), or when its allowance of tokens is spent.
 """
 
 from __future__ import annotations
@@ -19,29 +18,29 @@ from backend.methods.cost import PassCost, total
 
 N_ROUND_MIN = 3
 N_TOKEN_MAX = 280
-"""Tokens of a trial, after which what looks better is taken."""
+"""Tokens of a trial, after which the better-looking setting is chosen."""
 MIN_GAIN = 0.015
-"""A setting that saves less than this share of a token's time is not worth a change."""
+"""Smallest gain for a change, as a share of a token's time."""
 LOSS_ADOPT = 0.006
 LOSS_KEEP = 0.006
-"""The expected loss, as a share of a token's time, at which a change or its refusal is settled."""
+"""Expected loss, as a share of a token's time, at which a change or its refusal is decided."""
 SURE, SURE_AGAIN = 1.3, 1.8
-"""A gain is at least this many times its error, so that equals do not take turns for ever; the
-second is for what was tried before and not kept."""
+"""Smallest ratio of a gain to its error, so that equal settings do not alternate for ever; the
+second is for a move that was tried before and not kept."""
 N_PRIOR = 3
-"""Rounds of a usual spread that count as seen before the first."""
+"""Rounds of the usual spread that are assumed before the first."""
 USUAL = 1.5
-"""Spread of a round's change to that of independent tokens: neighbours are alike."""
+"""Ratio of a round's spread to that of independent tokens, because neighbours are alike."""
 FAR, N_FAR = 0.25, 3
-"""A trial ends at once when so many tokens of the candidate are this much slower, beyond doubt."""
+"""A trial ends at once when N_FAR tokens of the candidate are significantly slower by FAR."""
 HOPELESS = 0.6
-"""Likewise of a candidate that may still have to learn."""
+"""The same limit for a candidate that may still be learning."""
 
 
 class Noise:
-    """How a token's time depends on its work, and how it varies otherwise.
+    """A model of how a token's time depends on its work, and of the remaining variation.
 
-    Learned from differences between tokens that follow each other under one setting.
+    It learns from the differences between consecutive tokens under one setting.
     """
 
     MEMORY = 1 / 256  # weight of one difference
@@ -52,7 +51,7 @@ class Noise:
         self._xx = self._xy = self._yy = self._n = 0.0
 
     def add(self, window: PassCost, *, same_setting: bool) -> None:
-        """Hear a token, and whether the one before was decoded under the same setting."""
+        """Add a token. same_setting: the previous token was decoded under the same setting."""
         x, y = float(window.work) / window.n_token, math.log(window.wall_s / window.n_token)
         keep = 1 - self.MEMORY
         if self._last is not None and same_setting:
@@ -69,13 +68,13 @@ class Noise:
         return max(0.0, self._xy / self._xx) if self._n >= 8 and self._xx > 0 else 0.0
 
     def without_work(self, window: PassCost) -> float:
-        """The logarithm of seconds per token, had the tokens had average work."""
+        """Return the logarithm of seconds per token, corrected to average work."""
         x, y = float(window.work) / window.n_token, math.log(window.wall_s / window.n_token)
         return y - self._slope * (x - self._work)
 
     @property
     def spread(self) -> float:
-        """Standard deviation of without_work() from token to token."""
+        """The standard deviation of without_work() between tokens."""
         if self._n < 8:
             return 0.4
         rest = self._yy - self._slope * self._xy
@@ -84,25 +83,24 @@ class Noise:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a trial ended. change: of a token's time, as a logarithm; negative is faster."""
+    """The result of a trial. change: of a token's time, as a logarithm; negative is faster."""
 
     better: bool
     change: float
     sure: bool
-    """False when it ended because of its length or its cost."""
+    """False if the trial ended because of its length or its cost."""
     n_token: int
-    """Measured under the candidate."""
+    """Tokens measured under the candidate."""
     base: PassCost
     candidate: PassCost
 
 
 class Trial:
-    """Tells which setting is to be in force next, and in the end which one is better.
+    """Decides which setting is in force for the next token, and in the end which is better.
 
-    n_block: tokens of a block; n_settle: tokens after a change of setting that do not count;
-    allowance: tokens' worth of time that the trial may cost; n_learn: of the candidate's first
-    tokens, those that do not count either; sure: SURE or SURE_AGAIN. `noise` goes on learning
-    elsewhere.
+    n_block: tokens of a block. n_settle: tokens after a change of setting that do not count.
+    allowance: time that the trial may cost, in tokens. n_learn: first tokens of the candidate that
+    do not count either. sure: SURE or SURE_AGAIN. noise: its owner keeps adding tokens.
     """
 
     def __init__(
@@ -115,7 +113,7 @@ class Trial:
         sure: float = SURE,
     ) -> None:
         self.is_candidate = False
-        """Whether the candidate is to be in force for the next token."""
+        """Whether the candidate is in force for the next token."""
         self.verdict: Verdict | None = None
         self._noise = noise
         self._n_block = n_block
@@ -125,17 +123,17 @@ class Trial:
         self._early: list[float] = []
         self._allowance = allowance
         self._n_skip = 0
-        self._n_spent = 0  # tokens under the candidate, those that do not count included
+        self._n_spent = 0  # all tokens under the candidate
         self._block: list[tuple[float, int]] = []  # (Noise.without_work, tokens)
         self._open: float | None = None  # the value of the round's first block
         self._n_in_round = 0
-        self._changes: list[float] = []  # of every whole round
-        self._variances: list[float] = []  # of the value of every block, from its own tokens
+        self._changes: list[float] = []  # of every complete round
+        self._variances: list[float] = []  # of every block's value, from its tokens
         self._windows: tuple[list[PassCost], list[PassCost]] = ([], [])
 
     @property
     def n_wanted(self) -> int:
-        """Tokens until something can change, at least 1."""
+        """Tokens until the trial can change, at least 1."""
         n_block = self._n_block - sum(n for _, n in self._block)
         if self.is_candidate and self._n_in_round == 1 and len(self._block) < N_FAR:
             n_block = N_FAR - len(self._block)
@@ -144,7 +142,7 @@ class Trial:
         return min(n_wanted, n_early) if self._is_learning and n_early > 0 else n_wanted
 
     def add(self, window: PassCost) -> None:
-        """Tokens were decoded under the setting that was to be in force. REQUIRES: no verdict."""
+        """Add tokens that were decoded under the setting in force. REQUIRES: no verdict."""
         assert self.verdict is None and window.is_sound
         if self.is_candidate:
             self._n_spent += window.n_token
@@ -175,7 +173,7 @@ class Trial:
             self._open, self._n_in_round = None, 0
             if self.verdict is None:
                 self._judge()
-            return  # the next round begins with the setting that ended this one
+            return  # the next round begins with the last setting of this one
         self._open, self._n_in_round = value, 1
         self._block = []
         self.is_candidate = not self.is_candidate
@@ -186,18 +184,18 @@ class Trial:
 
     @property
     def _is_learning(self) -> bool:
-        """Whether these are the candidate's first tokens."""
+        """Whether the candidate decodes its first tokens."""
         return self.is_candidate and not self._changes and self._n_skip > 0
 
     def _stop_if_hopeless(self) -> None:
-        """End a trial among the candidate's first tokens, the very first one apart."""
+        """End a bad trial during the candidate's first tokens. The very first does not count."""
         if len(self._early) == N_FAR + 1 and self._open is not None:
             change = statistics.fmean(self._early[1:]) - self._open
             if change > HOPELESS:
                 self._end(better=False, change=change, sure=True)
 
     def _stop_if_far(self) -> None:
-        """End a bad trial in its first round: three tokens can be enough."""
+        """End a bad trial in its first round. Three tokens can be enough."""
         if not self.is_candidate or self._open is None or len(self._changes) > 1:
             return
         values = [v for v, _ in self._block]
@@ -227,9 +225,9 @@ class Trial:
         return None
 
     def _error(self) -> float:
-        """How far the mean of the rounds' changes lies from the truth, typically.
+        """Return the standard error of the mean of the rounds' changes.
 
-        Few rounds can agree by chance, so a usual spread counts as some rounds more.
+        Few rounds can agree by chance, so N_PRIOR rounds of the usual spread are added.
         """
         n = len(self._changes)
         mean = statistics.fmean(self._changes)
@@ -239,7 +237,7 @@ class Trial:
         return max(spread, math.sqrt(2) * self._spread_of_block()) / math.sqrt(n)
 
     def _spread_of_block(self) -> float:
-        """How far a block's value lies from the truth, typically."""
+        """Return the standard error of a block's value."""
         return math.sqrt(statistics.fmean(self._variances)) if self._variances else 0.0
 
     def _end(self, *, better: bool, change: float, sure: bool) -> None:
@@ -248,7 +246,7 @@ class Trial:
 
     @property
     def cost(self) -> float:
-        """What the trial has cost so far, in tokens."""
+        """The cost of the trial so far, in tokens."""
         if self.verdict is not None:
             change = self.verdict.change
         else:
@@ -257,14 +255,14 @@ class Trial:
 
 
 def middle(values: Sequence[float]) -> float:
-    """The mean without the lowest and highest eighth, rounded, of at least four values."""
+    """Return the mean. Leave out the lowest and highest eighth, rounded, of four or more values."""
     n_out = round(len(values) / 8) if len(values) >= 4 else 0
     ordered = sorted(values)
     return statistics.fmean(ordered[n_out : len(ordered) - n_out])
 
 
 def expected_loss(change: float, error: float) -> float:
-    """E[max(0, x)] for x normal with this mean and standard deviation."""
+    """Return E[max(0, x)] for x normal with this mean and standard deviation."""
     if error <= 0:
         return max(0.0, change)
     z = change / error

@@ -1,8 +1,8 @@
-"""How much a token asks of any cache, whatever the setting that it is decoded under.
+"""Measures the work of a token: the misses of a plain LRU cache of the same size.
 
-Tokens differ: one needs what all of the last ones needed, another goes elsewhere in every layer. To
-compare settings over few tokens, that has to be known apart from them. What a plain LRU cache of
-the same size would have missed depends on the routing alone.
+Some tokens need the same experts as the previous tokens, others need new ones in every layer. A
+comparison of settings over few tokens must separate this difference from that of the settings. The
+misses of an LRU cache depend on the routing alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from backend.methods import cells
 
 
 class Work:
-    """The count of one pass, as a float; it is found if somebody asks within 64 passes, else 0."""
+    """The count of one pass as a float. It must be read within N_OPEN_MAX passes, else it is 0."""
 
     __slots__ = ("_meter", "value")
 
@@ -28,23 +28,23 @@ class Work:
 
 
 class WorkMeter:
-    """An LRU cache of every layer that holds nothing: it only counts.
+    """Simulates an LRU cache of every layer, for counting only.
 
-    Passes are looked at some at a time: one by one, between tokens of a few milliseconds, each
-    would find the processor's caches cold. Of passes that nobody asks about, only what they used
-    is kept.
+    Passes are processed several at a time. One by one, between tokens of a few milliseconds, each
+    would find the processor's caches cold. Passes whose count is not read only update the LRU
+    order.
     """
 
     N_OPEN_MAX = 64
 
     def __init__(self, n_layer: int, n_expert: int, n_slot: int) -> None:
-        self._last = np.zeros((n_layer, n_expert), np.int64)  # the pass that needed it, 0: none
+        self._last = np.zeros((n_layer, n_expert), np.int64)  # last pass with the expert; 0: none
         self._n_pass = 0
         self._at = n_expert - min(max(n_slot, 1), n_expert)
         self._open: list[tuple[bytes, Work]] = []
 
     def count(self, snapshot: bytes) -> Work:
-        """Experts that the last pass needed and LRU would have missed; see Patch.snapshot()."""
+        """Return the number of experts that LRU misses in this pass. snapshot: Patch.snapshot()."""
         work = Work(self)
         self._open.append((snapshot, work))
         if len(self._open) >= self.N_OPEN_MAX:
@@ -62,7 +62,7 @@ class WorkMeter:
         self._last[needed] = self._n_pass
 
     def settle(self) -> None:
-        """Find what has not been found yet."""
+        """Compute the counts of the open passes."""
         for snapshot, work in self._open:
             needed = self._needed(snapshot)
             oldest = np.partition(self._last, self._at, axis=1)[:, self._at, np.newaxis]

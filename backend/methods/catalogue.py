@@ -1,7 +1,7 @@
-"""The methods by name: each a composition of the core's parts in a few lines.
+"""The methods by name. Each is a composition of the core's parts in a few lines.
 
-The five systems of the papers, their baselines, the bounds that only a simulator can reach, and
-what this project adds. docs/methods.md says where each follows its paper and where it does not.
+The catalogue has the five systems of the papers, their baselines, the bounds that only a simulator
+can reach, and this project's own methods. docs/methods.md lists their differences from the papers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEARNED = part("learned", stride=2)
 
 @dataclass(frozen=True)
 class Method:
-    """What predicts, who leaves, what moves in which order, and how much each layer gets."""
+    """A predictor, evictions, schedules and an allocation, with their settings."""
 
     name: str
     sentence: str
@@ -29,28 +29,28 @@ class Method:
     predictor: Part | None = None
     """None: a reactive cache."""
     fallback: Part | None = None
-    """The predictor where the first one lacks what it needs: weights, or readable routers."""
+    """The predictor to use where the first one lacks its weights or readable routers."""
     evictions: tuple[Part, ...] = (LRU,)
-    """The first one decides; an adaptive method may change to another."""
+    """The first one is in use; an adaptive method may change to another."""
     prefill: Part = ORDERED
     decode: Part = ORDERED
     allocation: Part = UNIFORM
     n_predict: int = 0
     """Experts in a forecast; 0: as many as a token uses, -1: all."""
     n_fetch: int = 0
-    """Of a forecast, how many are fetched; 0: all, -1: as many as a token uses."""
+    """Experts of a forecast that are fetched; 0: all, -1: as many as a token uses."""
     depth: int = 1
-    """Forecasts are fetched for the next `depth` layers."""
+    """Prefetch distance: forecasts are fetched for the next `depth` layers."""
     min_precision: float = 0.0
-    """Ranks of a forecast that are right less often than this are not fetched."""
+    """Ranks of a forecast with a lower precision are not fetched."""
     prefill_prefetch: bool = True
-    """Whether forecasts count while a prompt is computed."""
+    """Whether forecasts are fetched during prefill."""
     kind: str = "cached"
     """"cached"; "stock": llama.cpp unpatched; "bound": knows the future, simulator only."""
     adaptive: bool = False
     """Whether backend.methods.auto changes its settings while it runs."""
     configured: bool = False
-    """Whether MoEpic's configurator lays the cache out anew while the engine is idle."""
+    """Whether MoEpic's configurator changes the cache's layout while the engine is idle."""
 
     @property
     def stages(self) -> bool:
@@ -60,7 +60,7 @@ class Method:
 
     @property
     def parts(self) -> str:
-        """The parts in a line, for people."""
+        """The parts in one readable line."""
         if self.kind == "stock":
             return "llama.cpp as it is"
         schedule = (
@@ -77,7 +77,7 @@ def _reactive(name: str, sentence: str, paper: str, eviction: Part) -> Method:
 
 
 def _promoe(name: str, sentence: str, paper: str, eviction: Part) -> Method:
-    """ProMoE's system, with an eviction."""
+    """Return ProMoE's system with this eviction."""
     return Method(
         name,
         sentence,
@@ -268,6 +268,6 @@ _ALL = (
 METHODS: MappingProxyType[str, Method] = MappingProxyType({m.name: m for m in _ALL})
 
 RUNNABLE: tuple[str, ...] = tuple(m.name for m in _ALL if m.kind != "bound")
-"""Methods that an engine can run; the others are for the simulator."""
+"""Methods that an engine can run; the others run only in the simulator."""
 CACHED: tuple[str, ...] = tuple(m.name for m in _ALL if m.kind == "cached")
 """Methods that patch llama.cpp's graph."""

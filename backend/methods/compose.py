@@ -1,4 +1,4 @@
-"""From a method's names to the native core's specs, with what a model adds to them."""
+"""Builds the native core's specs from a method, a model's shape and its learned weights."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from backend.methods.part import Part, part
 from backend.methods.slots import rate_of
 
 Arrays = Mapping[str, Any]
-"""Learned weights or tables of one part, by the names that the part asks for."""
+"""Learned weights or tables of one part, by the names that the part uses."""
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What was learned for a model: arrays (float32) by the name of the part that uses them."""
+    """Learned weights of a model: arrays (float32) and numbers, by the name of their part."""
 
     arrays: Mapping[str, Arrays] = field(default_factory=lambda: MappingProxyType({}))
     numbers: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
@@ -26,9 +26,9 @@ class Learned:
 
 NOTHING_LEARNED = Learned()
 NEEDS_WEIGHTS = frozenset({"learned", "expert_mlp"})
-"""Predictors that are of no use untrained."""
+"""Predictors that need trained weights."""
 NEEDS_INPUTS = frozenset({"learned", "next_router"})
-"""Predictors that see the layers' inputs."""
+"""Predictors that need the layers' inputs."""
 
 
 _HYBRIDS = {
@@ -39,7 +39,7 @@ _HYBRIDS = {
 
 
 def spec(part: Part | None, learned: Learned = NOTHING_LEARNED) -> _native.Spec:
-    """A part as the native registries take it."""
+    """Return a part as a spec for the native registries."""
     if part is None:
         return _native.Spec()
     numbers = {**learned.numbers.get(part.name, {}), **part.numbers}
@@ -50,9 +50,9 @@ SUBSTITUTE = "accuracy"
 
 
 def with_accuracy(method: Method, accuracy: float, seed: int = 0, lookahead: int = 1) -> Method:
-    """The method with a predictor that is right with this probability.
+    """Return the method with a predictor of this accuracy, which knows the future.
 
-    It knows the future, and tells of a layer when it is `lookahead` layers away.
+    It forecasts a layer when that is `lookahead` layers away.
     """
     if method.predictor is None:
         return method
@@ -63,9 +63,9 @@ def with_accuracy(method: Method, accuracy: float, seed: int = 0, lookahead: int
 def predictor_of(
     method: Method, learned: Learned = NOTHING_LEARNED, *, has_routers: bool = True
 ) -> Part | None:
-    """The method's predictor, or its fallback: the first that has what it needs, or none.
+    """Return the method's predictor, or else its fallback, if it has all that it needs; or None.
 
-    has_routers: the layers' inputs are shown and their routers known.
+    has_routers: the layers' inputs are visible and their routers known.
     """
     for wanted in (method.predictor, method.fallback):
         if wanted is not None and _can_be_made(wanted, learned, has_routers):
@@ -74,7 +74,7 @@ def predictor_of(
 
 
 def predictor_text(wanted: Part | None) -> str:
-    """A predictor in a few words, "" for none."""
+    """Return a predictor in a few words, or ""."""
     if wanted is None:
         return ""
     words = wanted.name.replace("_", " ")
@@ -93,7 +93,10 @@ def _can_be_made(wanted: Part, learned: Learned, has_routers: bool) -> bool:
 
 
 def _scheduler(wanted: Part) -> _native.Spec:
-    """A layer with a slot for every expert gets all of them, and then is not asked any more."""
+    """Return a schedule's spec. "ordered" fills a layer that has a slot for every expert.
+
+    The routing of a full layer is not read any more.
+    """
     if wanted.name != ORDERED.name:
         return spec(wanted)
     return spec(part(wanted.name, **{"fill": 1.0, **wanted.numbers}))
@@ -107,7 +110,7 @@ def composition(
     has_routers: bool = True,
     hybrid: str = "off",
 ) -> _native.Composition:
-    """A method as the native core takes it. `shape` resolves what is told per model.
+    """Return a method as a native composition. shape: resolves the counts that depend on the model.
 
     hybrid: of backend.protocol.settings.HYBRID.
     """
@@ -128,17 +131,17 @@ def composition(
 
 
 def layout(method: Method, shape: _native.Shape, n_slot: int, n_stage: int = 0) -> _native.Layout:
-    """Where the method's experts may lie, in the memory of n_slot experts of each layer.
+    """Return the layout of the method's slots, in the memory of n_slot experts per layer.
 
-    n_stage: slots beside those, of each kind of layer, through which prompts pass what they do not
-    keep; only for methods that prefer to keep (Method.stages).
+    n_stage: additional slots for each kind of layer, through which prompts pass the experts that
+    they do not keep; only for methods with a stage (Method.stages).
     """
     made = _native.allocate(spec(method.allocation), shape, rate_of(n_slot, shape.n_expert))
     return made.staged(shape, n_stage) if n_stage and method.stages else made
 
 
 def share_of(made: _native.Layout, shape: _native.Shape) -> float:
-    """The slots' share of all experts, by bytes."""
+    """Return the slots' share of the bytes of all experts."""
     total_bytes = sum(shape.expert_bytes(n) for n in range(shape.n_layer)) * shape.n_expert
     return min(1.0, made.bytes(shape) / total_bytes)
 
@@ -146,10 +149,10 @@ def share_of(made: _native.Layout, shape: _native.Shape) -> float:
 def stretched(
     made: _native.Layout, shape: _native.Shape, layers: Container[int], times: float
 ) -> _native.Layout:
-    """The layout with so many times as many slots for these layers, by their index.
+    """Return the layout with `times` as many slots for these layers, given by index.
 
-    A layer gets at most one for each expert, and never fewer than one token needs. Slots that are
-    only passed through, and those that other layers use too, stay as many.
+    A layer gets at most one slot per expert, and at least the slots that one token needs. The
+    number of buffer slots, and of slots shared with other layers, does not change.
     """
     users: dict[int, list[int]] = {}
     for index, layer in enumerate(made.layers):

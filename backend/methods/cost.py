@@ -1,4 +1,4 @@
-"""The cost of passes: what a stretch of decoded tokens took, in seconds, bytes and requests."""
+"""The cost of passes, in seconds, bytes and requests."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import SupportsFloat
 class PassCost:
     """The cost of one pass, or of several under one setting.
 
-    n_token: decoded tokens; 0 for a piece of a prompt. link_busy_s: time with at least one copy in
-    flight. The counts are those of backend.protocol.statistics.Statistics.
+    n_token: decoded tokens; 0 for a partial batch of a prompt. link_busy_s: time with at least one
+    copy in flight. The counts are those of backend.protocol.statistics.Statistics.
     """
 
     n_token: int = 0
@@ -33,7 +33,7 @@ class PassCost:
     on_host: int = 0
     host_rows: int = 0
     work: SupportsFloat = 0.0
-    """The misses that LRU would have had (auto_work.py): a property of the tokens alone."""
+    """The misses of an LRU cache (auto_work.py), which depend on the tokens alone."""
 
     def __add__(self, other: PassCost) -> PassCost:
         """Return the sum of both."""
@@ -46,17 +46,17 @@ class PassCost:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it can be judged: it has tokens and a finite time."""
+        """Whether it has tokens and a finite time."""
         return self.n_token > 0 and math.isfinite(self.wall_s) and self.wall_s > 0
 
     @property
     def idle(self) -> float:
-        """The share of the time in which nothing was copied."""
+        """The share of the time without a copy in flight."""
         return _share(self.wall_s - self.link_busy_s, self.wall_s)
 
     @property
     def stall(self) -> float:
-        """The share of the time that waited for copies."""
+        """The share of the time spent waiting for copies."""
         return _share(self.stall_s, self.wall_s)
 
     @property
@@ -84,7 +84,7 @@ COUNTERS = (
     "on_host",
     "host_rows",
 )
-"""The fields of PassCost that the native part counts, under the same names."""
+"""The fields of PassCost that the native part counts under the same names."""
 
 _SUMMED = tuple(f.name for f in fields(PassCost) if f.name != "work")
 _values = attrgetter(*_SUMMED)

@@ -1,6 +1,6 @@
-"""The parts that methods are composed of, by the names that the native registries know.
+"""The parts of methods, by the names in the native registries.
 
-A part is a name with numbers; what it does is said where it is implemented, in backend/native/core.
+A part is a name with numbers. Its implementation in backend/native/core describes it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from types import MappingProxyType
 
 @dataclass(frozen=True)
 class Part:
-    """A predictor, eviction, scheduler or allocation: its name, and numbers other than its own."""
+    """A predictor, eviction, scheduler or allocation. numbers: override its own defaults."""
 
     name: str
     numbers: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
     def __str__(self) -> str:
-        said = ", ".join(f"{key} {value:g}" for key, value in self.numbers.items())
-        return f"{self.name} ({said})" if said else self.name
+        numbers = ", ".join(f"{key} {value:g}" for key, value in self.numbers.items())
+        return f"{self.name} ({numbers})" if numbers else self.name
 
 
 def part(name: str, **numbers: float) -> Part:
-    """Make a part with some numbers, such as omega=128 and rho=0.25 for lcp."""
+    """Return a part with numbers, such as omega=128 and rho=0.25 for lcp."""
     return Part(name, MappingProxyType({key: float(value) for key, value in numbers.items()}))

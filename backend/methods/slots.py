@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def slots_of(rate: float, n_expert: int) -> int:
-    """Return the slots of a cache rate: as many of n_expert as are at most this share of them."""
+    """Return the slots of a cache rate: the most whose share of n_expert is at most the rate."""
     n_slot = min(round(rate * n_expert), n_expert)
     return n_slot if n_slot == 0 or rate_of(n_slot, n_expert) <= rate else n_slot - 1
 
