@@ -1,9 +1,9 @@
-"""Reads the header of one GGUF file, and trusts nothing that it says.
+"""Reads and checks the header of one GGUF file. The file is not trusted.
 
 The format is described in the GGUF specification of the ggml project. Every count, length and
-offset is compared with the size of the file before it is used, in Python's unbounded integers;
-nothing is allocated in proportion to a number that only the file claims. The limits below bound
-time and memory also for a file of many gigabytes that was made to exhaust them.
+offset is compared with the size of the file before it is used, in Python's unbounded integers. No
+allocation is proportional to a number that only the file claims. The limits below bound time and
+memory, even for a file of many gigabytes that was made to exhaust them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from backend.gguf.identity import FileIdentity
 from backend.gguf.tables import N_DIMENSION_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_TYPES, TensorType
 
 HEADER_BYTES_MAX = 128 << 20
-"""Longest header that is read; a vocabulary of 260,000 tokens with merges needs about 15 MB."""
+"""Longest accepted header; a vocabulary of 260,000 tokens with merges needs about 15 MB."""
 STRING_BYTES_MAX = 16 << 20
 N_KEY_MAX = 1 << 16
 N_TENSOR_MAX = 1 << 16
 ALIGNMENT_MAX = 1 << 16
 N_ITEM_KEPT = 4096
-"""Arrays with more items are only counted, and so are all behind the first 65,536 items."""
+"""Longer arrays are only counted, and so are all after the first N_ITEM_KEPT_IN_ALL items."""
 N_ITEM_KEPT_IN_ALL = 1 << 16
 N_STRING_MAX = 1 << 22
-"""Strings in arrays: they have to be stepped over one by one, at about a tenth of a microsecond."""
+"""Limit for strings in arrays, which are skipped one by one, in about 0.1 us each."""
 
 _CHUNK_BYTES = 1 << 20
 _INT64_MAX = (1 << 63) - 1
@@ -54,7 +54,7 @@ Scalar = bool | int | float | str
 
 @dataclass(frozen=True)
 class ArraySummary:
-    """Stands for an array of metadata that is too long to keep."""
+    """Replaces an array of metadata that is too long to keep."""
 
     item_type: str
     count: int
@@ -64,9 +64,9 @@ Value = Scalar | tuple[Scalar, ...] | ArraySummary
 
 
 class ModelFileError(ValueError):
-    """A model file that is refused; str() is one sentence for the user.
+    """A model file was refused; str() is one sentence for the user.
 
-    path is the file, or the part of a split model, and reason says which field is wrong and why.
+    path: the file, or the part of a split model. reason: which field is wrong, and why.
     """
 
     def __init__(self, path: Path, reason: str) -> None:
@@ -78,7 +78,7 @@ class ModelFileError(ValueError):
 
 @dataclass(frozen=True)
 class RawTensor:
-    """One tensor as its file describes it; offset counts from the start of the file."""
+    """One tensor as described by its file. offset: from the start of the file."""
 
     name: str
     shape: tuple[int, int, int, int]
@@ -90,9 +90,9 @@ class RawTensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The header of one file. digest is the SHA-256 of all bytes before the padding.
+    """The header of one file. digest: the SHA-256 of all bytes before the padding.
 
-    identity: of the file that was read; None where the header comes from elsewhere.
+    identity: of the file; None where the header does not come from a file.
     """
 
     path: Path
@@ -106,14 +106,14 @@ class Header:
 
 
 class Readable(Protocol):
-    """Where a header comes from, first byte first."""
+    """The source of a header."""
 
     def read(self, n_bytes: int, /) -> bytes:
-        """Return the next bytes: some, not necessarily all of n_bytes; none at the end."""
+        """Return the next bytes, at most n_bytes; b"" at the end."""
 
 
 def read_header(path: Path) -> Header:
-    """Read and check the header of one file; raises ModelFileError, and nothing else."""
+    """Read and check the header of one file. Raises only ModelFileError."""
     try:
         with _open(path) as file:
             identity = FileIdentity.of(file.fileno())
@@ -126,16 +126,15 @@ def read_header(path: Path) -> Header:
 
 
 def parse_header(path: Path, file: Readable, file_bytes: int) -> Header:
-    """Check a header that is read from anywhere; `path` is what errors call it.
+    """Read and check a header from any source. path: its name in errors.
 
-    Reads no further than the header, but for at most 1 MiB. Raises ModelFileError and what `file`
-    raises.
+    Reads at most 1 MiB beyond the header. Raises ModelFileError, and the errors of `file`.
     """
     return _Parser(path, file, file_bytes).parse()
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file; a pipe or a device must not even be opened, as that can block."""
+    """Open a regular file. Refuse a pipe or a device before opening it, as that can block."""
     try:
         mode = os.stat(path).st_mode
     except ValueError as error:  # a zero byte in the name
@@ -154,7 +153,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 class _Parser:
-    """Walks the header once. Buffers a window of the file and hashes what it leaves behind."""
+    """Reads the header once, through a buffer, and hashes all bytes that it has passed."""
 
     def __init__(self, path: Path, file: Readable, file_bytes: int) -> None:
         self._path = path
@@ -204,7 +203,7 @@ class _Parser:
         return self._file_bytes - self._tell()
 
     def _fill(self, n_bytes: int, what: str) -> None:
-        """Have n_bytes in the buffer behind the current place, or refuse the file."""
+        """Fill the buffer with n_bytes from the current position on, or refuse the file."""
         if n_bytes > self._left():
             self._refuse(f"it is truncated: it ends inside {what}")
         if self._tell() + n_bytes > HEADER_BYTES_MAX:
@@ -245,7 +244,7 @@ class _Parser:
         return int(_U64.unpack(self._take(8, what))[0])
 
     def _count(self, what: str, most: int, n_bytes_each: int) -> int:
-        """Read a count of things of at least n_bytes_each, which have to fit in the file."""
+        """Read a count of items of at least n_bytes_each, which must fit into the file."""
         count = self._u64(what)
         if count > most:
             self._refuse(f"{what} is {count}, and more than {most} is not plausible")
@@ -325,7 +324,7 @@ class _Parser:
         return tuple(item[0] for item in struct.iter_unpack(layout, raw))
 
     def _skip_strings(self, count: int, what: str) -> None:
-        """Step over strings without making objects of them."""
+        """Skip strings without making objects of them."""
         if count > self._n_string_left:
             self._refuse(f"{what} has {count} strings, and {N_STRING_MAX} in all are allowed")
         self._n_string_left -= count
@@ -356,7 +355,7 @@ class _Parser:
         return alignment
 
     def _tensor_info(self, i: int) -> tuple[str, tuple[int, ...], TensorType, int]:
-        """Name, dimensions, type, and the offset within the file's data."""
+        """Return name, dimensions, type, and the offset within the file's data."""
         what = f"the name of tensor {i + 1}"
         raw = self._string(what)
         if not raw or len(raw) > TENSOR_NAME_BYTES_MAX:
@@ -382,7 +381,7 @@ class _Parser:
         data_start: int,
         alignment: int,
     ) -> tuple[RawTensor, ...]:
-        """Compute every tensor's size and place, which have to follow each other without gaps."""
+        """Compute every tensor's size and offset. Tensors must follow each other without gaps."""
         tensors: dict[str, RawTensor] = {}
         expected = 0
         for name, dimensions, kind, offset in infos:
@@ -422,6 +421,6 @@ class _Parser:
 
 
 def quoted(name: str) -> str:
-    """Make a name from a file fit for a message: printable, and at most 80 characters long."""
+    """Return a name from a file for a message: printable, and at most 80 characters long."""
     shown = name if len(name) <= 80 else name[:77] + "..."
     return ascii(shown) if not shown.isprintable() else f"'{shown}'"

@@ -1,4 +1,4 @@
-"""What tells a file that was checked from one that was put or written in its place."""
+"""Detects that a checked file was changed or replaced."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Self
 
 
 class FileChangedError(RuntimeError):
-    """A file is not the one that was checked; the text is one sentence for the user."""
+    """A file has changed since it was checked; the text is one sentence for the user."""
 
     def __init__(self, path: Path) -> None:
         name = path.name.encode("utf-8", "replace").decode("utf-8")
@@ -20,7 +20,7 @@ class FileChangedError(RuntimeError):
 
 @dataclass(frozen=True)
 class FileIdentity:
-    """Which file it is, and in which state. A write changes mtime_ns, a replacement the inode."""
+    """Identifies a file and its state. A write changes mtime_ns, a replacement the inode."""
 
     device: int
     inode: int
@@ -29,16 +29,16 @@ class FileIdentity:
 
     @classmethod
     def of(cls, file: Path | int) -> FileIdentity:
-        """Of the file at a path, or of an open descriptor. Raises OSError."""
+        """Return the identity of a path or an open descriptor. Raises OSError."""
         status = os.stat(file)
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
 
 
 class OpenFiles:
-    """Files that were checked, held open: while they are, no other file takes their inodes.
+    """Checked files, held open so that no other file can get their inodes.
 
-    `checked`: their paths and what they were when they were checked; None is not compared. Raises
-    OSError where one cannot be opened, FileChangedError where it is another one.
+    checked: paths and their identities; None is not compared. Raises OSError where a file cannot be
+    opened, FileChangedError where its identity differs.
     """
 
     def __init__(self, checked: Iterable[tuple[Path, FileIdentity | None]]) -> None:
@@ -63,19 +63,19 @@ class OpenFiles:
 
     @property
     def descriptors(self) -> list[int]:
-        """Of the files, in their order."""
+        """The descriptors of the files, in order."""
         return [descriptor for _, _, descriptor in self._files]
 
     def require_unwritten(self) -> None:
-        """Raise FileChangedError where an open file was written to or cut: some microseconds."""
+        """Raise FileChangedError where an open file was written or cut. Takes some microseconds."""
         for path, identity, descriptor in self._files:
             if FileIdentity.of(descriptor) != identity:
                 raise FileChangedError(path)
 
     def require_unchanged(self) -> None:
-        """As require_unwritten(), and where a path leads to another file.
+        """Raise FileChangedError as require_unwritten(), or where a path leads to another file.
 
-        One that leads nowhere does not matter: the open file is still there.
+        A path that no longer exists is fine, because the open file still exists.
         """
         self.require_unwritten()
         for path, identity, _ in self._files:
@@ -84,7 +84,7 @@ class OpenFiles:
                     raise FileChangedError(path)
 
     def close(self) -> None:
-        """Close the files. Twice is fine."""
+        """Close the files. A second call does nothing."""
         for _, _, descriptor in self._files:
             os.close(descriptor)
         self._files.clear()

@@ -1,9 +1,9 @@
-"""What a GGUF model consists of, checked before llama.cpp sees the file.
+"""A GGUF model, checked before llama.cpp opens the file.
 
-llama.cpp aborts its whole process on some malformed files and has computed wrong sizes from
-others, so the engine opens a model here first. read_model reads the headers of all parts of a
-model, never the tensors' data, and either returns a ModelFile or raises ModelFileError, whose text
-is one sentence for the user. gguf_scan looks at the data.
+llama.cpp aborts its process on some malformed files and computes wrong sizes for others, so the
+engine reads a model here first. read_model reads the headers of all parts of a model, never the
+tensors' data. It returns a ModelFile or raises ModelFileError, whose text is one sentence for the
+user. backend.gguf.scales checks the data.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _LAYER_NAME = re.compile(r"blk\.([0-9]+)\.")
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor. shape is ne[0..3] in ggml's order: ne[0] is the row length, unused ones are 1.
+    """One tensor. shape: ne[0..3] in ggml's order; ne[0] is the row length, unused ones are 1.
 
-    offset is the place of its first byte in the file ModelFile.paths[part].
+    offset: of its first byte in the file ModelFile.paths[part].
     """
 
     name: str
@@ -62,49 +62,49 @@ class TensorInfo:
 
     @property
     def layer(self) -> int | None:
-        """Of which layer it is; None where of none."""
+        """The number of its layer, or None."""
         found = _LAYER_NAME.match(self.name)
         return int(found[1]) if found else None
 
     @property
     def matrix_bytes(self) -> int:
-        """Bytes of one matrix of a stack, nb[2]: of one expert, where this is an expert tensor."""
+        """Bytes of one matrix of a stack (nb[2]), which is one expert in an expert tensor."""
         return self.n_bytes // (self.shape[2] * self.shape[3])
 
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A model whose headers passed every check. Sizes are of the tensors' data, in bytes."""
+    """A model whose headers passed all checks. Sizes are of the tensors' data, in bytes."""
 
     path: Path
     """The file that was asked for."""
     paths: tuple[Path, ...]
-    """All parts in order; one for a model in one file."""
+    """All parts in order; a model in one file has one part."""
     version: int
     architecture: str
     metadata: Mapping[str, Value]
-    """All keys of the first part. Long arrays, such as the vocabulary, are ArraySummary."""
+    """All keys of the first part. A long array, such as the vocabulary, is an ArraySummary."""
     tensors: tuple[TensorInfo, ...]
     n_layer: int
-    """Layers that take part in ordinary decoding, so without those for multi-token prediction."""
+    """Layers for ordinary decoding, without those for multi-token prediction."""
     n_layer_nextn: int
     n_expert: int
     n_expert_used_by_layer: tuple[int, ...]
-    """Per layer, as a few models use another number of experts in each; empty when dense."""
+    """Per layer, because the number differs between layers in a few models; empty if dense."""
     context_length: int
     file_size_bytes: int
-    """Of all parts together."""
+    """The sum over all parts."""
     fingerprint: str
     """Hexadecimal SHA-256 of all headers and file sizes. It does not cover the tensors' data."""
     identities: tuple[FileIdentity | None, ...]
-    """Of `paths` when they were checked; None where a header did not come from a file."""
+    """Identities of `paths` when checked; None where a header did not come from a file."""
 
     def key(self, name: str, default: Value | None = None) -> Value | None:
-        """Look up `<architecture>.<name>`."""
+        """Return the metadata `<architecture>.<name>`."""
         return self.metadata.get(f"{self.architecture}.{name}", default)
 
     def open(self, *others: tuple[Path, FileIdentity | None]) -> OpenFiles:
-        """Open all parts, and other files, to see that they are and stay those that were checked.
+        """Open all parts and other files, to detect that one was changed or replaced.
 
         Raises OSError and FileChangedError.
         """
@@ -112,26 +112,26 @@ class ModelFile:
 
     @property
     def name(self) -> str:
-        """The model's own name, or the file's."""
+        """The name in the model, or else that of the file."""
         name = self.metadata.get("general.name")
         return name if isinstance(name, str) and name else self.path.stem
 
     @property
     def chat_template(self) -> str | None:
-        """The Jinja source of the model's own template, if it has one."""
+        """The Jinja source of the model's chat template, or None."""
         template = self.metadata.get("tokenizer.chat_template")
         return template if isinstance(template, str) else None
 
     @property
     def n_expert_used(self) -> int:
-        """The largest number of experts that one token uses in a layer; 0 when dense."""
+        """The largest number of experts that one token uses in a layer; 0 if dense."""
         return max(self.n_expert_used_by_layer, default=0)
 
     @functools.cached_property
     def expert_tensors(self) -> Mapping[int, tuple[TensorInfo, ...]]:
         """The stacked weights of the routed experts, by layer, in the file's order.
 
-        Layers for multi-token prediction are left out: llama.cpp does not load them.
+        Excludes layers for multi-token prediction, which llama.cpp does not load.
         """
         layers: dict[int, list[TensorInfo]] = {}
         for tensor in self.tensors:
@@ -147,13 +147,13 @@ class ModelFile:
 
     @property
     def n_moe_layer(self) -> int:
-        """Layers with routed experts."""
+        """The number of layers with routed experts."""
         return len(self.expert_tensors)
 
     def using(self, n_expert_used: int) -> ModelFile:
-        """The same model with another number of experts for each token, which loading obeys.
+        """Return the model with another number of experts per token, which loading applies.
 
-        Raises ValueError, a sentence, where that cannot be.
+        Raises ValueError, a sentence, where that is impossible.
         """
         if not isinstance(self.key("expert_used_count"), int):
             raise ValueError(f"{self.path.name} does not say one number of experts for all layers.")
@@ -163,12 +163,12 @@ class ModelFile:
         return replace(self, n_expert_used_by_layer=(n_expert_used,) * n_layer)
 
     def n_used_of(self, layer: int) -> int:
-        """How many experts a token uses in a layer."""
+        """Return the number of experts that a token uses in a layer."""
         used = self.n_expert_used_by_layer
         return used[layer] if layer < len(used) else self.n_expert_used
 
     def expert_bytes_per_layer(self) -> dict[int, int]:
-        """By layer, the bytes of ONE routed expert: its gate, up and down matrices together."""
+        """Return by layer the bytes of ONE routed expert: its gate, up and down matrices."""
         return {
             layer: sum(tensor.matrix_bytes for tensor in tensors)
             for layer, tensors in self.expert_tensors.items()
@@ -186,7 +186,7 @@ class ModelFile:
 
     @functools.cached_property
     def dense_tensors(self) -> tuple[TensorInfo, ...]:
-        """Everything that is loaded and is not a routed expert."""
+        """All tensors that are loaded, except routed experts."""
         experts = {t.name for tensors in self.expert_tensors.values() for t in tensors}
         return tuple(
             t for t in self.tensors if t.name not in experts and (t.layer or 0) < self.n_layer
@@ -199,7 +199,10 @@ class ModelFile:
 
     @property
     def token_dense_bytes(self) -> int:
-        """What decoding a token reads of them: one row of an embedding that is no output."""
+        """Bytes of the dense tensors that decoding a token reads.
+
+        Excludes the embedding, of which one row is read, unless it is the output, too.
+        """
         sizes = {t.name: t.n_bytes for t in self.dense_tensors}
         unread = sizes.get("token_embd.weight", 0) if "output.weight" in sizes else 0
         return self.dense_bytes - unread
@@ -212,23 +215,23 @@ class ModelFile:
 
     @property
     def layer_dense_bytes(self) -> float:
-        """Of them, those of a layer, in the mean."""
+        """Bytes of the dense tensors of one layer, averaged over layers."""
         in_layers = sum(t.n_bytes for t in self.dense_tensors if t.layer is not None)
         return in_layers / self.n_layer
 
     @property
     def output_bytes(self) -> int:
-        """Of them, those that make a token's logits: an own matrix, or the embedding's."""
+        """Bytes of the output matrix, which may be the embedding."""
         by_name = {t.name: t for t in self.dense_tensors}
         output = by_name.get("output.weight") or by_name.get("token_embd.weight")
         return output.n_bytes if output else 0
 
 
 def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> ModelFile:
-    """Read and check a model's headers; path may be any part of a split model.
+    """Read and check a model's headers. path: may be any part of a split model.
 
-    `read` reads one header, from elsewhere than a file where that is wanted. Raises ModelFileError
-    for whatever is wrong with the file, also where it cannot be opened.
+    read: reads one header, by default from a file. Raises ModelFileError for any fault of the file,
+    also where it cannot be opened.
     """
     path = Path(path)
     try:
@@ -267,7 +270,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
 
 
 class _Numbers:
-    """The whole numbers below the architecture's prefix, each with the range it may have."""
+    """Reads and checks the integers below the architecture's prefix."""
 
     def __init__(self, header: Header, architecture: str) -> None:
         self.header = header
@@ -279,7 +282,7 @@ class _Numbers:
         return self.optional(name, least, most)
 
     def optional(self, name: str, least: int, most: int) -> int:
-        """Return the value, or zero when the key is missing."""
+        """Return the value, or 0 if the key is missing."""
         key = f"{self.architecture}.{name}"
         if key not in self.header.metadata:
             return 0
@@ -310,7 +313,7 @@ def _architecture(header: Header) -> str:
 
 
 def _experts_used(numbers: _Numbers, n_expert: int, n_layer: int) -> tuple[int, ...]:
-    """expert_used_count of every layer; the key is one number or an array of them."""
+    """Return expert_used_count for every layer. The key is one number or an array."""
     name = "expert_used_count"
     value = numbers.header.metadata.get(f"{numbers.architecture}.{name}", 0)
     values = value if isinstance(value, tuple) else (value,) * n_layer
@@ -319,14 +322,14 @@ def _experts_used(numbers: _Numbers, n_expert: int, n_layer: int) -> tuple[int, 
     used = tuple(numbers.checked(name, item, 0, (1 << 32) - 1) for item in values)
     if max(used) > n_expert:
         numbers.refuse(name, f"is {max(used)}, more than expert_count, which is {n_expert}")
-    # llama.cpp takes a single expert in the Hunyuan models for a dense layer.
+    # In the Hunyuan models, llama.cpp treats a single expert as a dense layer.
     if n_expert and not max(used) and not numbers.architecture.startswith("hunyuan"):
         numbers.refuse(name, f"is missing or zero, but expert_count is {n_expert}")
     return used if n_expert else ()
 
 
 def _check_groups(numbers: _Numbers, n_expert: int) -> None:
-    """Refuse groups that do not divide the experts evenly; llama.cpp aborts on them."""
+    """Refuse groups that do not divide the experts evenly, because llama.cpp aborts on them."""
     n_group = numbers.optional("expert_group_count", 0, max(n_expert - 1, 0))
     if n_group > 1:
         if n_expert % n_group:
@@ -335,7 +338,7 @@ def _check_groups(numbers: _Numbers, n_expert: int) -> None:
 
 
 def _check_fractions(numbers: _Numbers) -> None:
-    """Refuse numbers from which a model would compute NaN: every logit would be one."""
+    """Refuse numbers that would make every logit NaN."""
     prefix = f"{numbers.architecture}."
     for key, value in numbers.header.metadata.items():
         if not key.startswith(prefix):
@@ -371,7 +374,7 @@ def _check_expert_tensors(
 
 
 def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
-    """Read the headers of all parts, in order; one for a model that is not split."""
+    """Read the headers of all parts, in order. A model that is not split has one part."""
     opened = read(path)
     n_part = _split_key(opened, "split.count", "uint16") or 0
     if n_part <= 1:
@@ -403,7 +406,7 @@ def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
 def _part(
     read: Callable[[Path], Header], path: Path, number: int, n_part: int, opened: Header
 ) -> Header:
-    """Another part of the model that opened belongs to; raises ModelFileError when it does not."""
+    """Read another part of the same model as `opened`. Raises ModelFileError if it is not one."""
     what = f"part {number + 1} of {n_part} of the model"
     try:
         header = read(path)
@@ -427,7 +430,7 @@ def _part_ending(number: int, n_part: int) -> str:
 
 
 def _split_key(header: Header, key: str, value_type: str) -> int | None:
-    """Return a key that llama.cpp reads without checking its type, so it is checked here."""
+    """Return a key, and check its type, because llama.cpp does not."""
     value = header.metadata.get(key)
     if value is None:
         return None
@@ -437,7 +440,7 @@ def _split_key(header: Header, key: str, value_type: str) -> int | None:
 
 
 def _joined(headers: list[Header]) -> tuple[TensorInfo, ...]:
-    """Join the tensors of all parts; a name may appear in one part only."""
+    """Join the tensors of all parts. Refuse a name that appears twice."""
     tensors: dict[str, TensorInfo] = {}
     for part, header in enumerate(headers):
         for raw in header.tensors:

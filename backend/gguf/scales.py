@@ -1,10 +1,11 @@
-"""Looks for NaN and infinite values in the data of a model's tensors.
+"""Finds NaN and infinite values in the data of a model's tensors.
 
-llama.cpp looks at the dense tensors while it loads them (loading.py), pack.py at the experts that
-it writes, and not_finite_sentence for what to blame where logits are not finite.
+llama.cpp checks the dense tensors while it loads them (engine/loading.py), packs/write.py checks
+the experts that it writes, and not_finite_sentence finds the tensor to blame for logits that are
+not finite.
 
-A quantised block holds one or two floating-point scales and integers otherwise, so it is finite
-when its scales are. Where the scales lie is given by the block structs in ggml-common.h.
+A quantised block holds one or two floating-point scales, and integers, so it is finite if its
+scales are. Their offsets are those of the block structs in ggml-common.h.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ _HALF_SCALES: dict[str, tuple[int, ...]] = {
 
 
 def bad_value(path: Path, tensor_name: str, block: int | None = None) -> ModelFileError:
-    """Make the error of a tensor with a value that is not finite; `block`: counted from 0."""
+    """Return the error for a tensor with a value that is not finite. block: counted from 0."""
     what = f"the tensor {quoted(tensor_name)}"
     if block is None:
         return ModelFileError(path, f"{what} has a value that is NaN or infinite")
@@ -66,9 +67,9 @@ def bad_value(path: Path, tensor_name: str, block: int | None = None) -> ModelFi
 
 
 def not_finite_sentence(model: ModelFile) -> str:
-    """What to tell the user where a model's logits are not finite.
+    """Return the sentence for the user where a model's logits are not finite.
 
-    Reads the file for _BLAME_S at most, the experts first, to name the tensor that is to blame.
+    Reads the file for at most _BLAME_S, experts first, to name the damaged tensor.
     """
     experts = [t for tensors in model.expert_tensors.values() for t in tensors]
     reason = "its file may be damaged, so fetch it again or take another model"
@@ -82,11 +83,11 @@ def not_finite_sentence(model: ModelFile) -> str:
 def scan_scales(
     model: ModelFile, tensors: Iterable[TensorInfo] | None = None, limit_s: float = math.inf
 ) -> int:
-    """Read tensors (all of them by default) and refuse the first value that is not finite.
+    """Read tensors (by default all) and refuse the first value that is not finite.
 
-    Stops after limit_s. Returns the number of bytes read. Raises ModelFileError, which names the
-    tensor, for a NaN or an infinity, and for a file that cannot be read. Memory stays at a few MB,
-    and what was read is not left in the page cache where the system can be told so.
+    Stop after limit_s. Return the number of bytes read. Raises ModelFileError, which names the
+    tensor, for a NaN or an infinity, and for a file that cannot be read. Memory stays at a few MB.
+    The pages read are dropped from the page cache where the system allows it.
     """
     n_bytes, end_s = 0, time.monotonic() + limit_s
     for tensor in model.tensors if tensors is None else tensors:
@@ -125,12 +126,12 @@ def _scan(model: ModelFile, tensor: TensorInfo, end_s: float) -> int:
 
 
 def not_finite(type_name: str, blocks: NDArray[np.uint8]) -> NDArray[np.bool_]:
-    """Which blocks hold a scale or value that is NaN or infinite.
+    """Return which blocks hold a scale or value that is NaN or infinite.
 
-    blocks has shape (n_block, block_bytes), and the result (n_block,).
+    blocks: shape (n_block, block_bytes). The result has the shape (n_block,).
     """
     if type_name in _HALF_SCALES:
-        # The exponent of a little-endian half is in its second byte; all ones is NaN or infinity.
+        # The exponent of a little-endian half is in its second byte; all ones mean NaN or infinity.
         exponents = blocks[:, [offset + 1 for offset in _HALF_SCALES[type_name]]] & 0x7C
         return np.asarray((exponents == 0x7C).any(axis=1))
     if type_name == "F64":
@@ -140,10 +141,10 @@ def not_finite(type_name: str, blocks: NDArray[np.uint8]) -> NDArray[np.bool_]:
     if type_name == "BF16":
         return np.asarray(((blocks[:, 1] & 0x7F) == 0x7F) & (blocks[:, 0] >= 0x80))
     if type_name == "IQ1_M":
-        # The half is spread over the high nibbles of four 16-bit words, its top one in the last.
+        # The half is spread over the high nibbles of four 16-bit words; the last has its top bits.
         exponent = (blocks[:, 55] & 0x70) | ((blocks[:, 53] >> 4) & 0x0C)
         return np.asarray(exponent == 0x7C)
     if type_name == "MXFP4":
         return np.asarray(blocks[:, 0] == 0xFF)
-    # Whole numbers; and NVFP4, of whose scales ggml reads every bit pattern as a finite number.
+    # Integers, and NVFP4, whose scales are finite in ggml for every bit pattern.
     return np.zeros(len(blocks), dtype=np.bool_)

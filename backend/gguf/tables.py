@@ -1,4 +1,4 @@
-"""What the pinned llama.cpp (llama-cpp-python 0.3.36) knows: tensor types and architectures."""
+"""Tensor types and architectures of the pinned llama.cpp (llama-cpp-python 0.3.36)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class TensorType:
-    """One ggml_type: n_value values are stored together in n_bytes bytes."""
+    """One ggml_type. A block stores n_value values in n_bytes bytes."""
 
     type_id: int
     name: str
@@ -56,9 +56,9 @@ TENSOR_TYPES: dict[int, TensorType] = _types(
     (41, "Q1_0", 128, 18),
     (42, "Q2_0", 64, 18),
 )
-"""By ggml_type number; the numbers that are missing were given up by ggml."""
+"""By ggml_type number. ggml has removed the types of the missing numbers."""
 
-# Constants of llama.cpp and ggml; a file that passes one of them makes llama.cpp abort.
+# Limits of llama.cpp and ggml. A file that exceeds one makes llama.cpp abort.
 N_DIMENSION_MAX = 4  # GGML_MAX_DIMS
 TENSOR_NAME_BYTES_MAX = 63  # GGML_MAX_NAME less the closing zero
 N_LAYER_MAX = 512  # LLAMA_MAX_LAYERS
@@ -83,4 +83,4 @@ ARCHITECTURES: frozenset[str] = frozenset(
     wavtokenizer-dec xverse
     """.split()
 )
-"""Every value of general.architecture that this llama.cpp has a name for."""
+"""Every value of general.architecture that this llama.cpp knows."""
