@@ -1,4 +1,4 @@
-"""What a pack would cost and bring, so that one can be offered. Takes about two seconds."""
+"""Measures the cost and gain of a pack, to offer one. Takes about two seconds."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PRODUCT_S = 0.15
 
 
 def offer(file: ModelFile, n_thread: int = 0) -> PackOffer | None:
-    """Measure what a pack would bring; None where there is one, or can be none.
+    """Measure the gain of a pack. Return None where the model has one or can have none.
 
-    n_thread: that compute; 0: one per physical core. Raises PackError.
+    n_thread: number of compute threads; 0: one per physical core. Raises PackError.
     """
     if not file.is_moe or find(file)[0] is not None:
         return None
@@ -53,7 +53,10 @@ def offer(file: ModelFile, n_thread: int = 0) -> PackOffer | None:
 
 
 def _read_gain(file: ModelFile) -> float:
-    """Whole experts by the kernel's queue, against matrices by threads, on the model's own file."""
+    """Return the speed-up of reading whole experts by io_uring over matrices by threads.
+
+    Both are measured on the model's file.
+    """
     tensors = next(iter(file.expert_tensors.values()))
     matrix = max(t.matrix_bytes for t in tensors)
     path = str(file.paths[tensors[0].part])
@@ -64,14 +67,14 @@ def _read_gain(file: ModelFile) -> float:
         return float(found)
 
     packed = apart = 0.0
-    for _ in range(2):  # in turn: the drive's speed wanders
+    for _ in range(2):  # alternate, because the drive's speed drifts
         packed = max(packed, speed(sum(t.matrix_bytes for t in tensors), ring=True))
         apart = max(apart, speed(matrix, ring=False))
     return max(1.0, packed / apart)
 
 
 def _compute_gain(file: ModelFile, n_thread: int, layout: Layout) -> float:
-    """One token, one layer's matrices."""
+    """Return the speed-up of computing one token with one layer's matrices."""
     if layout == "file":
         return 1.0
     times = {False: 0.0, True: 0.0}
@@ -84,7 +87,7 @@ def _compute_gain(file: ModelFile, n_thread: int, layout: Layout) -> float:
 
 
 def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
+    """Return the folder, or its nearest parent that exists."""
     while not exists(folder) and folder != folder.parent:
         folder = folder.parent
     return folder

@@ -1,9 +1,9 @@
-"""The pack of a model: a second file with its experts as the engine reads them fastest.
+"""The pack of a model: a second file from which the engine reads experts faster.
 
-Each expert is one range that begins at a block, its matrices in the order in which they are needed,
-each at a block of its own; in the layout "repacked" they are laid out as the CPU backend's fastest
-kernels want them. What a pack looks like follows from the model, the layout and the processor, so a
-pack is valid if its header is the one that would be written now.
+Each expert is one range that begins at a block. Its matrices lie in the order of their use, each at
+the beginning of a block. In the layout "repacked" they have the layout of the CPU backend's fastest
+kernels. The model, the layout and the processor determine a pack, so a pack is valid if its header
+equals the one that would be written now.
 
 The file: 8 bytes of magic, version and length of the header (uint32 each, little-endian), the
 header as JSON; at the next block a CRC-32 of every expert's range, by layer and expert (uint32, 0:
@@ -42,12 +42,12 @@ _ROLE = re.compile(r"ffn_([a-z_]+)_exps")
 
 
 class PackError(Exception):
-    """A pack that cannot be used or made; str() is one sentence for the user."""
+    """A pack cannot be used or written; str() is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class PackedTensor:
-    """One matrix of each of a layer's experts. `place`: of its first byte in an expert's range."""
+    """One matrix of each expert of a layer. place: its offset in an expert's range."""
 
     tensor: TensorInfo
     place: int
@@ -56,7 +56,7 @@ class PackedTensor:
 
 @dataclass(frozen=True)
 class PackedLayer:
-    """The experts of one layer: the first range begins at `offset`, one every `stride` bytes."""
+    """The experts of one layer. The first range begins at `offset`; one follows every `stride`."""
 
     layer: int
     offset: int
@@ -66,7 +66,7 @@ class PackedLayer:
 
 @dataclass(frozen=True)
 class PackPlan:
-    """What the pack of a model in a layout looks like."""
+    """The contents of the pack of a model in a layout."""
 
     layout: Layout
     n_expert: int
@@ -74,10 +74,10 @@ class PackPlan:
     """The beginning of the file, up to the checksums."""
     layers: tuple[PackedLayer, ...]
     n_bytes: int
-    """Of the whole file."""
+    """Size of the whole file."""
 
     def places(self, part: int) -> dict[str, tuple[int, int, int, bool]]:
-        """By tensor what a backend._native.TensorPlace is made of, the file being `part`."""
+        """Return the arguments of backend._native.TensorPlace by tensor. part: of the pack."""
         return {
             t.tensor.name: (part, layer.offset + t.place, layer.stride, t.repacked)
             for layer in self.layers
@@ -92,22 +92,22 @@ class Pack:
     path: Path
     plan: PackPlan
     identity: FileIdentity
-    """Of the file whose header was checked."""
+    """Identity of the file when its header was checked."""
 
 
 def beside(file: ModelFile) -> Path:
-    """Where the pack lies beside a model."""
+    """Return the path of the pack beside a model."""
     first = file.paths[0]
     return first.with_name(_PART_OF_SPLIT.sub("", first.stem) + SUFFIX)
 
 
 def in_data_folder(file: ModelFile) -> Path:
-    """Where the pack lies in the application's data folder."""
+    """Return the path of the pack in the application's data folder."""
     return data_folder() / "packs" / f"{file.fingerprint[:32]}{SUFFIX}"
 
 
 def find(file: ModelFile) -> tuple[Pack | None, str]:
-    """Return the pack of a model, if there is one, and why others are not used, for the user."""
+    """Return the pack of a model or None, and sentences that say why others are not used."""
     remarks: list[str] = []
     for path in (beside(file), in_data_folder(file)) if file.is_moe else ():
         try:
@@ -121,36 +121,36 @@ def find(file: ModelFile) -> tuple[Pack | None, str]:
 
 
 def read(path: Path, file: ModelFile) -> Pack:
-    """Check the header of a pack. Raises PackError when it does not fit, OSError."""
+    """Read and check the header of a pack. Raises PackError when it does not fit, and OSError."""
     with path.open("rb") as handle:
-        said = _said(handle.read(_header_bytes(handle.read(_PREFIX.size))))
+        found = _json_object(handle.read(_header_bytes(handle.read(_PREFIX.size))))
         identity = FileIdentity.of(handle.fileno())
 
     def refuse(why: str) -> PackError:
         again = "outrider pack makes it anew"
         return PackError(f"{path.name} is not used: {why}; {again}.")
 
-    if said is None or said.get("layout") not in LAYOUTS:
+    if found is None or found.get("layout") not in LAYOUTS:
         raise refuse("it is no pack, or a damaged one")
-    if said.get("version") != _VERSION:
+    if found.get("version") != _VERSION:
         raise refuse("another version of Outrider made it")
     try:
-        plan = plan_of(file, said["layout"])
+        plan = plan_of(file, found["layout"])
     except PackError as error:
         raise refuse(str(error).rstrip(".").lower()) from None
-    mine = _said(plan.header[_PREFIX.size :].rstrip(b"\0"))
-    assert mine is not None
-    if said.get("model") != mine["model"] or said.get("sample") != mine["sample"]:
+    wanted = _json_object(plan.header[_PREFIX.size :].rstrip(b"\0"))
+    assert wanted is not None
+    if found.get("model") != wanted["model"] or found.get("sample") != wanted["sample"]:
         raise refuse("it was made for another model")
-    if said.get("processor") != mine["processor"]:
+    if found.get("processor") != wanted["processor"]:
         raise refuse("it was made for another processor or llama.cpp")
-    if said != mine or identity.size_bytes != plan.n_bytes:
+    if found != wanted or identity.size_bytes != plan.n_bytes:
         raise refuse("it is no pack, or a damaged one")
     return Pack(path, plan, identity)
 
 
 def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
-    """What the pack of a model would look like. Raises PackError where there can be none."""
+    """Return the contents of a model's pack. Raises PackError where it can have none."""
     if not file.is_moe:
         raise PackError("This model has no experts to pack.")
     repacks = _repacks if layout == "repacked" else lambda _tensor: False
@@ -164,7 +164,7 @@ def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
             packed.append(PackedTensor(t, place, repacks(t)))
             place += _to_block(t.matrix_bytes)
         draft.append(PackedLayer(number, 0, place, tuple(packed)))
-    said = {
+    description = {
         "version": _VERSION,
         "model": file.fingerprint,
         "sample": _sample(file),
@@ -175,7 +175,7 @@ def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
             for layer in draft
         ],
     }
-    text = json.dumps(said, separators=(",", ":")).encode()
+    text = json.dumps(description, separators=(",", ":")).encode()
     header = _PREFIX.pack(_MAGIC, _VERSION, len(text)) + text
     header += bytes(_to_block(len(header)) - len(header))
     offset = len(header) + _to_block(4 * len(draft) * file.n_expert)
@@ -196,17 +196,17 @@ def _needed_when(tensor: TensorInfo) -> int:
 
 
 def _repacks(tensor: TensorInfo) -> bool:
-    from backend import _native
+    from backend import _native  # loads llama.cpp, which a pack in the layout "file" does not need
 
     return bool(_native.can_repack(tensor.type_id, tensor.shape[0], tensor.shape[1]))
 
 
 def _fingerprint(type_ids: Sequence[int]) -> str:
-    """What the CPU backend makes of a sample of each type; empty where nothing is laid out anew."""
+    """Return a hash of samples as the CPU backend repacks them; "" where nothing is repacked."""
     if not type_ids:
         return ""
-    from backend import _native
-    from backend.llama.api import log  # ggml would tell of every matrix on standard error
+    from backend import _native  # as in _repacks
+    from backend.llama.api import log  # heavy: llama_cpp; keeps ggml's lines off standard error
 
     log.listen(echo=log.echo)
     whole = hashlib.sha256()
@@ -218,7 +218,7 @@ def _fingerprint(type_ids: Sequence[int]) -> str:
 
 
 def _sample(file: ModelFile) -> str:
-    """A hash of pieces from all over the experts: the fingerprint does not cover their data."""
+    """Return a hash of samples of the experts' data, which the fingerprint does not cover."""
     tensors = [t for ts in file.expert_tensors.values() for t in ts]
     chance = random.Random(0)
     places: dict[int, list[int]] = {}
@@ -227,7 +227,7 @@ def _sample(file: ModelFile) -> str:
         places.setdefault(t.part, []).append(t.offset + chance.randrange(t.n_bytes))
     whole = hashlib.sha256()
     for part, offsets in sorted(places.items()):
-        with file.paths[part].open("rb") as handle:  # buffered, so that no read is short
+        with file.paths[part].open("rb") as handle:  # buffered reads are never short
             for offset in sorted(offsets):
                 handle.seek(offset)
                 whole.update(handle.read(_SAMPLE_BYTES))
@@ -235,16 +235,16 @@ def _sample(file: ModelFile) -> str:
 
 
 def _header_bytes(prefix: bytes) -> int:
-    """The length that a file's beginning says, or 0 where it is no pack's."""
+    """Return the length of the header after this prefix, or 0 where it is no pack's prefix."""
     if len(prefix) < _PREFIX.size:
         return 0
     magic, _, length = _PREFIX.unpack(prefix)
     return int(length) if magic == _MAGIC and length <= _HEADER_BYTES_MAX else 0
 
 
-def _said(text: bytes) -> dict[str, Any] | None:
+def _json_object(text: bytes) -> dict[str, Any] | None:
     try:
-        said = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return said if isinstance(said, dict) else None
+    return value if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""What a pack would cost and bring, and the commands that find out and write one."""
+"""The cost and gain of a possible pack, and the command that measures or writes one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from backend.system import children
 
 @dataclass(frozen=True)
 class PackOffer:
-    """A pack that could be made: its space in bytes, and how much faster things would be.
+    """A possible pack: its size in bytes and its speed-ups.
 
-    read_gain is measured on this drive: an expert in one piece, against its matrices one by one.
-    compute_gain is measured on this processor: an expert in the pack's layout, against the file's.
+    read_gain: speed-up on this drive of reading an expert in one piece, not matrix by matrix.
+    compute_gain: speed-up on this processor of the pack's layout over the file's.
     """
 
     path: str
@@ -24,15 +24,15 @@ class PackOffer:
     read_gain: float
     compute_gain: float
     expert_share: float
-    """Of the weights that a token is computed with, those of experts."""
+    """Share of the experts in the weights that a token uses."""
 
     @property
     def fits(self) -> bool:
-        """Whether there is room for it."""
+        """Whether the disk has room for the pack."""
         return self.needed_bytes <= self.free_bytes
 
     def speed_gain(self, compute_s: float, stall_s: float, other_s: float = 0.0) -> float:
-        """Forecast by how much a token gets faster that now takes these seconds (TokenCost)."""
+        """Forecast the speed-up of a token that now takes these seconds (TokenCost)."""
         dense_s = compute_s * (1 - self.expert_share)
         experts_s = compute_s * self.expert_share / self.compute_gain
         now_s = compute_s + stall_s + other_s
@@ -41,14 +41,14 @@ class PackOffer:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> PackOffer:
-        """Read what `outrider pack --offer --json` prints. Raises KeyError, TypeError."""
+        """Read the output of `outrider pack --offer --json`. Raises KeyError, TypeError."""
         return cls(**{item.name: data[item.name] for item in fields(cls)})
 
     def to_json(self) -> dict[str, Any]:
-        """As a plain dict, with `fits`."""
+        """Return a plain dict, with `fits`."""
         return {**asdict(self), "fits": self.fits}
 
 
 def pack_command(model: Path, *options: str) -> list[str]:
-    """Return a command that runs `outrider pack` on a model."""
+    """Return the command that runs `outrider pack` on a model."""
     return children.command("backend.cli", "pack", str(model), "--json", *options)

@@ -1,8 +1,4 @@
-"""Packs: a second file beside a model from which its experts are read faster.
-
-What needs_bytes and forecast say is for whoever offers one; write, check and delete do it; the
-engine uses a pack by itself (find). pack_file.py tells what is in the file.
-"""
+"""Writes, checks and deletes packs. backend.packs.file describes the file format."""
 
 from __future__ import annotations
 
@@ -17,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from backend import _native
 from backend.gguf.identity import FileChangedError, FileIdentity
 from backend.gguf.model_file import ModelFile, ModelFileError
 from backend.gguf.scales import bad_value, not_finite
@@ -56,17 +53,17 @@ __all__ = [
 ]
 
 Progress = Callable[[int, int], bool]
-"""Called with bytes done and bytes in all; False stops."""
+"""Called with the bytes done and the bytes in all. Returns False to stop."""
 
 _PART = ".part"
 
 
 class Stopped(PackError):
-    """The user stopped it."""
+    """The user stopped the writing."""
 
 
 def best_layout(file: ModelFile) -> Layout:
-    """The layout that computes fastest here."""
+    """Return the layout that computes fastest on this processor."""
     try:
         plan_of(file, "repacked")
     except PackError:
@@ -75,7 +72,7 @@ def best_layout(file: ModelFile) -> Layout:
 
 
 def place_for(file: ModelFile) -> Path:
-    """Where a new pack belongs: beside the model, or in the data folder if that is read-only."""
+    """Return the path for a new pack: beside the model, or in the data folder if not writable."""
     path = beside(file)
     return path if os.access(path.parent, os.W_OK) else in_data_folder(file)
 
@@ -83,13 +80,13 @@ def place_for(file: ModelFile) -> Path:
 def write(
     file: ModelFile, layout: Layout, path: Path | None = None, progress: Progress | None = None
 ) -> Pack:
-    """Write the pack of a model as a whole or not at all; one of that name is replaced.
+    """Write the pack of a model completely or not at all. Replaces a file of that name.
 
-    What was written of one before it was stopped or killed is used again, as far as its checksums
-    are right. Raises PackError; then nothing is left where the disk was full, the model has values
-    that are not finite, or it was changed meanwhile.
+    Continues an interrupted pack, as far as its checksums are right. Raises PackError. Nothing is
+    left on the disk if the disk was full, the model has values that are not finite, or the model
+    was changed during the writing.
     """
-    from backend.llama.api import log  # ggml would tell of every matrix on standard error
+    from backend.llama.api import log  # heavy: llama_cpp; keeps ggml's lines off standard error
 
     log.listen(echo=False)
     path = place_for(file) if path is None else path
@@ -110,7 +107,7 @@ def write(
 
 
 def check(pack: Pack, progress: Progress | None = None) -> None:
-    """Read a pack whole and compare its checksums. Raises PackError at the first that differs."""
+    """Read a whole pack and compare its checksums. Raises PackError at the first that differs."""
     plan = pack.plan
     try:
         with pack.path.open("rb", buffering=0) as handle:
@@ -133,7 +130,7 @@ def check(pack: Pack, progress: Progress | None = None) -> None:
 
 
 def delete(path: Path) -> int:
-    """Delete a pack, and what was written of one; returns the bytes that this frees."""
+    """Delete a pack and an interrupted one. Return the bytes that this frees."""
     freed = 0
     for each in (path, _part_of(path)):
         with contextlib.suppress(FileNotFoundError):
@@ -144,7 +141,7 @@ def delete(path: Path) -> int:
 
 
 def space_needed(path: Path, plan: PackPlan) -> int:
-    """Bytes that writing a pack will take of the disk, beside what was written of it before."""
+    """Return the bytes of disk that writing a pack still needs, besides an interrupted one."""
     try:
         return max(0, plan.n_bytes - _part_of(path).stat().st_blocks * 512)
     except OSError:
@@ -192,13 +189,13 @@ def _write_whole(
 
 
 def _begin(handle: int, plan: PackPlan) -> NDArray[np.uint32]:
-    """Take room for a pack, or go on with a part of the same one; returns its checksums."""
+    """Reserve space for a pack, or continue an interrupted one. Return its checksums."""
     same_size = os.fstat(handle).st_size == plan.n_bytes
     if same_size and _read_at(handle, len(plan.header), 0) == plan.header:
         return _read_sums(handle, plan)
     os.ftruncate(handle, 0)
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(handle, 0, plan.n_bytes)  # a disk that is too full says so now
+        os.posix_fallocate(handle, 0, plan.n_bytes)  # fails now if the disk is too full
     else:
         os.ftruncate(handle, plan.n_bytes)
     _write_at(handle, plan.header, 0)
@@ -225,7 +222,7 @@ def _write_ranges(
                 done += layer.stride
                 _report(progress, done, plan)
             held.require_unchanged()
-            # Checksums only of what has reached the disk.
+            # Write checksums only after their ranges have reached the disk.
             os.fsync(handle)
             _write_at(handle, sums.astype("<u4").tobytes(), len(plan.header))
             _forget(handle, layer.offset, layer.stride * plan.n_expert)
@@ -238,7 +235,7 @@ def _is_there(handle: int, offset: int, n_bytes: int, checksum: int) -> bool:
 
 
 def _range_of(file: ModelFile, layer: PackedLayer, expert: int, parts: list[int]) -> bytes:
-    """Return the bytes of one expert as they lie in the pack.
+    """Return the bytes of one expert as in the pack.
 
     Raises OSError, and ModelFileError for a value that is not finite.
     """
@@ -253,15 +250,13 @@ def _range_of(file: ModelFile, layer: PackedLayer, expert: int, parts: list[int]
             first_block = expert * len(blocks)
             raise bad_value(file.paths[t.part], t.name, first_block + int(np.argmax(bad)))
         if packed.repacked:
-            from backend import _native
-
             matrix = _native.repack(matrix, t.type_id, t.shape[0], t.shape[1])
         whole[packed.place : packed.place + len(matrix)] = matrix
     return bytes(whole)
 
 
 def _read_sums(handle: int, plan: PackPlan) -> NDArray[np.uint32]:
-    """Checksums by layer and expert, 0 where nothing was written yet."""
+    """Return the checksums by layer and expert; 0 where nothing was written yet."""
     shape = len(plan.layers), plan.n_expert
     data = _read_at(handle, 4 * shape[0] * shape[1], len(plan.header))
     return np.frombuffer(data, "<u4").astype(np.uint32).reshape(shape)
@@ -277,7 +272,7 @@ def _report(progress: Progress | None, done: int, plan: PackPlan) -> None:
 
 
 def _read_at(handle: int, n_bytes: int, offset: int) -> bytes:
-    """Return the bytes at a place, fewer only where the file ends."""
+    """Return the bytes at an offset; fewer only at the end of the file."""
     os.lseek(handle, offset, os.SEEK_SET)
     pieces = []
     while n_bytes > 0 and (piece := os.read(handle, n_bytes)):
@@ -294,14 +289,14 @@ def _write_at(handle: int, data: bytes, offset: int) -> None:
 
 
 def _forget(handle: int, offset: int, n_bytes: int) -> None:
-    """Have the system drop these pages: they would push out what is needed."""
+    """Have the system drop these pages, which would evict useful ones."""
     if hasattr(os, "posix_fadvise"):
         first = offset // 4096 * 4096
         os.posix_fadvise(handle, first, offset + n_bytes - first, os.POSIX_FADV_DONTNEED)
 
 
 def _lock(handle: int, path: Path) -> None:
-    """Let nobody else write the same pack. Where there are no locks, whoever ends last wins."""
+    """Lock the pack against another writer. On a system without locks, the last writer wins."""
     try:
         import fcntl
     except ImportError:
@@ -313,7 +308,7 @@ def _lock(handle: int, path: Path) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name reach the disk, where folders can be synchronised."""
+    """Write the new name to the disk, where folders can be synchronised."""
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
