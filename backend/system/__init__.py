@@ -1,5 +1,4 @@
-"""What differs by operating system, and small files.
+"""The operating system: memory, cores, folders, pipes, child processes, small files.
 
-Memory, cores, folders, pipes, child processes.
 May import: nothing of backend (tests/test_imports.py).
 """

@@ -1,7 +1,8 @@
-"""Processes of our own: the command that starts one, with the same code as this process.
+"""Starts child processes with the same code as this process.
 
-From a checkout or an installation that is this Python with a module's `main`. A bundled application
-has no Python to be started; there the executable itself becomes the child, by its first argument.
+In a checkout or an installation, the command is this Python with a module's `main`. A bundled
+application has no separate Python; there the executable starts itself, and its first argument makes
+it the child.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import sys
 from pathlib import Path
 
 MARK = "--outrider-child"
-"""The first argument of a bundled executable that is to be a child; the module follows."""
+"""The first argument that makes a bundled executable a child; the module follows."""
 MODULES = (
     "backend.simulation.advice",
     "backend.bench.child",
@@ -21,15 +22,15 @@ MODULES = (
     "backend.llama.template_child",
     "backend.worker.main",
 )
-"""What may be a child: each has a `main` without arguments, which finds them in sys.argv[1:]."""
+"""The modules of child processes. Each has a `main()`, with its arguments in sys.argv[1:]."""
 
 
 def command(module: str, *arguments: str) -> list[str]:
-    """Return the command that runs a module's `main`, whatever folder is the current one."""
+    """Return the command that runs a module's `main` from any current folder."""
     assert module in MODULES, module
     if getattr(sys, "frozen", False):
         return [sys.executable, MARK, module, *arguments]
-    # -P and an explicit folder: neither the current folder nor a missing install matters.
+    # -P and an explicit folder make it independent of the current folder and the installation.
     root = str(Path(__file__).resolve().parents[2])
     start = (
         f"import sys; {root!r} in sys.path or sys.path.insert(0, {root!r}); "
@@ -39,7 +40,7 @@ def command(module: str, *arguments: str) -> list[str]:
 
 
 def become() -> None:
-    """Be the child that the command line asks for, and end; return where it asks for none."""
+    """Run the child of the command line and exit. Return if the command line names none."""
     if sys.argv[1:2] != [MARK]:
         return
     module, arguments = sys.argv[2], sys.argv[3:]

@@ -1,4 +1,4 @@
-"""Small files that are kept between runs: for this user alone, whole, set aside where damaged."""
+"""Small files kept between runs: private, written atomically, set aside when damaged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from backend.system.paths import exists, is_folder
 
 _BYTES_MAX = 16 << 20
 _WHOLE_MAX = 1 << 63
-# What a check of parsed JSON may raise where a value is missing or of the wrong kind.
+# Errors of a check of parsed JSON for a missing value or a wrong type.
 _DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
 
 T = TypeVar("T")
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, for this user alone. Raises OSError."""
+    """Make a folder and its missing parents, private to this user. Raises OSError."""
     try:
         path.mkdir(mode=0o700)
     except FileNotFoundError:
@@ -35,17 +35,17 @@ def make_folder(path: Path) -> None:
 
 
 def make_file(path: Path) -> None:
-    """Make an empty file that only this user may read; tighten one that exists. Raises OSError."""
+    """Make an empty file, private to this user. Make an existing one private. Raises OSError."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     path.chmod(0o600)
 
 
 def keep_private(folder: Path, *, but: Path | None = None) -> None:
-    """Make a folder, and take others' rights to it and to all files in it, but for one subfolder.
+    """Make a folder, and make it and its files private to this user, except one subfolder.
 
-    What cannot be changed stays as it is.
+    Ignore what cannot be changed.
     """
-    if os.name == "nt":  # there a user's folders are private by inheritance
+    if os.name == "nt":  # on Windows a user's folders are private by inheritance
         return
     with contextlib.suppress(OSError):
         make_folder(folder)
@@ -67,9 +67,9 @@ def write_whole(
     private: bool = True,
     durable: bool = False,
 ) -> None:
-    """Write a file, so that nobody ever reads half of it. Raises OSError, and leaves nothing then.
+    """Write a file atomically. Raises OSError, and then leaves nothing behind.
 
-    private: nobody else may read it. durable: it is on the drive when this returns.
+    private: readable by this user only. durable: on the drive when this returns.
     """
     if makes_folder:
         make_folder(path.parent)
@@ -88,16 +88,16 @@ def write_whole(
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as write_whole does. Raises OSError."""
+    """Write a value as JSON, as write_whole does. Raises OSError."""
     text = json.dumps(value, indent=1) + "\n"
     write_whole(path, text.encode("utf-8"))
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Parse JSON in UTF-8. Raises ValueError for anything else.
+    """Parse JSON in UTF-8. Raises ValueError for other data.
 
-    So do numbers that are not finite and integers of more than 64 bits: what comes back can be
-    converted, compared and stored.
+    Also raises it for numbers that are not finite and integers of more than 64 bits, so that all
+    values can be converted, compared and stored.
     """
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
@@ -107,10 +107,10 @@ def parse_json(data: str | bytes) -> Any:
 
 
 def read_json(path: Path, check: Callable[[Any], T]) -> T:
-    """Read a file and return what `check` makes of its content.
+    """Read a JSON file and return `check` of its content.
 
-    Raises OSError where it cannot be read, and ValueError where it is damaged: it is too large, it
-    is not JSON, or `check` raises an error that a missing or a wrong value causes.
+    Raises OSError where it cannot be read, and ValueError where it is damaged: it is too large or
+    not JSON, or `check` fails on a missing or wrong value.
     """
     with path.open("rb") as file:
         data = file.read(_BYTES_MAX + 1)
@@ -123,7 +123,7 @@ def read_json(path: Path, check: Callable[[Any], T]) -> T:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; an empty one where the file is missing, unreadable or damaged."""
+    """Read a JSON object. Return {} where the file is missing, unreadable or damaged."""
     try:
         return read_json(path, an_object)
     except (OSError, ValueError):
@@ -131,14 +131,14 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def an_object(data: Any) -> dict[str, Any]:
-    """Check that parsed JSON is an object. Raises TypeError."""
+    """Return parsed JSON that is an object. Raises TypeError for another value."""
     if not isinstance(data, dict):
         raise TypeError("it is not an object")
     return data
 
 
 def set_aside(path: Path) -> Path | None:
-    """Keep a damaged file under the first free name; None where it cannot be moved."""
+    """Rename a damaged file to the first free name. Return None where that fails."""
     for number in range(1, 1000):
         free = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
         if not exists(free):
@@ -151,16 +151,16 @@ def set_aside(path: Path) -> Path | None:
 
 
 class KeptFile:
-    """A file of the user's, in JSON, whose damage is said.
+    """A JSON file of the user, which reports errors as sentences.
 
-    what: its name, as a sentence begins with it. instead: what is used where it is damaged.
+    what: its name at the beginning of a sentence. instead: the consequence of damage, in words.
     """
 
     def __init__(self, path: Path, what: str, instead: str) -> None:
         self._path, self._what, self._instead = path, what, instead
 
     def save(self, value: object) -> str:
-        """Write it; returns "", or one sentence about why it could not be."""
+        """Write the file. Return "", or one sentence that says why that failed."""
         try:
             write_json(self._path, value)
         except OSError as error:
@@ -168,9 +168,9 @@ class KeptFile:
         return ""
 
     def load(self, check: Callable[[Any], T], default: T) -> tuple[T, str]:
-        """Read it as read_json does; returns its content, and "" or one sentence.
+        """Read the file as read_json does. Return its content, and "" or one sentence.
 
-        Where it cannot be used the content is the default. A damaged file is set aside.
+        The content is the default where the file cannot be used. A damaged file is set aside.
         """
         try:
             return read_json(self._path, check), ""

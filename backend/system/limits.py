@@ -1,4 +1,4 @@
-"""Limits that the system sets on this process: processor time and memory."""
+"""Limits this process: processor time and memory."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def time_limit(limit_s: float) -> Iterator[None]:
-    """End this process when the body takes longer, whatever it is doing.
+    """End this process when the body takes longer than limit_s.
 
-    Counts the processor time of all threads; elapsed time on a system without such a timer. Neither
-    needs the interpreter, so that a single operation in C is ended too.
+    Counts the processor time of all threads, or elapsed time on a system without such a timer. No
+    timer needs the interpreter, so a single operation in C is ended, too.
     """
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -31,9 +31,9 @@ def time_limit(limit_s: float) -> Iterator[None]:
 
 
 def limit_memory(more_bytes: int) -> None:
-    """Let this process take at most `more_bytes` more of address space; then MemoryError.
+    """Limit this process to `more_bytes` more address space; beyond that MemoryError is raised.
 
-    Linux only: no other system has such a limit that holds.
+    Linux only, because no other system enforces such a limit.
     """
     if sys.platform != "linux":
         return

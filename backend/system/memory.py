@@ -1,7 +1,7 @@
-"""How much memory and how many cores this process may use.
+"""The memory and the cores that this process may use.
 
-On Linux the limits of control groups, version 1 and 2, count as much as the machine's memory: a
-container or a desktop session may own far less of it.
+On Linux this respects the limits of control groups, versions 1 and 2: a container or a desktop
+session may have far less memory than the machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _CPUS = Path("/sys/devices/system/cpu")
 
 @dataclass(frozen=True)
 class MemoryFacts:
-    """Memory in bytes. `limited_by` is "machine" or "cgroup": what sets `available_bytes`."""
+    """Memory in bytes. limited_by: the limit of `available_bytes`, "machine" or "cgroup"."""
 
     total_bytes: int
     available_bytes: int
@@ -28,14 +28,14 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class _Group:
-    """One control group above this process: its limit and what it holds that cannot be dropped."""
+    """A control group of this process: its limit, and its use without the page cache."""
 
     limit_bytes: int
     used_bytes: int
 
 
 def memory_facts(proc: Path = _PROC) -> MemoryFacts:
-    """Return what this process may use now. `proc` replaces /proc in tests."""
+    """Return the memory that this process may use now. proc: replaces /proc in tests."""
     if sys.platform == "linux":
         total, available = _read_meminfo(proc / "meminfo")
     else:
@@ -53,20 +53,20 @@ def memory_facts(proc: Path = _PROC) -> MemoryFacts:
 
 
 def total_bytes() -> int:
-    """Memory of the machine, or of the tightest control group around this process, in bytes."""
+    """Return the memory of the machine, or of this process's tightest control group, in bytes."""
     return memory_facts().total_bytes
 
 
 def available_bytes() -> int:
-    """Memory that can be taken now without swapping or being killed, in bytes."""
+    """Return the memory that can be taken now without swapping or being killed, in bytes."""
     return memory_facts().available_bytes
 
 
 def stalled_share(proc: Path = _PROC) -> float:
     """Return the share of the last ten seconds in which some task waited for memory.
 
-    From Linux's pressure stall information, of this process's control groups of version 2 and of
-    the machine; 0 where there is none.
+    The source is Linux's pressure stall information for the machine and for this process's control
+    groups of version 2. Return 0 where there is none.
     """
     files = [proc / "pressure" / "memory"]
     files += [folder / "memory.pressure" for folder in _folders(proc, "memory")]
@@ -85,7 +85,7 @@ def rss_bytes(proc: Path = _PROC) -> int:
 def peak_rss_bytes(proc: Path = _PROC) -> int:
     """Return the largest resident set of this process so far, in bytes; 0 where unknown.
 
-    As Linux counts it for this program: getrusage also counts the program that started it.
+    On Linux, VmHWM counts this program alone; getrusage also counts the program that started it.
     """
     for line in _read_text(proc / "self" / "status").splitlines():
         if line.startswith("VmHWM:"):
@@ -101,7 +101,7 @@ def peak_rss_bytes(proc: Path = _PROC) -> int:
 def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
     """Return the number of physical cores that this process may keep busy, at least 1.
 
-    Honours the affinity mask and the processor quota of control groups on Linux.
+    On Linux, respects the affinity mask and the processor quota of control groups.
     """
     if sys.platform != "linux":
         import psutil
@@ -117,9 +117,9 @@ def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
 
 
 def is_busy() -> bool:
-    """Whether more wants to compute here than there are processors, where the system says so.
+    """Return whether the load exceeds the number of processors; False where it is unknown.
 
-    What is measured then is the load and not the machine.
+    Measurements are then of the load and not of the machine.
     """
     try:
         return os.getloadavg()[0] > (os.cpu_count() or 1)
@@ -128,10 +128,10 @@ def is_busy() -> bool:
 
 
 def control_groups(controller: str, proc: Path = _PROC) -> Iterator[Path]:
-    """Yield the folders of the control groups that hold this process; none where there are none.
+    """Yield the folders of this process's control groups, if there are any.
 
-    They come innermost first, to the root of each mount: those of version 1 for `controller`, and
-    those of version 2.
+    They come innermost first, up to the root of each mount: those of version 1 for `controller`,
+    and those of version 2.
     """
     if sys.platform == "linux":
         yield from _folders(proc, controller)
@@ -150,7 +150,7 @@ def _read_meminfo(path: Path) -> tuple[int, int]:
 
 
 def _groups(proc: Path) -> Iterator[_Group]:
-    """Yield the memory limits of every control group from this process's own to the root's."""
+    """Yield the memory limits of this process's control groups, up to the root's."""
     for folder in _folders(proc, "memory"):
         if (folder / "memory.max").exists():  # version 2
             limit = _read_int(folder / "memory.max")
@@ -166,7 +166,7 @@ def _groups(proc: Path) -> Iterator[_Group]:
 
 
 def _cpu_quotas(proc: Path) -> Iterator[float]:
-    """Yield the processor quotas above this process, in cores."""
+    """Yield the processor quotas of this process's control groups, in cores."""
     for folder in _folders(proc, "cpu"):
         fields = _read_text(folder / "cpu.max").split()
         if len(fields) == 2 and fields[0].isdigit() and int(fields[1]) > 0:
@@ -178,11 +178,7 @@ def _cpu_quotas(proc: Path) -> Iterator[float]:
 
 
 def _folders(proc: Path, controller: str) -> Iterator[Path]:
-    """Yield the folders of the control groups that hold this process.
-
-    They come innermost first, to the root of each mount: those of version 1 for `controller`, and
-    those of version 2.
-    """
+    """Yield the folders of control_groups()."""
     paths = _own_groups(proc / "self" / "cgroup", controller)
     for line in _read_text(proc / "self" / "mountinfo").splitlines():
         # 36 35 98:0 /root /mount/point options - type source super-options
@@ -199,10 +195,10 @@ def _folders(proc: Path, controller: str) -> Iterator[Path]:
             continue
         if group is None:
             continue
-        # Inside a container the mount shows a part of the tree, which begins at `root`.
+        # In a container the mount shows a part of the tree, which begins at `root`.
         inside = "/" if root == group else group.removeprefix(root.rstrip("/"))
         folder = mount / inside.lstrip("/")
-        if ".." in folder.parts:  # outside what this namespace shows
+        if ".." in folder.parts:  # outside this namespace
             folder = mount
         while not folder.is_dir() and folder != mount:
             folder = folder.parent
@@ -246,7 +242,7 @@ def _read_int(path: Path) -> int | None:
 
 
 def _read_some_avg10(path: Path) -> float:
-    """Return "some avg10=" of a file of pressure stall information, in percent."""
+    """Return "some avg10=" from a file of pressure stall information, in percent."""
     for line in _read_text(path).splitlines():
         kind, _, rest = line.partition(" ")
         name, _, value = rest.partition(" ")[0].partition("=")
@@ -259,7 +255,7 @@ def _read_some_avg10(path: Path) -> float:
 
 
 def _read_stat(path: Path, names: tuple[str, ...]) -> int:
-    """Return the sum of the named lines of a memory.stat file in bytes."""
+    """Return the sum of the named lines of a memory.stat file, in bytes."""
     total = 0
     for line in _read_text(path).splitlines():
         name, _, value = line.partition(" ")

@@ -1,4 +1,4 @@
-"""Where this application keeps its files, and where the model that comes with it lies."""
+"""The folders of this application's files, and the path of the embedded model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _EMBEDDED = Path("assets") / "embedded" / "outrider-tiny.gguf"
 
 
 def is_file(path: Path) -> bool:
-    """Whether a regular file is there and can be reached. Raises nothing.
+    """Return whether this is a reachable regular file. Raises nothing.
 
     Path.is_file() raises OSError where a drive fails, a folder is forbidden or a name is too long.
     """
@@ -23,20 +23,20 @@ def is_file(path: Path) -> bool:
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a folder is there and can be reached. Raises nothing."""
+    """Return whether this is a reachable folder. Raises nothing."""
     return stat.S_ISDIR(_mode(path))
 
 
 def exists(path: Path) -> bool:
-    """Whether anything is there and can be reached. Raises nothing."""
+    """Return whether this exists and is reachable. Raises nothing."""
     return _mode(path) != 0
 
 
 def absolute(path: Path) -> Path:
-    """Return a path from the root, without links where they can be followed. Raises nothing."""
+    """Return an absolute path, with links resolved where possible. Raises nothing."""
     try:
         return path.resolve()
-    except (OSError, RuntimeError, ValueError):  # a loop of links, a working folder that is gone
+    except (OSError, RuntimeError, ValueError):  # a loop of links, or the current folder is gone
         return path
 
 
@@ -48,29 +48,29 @@ def _mode(path: Path) -> int:
 
 
 def data_folder() -> Path:
-    """Folder for what must not be lost: chats, settings, history. Not made here."""
+    """Return the folder for data to keep: chats, settings, history. Does not create it."""
     return Path(platformdirs.user_data_dir(_NAME, appauthor=False))
 
 
 def models_folder() -> Path:
-    """Folder that downloads go to, until the user names another. Not made here."""
+    """Return the default folder for downloads. Does not create it."""
     return data_folder() / "models"
 
 
 def cache_folder() -> Path:
-    """Folder for what can be made again. Not made here."""
+    """Return the folder for data that can be made again. Does not create it."""
     return Path(platformdirs.user_cache_dir(_NAME, appauthor=False))
 
 
 def log_folder() -> Path:
-    """Folder for log files. Not made here."""
+    """Return the folder for log files. Does not create it."""
     return Path(platformdirs.user_log_dir(_NAME, appauthor=False))
 
 
 def embedded_model() -> Path:
     """Return the path of the embedded model.
 
-    Raises FileNotFoundError, with one plain sentence, where this copy came without it.
+    Raises FileNotFoundError, with one plain sentence, where this installation has none.
     """
     places = list(_roots())
     for root in places:
@@ -82,8 +82,8 @@ def embedded_model() -> Path:
 
 
 def _roots() -> Iterator[Path]:
-    """Yield the folders that may hold "assets"."""
-    bundle = getattr(sys, "_MEIPASS", None)  # where a one-folder bundle unpacks its data
+    """Yield the folders that may contain "assets"."""
+    bundle = getattr(sys, "_MEIPASS", None)  # the data folder of a bundle
     if bundle is not None:
         yield Path(bundle)
     backend = Path(__file__).resolve().parent.parent

@@ -1,4 +1,4 @@
-"""What a child process does with the pipe to its parent, and with the parent's end."""
+"""A child process's pipe to its parent, and its end with the parent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import sys
 
 
 def private_pipes() -> tuple[int, int]:
-    """Return (in, out) descriptors for the messages, and point 0 at nothing and 1 at 2.
+    """Return (in, out) descriptors for messages. Redirect 0 to the null device and 1 to 2.
 
-    No print of a library can then corrupt the stream, and no child inherits it.
+    Then no library's print can corrupt the stream, and no child process inherits it.
     """
     in_fd, out_fd = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -28,7 +28,7 @@ def private_pipes() -> tuple[int, int]:
 def die_with_parent() -> None:
     """Ask Linux to kill this process when the thread that started it ends.
 
-    The end of standard input already does this; the signal also reaches a process whose
+    The end of standard input has the same effect, but the signal also reaches a process whose
     interpreter is stuck in native code.
     """
     if sys.platform == "linux":

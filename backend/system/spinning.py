@@ -1,13 +1,13 @@
-"""Has llama.cpp's threads sleep soon when they wait for each other while other programs compute.
+"""Shortens the spinning of llama.cpp's threads while other programs compute.
 
-llama.cpp's threads meet after every step, some hundred times for a token. libgomp lets those that
-are there first look for the others some milliseconds long before they sleep: the best there is
-while each has a processor to itself. Where one has not, the others keep it from getting theirs, and
-a token takes ten to fifty times as long (docs/log/bench.md).
+llama.cpp's threads meet at a barrier after every step, some hundred times per token. libgomp's
+threads spin for some milliseconds at a barrier before they sleep, which is best while each thread
+has its own processor. If a thread has none, the spinning ones keep it from running, and a token
+takes ten to fifty times as long (docs/log/bench.md).
 
-libgomp looks for microseconds only while a program has more of its threads than there are
-processors. So some that sleep are made when the computing thread waits for a processor, and ended
-when it does not.
+libgomp spins for microseconds only while a process has more of its threads than there are
+processors. So extra sleeping threads are started when the computing thread has to wait for a
+processor, and ended when it no longer does.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from pathlib import Path
 
 _LOOK_S = 0.25
 _LEAST_NS = 20_000_000
-"""A thread that wanted to run for less time since the last look tells nothing."""
+"""Intervals in which the thread wanted to run for less time do not count."""
 _BUSY, _CALM = 0.25, 0.12
-"""Shares of that time in which it waited for a processor; a thread that reads costs it 0.05."""
+"""Shares of that time spent waiting for a processor; one reading thread causes 0.05."""
 _N_CALM = 4
-"""Looks in a row: a second."""
+"""Consecutive calm intervals: one second."""
 
 
 @dataclass
 class Contention:
-    """Whether threads keep each other from computing, judged by one of them."""
+    """Detects from one thread's times whether threads wait for processors."""
 
     is_busy: bool = False
     _n_calm: int = 0
 
-    def hear(self, ran_ns: int, waited_ns: int) -> bool:
-        """What the thread did since the last look; returns is_busy."""
+    def observe(self, ran_ns: int, waited_ns: int) -> bool:
+        """Observe the thread's times since the last call. Return is_busy."""
         wanted_ns = ran_ns + waited_ns
         if wanted_ns >= _LEAST_NS:
             share = waited_ns / wanted_ns
@@ -50,7 +50,7 @@ class Contention:
 
 
 class Sleepers:
-    """As many of libgomp's threads as there are processors; they do nothing while this exists."""
+    """Sleeping threads of libgomp, as many as there are processors. end() ends them."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
@@ -59,28 +59,28 @@ class Sleepers:
         self._thread.start()
 
     def _run(self) -> None:
-        # Threads stay with the one that they were made for, and end with it. What they are to
-        # do is any function without arguments.
+        # libgomp's threads belong to the thread that starts them, and end with it. They may run
+        # any function without arguments.
         nothing = ctypes.cast(self._library.omp_get_level, ctypes.c_void_p)
         n_thread = len(os.sched_getaffinity(0)) + 1
         self._library.GOMP_parallel(nothing, None, ctypes.c_uint(n_thread), ctypes.c_uint(0))
         self._over.wait()
 
     def end(self) -> None:
-        """End them. Once."""
+        """End the threads. Call once."""
         self._over.set()
         self._thread.join()
 
 
 class _Watch:
-    """Looks at the thread that computes, four times a second."""
+    """Watches the computing thread, four times a second."""
 
     def __init__(self) -> None:
         self._thread_id = 0
         self._started = sys.platform != "linux"
 
     def computing(self) -> None:
-        """The calling thread computes with llama.cpp."""
+        """Watch the calling thread, which computes with llama.cpp."""
         self._thread_id = threading.get_native_id()
         if not self._started:
             self._started = True
@@ -96,7 +96,7 @@ class _Watch:
             pause.wait(_LOOK_S)
             now = _times(self._thread_id)
             if now is not None and now[0] == last[0]:
-                contention.hear(now[1] - last[1], now[2] - last[2])
+                contention.observe(now[1] - last[1], now[2] - last[2])
             last = now or (0, 0, 0)
             if contention.is_busy and not sleepers:
                 sleepers = [Sleepers(library) for library in libraries]
@@ -106,7 +106,7 @@ class _Watch:
 
 
 def libgomp() -> list[str]:
-    """Files of the OpenMP libraries that this process has loaded."""
+    """Return the files of the OpenMP libraries that this process has loaded."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
         paths = (line.split(maxsplit=5)[-1] for line in lines)
@@ -115,7 +115,7 @@ def libgomp() -> list[str]:
 
 
 def _times(thread_id: int) -> tuple[int, int, int] | None:
-    """The thread, and for how long it ran and waited to run, in nanoseconds."""
+    """Return the thread, the time that it ran and the time that it waited to run, in ns."""
     with contextlib.suppress(OSError, ValueError):
         text = Path(f"/proc/self/task/{thread_id}/schedstat").read_text(encoding="ascii")
         ran, waited, _ = text.split()

@@ -17,20 +17,20 @@ MS = 1_000_000
 
 def test_waiting_for_a_processor_is_contention_until_it_is_over_for_long() -> None:
     contention = Contention()
-    assert not contention.hear(200 * MS, 5 * MS)
-    assert contention.hear(100 * MS, 100 * MS)
+    assert not contention.observe(200 * MS, 5 * MS)
+    assert contention.observe(100 * MS, 100 * MS)
     for _ in range(3):
-        assert contention.hear(200 * MS, 1 * MS)
-    assert contention.hear(200 * MS, 30 * MS)  # neither: it begins to count anew
-    assert [contention.hear(200 * MS, 0) for _ in range(4)] == [True] * 3 + [False]
+        assert contention.observe(200 * MS, 1 * MS)
+    assert contention.observe(200 * MS, 30 * MS)  # neither: it starts counting again
+    assert [contention.observe(200 * MS, 0) for _ in range(4)] == [True] * 3 + [False]
 
 
 def test_a_thread_that_hardly_ran_tells_nothing() -> None:
     contention = Contention()
-    assert not contention.hear(1 * MS, 10 * MS)
-    contention.hear(100 * MS, 100 * MS)
+    assert not contention.observe(1 * MS, 10 * MS)
+    contention.observe(100 * MS, 100 * MS)
     for _ in range(20):
-        assert contention.hear(1 * MS, 0)
+        assert contention.observe(1 * MS, 0)
 
 
 def soon(is_so: Callable[[], bool]) -> bool:
