@@ -1,8 +1,8 @@
-"""What listens: three endpoints behind a key, for this machine only.
+"""The HTTP application: three endpoints, protected by a key, for this machine only.
 
-A key is asked for even though only this machine can connect: any web page that is open in a browser
-can, too. For the same reason the Host header must name this machine (a page whose own name was
-pointed at 127.0.0.1 would send that), and no answer permits other origins (no CORS).
+The key is required although only this machine can connect, because any web page in a browser can
+connect, too. For the same reason the Host header must name this machine (a page whose domain was
+resolved to 127.0.0.1 would send its own name), and no answer permits other origins (no CORS).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from backend.system.kept_file import parse_json
 ADDRESS = "127.0.0.1"
 MAX_BODY_BYTES = 16 << 20
 _POLL_S = 0.2
-"""How often it is asked whether the asker is still there."""
+"""Time between two checks whether the client is still connected."""
 _HOSTS = ("127.0.0.1", "localhost", "[::1]")
 
 
 class Guard:
-    """Lets through what comes from this machine and knows the key."""
+    """Passes on requests that address this machine and have the key. Refuses others."""
 
     def __init__(self, app: ASGIApp, key: str) -> None:
         self._app, self._key = app, key.encode()
@@ -79,7 +79,7 @@ class Guard:
 
 
 def make_application(turns: Turns, key: str) -> ASGIApp:
-    """The server as an ASGI application. REQUIRES: a key that is not empty."""
+    """Return the server as an ASGI application. REQUIRES: a key that is not empty."""
     assert key
     began = int(time.time())
 
@@ -133,10 +133,11 @@ async def _complete(
         writer = Writer(turns.model_name, chat=chat)
         if not ask.stream:
             return await _whole(request, turns, ask, writer)
-        said = turns.answer(ask)
-        # The first piece is awaited here, so that what cannot be answered gets its own status.
-        first = await _next(said, request)
-        return StreamingResponse(_stream(said, first, ask, writer), media_type="text/event-stream")
+        answer = turns.answer(ask)
+        # Await the first piece here, so that a refused request gets its own status.
+        first = await _next(answer, request)
+        stream = _stream(answer, first, ask, writer)
+        return StreamingResponse(stream, media_type="text/event-stream")
     except RequestRefused as error:
         return _refuse(error)
     except ClientDisconnect:
@@ -151,7 +152,7 @@ async def _body(request: Request) -> Any:
             raise RequestRefused("The request is too large.", status=413)
     try:
         body = parse_json(bytes(data))
-        json.dumps(body, ensure_ascii=False).encode("utf-8")  # refuses half characters
+        json.dumps(body, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
     except ValueError:
         raise RequestRefused(
             "The request's body is not valid JSON in UTF-8 with numbers of at most 64 bits."
@@ -161,15 +162,15 @@ async def _body(request: Request) -> Any:
 
 async def _whole(request: Request, turns: Turns, ask: Ask, writer: Writer) -> Response:
     text = ""
-    async with aclosing(turns.answer(ask)) as said:
-        while isinstance(piece := await _next(said, request), str):
+    async with aclosing(turns.answer(ask)) as answer:
+        while isinstance(piece := await _next(answer, request), str):
             text += piece
     return JSONResponse(writer.whole(text, piece))
 
 
-async def _next(said: AsyncGenerator[str | Finish], request: Request) -> str | Finish:
-    """What is said next. Raises ClientDisconnect, and the answer stops, where nobody waits."""
-    task = asyncio.ensure_future(anext(said))
+async def _next(answer: AsyncGenerator[str | Finish], request: Request) -> str | Finish:
+    """Return the next piece. Raises ClientDisconnect, and stops the answer, without a client."""
+    task = asyncio.ensure_future(anext(answer))
     while not task.done():
         await asyncio.wait({task}, timeout=_POLL_S)
         if not task.done() and await request.is_disconnected():
@@ -180,16 +181,16 @@ async def _next(said: AsyncGenerator[str | Finish], request: Request) -> str | F
 
 
 async def _stream(
-    said: AsyncGenerator[str | Finish], first: str | Finish, ask: Ask, writer: Writer
+    answer: AsyncGenerator[str | Finish], first: str | Finish, ask: Ask, writer: Writer
 ) -> AsyncIterator[str]:
-    async with aclosing(said):
+    async with aclosing(answer):
         if opening := writer.opening():
             yield _event(opening)
         try:
             piece = first
             while not isinstance(piece, Finish):
                 yield _event(writer.piece(piece))
-                piece = await anext(said)
+                piece = await anext(answer)
             yield _event(writer.closing(piece))
             if ask.with_usage:
                 yield _event(writer.usage(piece))
@@ -203,7 +204,7 @@ def _event(content: dict[str, Any]) -> str:
 
 
 def make_server(turns: Turns, key: str, port: int) -> uvicorn.Server:
-    """A server for this machine's own programs; run() serves until should_exit is set."""
+    """Return a server for programs on this machine. run() serves until should_exit is set."""
     config = uvicorn.Config(
         make_application(turns, key),
         host=ADDRESS,
@@ -217,7 +218,7 @@ def make_server(turns: Turns, key: str, port: int) -> uvicorn.Server:
 
 
 class _Server(uvicorn.Server):
-    """Ends the answers under way when it is told to end, instead of waiting for them."""
+    """A server whose shutdown ends the answers in progress instead of waiting for them."""
 
     def __init__(self, config: uvicorn.Config, turns: Turns) -> None:
         super().__init__(config)

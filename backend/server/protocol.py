@@ -1,8 +1,8 @@
 """OpenAI's requests and answers, as far as one local model can serve them.
 
-Source: the public API reference of OpenAI (chat completions, completions, models). What a request
-asks for and cannot have is refused by name; nothing is silently ignored but `user`, `metadata` and
-`store`, which change no answer.
+Source: the public API reference of OpenAI (chat completions, completions, models). A parameter that
+cannot be served is refused by name. Only parameters that change no answer, such as `user` and
+`metadata`, are ignored (_WITHOUT_EFFECT).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_BOTH = frozenset(
 )
 _OF_CHAT = _OF_BOTH | {"messages", "max_completion_tokens"}
 _OF_TEXT = _OF_BOTH | {"prompt"}
-# What may be said as long as it asks for nothing.
+# Parameters that are accepted with these values only, which have no effect.
 _ONLY: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "best_of": (1,),
@@ -54,13 +54,13 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
 }
-_DEFAULT_TOKENS_OF_TEXT = 16  # as the reference says of /v1/completions
+_DEFAULT_TOKENS_OF_TEXT = 16  # of /v1/completions in the reference
 _MAX_STOPS = 4
 _NAME_CHARS = 80
 
 
 class RequestRefused(Exception):
-    """A request that cannot be served; str() is one sentence."""
+    """A request cannot be served; str() is one sentence."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class RequestRefused(Exception):
         self.status, self.param, self.code = status, param, code
 
     def to_json(self) -> Json:
-        """The error as OpenAI words it."""
+        """Return the error in OpenAI's format."""
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         error = {"message": str(self), "type": kind, "param": self.param, "code": self.code}
         return {"error": error}
@@ -82,7 +82,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True)
 class Ask:
-    """A request that was understood. Either `messages` or `prompt` is given."""
+    """A valid request, with either `messages` or `prompt`."""
 
     sampling: Sampling
     max_tokens: int
@@ -139,7 +139,7 @@ def _refuse_unknown(body: Json, known: frozenset[str]) -> None:
 
 
 def shown(name: str) -> str:
-    """Return a name from a request as a message may repeat it: cut where it is long."""
+    """Return a name from a request for a message, cut if it is long."""
     return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}\u2026"
 
 
@@ -220,7 +220,7 @@ def _is_whole(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Finish:
-    """How an answer ended. reason: "stop" or "length"."""
+    """The end of an answer. reason: "stop" or "length"."""
 
     reason: str
     n_prompt: int
@@ -228,7 +228,7 @@ class Finish:
 
     @property
     def usage(self) -> Json:
-        """The numbers of tokens, as OpenAI words them."""
+        """The numbers of tokens in OpenAI's format."""
         return {
             "prompt_tokens": self.n_prompt,
             "completion_tokens": self.n_token,
@@ -249,27 +249,27 @@ class Writer:
         }
 
     def whole(self, text: str, finish: Finish) -> Json:
-        """The answer to a request that does not stream."""
-        said: Json = (
+        """Return the answer to a request that does not stream."""
+        content: Json = (
             {"message": {"role": "assistant", "content": text}} if self._chat else {"text": text}
         )
-        choice = {"index": 0, **said, "logprobs": None, "finish_reason": finish.reason}
+        choice = {"index": 0, **content, "logprobs": None, "finish_reason": finish.reason}
         return {**self._head, "object": self._kind, "choices": [choice], "usage": finish.usage}
 
     def opening(self) -> Json | None:
-        """What a stream of a chat begins with: the role."""
+        """Return the first piece of a chat's stream, which has the role; None for a completion."""
         return self._piece({"role": "assistant", "content": ""}, None) if self._chat else None
 
     def piece(self, text: str) -> Json:
-        """Some text of a stream."""
+        """Return a piece of a stream with text."""
         return self._piece({"content": text}, None) if self._chat else self._text(text, None)
 
     def closing(self, finish: Finish) -> Json:
-        """The end of a stream."""
+        """Return the last piece of a stream."""
         return self._piece({}, finish.reason) if self._chat else self._text("", finish.reason)
 
     def usage(self, finish: Finish) -> Json:
-        """The numbers of tokens, after the end of a stream."""
+        """Return the numbers of tokens, for after the last piece of a stream."""
         return {**self._head, "object": self._chunk, "choices": [], "usage": finish.usage}
 
     @property
@@ -286,17 +286,17 @@ class Writer:
 
 
 def list_models(names: Sequence[str], created: int) -> Json:
-    """The answer of /v1/models."""
+    """Return the answer of /v1/models."""
     return {"object": "list", "data": [model(name, created) for name in names]}
 
 
 def model(name: str, created: int) -> Json:
-    """The answer of /v1/models/NAME."""
+    """Return the answer of /v1/models/NAME."""
     return {"id": name, "object": "model", "created": created, "owned_by": "local"}
 
 
 class StopFilter:
-    """Lets text through up to the first of some strings, and holds back what may begin one."""
+    """Cuts text at the first stop string. Holds back text that may be the beginning of one."""
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
@@ -304,7 +304,7 @@ class StopFilter:
         self.stopped = False
 
     def feed(self, text: str) -> str:
-        """Text that may be shown now."""
+        """Add text. Return the text that may be shown now."""
         if self.stopped:
             return ""
         self._held += text
@@ -318,12 +318,12 @@ class StopFilter:
         return shown
 
     def rest(self) -> str:
-        """What was held back, when the answer has ended."""
+        """Return the text held back. Call it at the end of the answer."""
         shown, self._held = self._held, ""
         return shown
 
     def _overlap(self, stop: str) -> int:
-        """How many characters at the end are the beginning of `stop`."""
+        """Return how many characters at the end are the beginning of `stop`."""
         for n in range(min(len(stop) - 1, len(self._held)), 0, -1):
             if self._held.endswith(stop[:n]):
                 return n

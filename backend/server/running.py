@@ -1,4 +1,4 @@
-"""A server that runs beside whatever owns the engine, in a thread of its own."""
+"""A server in a separate thread, beside the owner of the engine."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class ServerError(OSError):
 class RunningServer:
     """Serves `host` on 127.0.0.1 until stop(). Raises ServerError.
 
-    port 0: any free one; `port` is the one in use. `changed` is called, from any thread, whenever
-    another request has come or has been answered.
+    port 0: any free port; the attribute `port` is the one in use. changed: called from any thread
+    when a request has arrived or was answered.
     """
 
     def __init__(self, host: Host, port: int, key: str, changed: Callable[[], None]) -> None:
@@ -42,11 +42,11 @@ class RunningServer:
 
     @property
     def address(self) -> str:
-        """What a program is told as the base URL."""
+        """The base URL for programs."""
         return f"http://{ADDRESS}:{self.port}/v1"
 
     def stop(self) -> None:
-        """Take no more requests, end those under way, and close the port."""
+        """Accept no more requests, end those in progress, and close the port."""
         self.turns.stop()
         self._server.should_exit = True
         self._thread.join(_JOIN_S)

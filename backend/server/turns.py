@@ -1,4 +1,4 @@
-"""One engine, many askers: answers are written one after the other, on the engine's own thread."""
+"""Queues the requests of many clients for one engine, which answers them in its own thread."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from typing import Any, Protocol
 from backend.server.protocol import Ask, Finish, RequestRefused, StopFilter
 
 MAX_WAITING = 32
-"""Requests that wait for their turn; more are refused."""
+"""Maximum of waiting requests; more are refused."""
 
 Work = Callable[[Any], None]
 
 
 class Host(Protocol):
-    """What owns an engine."""
+    """The owner of an engine."""
 
     @property
     def model_name(self) -> str | None:
-        """What the loaded model is called; None where there is none."""
+        """The name of the loaded model, or None."""
 
     def submit(self, work: Work) -> None:
-        """Have `work(engine)` done on the engine's thread, in its turn. engine: maybe None."""
+        """Queue `work(engine)` for the engine's thread. engine: None if no model is loaded."""
 
 
 class EngineThread:
-    """A host of its own: a thread that does with an engine what it is asked to."""
+    """A host with a thread that runs the queued work for an engine."""
 
     def __init__(self, engine: Any) -> None:
         self._engine = engine
@@ -39,15 +39,15 @@ class EngineThread:
 
     @property
     def model_name(self) -> str | None:
-        """What the loaded model is called."""
+        """The name of the loaded model."""
         return str(self._engine.model.name)
 
     def submit(self, work: Work) -> None:
-        """Have `work(engine)` done in its turn."""
+        """Queue `work(engine)`."""
         self._work.put(work)
 
     def close(self) -> None:
-        """Finish what was begun, and end the thread. The engine stays open."""
+        """Finish the queued work and end the thread. The engine stays open."""
         self._work.put(None)
         self._thread.join()
 
@@ -58,13 +58,13 @@ class EngineThread:
                 if self._work.empty():
                     self._engine.idle()
             except Exception:
-                traceback.print_exc()  # a request's own errors were told to its asker
+                traceback.print_exc()  # the client has received the errors of its request
 
 
 class Turns:
-    """Has a host answer requests, and tells each asker what is written for it.
+    """Has a host answer requests, and passes the pieces of each answer to its client.
 
-    `changed` is called, from any thread, when a request has come or has been answered.
+    changed: called from any thread when a request has arrived or was answered.
     """
 
     def __init__(self, host: Host, changed: Callable[[], None] = lambda: None) -> None:
@@ -73,26 +73,26 @@ class Turns:
         self._lock = threading.Lock()
         self._n_waiting = 0
         self.n_request = 0
-        """Requests so far."""
+        """Number of requests so far."""
         self._turns: set[_Turn] = set()
 
     @property
     def n_open(self) -> int:
-        """Requests that are being answered or wait."""
+        """Number of requests that wait or are in progress."""
         return len(self._turns)
 
     def stop(self) -> None:
-        """End every answer that is under way or waits."""
+        """End all waiting answers and those in progress."""
         for turn in list(self._turns):
             turn.cancel()
 
     @property
     def model_name(self) -> str | None:
-        """What the loaded model is called; None where there is none."""
+        """The name of the loaded model, or None."""
         return self._host.model_name
 
     async def answer(self, ask: Ask) -> AsyncGenerator[str | Finish]:
-        """Pieces of text, and at last how it ended. Closing the iterator stops the answer.
+        """Yield pieces of text, and a Finish at the end. Closing the iterator stops the answer.
 
         Raises RequestRefused.
         """
@@ -107,11 +107,11 @@ class Turns:
         self._host.submit(turn.run)
         try:
             while True:
-                said = await turn.said.get()
-                if isinstance(said, RequestRefused):
-                    raise said
-                yield said
-                if isinstance(said, Finish):
+                piece = await turn.pieces.get()
+                if isinstance(piece, RequestRefused):
+                    raise piece
+                yield piece
+                if isinstance(piece, Finish):
                     return
         finally:
             turn.cancel()
@@ -124,31 +124,31 @@ class Turns:
 
 
 class _Turn:
-    """One request on its way through the engine's thread."""
+    """One request in the engine's thread."""
 
     def __init__(
         self, ask: Ask, loop: asyncio.AbstractEventLoop, begun: Callable[[], None]
     ) -> None:
-        self.said: asyncio.Queue[str | Finish | RequestRefused] = asyncio.Queue()
+        self.pieces: asyncio.Queue[str | Finish | RequestRefused] = asyncio.Queue()
         self._ask, self._loop, self._begun = ask, loop, begun
-        self._lock = threading.Lock()  # guards the two below
+        self._lock = threading.Lock()  # guards _cancelled and _engine
         self._cancelled = False
-        self._engine: Any = None  # while it answers
+        self._engine: Any = None  # set while it answers
 
     def cancel(self) -> None:
-        """Nobody listens any more."""
+        """Stop the answer, whose client is gone."""
         with self._lock:
             self._cancelled = True
             if self._engine is not None:
                 self._engine.stop()
 
     def run(self, engine: Any) -> None:
-        """Answer, on the engine's thread."""
+        """Answer the request. Called in the engine's thread."""
         self._begun()
         if self._cancelled:
             return
         if engine is None:
-            self._tell(RequestRefused("No model is loaded.", status=503))
+            self._send(RequestRefused("No model is loaded.", status=503))
             return
         try:
             self._answer(engine)
@@ -157,7 +157,7 @@ class _Turn:
                 traceback.print_exc()
             status = 400 if "prompt has" in str(error) else 500
             code = "context_length_exceeded" if status == 400 else None
-            self._tell(RequestRefused(str(error), status=status, code=code))
+            self._send(RequestRefused(str(error), status=status, code=code))
         finally:
             with self._lock:
                 self._engine = None
@@ -166,7 +166,7 @@ class _Turn:
         ask, filtered = self._ask, StopFilter(self._ask.stops)
 
         def listen(*_progress: int) -> None:
-            """Let cancel() reach the engine: only now, since an engine forgets earlier stops."""
+            """Let cancel() reach the engine from now on, because it forgets earlier stops."""
             with self._lock:
                 self._engine = engine
                 if self._cancelled:
@@ -179,18 +179,18 @@ class _Turn:
         for piece in pieces:
             listen()
             if text := filtered.feed(piece.text):
-                self._tell(text)
+                self._send(text)
             if filtered.stopped:
                 break
         pieces.close()
         if text := filtered.rest():
-            self._tell(text)
+            self._send(text)
         stats = engine.statistics()
         ended = filtered.stopped or engine.finish_reason == "stop"
-        self._tell(Finish("stop" if ended else "length", stats.n_prompt, stats.n_token))
+        self._send(Finish("stop" if ended else "length", stats.n_prompt, stats.n_token))
 
-    def _tell(self, said: str | Finish | RequestRefused) -> None:
+    def _send(self, piece: str | Finish | RequestRefused) -> None:
         try:
-            self._loop.call_soon_threadsafe(self.said.put_nowait, said)
+            self._loop.call_soon_threadsafe(self.pieces.put_nowait, piece)
         except RuntimeError:  # the loop is closed: the server has ended
             self._cancelled = True
