@@ -1,4 +1,4 @@
-"""Round weights to four bits during training, as the weights file does (backend.weights.four_bits).
+"""Round weights to four bits during training (backend.weights.four_bits), as the file does.
 
 A network that continues training with rounded weights loses almost no accuracy. The gradient
 passes the rounding unchanged (the straight-through estimator).
