@@ -240,7 +240,7 @@ def _write(
 
 
 def spoil(path: Path, tensor_name: str) -> Path:
-    """Make the scale of the first block of each matrix of a Q8_0 tensor a NaN; returns the path."""
+    """Set the scale of the first block of each matrix of a Q8_0 tensor to NaN. Return the path."""
     tensor = next(t for t in GGUFReader(path).tensors if t.name == tensor_name)
     assert tensor.tensor_type == GgmlType.Q8_0
     n_matrix = int(math.prod(tensor.shape[2:]))
