@@ -11,7 +11,7 @@ help:
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
 	@echo "make lint       check style and types"
 	@echo "make format     format Python and C++"
-	@echo "make translations bring app/translations up to date with the texts of the window"
+	@echo "make translations bring app/text/translations up to date with the texts of the window"
 	@echo "make native     build and install the native part after a change"
 	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
@@ -44,9 +44,9 @@ format: .dev
 
 # Then translate what is unfinished, in an editor or with pyside6-linguist.
 translations: .dev
-	.venv/bin/pyside6-lupdate $(shell find app -name '*.py' | sort) -ts app/translations/de.ts \
+	.venv/bin/pyside6-lupdate $(shell find app -name '*.py' | sort) -ts app/text/translations/de.ts \
 		-source-language en -target-language de -no-obsolete -locations none
-	sed -i 's/^ *//' app/translations/de.ts
+	sed -i 's/^ *//' app/text/translations/de.ts
 
 bundle:
 	@sh packaging/prepare.sh run

@@ -1,17 +1,26 @@
-"""Opens the window."""
+"""Opens the window, or raises the one that is open already."""
 
 from __future__ import annotations
 
 import signal
 import sys
+import time
 from pathlib import Path
 
 from app.display import why_no_window
+from app.store.chats import ChatStore
+from app.store.schema import ChatsTaken
+from backend.system import paths
+from backend.system.kept_file import keep_private
+
+WAIT_S = 10.0
+"""From a second start until the first window must have answered: it may be starting or closing."""
 
 
 def main(model: Path | None = None) -> int:
     """Open the window, load a model, and stay until it is closed. Returns the exit status.
 
+    Where a window is open already, that one comes forward and loads the model, and this returns.
     Without a model it is the first word of the command line, if there is one.
     """
     if model is None and len(sys.argv) > 1:
@@ -20,7 +29,7 @@ def main(model: Path | None = None) -> int:
     if reason is not None:
         print(reason, file=sys.stderr)
         return 1
-    return _run(model)
+    return _run(paths.absolute(model) if model else None)
 
 
 def _run(model: Path | None) -> int:
@@ -28,10 +37,12 @@ def _run(model: Path | None) -> int:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
-    from app import icons, language, settings
-    from app.main_window import MainWindow
-    from backend.client import worker_command
-    from backend.system import paths
+    from app.settings import settings
+    from app.text import language
+    from app.widgets import icons
+    from app.window import second_start
+    from app.window.main_window import MainWindow
+    from backend.protocol.client import worker_command
 
     app = QApplication.instance() or QApplication(sys.argv[:1])
     assert isinstance(app, QApplication)
@@ -39,16 +50,23 @@ def _run(model: Path | None) -> int:
     app.setDesktopFileName("outrider")
     app.setStyle("Fusion")
     app.setWindowIcon(icons.application_icon())
+    folder = paths.data_folder()
+    keep_private(folder, but=paths.models_folder())
+    store = _open_store(folder, model)
+    if store is None:
+        return 0
+    if isinstance(store, ChatsTaken):
+        language.apply(app, settings.load(settings.default_path())[0].language)
+        _say(second_start.SENTENCE)
+        return 1
+    starts = second_start.SecondStarts(folder)
+    keep_private(settings.default_path().parent)
     language.apply(app, settings.load(settings.default_path())[0].language)
-    window = MainWindow(
-        worker_command(),
-        settings.default_path(),
-        paths.data_folder() / "chats.db",
-        paths.cache_folder(),
-    )
+    window = MainWindow(worker_command(), settings.default_path(), store, paths.cache_folder())
+    starts.started.connect(window.come_forward)
     app.styleHints().colorSchemeChanged.connect(lambda _: window.preferences.dress())
     window.show()
-    window.open_first(model.resolve() if model else None)
+    window.open_first(model)
     # Ctrl+C in the terminal closes the window; the timer lets Python see the signal.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: window.close())
@@ -56,3 +74,37 @@ def _run(model: Path | None) -> int:
     timer.timeout.connect(lambda: None)
     timer.start(250)
     return app.exec()
+
+
+def _open_store(folder: Path, model: Path | None) -> ChatStore | ChatsTaken | None:
+    """Open the chats; where a window has them, raise it.
+
+    Returns None where that window answered, and ChatsTaken where it did not. A window that is
+    closing lets go of the chats, and one that is starting listens soon, so both are tried again.
+    """
+    from app.window.second_start import hand_over
+
+    end_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return ChatStore.open(folder / "chats.db")
+        except ChatsTaken as taken:
+            left_s = end_s - time.monotonic()
+            if left_s > 0 and hand_over(folder, model, left_s):
+                return None
+            if left_s <= 0:
+                return taken
+            time.sleep(min(0.1, left_s))
+
+
+def _say(sentence: str) -> None:
+    """Say why no window opens: in the terminal, and without one in a box."""
+    from PySide6.QtGui import QGuiApplication
+    from PySide6.QtWidgets import QMessageBox
+
+    from app.text.sentences import said
+
+    print(sentence, file=sys.stderr)
+    has_terminal = sys.stderr is not None and sys.stderr.isatty()
+    if not has_terminal and QGuiApplication.platformName() not in ("offscreen", "minimal"):
+        QMessageBox.warning(None, "Outrider", said(sentence))

@@ -11,7 +11,7 @@ import pytest
 from factory import make_tiny
 
 if TYPE_CHECKING:
-    from backend.engine import Engine
+    from backend.engine.engine import Engine
 
 # Whoever starts the tests in the background may have them ignore Ctrl-C. Programs that the tests
 # start would inherit that, and those that are told to stop by it would never end.
@@ -36,8 +36,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def open_engine() -> Iterator[Callable[..., Engine]]:
     """Opens engines with one thread, and closes them when the test ends."""
-    from backend.config import EngineConfig
-    from backend.engine import Engine
+    from backend.engine.engine import Engine
+    from backend.protocol.settings import EngineConfig
 
     opened: list[Engine] = []
 

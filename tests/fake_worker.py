@@ -27,8 +27,10 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from backend import devices, worker  # noqa: E402
-from backend.messages import Decoder, encode  # noqa: E402
+from backend.memory import devices
+from backend.methods.slots import slots_of  # noqa: E402
+from backend.protocol.messages import Decoder, encode  # noqa: E402
+from backend.worker import main as worker
 
 WORDS = (
     "Once there was a tin soldier who stood on a window sill and watched the river all day long. "
@@ -47,7 +49,7 @@ NAMED: dict[str, dict[str, Any]] = {
 class Refused(RuntimeError):
     """An error whose sentence is meant for the user, as those of the real engine are."""
 
-    __module__ = "backend.engine"
+    __module__ = "backend.engine.engine"
 
 
 class _Facts(SimpleNamespace):
@@ -106,7 +108,7 @@ class FakeEngine:
                 asked_rate=rate, rate=1.0, min_rate=1.0, n_slot=0, bytes=0, mode="plain",
                 reason=reason, method="", asked_method=self.method, n_thread=2,
             )  # fmt: skip
-        n_slot = max(int(rate * self.n_expert), self.n_used)
+        n_slot = max(slots_of(rate, self.n_expert), self.n_used)
         plain = n_slot == self.n_expert
         return _Facts(
             asked_rate=rate,
@@ -156,11 +158,14 @@ class FakeEngine:
         sampling: Any,
         max_tokens: int,
         on_prefill: Callable[[int, int], None] | None = None,
+        on_begin: Callable[[], None] | None = None,
     ) -> Iterator[SimpleNamespace]:
         options = self.options
         if "context_error" in options:
             raise Refused(options["context_error"])
         self._stopped = False
+        if on_begin:
+            on_begin()
         self._tokens.clear()
         self._sums.clear()
         for layer in self._layers:

@@ -1,4 +1,4 @@
-"""The table of allowed imports: dependencies point one way (docs/architecture.md)."""
+"""The rules of imports: packages stand in rows, and each imports only from lower rows."""
 
 from __future__ import annotations
 
@@ -13,20 +13,56 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# A package may import itself and what stands in a row above its own in these lists.
+ROWS = {
+    "backend": [
+        ["text"],
+        ["system", "gguf"],
+        ["methods", "traces", "machines"],
+        ["weights", "protocol"],
+        ["llama", "server"],
+        ["packs"],
+        ["memory", "simulation"],
+        ["library"],
+        ["engine", "downloads"],
+        ["evaluation", "bench"],
+        ["learning"],
+        ["cli", "worker"],
+    ],
+    "app": [
+        ["text"],
+        ["state"],
+        ["widgets", "store"],
+        ["session"],
+        ["settings"],
+        ["panel", "chat", "sidebar", "library"],
+        ["controls"],
+        ["pages"],
+        ["window"],
+        ["main"],
+    ],
+}
+ROW = {
+    f"{root}.{package}": number
+    for root, rows in ROWS.items()
+    for number, row in enumerate(rows)
+    for package in row
+}
+NO_ROW = {"backend._native", "app.display", "app.__main__"}
+
 # What each folder may import beside the standard library. A name allows what is below it too.
 MAY_IMPORT = {
     "app": {
         "app",
-        "backend.client",
-        "backend.config",
-        "backend.connection",
         "backend.downloads",
-        "backend.facts",
         "backend.library",
         "backend.machines",
-        "backend.methods",
-        "backend.pack_gain",
-        "backend.plan",
+        "backend.memory.plan",
+        "backend.methods.catalogue",
+        "backend.methods.cells",
+        "backend.methods.slots",
+        "backend.packs.offer",
+        "backend.protocol",
         "backend.system",
         "platformdirs",
         "pygments",
@@ -37,6 +73,7 @@ MAY_IMPORT = {
         "filelock",
         "httpx2",
         "huggingface_hub",
+        "jinja2",
         "llama_cpp",
         "numpy",
         "platformdirs",
@@ -46,9 +83,8 @@ MAY_IMPORT = {
         "uvicorn",
     },
     "predictors": {
-        "backend.four_bits",
-        "backend.predictor_file",
-        "backend.trace",
+        "backend.traces",
+        "backend.weights",
         "gguf",
         "llama_cpp",
         "matplotlib",
@@ -60,17 +96,7 @@ MAY_IMPORT = {
     "packaging": {
         "app.display",
         "app.main",
-        "backend._native",
-        "backend.children",
-        "backend.cli",
-        "backend.config",
-        "backend.devices",
-        "backend.engine",
-        "backend.gguf_file",
-        "backend.llama",
-        "backend.loading",
-        "backend.system",
-        "backend.verify",
+        "backend",
         "factory",
         "loopback",
     },
@@ -79,40 +105,29 @@ MAY_IMPORT = {
 # What only some may import, also among those that the first table allows.
 ONLY_FROM = {
     "backend._native": {
-        "backend.adapter",
-        "backend.advice",
         "backend.bench",
-        "backend.compose",
-        "backend.configurator",
-        "backend.devices",
         "backend.engine",
         "backend.evaluation",
-        "backend.good_pred",
-        "backend.loaded",
-        "backend.on_device",
-        "backend.loading",
         "backend.machines",
-        "backend.pack",
-        "backend.pack_file",
-        "backend.pack_offer",
-        "backend.passes",
-        "backend.predictor_file",
-        "backend.recording",
-        "backend.simulate",
-        "backend.study",
-        "backend.trace",
-        "backend.verify",
+        "backend.memory",
+        "backend.methods",
+        "backend.packs",
+        "backend.simulation",
+        "backend.traces",
+        "backend.weights",
         "packaging.gpu_check",
     },
     "httpx2": {"backend.cli.download", "backend.downloads"},
     "huggingface_hub": {"backend.downloads"},
-    "llama_cpp": {"backend.chat_template", "backend.llama", "backend.loading", "predictors"},
-    "predictors": {"backend.cli.train", "backend.learning_run", "predictors"},
+    "jinja2": {"backend.llama.template_child"},
+    "llama_cpp": {"backend.llama", "backend.engine.loading", "predictors"},
+    "predictors": {"backend.cli.train", "backend.learning.child", "predictors"},
     "PySide6": {"app"},
     "starlette": {"backend.server.application"},
     "torch": {"predictors"},
     "uvicorn": {"backend.server.application"},
 }
+WITHOUT_QT = ("app.state", "app.store", "app.chat.markdown")
 
 # The folders of backend/native: which of the others each may include, and whose headers.
 MAY_INCLUDE = {
@@ -121,6 +136,8 @@ MAY_INCLUDE = {
     "sim": ({"core", "sim"}, r"(?!)"),
     "bindings": ({"core", "live", "sim", "bindings"}, r"nanobind/.+"),
 }
+# Each folder of live includes only those before it; the last two do not include each other.
+LIVE_ROWS = [["ggml"], ["io"], ["memory"], ["graph"], ["compute"], ["pass", "measure"]]
 IS_STANDARD = re.compile(r"[a-z_]+")  # <vector>; not <unistd.h>
 NOT_IN_CORE = set(
     "atomic barrier chrono condition_variable ctime filesystem fstream future iostream latch mutex "
@@ -129,7 +146,7 @@ NOT_IN_CORE = set(
 IS_FOR_ONE_SYSTEM = re.compile(r".+_(linux|posix|windows)\.cc")
 
 
-def below(name: str, prefixes: set[str]) -> bool:
+def below(name: str, prefixes: set[str] | tuple[str, ...]) -> bool:
     """Whether a dotted name is one of the prefixes or lies below one."""
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
@@ -140,6 +157,11 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+def package(name: str) -> str:
+    """Return the package that has a row: `backend.gguf` of `backend.gguf.header.read`."""
+    return ".".join(name.split(".")[:2])
+
+
 def imported(tree: ast.AST) -> Iterator[str]:
     """Yield what a module imports, as dotted names; `from a import b` is a.b."""
     for node in ast.walk(tree):
@@ -147,6 +169,15 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from (f"{'.' * node.level}{node.module or ''}.{a.name}" for a in node.names)
+
+
+def faults_of_rows(module: str, name: str) -> Iterator[str]:
+    """Yield a sentence where an import does not go to a lower row."""
+    here, there = package(module), package(name)
+    if here == there or here.split(".")[0] != there.split(".")[0] or here not in ROW:
+        return
+    if there in ROW and ROW[there] >= ROW[here]:
+        yield f"{module} imports {name}, which stands no lower"
 
 
 def python_faults(root: Path) -> list[str]:
@@ -162,14 +193,17 @@ def python_faults(root: Path) -> list[str]:
                 is_constant = re.fullmatch(r"backend\.(__version__|[A-Z_]+)", name)
                 if not below(name, allowed) and not (is_constant and folder == "app"):
                     faults.append(f"{module} imports {name}")
+                faults += faults_of_rows(module, name)
                 for guarded, importers in ONLY_FROM.items():
                     if below(name, {guarded}) and not below(module, importers):
                         faults.append(f"{module} imports {name}, which is for {sorted(importers)}")
+                if below(name, {"PySide6"}) and below(module, WITHOUT_QT):
+                    faults.append(f"{module} imports {name}, but works without Qt")
     return faults
 
 
 def native_faults(root: Path) -> list[str]:
-    """Return a sentence for every include that the table does not allow."""
+    """Return a sentence for every include that the tables do not allow."""
     faults = []
     native = root / "backend" / "native"
     for folder, (own, foreign) in MAY_INCLUDE.items():
@@ -186,17 +220,38 @@ def native_faults(root: Path) -> list[str]:
 
 
 def allows(path: Path, quoted: bool, name: str, native: Path, own: set[str], foreign: str) -> bool:
-    """Whether a file of backend/native may include this."""
+    """Whether a file of backend/native may include this. Quoted names begin at backend/native."""
     if re.fullmatch(foreign, name):
         return True
-    if quoted:
-        target = (path.parent / name).resolve()
-        return target.is_file() and target.relative_to(native.resolve()).parts[0] in own
-    return bool(IS_STANDARD.fullmatch(name) or IS_FOR_ONE_SYSTEM.fullmatch(path.name))
+    if not quoted:
+        return bool(IS_STANDARD.fullmatch(name) or IS_FOR_ONE_SYSTEM.fullmatch(path.name))
+    here, there = path.relative_to(native).parts, Path(name).parts
+    if not (native / name).is_file() or there[0] not in own:
+        return False
+    if here[0] == there[0] == "live" and here[1] != there[1]:
+        row = {room: number for number, rooms in enumerate(LIVE_ROWS) for room in rooms}
+        return row[there[1]] < row[here[1]]
+    return True
 
 
 def test_python_imports() -> None:
     assert python_faults(ROOT) == []
+
+
+def test_every_package_has_a_row() -> None:
+    found = {
+        module_name(path.relative_to(ROOT))
+        for root in ROWS
+        for path in (ROOT / root).iterdir()
+        if (path.suffix == ".py" and path.name != "__init__.py") or (path / "__init__.py").is_file()
+    }
+    assert found - NO_ROW == set(ROW)
+
+
+def test_modules_lie_in_packages() -> None:
+    """A root with many modules tells nobody where to begin."""
+    modules = {root: {path.stem for path in (ROOT / root).glob("*.py")} for root in ROWS}
+    assert modules == {"backend": {"__init__"}, "app": {"__init__", "__main__", "main", "display"}}
 
 
 def test_native_includes() -> None:
@@ -219,16 +274,20 @@ def test_the_core_links_nothing() -> None:
     [
         ("app/x.py", "import torch"),
         ("app/x.py", "from backend import _native"),
-        ("app/x.py", "from backend.engine import Engine"),
+        ("app/x.py", "from backend.engine.engine import Engine"),
+        ("app/store/x.py", "import PySide6.QtCore"),
+        ("app/chat/x.py", "from app.window import drops"),
+        ("backend/gguf/x.py", "from backend.engine.engine import Engine"),
+        ("backend/packs/x.py", "def f():\n    from backend.memory import plan"),
         ("app/x.py", "def f():\n    import llama_cpp.llama"),
         ("backend/x.py", "from PySide6.QtCore import QObject"),
-        ("backend/x.py", "import app.units"),
+        ("backend/x.py", "import app.text.units"),
         ("backend/x.py", "import backend._native"),
         ("backend/cli/x.py", "import llama_cpp"),
         ("backend/x.py", "from predictors import embedded"),
         ("predictors/x.py", "from backend import engine"),
         ("predictors/x.py", "import app"),
-        ("packaging/x.py", "from backend.client import worker_command"),
+        ("packaging/x.py", "import torch"),
     ],
 )
 def test_what_the_tables_forbid_is_found(tmp_path: Path, file: str, line: str) -> None:
@@ -242,7 +301,9 @@ def test_what_the_tables_forbid_is_found(tmp_path: Path, file: str, line: str) -
     ("file", "line"),
     [
         ("core/x.cc", '#include "ggml.h"'),
-        ("core/x.cc", '#include "../live/slab.h"'),
+        ("core/x.cc", '#include "live/memory/slab.h"'),
+        ("live/io/x.cc", '#include "live/memory/slab.h"'),
+        ("live/memory/x.cc", '#include "slab.h"'),
         ("core/x.cc", "#include <thread>"),
         ("core/evict/x.h", "#include <unistd.h>"),
         ("live/x.cc", "#include <nanobind/nanobind.h>"),
@@ -252,9 +313,9 @@ def test_what_the_tables_forbid_is_found(tmp_path: Path, file: str, line: str) -
 )
 def test_what_the_native_table_forbids_is_found(tmp_path: Path, file: str, line: str) -> None:
     native = tmp_path / "backend" / "native"
-    for name in ("live/slab.h", file):
+    for name in ("live/memory/slab.h", file):
         (native / name).parent.mkdir(parents=True, exist_ok=True)
-    (native / "live" / "slab.h").touch()
+    (native / "live" / "memory" / "slab.h").touch()
     (native / file).write_text(line + "\n", encoding="utf-8")
     assert native_faults(tmp_path)
 
@@ -262,7 +323,7 @@ def test_what_the_native_table_forbids_is_found(tmp_path: Path, file: str, line:
 def test_the_window_and_the_command_line_load_no_engine_and_no_network() -> None:
     """What they import may import others in turn; a fresh process shows all of it."""
     code = (
-        "import sys, app.main_window, backend.cli.chat, backend.cli.inspect\n"
+        "import sys, app.window.main_window, backend.cli.chat, backend.cli.inspect\n"
         "engine = {'llama_cpp', 'torch', 'backend._native', 'predictors'}\n"
         "network = {'httpx2', 'huggingface_hub', 'starlette', 'uvicorn'}\n"
         "print(sorted((engine | network) & set(sys.modules)))"

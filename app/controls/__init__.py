@@ -1,1 +1,5 @@
-"""What the user sets of the engine: one switch, the cache rate, and the strip with the rest."""
+"""The bar above the conversation: model, cache rate, engine settings.
+
+Shows what is asked for beside what is in force.
+May import: library and below (tests/test_imports.py).
+"""

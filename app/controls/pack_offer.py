@@ -7,13 +7,14 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, QProcess, Signal
 
-from app import units
-from app.engine_session import EngineSession
-from app.sentences import said
-from app.state import Notice, State
-from backend.facts import Json, Statistics
+from app.session.engine import EngineSession
+from app.state.engine_state import Notice, State
+from app.text import units
+from app.text.sentences import said
 from backend.library.machine import is_large
-from backend.pack_gain import PackOffer, pack_command
+from backend.packs.offer import PackOffer, pack_command
+from backend.protocol.statistics import Statistics
+from backend.protocol.status import Json
 
 GAIN_MIN = 1.05
 """A forecast below this is not worth a second file."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QLineEdit, QVBoxLayout, QWidget
 
-from app.language import translate
-from app.sentences import said
-from backend.config import EngineConfig
+from app.text.language import translate
+from app.text.sentences import said
+from backend.protocol.settings import EngineConfig
 
 SCHEME = "rpc://"
 

@@ -16,15 +16,15 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app import units
-from app.controls.fields import DropDown, Number
-from app.controls.mode_switch import ModeSwitch
 from app.controls.remote_device import remote_parts
-from app.engine_choice import EngineChoice
-from app.icon_button import IconButton
-from app.sentences import said
-from backend.facts import CacheFacts, ModelFacts
-from backend.methods import METHODS, RUNNABLE
+from app.state.engine_choice import EngineChoice
+from app.text import units
+from app.text.sentences import said
+from app.widgets.fields import DropDown, Number
+from app.widgets.icon_button import IconButton
+from app.widgets.mode_switch import ModeSwitch
+from backend.methods.catalogue import METHODS, RUNNABLE
+from backend.protocol.status import CacheFacts, ModelFacts
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
 N_THREAD_MAX = 256

@@ -1,1 +1,5 @@
-"""The page with all models: what is there, whether it will run here, and how fast."""
+"""Models here and models to download.
+
+Views on backend.library and backend.downloads.
+May import: settings and below (tests/test_imports.py).
+"""

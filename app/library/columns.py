@@ -10,8 +10,8 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersisten
 from PySide6.QtGui import QBrush
 from PySide6.QtWidgets import QAbstractItemView, QHeaderView, QTableView
 
-from app import theme
-from app.language import translate
+from app.text.language import translate
+from app.widgets import theme
 
 Index = QModelIndex | QPersistentModelIndex
 T = TypeVar("T")

@@ -8,12 +8,12 @@ from PySide6.QtCore import Qt, QUrl, Signal
 from PySide6.QtGui import QDesktopServices
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
-from app import units
-from app.elided_label import ElidedLabel
 from app.library import words
 from app.library.library import Row
 from app.library.plan_bar import PlanBar
 from app.library.table import title
+from app.text import units
+from app.widgets.elided_label import ElidedLabel
 
 
 class Details(QFrame):

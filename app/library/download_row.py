@@ -8,9 +8,9 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout
 from PySide6.QtWidgets import QWidget as Widget
 
-from app import units
-from app.elided_label import ElidedLabel
-from app.sentences import said
+from app.text import units
+from app.text.sentences import said
+from app.widgets.elided_label import ElidedLabel
 from backend.downloads.manager import Download, State
 
 

@@ -20,13 +20,13 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.icon_button import IconButton
 from app.library import words
 from app.library.columns import dress
 from app.library.download_row import DownloadRow
 from app.library.get_table import COLUMNS, FILES, TYPE, GetTable
 from app.library.search import Found, Search
-from app.sentences import said
+from app.text.sentences import said
+from app.widgets.icon_button import IconButton
 from backend.downloads.address import endpoint
 from backend.downloads.job import Job
 from backend.downloads.manager import Download, Downloads

@@ -6,11 +6,11 @@ from typing import Any
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QObject, Qt
 
-from app import units
 from app.library import words
 from app.library.columns import Column, ColumnTable, Index
 from app.library.search import Found
 from app.library.table import verdict_dot
+from app.text import units
 
 
 def _verdict(item: Found) -> str:

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QFileSystemWatcher, QObject, QProcess, QTimer, Signal
 
-from app.background import Background
-from backend.config import EngineConfig
+from app.widgets.background import Background
 from backend.library.estimate import Speed, Verdict, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History
@@ -17,7 +16,9 @@ from backend.library.machine import is_large, kept_machine, measure_command
 from backend.library.places import known_folders
 from backend.library.scan import Entry, Scan, scan
 from backend.machines import Hardware
+from backend.protocol.settings import EngineConfig
 from backend.system.memory import available_bytes, is_busy
+from backend.system.paths import is_folder
 
 SETTLE_MS = 500  # from the first change in a folder until it is looked through
 N_WATCHED_MAX = 1000
@@ -239,7 +240,7 @@ class Library(QObject):
         """
         wanted = {str(folder) for folder in self.scan.folders[:N_WATCHED_MAX]}
         for place in self.scan.places:
-            above = next((path for path in place.path.parents if path.is_dir()), None)
+            above = next((path for path in place.path.parents if is_folder(path)), None)
             wanted |= {str(above)} if above is not None else set()
         for entry in self.scan.entries[:N_WATCHED_MAX]:
             if entry.facts is None and entry.size_bytes:

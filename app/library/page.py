@@ -7,18 +7,18 @@ from pathlib import Path
 from PySide6.QtCore import QFileSystemWatcher, QObject, Qt, Signal
 from PySide6.QtWidgets import QStackedWidget
 
-from app import models
 from app.library.get_page import GetPage
 from app.library.library import Library
 from app.library.search import Search
 from app.library.view import LibraryView
-from app.sentences import said
-from app.session import Session
-from app.state import Notice, State
+from app.session import known_models as models
+from app.session.session import Session
+from app.state.engine_state import Notice, State
+from app.text.sentences import said
 from backend.downloads.manager import Downloads
 from backend.downloads.manager import State as DownloadState
-from backend.facts import Statistics
-from backend.system.paths import models_folder
+from backend.protocol.statistics import Statistics
+from backend.system.paths import exists, models_folder
 
 _BUSY = (State.LOADING, State.CHANGING, State.ANSWERING, State.STOPPING)
 
@@ -168,7 +168,7 @@ class LibraryPage(QObject):
 
     def _file_changed(self, name: str) -> None:
         path = Path(name)
-        if path == self._used and not path.exists():
+        if path == self._used and not exists(path):
             self.library.rescan()
             self.notice.emit(
                 Notice(

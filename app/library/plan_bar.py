@@ -6,9 +6,10 @@ from PySide6.QtCore import QPointF, QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPainterPath, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from app import theme, units
-from app.language import translate
-from backend.plan import MemoryPlan
+from app.text import units
+from app.text.language import translate
+from app.widgets import theme
+from backend.memory.plan import MemoryPlan
 
 _BAR = 16  # pixels
 _GAP = 10

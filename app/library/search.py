@@ -7,14 +7,14 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from app.background import Background
 from app.library.library import Library, Row
-from backend.config import EngineConfig
+from app.widgets.background import Background
 from backend.downloads.errors import DownloadError
 from backend.downloads.headers import read_facts, scaled
 from backend.downloads.offers import Listing, Offer
 from backend.library.facts import Facts
 from backend.library.scan import Entry
+from backend.protocol.settings import EngineConfig
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,13 @@ from typing import Any
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QObject, QSortFilterProxyModel, Qt
 from PySide6.QtGui import QColor, QFont, QPainter, QPixmap
 
-from app import models, theme, units
-from app.language import translate
 from app.library import words
 from app.library.columns import Column, ColumnTable, Index
 from app.library.library import Row
+from app.session import known_models as models
+from app.text import units
+from app.text.language import translate
+from app.widgets import theme
 from backend.library.estimate import Kind
 from backend.library.facts import Facts
 

@@ -19,14 +19,14 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app import units
-from app.icon_button import IconButton
 from app.library import words
 from app.library.columns import dress
 from app.library.details import Details
 from app.library.library import Library, Row
 from app.library.table import COLUMNS, HERE, SortedTable, Table
-from app.sentences import said
+from app.text import units
+from app.text.sentences import said
+from app.widgets.icon_button import IconButton
 
 REFRESH_MS = 4000  # the memory that is free changes while one looks
 # Columns that go first where the page is narrow, with the width below which they go.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from app import units
-from app.language import translate
-from app.sentences import said
+from app.text import units
+from app.text.language import translate
+from app.text.sentences import said
 from backend.library.estimate import Kind, Speed, Verdict
 from backend.library.facts import Facts
 from backend.library.scan import Entry, Place

@@ -1,1 +1,5 @@
-"""The pages beside the chat and the models: settings, diagnostics, shortcuts, about."""
+"""Pages that cover the conversation: settings, diagnostics, keys, about.
+
+Each page is one module.
+May import: controls and below (tests/test_imports.py).
+"""

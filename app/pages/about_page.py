@@ -6,9 +6,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
 
-from app.licences import Component, components
-from app.pages.page import Page, small
-from app.sentences import said
+from app.pages.licences import Component, components
+from app.text.sentences import said
+from app.widgets.page import Page, small
 from backend import __version__
 
 

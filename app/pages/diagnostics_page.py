@@ -8,7 +8,7 @@ from PySide6.QtCore import QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QHBoxLayout, QPlainTextEdit, QPushButton, QWidget
 
-from app.pages.page import Page, small
+from app.widgets.page import Page, small
 
 REFRESH_MS = 2000
 

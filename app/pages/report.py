@@ -10,12 +10,13 @@ from importlib import metadata
 from PySide6.QtCore import QLibraryInfo, qVersion
 from PySide6.QtGui import QGuiApplication
 
-from app.event_log import EventLog, without_names
-from app.session import Session
-from app.settings import Settings
+from app.session.event_log import EventLog, without_names
+from app.session.session import Session
+from app.settings.settings import Settings
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
-from backend.facts import Json, Statistics
 from backend.machines import Hardware
+from backend.protocol.statistics import Statistics
+from backend.protocol.status import Json
 from backend.system.memory import memory_facts, physical_cores
 
 _GIB = 1 << 30
@@ -110,7 +111,7 @@ def _figures(statistics: Statistics | None) -> Json:
     if statistics is None:
         return {}
     data = asdict(statistics)
-    for name in ("tokens", "layer_stall_s"):
+    for name in ("tokens", "layers"):
         data.pop(name, None)
     return {
         name: f"{value:.4g}" if isinstance(value, float) else value for name, value in data.items()

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from PySide6.QtWidgets import QApplication, QCheckBox, QLineEdit, QPushButton
 
-from app.controls.fields import Number
-from app.local_server import DEFAULT_PORT, LocalServer, ServerFacts
-from app.pages.page import Section, beside, small
-from app.sentences import said
+from app.session.local_server import DEFAULT_PORT, LocalServer, ServerFacts
+from app.text.sentences import said
+from app.widgets.fields import Number
+from app.widgets.page import Section, beside, small
 
 
 class ServerSection(Section):

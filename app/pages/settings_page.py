@@ -13,18 +13,18 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app import language
-from app.controls.fields import DropDown
-from app.controls.mode_switch import ModeSwitch
-from app.elided_label import ElidedLabel
-from app.engine_link import EngineLink
-from app.learning_group import LearningGroup
 from app.library.page import LibraryPage
-from app.local_server import LocalServer
-from app.pages.page import Page, Section, beside, small
+from app.pages.learning_section import LearningGroup
 from app.pages.server_section import ServerSection
-from app.settings import Settings
-from app.theme import Choice
+from app.session.local_server import LocalServer
+from app.session.worker_link import EngineLink
+from app.settings.settings import Settings
+from app.text import language
+from app.widgets.elided_label import ElidedLabel
+from app.widgets.fields import DropDown
+from app.widgets.mode_switch import ModeSwitch
+from app.widgets.page import Page, Section, beside, small
+from app.widgets.theme import Choice
 
 FIELD_WIDTH = 220
 FOLDER_WIDTH = 280

@@ -12,8 +12,8 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.commands import COMMANDS, LOCAL, words
-from app.pages.page import Page
+from app.widgets.commands import COMMANDS, LOCAL, words
+from app.widgets.page import Page
 
 
 class ShortcutsPage(Page):

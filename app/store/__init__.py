@@ -1,1 +1,5 @@
-"""Chats on disk: SQLite, one file, written by one window. Nothing here knows Qt."""
+"""The file of chats: SQLite, search, import and export. Without Qt.
+
+The window is its only writer.
+May import: state and below (tests/test_imports.py).
+"""

@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from app.conversation import Conversation, Ending, Message
+from app.state.conversation import Conversation, Ending, Message
+from app.state.preset import Preset
 from app.store import schema
-from app.store.presets import Preset
 from app.store.schema import StoreError
 from app.store.search import Found, find
-from backend.facts import Statistics
+from backend.protocol.statistics import Statistics
+from backend.system.kept_file import parse_json
 
 TITLE_CHARS = 60
 CHECKPOINT_BYTES = 4 << 20  # of journal, after which it is written into the file
@@ -84,7 +85,10 @@ class ChatStore:
             return [
                 ChatRow(chat_id, title, bool(is_pinned), changed_s)
                 for chat_id, title, is_pinned, changed_s in self.connection.execute(
-                    "SELECT id, title, is_pinned, changed_s FROM chat WHERE deleted_s IS NULL "
+                    # In a damaged file a value may be of another type or size than was written.
+                    "SELECT id, coalesce(CAST(title AS TEXT), ''), is_pinned, "
+                    "coalesce(min(max(CAST(changed_s AS REAL), 0.0), 4e9), 0.0) "
+                    "FROM chat WHERE deleted_s IS NULL "
                     "ORDER BY is_pinned DESC, changed_s DESC, id DESC"
                 )
             ]
@@ -100,7 +104,7 @@ class ChatStore:
         """Return a chat along its active path; None where there is no such chat."""
         with self.reading():
             chat = self.connection.execute(
-                "SELECT title, leaf_id, slides, preset FROM chat "
+                "SELECT CAST(title AS TEXT), leaf_id, slides, CAST(preset AS TEXT) FROM chat "
                 "WHERE id = ? AND deleted_s IS NULL", (chat_id,),
             ).fetchone()  # fmt: skip
             if chat is None:
@@ -116,9 +120,10 @@ class ChatStore:
             if leaf_id not in parents:
                 leaf_id = tree[-1][0] if tree else None
             path: list[int] = []
-            while leaf_id is not None:
+            while leaf_id in parents:
                 path.append(leaf_id)
-                leaf_id = parents[leaf_id]
+                leaf_id = parents.pop(leaf_id)  # a damaged file may hold a circle
+            parents = dict(tree)
             messages = []
             for message_id in reversed(path):
                 message = self.message(message_id)
@@ -234,7 +239,8 @@ class ChatStore:
         siblings = self._siblings(message_id)
         leaf = siblings[(siblings.index(message_id) + step) % len(siblings)]
         with self.reading():
-            query = "SELECT max(id) FROM message WHERE parent_id = ?"
+            # A message is younger than the one above it, except in a damaged file.
+            query = "SELECT max(id) FROM message WHERE parent_id = ?1 AND id > ?1"
             while (child := self.connection.execute(query, (leaf,)).fetchone()[0]) is not None:
                 leaf = child
         self._set(chat_id, "leaf_id", leaf)
@@ -261,15 +267,16 @@ class ChatStore:
     def message(self, message_id: int) -> Message:
         """Return one message as it stands; call it within reading()."""
         role, content, ending, note, figures = self.connection.execute(
-            "SELECT role, content, ending, note, figures FROM message WHERE id = ?", (message_id,)
-        ).fetchone()
+            "SELECT role, coalesce(CAST(content AS TEXT), ''), ending, CAST(note AS TEXT), figures "
+            "FROM message WHERE id = ?", (message_id,),
+        ).fetchone()  # fmt: skip
         content += "".join(self._pieces(message_id))
         message = Message(role, content, _ending(ending), note, id=message_id)
         read_figures(message, figures)
         return message
 
     def _pieces(self, message_id: int) -> list[str]:
-        query = "SELECT text FROM piece WHERE message_id = ? ORDER BY number"
+        query = "SELECT CAST(text AS TEXT) FROM piece WHERE message_id = ? ORDER BY number"
         return [row[0] for row in self.connection.execute(query, (message_id,))]
 
     def _siblings(self, message_id: int) -> list[int]:
@@ -371,12 +378,12 @@ def title_of(question: str) -> str:
 def read_figures(message: Message, text: str) -> None:
     """Take a message's figures from JSON; what is not sound is left out."""
     try:
-        data = json.loads(text)
+        data = parse_json(text)
         if data.get("statistics"):
             message.statistics = Statistics.from_json(data["statistics"])
         message.n_token_before = int(data.get("n_token_before", 0))
         message.thought_s = float(data.get("thought_s", 0.0))
-    except (ValueError, TypeError, AttributeError, KeyError, OverflowError, RecursionError):
+    except (ValueError, TypeError, AttributeError, KeyError):
         message.statistics = None
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from app.conversation import Conversation, Ending, Message
+from app.state.conversation import Conversation, Ending, Message
+from app.state.preset import Preset
 from app.store.chats import ChatStore, figures_text, read_figures, sound
-from app.store.presets import Preset
+from backend.system.kept_file import parse_json
 
 FORMAT = "outrider-chats"
 VERSION = 1
@@ -150,8 +151,8 @@ def _from_markdown(text: str) -> list[_Chat]:
 
 def _from_json(text: str) -> list[_Chat]:
     try:
-        data = json.loads(text, parse_constant=_no_constant)
-    except json.JSONDecodeError as error:
+        data = parse_json(text)
+    except ValueError as error:
         raise ValueError("it is neither JSON nor Markdown from this program") from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError("it is not a file of chats")
@@ -270,7 +271,3 @@ def _are_numbers(figures: dict[str, Any]) -> bool:
         isinstance(value, int | float) and math.isfinite(value) and abs(value) < 1e18
         for value in values
     )
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")

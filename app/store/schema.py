@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import functools
 import os
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+
+from backend.system.kept_file import make_file, make_folder
+from backend.system.paths import exists
 
 BUSY_S = 0.25  # the window must not wait longer for another process
 CHECKED_BYTES = 32 << 20  # files up to this size are checked whole at start
@@ -68,6 +73,10 @@ STEPS: tuple[str, ...] = (
 )
 
 
+class ChatsTaken(Exception):
+    """Another process has the chats open."""
+
+
 class StoreError(Exception):
     """The database could not be read or written; str() is one sentence for the user."""
 
@@ -85,17 +94,14 @@ class Opened:
 def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
     """Open the file, make it where it is missing, bring an older one up to date.
 
-    Never raises: a damaged file is kept under another name and a new one begun; where nothing can
-    be written, the chats are in memory.
+    A damaged file is kept under another name and a new one begun. Where nothing can be written, the
+    chats are in memory. Raises only ChatsTaken.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         lock = _lock(path)
     except (OSError, sqlite3.Error) as error:
         return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
-    if lock is None:
-        sentence = "Another window has the chats open; what is said here is not kept."
-        return _in_memory(steps, sentence)
     try:
         return Opened(_open_file(path, steps), path, lock=lock)
     except _Newer:
@@ -105,14 +111,14 @@ def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
             "The chats were written by a newer version of Outrider. They are left as they are, and "
             "what is said here is not kept.",
         )
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         if not is_damage(error):
             lock.close()
             return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
     kept = _set_aside(path)
     try:
         connection = _open_file(path, steps)
-    except sqlite3.Error as error:
+    except (OSError, sqlite3.Error) as error:
         lock.close()
         return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
     sentence = f"The file of chats was damaged; a new one was begun and the old one is {kept}."
@@ -122,13 +128,15 @@ def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
 def reason(error: Exception) -> str:
     """Say in a few words what a failure of the database or the file system was."""
     text = str(error)
-    if "disk is full" in text or (isinstance(error, OSError) and error.errno == 28):
+    if "disk is full" in text or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return "the disk is full"
     if "readonly" in text or "unable to open" in text:
         return "the folder for them cannot be written"
     if "locked" in text or "busy" in text:
         return "another program uses the file"
     if isinstance(error, OSError):
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return "the folder for them cannot be written"
         return (error.strerror or text).lower()
     return "the file is damaged" if is_damage(error) else text.rstrip(".")
 
@@ -156,11 +164,19 @@ def _connect(target: str | Path) -> sqlite3.Connection:
     connection = sqlite3.connect(
         target, timeout=BUSY_S, isolation_level=None, check_same_thread=False
     )
+    connection.text_factory = _text
     connection.execute("PRAGMA foreign_keys = ON")
     return connection
 
 
+def _text(data: bytes) -> str:
+    """Decode what is in the file. A damaged byte costs one character, not the chat."""
+    return data.decode("utf-8", "replace")
+
+
 def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
+    """Open the file on disk. Raises OSError, sqlite3.Error and _Newer."""
+    make_file(path)  # SQLite gives the journal the same rights
     connection = _connect(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -168,21 +184,23 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA cache_size = -16000")
         mark = _check_mark(path)
-        if mark.exists() or path.stat().st_size <= CHECKED_BYTES:
+        if exists(mark) or path.stat().st_size <= CHECKED_BYTES:
             if connection.execute("PRAGMA quick_check (1)").fetchone()[0] != "ok":
                 raise _damage()
             mark.unlink(missing_ok=True)
         version = _version(connection)
+        if version < 0:
+            raise _damage()
         if version > len(steps):
             raise _Newer
         if 0 < version < len(steps):
             _back_up(connection, path.with_name(f"{path.stem}.version-{version}{path.suffix}"))
         migrate(connection, steps)
-        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'piece'").fetchone():
+        if _definitions(connection) != _sound_definitions(tuple(steps)):
             raise _damage()
-    except OSError as error:
+    except (ValueError, TypeError, OverflowError) as error:  # what Python makes of a damaged row
         connection.close()
-        raise sqlite3.OperationalError(str(error)) from error
+        raise _damage() from error
     except BaseException:
         connection.close()
         raise
@@ -202,11 +220,32 @@ def migrate(connection: sqlite3.Connection, steps: Sequence[str]) -> None:
             raise
 
 
+def _empty(steps: Sequence[str]) -> sqlite3.Connection:
+    connection = _connect(":memory:")
+    migrate(connection, steps)
+    return connection
+
+
+def _definitions(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
+    """Return how the tables, indices and triggers are defined, but for those that SQLite makes."""
+    return connection.execute(
+        "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' "
+        "AND NOT (type = 'table' AND name LIKE 'word_%') ORDER BY name"
+    ).fetchall()
+
+
+@functools.cache
+def _sound_definitions(steps: tuple[str, ...]) -> list[tuple[object, ...]]:
+    with closing(_empty(steps)) as connection:
+        return _definitions(connection)
+
+
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _back_up(connection: sqlite3.Connection, target: Path) -> None:
+    make_file(target)
     with closing(sqlite3.connect(target)) as copy:
         connection.backup(copy)
 
@@ -218,23 +257,20 @@ def _damage() -> sqlite3.DatabaseError:
 
 
 def _in_memory(steps: Sequence[str], sentence: str) -> Opened:
-    connection = _connect(":memory:")
-    migrate(connection, steps)
-    return Opened(connection, None, sentence)
+    return Opened(_empty(steps), None, sentence)
 
 
-def _lock(path: Path) -> sqlite3.Connection | None:
-    """Hold a lock beside the file until this process ends; None where another holds it."""
-    lock = sqlite3.connect(
-        path.with_name(path.name + ".lock"), timeout=0, isolation_level=None,
-        check_same_thread=False,
-    )  # fmt: skip
+def _lock(path: Path) -> sqlite3.Connection:
+    """Hold a lock beside the file until this process ends. Raises ChatsTaken where another does."""
+    beside = path.with_name(path.name + ".lock")
+    make_file(beside)
+    lock = sqlite3.connect(beside, timeout=0, isolation_level=None, check_same_thread=False)
     try:
         lock.execute("BEGIN EXCLUSIVE")
     except sqlite3.OperationalError as error:
         lock.close()
         if "locked" in str(error):
-            return None
+            raise ChatsTaken from None
         raise
     return lock
 
@@ -243,7 +279,7 @@ def _set_aside(path: Path) -> str:
     """Keep a damaged database and its journal under the first free name."""
     for number in range(1, 1000):
         kept = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
-        if not kept.exists():
+        if not exists(kept):
             break
     for ending in ("", "-wal", "-shm"):
         try:

@@ -13,20 +13,17 @@ import sys
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from backend import _native
 from backend.bench.workload import Ids, Pass, Request, future, passes, random_tokens
-from backend.config import EngineConfig
-from backend.gguf_file import ModelFile, read_model
-from backend.loaded import LoadedModel
-from backend.machines.measure import read_s
-from backend.plan import plan
-from backend.statistics import Meter
-from backend.study import Study
-from backend.system.memory import peak_rss_bytes
+from backend.engine.experiment import Study
+from backend.engine.meter import Meter
+from backend.memory.plan import plan
+from backend.protocol.settings import EngineConfig
+from backend.system.memory import peak_rss_bytes, rss_bytes
+
+if TYPE_CHECKING:
+    from backend.gguf.model_file import ModelFile
 
 COMMANDS = ("turn", "brief", "measure_link", "read_dense")
 """The commands to an open Runner."""
@@ -76,6 +73,10 @@ class Runner:
     """Holds an open model, computes requests and measures the cost of every pass."""
 
     def __init__(self, job: Job) -> None:
+        # Imports that load llama.cpp come after main has joined the control group.
+        from backend import _native
+        from backend.gguf.model_file import read_model
+
         self._job = job
         self._requests = [Request(*pair) for pair in job.requests]
         file = read_model(Path(job.model))
@@ -101,6 +102,8 @@ class Runner:
 
     def _open(self, study: Study) -> Any:
         """Open the model. Return an object with `llama`, `context`, `patch` and `cache`."""
+        from backend.engine.loaded_model import LoadedModel
+
         job = self._job
         config = EngineConfig(
             cache_rate=job.rate if job.kind == "outrider" else 0.0,
@@ -132,7 +135,7 @@ class Runner:
         facts: dict[str, Any] = {"load_s": self._load_s}
         if cache is not None:
             n_ubatch = self._loaded.context.n_ubatch
-            planned = plan(self._file, cache.rate, self._n_context, 0, n_ubatch)
+            planned = plan(self._file, cache.n_slot, self._n_context, 0, n_ubatch)
             facts |= {
                 "rate": cache.rate,
                 "n_slot": cache.n_slot,
@@ -154,8 +157,8 @@ class Runner:
         return {
             "requests": done,
             "first_token_s": self._first_token_s,
-            "rss_bytes": _rss_bytes(),
-            "peak_rss_bytes": _peak_rss_bytes(),
+            "rss_bytes": rss_bytes(),
+            "peak_rss_bytes": peak_rss_bytes(),
         }
 
     def brief(self) -> dict[str, float]:
@@ -212,6 +215,8 @@ class Runner:
         }
 
     def _pass(self, step: Pass, first_row: int, position: int) -> None:
+        from backend import _native
+
         loaded, patch = self._loaded, self._loaded.patch
         tokens = self._tokens[step.position : step.position + step.n_token]
         if self._forced is not None:
@@ -233,6 +238,8 @@ class Runner:
 
     def read_dense(self) -> dict[str, float]:
         """Measure how long the drive takes to read all dense weights."""
+        from backend.machines.measure import read_s
+
         ranges = _dense_ranges(self._file)
         seconds = sum(read_s(path, rows) for path, rows in ranges.items() if rows)
         return {"dense_read_s": seconds, "dense_bytes": float(self._file.dense_bytes)}
@@ -264,7 +271,8 @@ class _Stock:
     cache = None
 
     def __init__(self, file: Any, job: Job, n_context: int, forced: Any) -> None:
-        from backend import llama, loading  # llama.cpp, which turns.py does not need
+        from backend.engine import loading
+        from backend.llama import api as llama
 
         if job.kind == "resident":
             self.llama = loading.load_native(file)
@@ -287,25 +295,10 @@ class _Stock:
 
 
 def _load_ids(path: str) -> Ids:
+    import numpy as np
+
     ids: Ids = np.ascontiguousarray(np.load(path), np.int32)
     return ids
-
-
-def _peak_rss_bytes() -> int:
-    """Return the peak from /proc if possible: getrusage includes the parent process before exec."""
-    return _status_bytes("VmHWM:") or peak_rss_bytes()
-
-
-def _rss_bytes() -> int:
-    return _status_bytes("VmRSS:")
-
-
-def _status_bytes(name: str) -> int:
-    try:
-        with open("/proc/self/status", encoding="ascii") as file:
-            return next(int(line.split()[1]) << 10 for line in file if line.startswith(name))
-    except (OSError, StopIteration, ValueError):
-        return 0
 
 
 def main() -> None:

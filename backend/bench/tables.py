@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.bench.figures import Figures, PhaseFigures, Spread, WayFigures, figures
-from backend.charts import Line, Panel, line_charts
+from backend.simulation.charts import Line, Panel, line_charts
 
 BEGIN, END = "<!-- figures: made by outrider bench -->", "<!-- end of figures -->"
 

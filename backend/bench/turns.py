@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 
-from backend import children
 from backend.bench.cap import CapRefused, MemoryCap
 from backend.bench.child import Job
 from backend.bench.workload import Request
-from backend.gguf_file import ModelFile
-from backend.plan import plan
+from backend.gguf.model_file import ModelFile
+from backend.memory.plan import plan, slots
+from backend.system import children
 from backend.system.memory import available_bytes, physical_cores, total_bytes
 
 FORMAT, VERSION = "outrider-bench", 1
@@ -359,7 +359,7 @@ def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:
         return min(cap_bytes, file.file_size_bytes) if cap_bytes else 0
     n_context = max(r.n_token for r in setting.requests)
     rate = way.rate if way.kind == "outrider" else 0.0
-    planned = plan(file, rate, n_context, 0, setting.n_ubatch)
+    planned = plan(file, slots(file, rate), n_context, 0, setting.n_ubatch)
     return min(planned.total_bytes, cap_bytes) if cap_bytes else planned.total_bytes
 
 

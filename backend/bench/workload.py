@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.gguf_file import ModelFile
-from backend.trace import DECODE, Trace
+from backend.gguf.model_file import ModelFile
+from backend.traces.trace import DECODE, Trace
 
 Ids = NDArray[np.int32]
 

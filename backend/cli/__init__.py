@@ -16,6 +16,8 @@ from types import ModuleType
 
 from backend import __version__
 from backend.cli.common import Parser, UserError, plain_sentence, write_error
+from backend.system.kept_file import keep_private
+from backend.system.paths import data_folder, models_folder
 
 COMMANDS = {
     "bench": "measure methods and stock llama.cpp beside each other, against their bounds",
@@ -84,6 +86,7 @@ def _run(argv: list[str]) -> int:
         print(f"outrider {__version__}")
         return 0
     assert module is not None
+    keep_private(data_folder(), but=models_folder())
     status: int = module.run(args)
     return status
 

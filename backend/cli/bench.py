@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import (
     UserError,
-    add_device_option,
+    add_engine_options,
     cache_rate,
     printable,
     whole_number,
 )
-from backend.methods import RUNNABLE
+from backend.methods.catalogue import RUNNABLE
 
 if TYPE_CHECKING:
     from backend.bench.turns import Setting
-    from backend.gguf_file import ModelFile
-    from backend.trace import Trace
+    from backend.gguf.model_file import ModelFile
+    from backend.traces.trace import Trace
 
 _BASELINES = ("stock", "fastest")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -48,7 +48,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="a GGUF file; or results of --json, which are shown again",
     )
     _add_ways(add)
-    add_device_option(parser)
+    add_engine_options(parser, "device", "hybrid")
     _add_workload(add)
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
     add("--charts", type=Path, metavar="FOLDER", help="draw speed over the cache rate, as SVG")
@@ -200,8 +200,8 @@ def _setting(args: argparse.Namespace) -> Setting:
         forced_rows,
         n_recorded_prompt,
     )
-    from backend.gguf_file import read_model
-    from backend.trace import read_trace
+    from backend.gguf.model_file import read_model
+    from backend.traces.trace import read_trace
 
     if args.accuracy is not None and args.forced_routing is None:
         raise UserError("--accuracy needs --forced-routing: it knows what will come.", status=2)
@@ -255,7 +255,7 @@ def _setting(args: argparse.Namespace) -> Setting:
 
 
 def _packs(wanted: str, file: ModelFile) -> tuple[bool, ...]:
-    from backend.pack_file import find
+    from backend.packs.file import find
 
     pack, remark = find(file)
     if wanted == "both" and pack is None:
@@ -279,7 +279,7 @@ def _forced_remarks(trace: Trace, file: ModelFile) -> list[str]:
 
 
 def _text(path: Path | None) -> str:
-    from backend.prompts import read_prompts
+    from backend.traces.prompts import read_prompts
 
     return "" if path is None else "\n".join(prompt.text for prompt in read_prompts(path))
 

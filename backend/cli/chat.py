@@ -13,6 +13,7 @@ from backend.cli.common import (
     add_engine_options,
     bytes_text,
     cache_rate,
+    engine_config,
     max_tokens,
     printable,
     temperature,
@@ -20,7 +21,9 @@ from backend.cli.common import (
     write_error,
 )
 from backend.cli.session import Answer, Session, Settings, notice
-from backend.client import RequestFailed, WorkerDied
+from backend.protocol.client import RequestFailed, WorkerDied
+from backend.protocol.settings import Sampling
+from backend.system.paths import embedded_model
 
 _HELP = """\
 /help     this list
@@ -87,30 +90,14 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> Settings:
     """Return the settings asked for; raises UserError for those that make no sense."""
-    from backend.config import EngineConfig, Sampling
-    from backend.system.paths import embedded_model
-
-    def given(**values: Any) -> dict[str, Any]:
-        return {name: value for name, value in values.items() if value is not None}
-
+    given = {"temperature": args.temperature, "seed": args.seed}
+    given = {name: value for name, value in given.items() if value is not None}
     try:
         model = embedded_model() if args.model is None else args.model
         return Settings(
             model=os.path.abspath(model),
-            config=EngineConfig(
-                **given(
-                    cache_rate=args.cache_rate,
-                    method=args.method,
-                    context_length=args.context,
-                    n_thread=args.threads,
-                    device=args.device,
-                    hybrid=args.hybrid,
-                    host_bytes=args.host_bytes,
-                    pack=args.pack,
-                    kv_type=args.kv_type,
-                )
-            ),
-            sampling=Sampling(**given(temperature=args.temperature, seed=args.seed)),
+            config=engine_config(args),
+            sampling=Sampling(**given),
             max_tokens=args.max_tokens,
         )
     except (ValueError, FileNotFoundError) as error:

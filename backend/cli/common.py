@@ -11,8 +11,9 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from backend.config import HYBRID
-from backend.plan import KV_TYPES
+from backend.memory.devices import TRUST, is_remote
+from backend.methods.catalogue import RUNNABLE
+from backend.protocol.settings import EngineConfig, Rule, check_device
 
 
 class UserError(Exception):
@@ -68,55 +69,45 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs"))
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Add what every command that runs a model takes; None where the user says nothing."""
-    add = parser.add_argument
-    add("--cache-rate", type=cache_rate, metavar="R", help="share of the experts kept in memory")
-    add("--method", type=method, metavar="M", help="how experts are kept and fetched")
-    add("--context", type=whole_number(1, 1 << 24), metavar="N", help="context in tokens")
-    add_device_option(parser)
-    add(
-        "--host-memory",
-        dest="host_bytes",
-        type=size_or_none,
-        metavar="B",
-        help="RAM that keeps experts for a device, such as 8G; 0: none (default: what is free)",
-    )
-    add("--threads", type=whole_number(0, 1024), metavar="N", help="threads; 0 lets it choose")
-    add(
-        "--no-pack",
-        dest="pack",
-        action="store_false",
-        default=None,
-        help="read experts from the model even where it has a pack",
-    )
-    add("--kv-type", choices=list(KV_TYPES), help="type of the attention cache (default f16)")
+def add_engine_options(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Add the options of EngineConfig, or of the fields named; None where the user says nothing."""
+    for name, rule in EngineConfig.rules().items():
+        if not rule.option or (names and name not in names):
+            continue
+        how: dict[str, Any] = {"dest": name, "help": rule.help}
+        if rule.kind == "switch":
+            default = getattr(EngineConfig, name)
+            how |= {"action": "store_false" if default else "store_true", "default": None}
+        elif rule.kind == "choice":
+            how |= {"choices": rule.choices}
+        else:
+            how |= {"type": _argument(rule), "metavar": rule.metavar}
+        parser.add_argument(rule.option, **how)
 
 
-def add_device_option(parser: argparse.ArgumentParser) -> None:
-    """Add what computes."""
-    parser.add_argument(
-        "--device",
-        type=device,
-        metavar="D",
-        help="what computes: auto, cpu, a device's name, or rpc://host:port for a machine that you "
-        "trust, since it is sent weights and prompts unencrypted (default auto)",
-    )
-    parser.add_argument(
-        "--hybrid",
-        choices=HYBRID,
-        help="experts that a device lacks are copied to it (off), copied or computed by the "
-        "processor, whichever ends sooner (auto), or all computed by the processor (cpu-only); but "
-        "for off the answer is llama.cpp's except for rounding (default off)",
-    )
+def engine_config(args: argparse.Namespace, **fixed: Any) -> EngineConfig:
+    """Return what the options of add_engine_options() ask for. Raises ValueError, one sentence.
+
+    fixed: fields that the command decides itself, in place of the options.
+    """
+    given = {name: getattr(args, name, None) for name in EngineConfig.rules()}
+    given = {name: value for name, value in given.items() if value is not None}
+    return EngineConfig(**{**given, **fixed})
+
+
+def _argument(rule: Rule) -> Callable[[str], Any]:
+    """Return the type of the argument of a setting."""
+    if rule.kind == "count":
+        return whole_number(int(rule.lowest), int(rule.highest))
+    return {"share": cache_rate, "bytes": size_or_none, "method": method, "device": device}[
+        rule.kind
+    ]
 
 
 def device(text: str) -> str:
     """Type of an argument: what computes."""
-    from backend.devices import TRUST, check_option, is_remote
-
     try:
-        check_option(text)
+        check_device(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
     if is_remote(text):
@@ -154,8 +145,6 @@ def cache_rate(text: str) -> float:
 
 def method(text: str) -> str:
     """Type of an argument: the name of a method."""
-    from backend.methods import RUNNABLE
-
     if text not in RUNNABLE:
         raise argparse.ArgumentTypeError(
             f"there is no method '{text}'; the methods are {', '.join(RUNNABLE)}"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, printable, whole_number
-from backend.config import EngineConfig
 from backend.downloads.job import Job
 from backend.downloads.offers import Listing, Offer
+from backend.protocol.settings import EngineConfig
 
 if TYPE_CHECKING:
     import httpx2 as httpx

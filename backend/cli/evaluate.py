@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, whole_number
-from backend.methods import CACHED
+from backend.methods.catalogue import CACHED
+from backend.methods.slots import rate_of
 
 if TYPE_CHECKING:
-    from backend.compose import Learned
-    from backend.evaluation import Candidate
-    from backend.gguf_file import ModelFile
-    from backend.trace import Trace
+    from backend.evaluation.predictors import Candidate
+    from backend.gguf.model_file import ModelFile
+    from backend.methods.compose import Learned
+    from backend.traces.trace import Trace
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -52,9 +53,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.evaluation import candidates, evaluate
-    from backend.gguf_file import read_model
-    from backend.simulate_model import routers
+    from backend.evaluation.predictors import candidates, evaluate
+    from backend.gguf.model_file import read_model
+    from backend.simulation.model import routers
 
     file = read_model(args.model)
     if not file.is_moe:
@@ -88,9 +89,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _learned(args: argparse.Namespace, file: ModelFile) -> Learned:
-    from backend.compose import Learned
-    from backend.learned import load, sizes_of
-    from backend.predictor_file import read
+    from backend.methods.compose import Learned
+    from backend.weights.file import read
+    from backend.weights.lookup import load, sizes_of
 
     found, remark = load(file)
     if remark and not args.json:
@@ -104,9 +105,9 @@ def _learned(args: argparse.Namespace, file: ModelFile) -> Learned:
 
 def _sets(args: argparse.Namespace, file: ModelFile) -> dict[str, Trace]:
     """A trace of each set, cut to --tokens."""
-    from backend.collect import Limits, collect, read_documents
-    from backend.config import EngineConfig
-    from backend.trace import join, read_trace
+    from backend.evaluation.collect import Limits, collect, read_documents
+    from backend.protocol.settings import EngineConfig
+    from backend.traces.trace import join, read_trace
 
     found = {}
     for path in args.trace:
@@ -114,7 +115,7 @@ def _sets(args: argparse.Namespace, file: ModelFile) -> dict[str, Trace]:
         n_pass = int((trace.begins <= args.tokens).sum())
         found[path.stem] = trace.passes(0, max(n_pass - 1, 1))
     config = EngineConfig(
-        method="lru-overlapped", cache_rate=(file.n_expert - 1) / file.n_expert, n_thread=1
+        method="lru-overlapped", cache_rate=rate_of(file.n_expert - 1, file.n_expert), n_thread=1
     )
     for path in (*args.prompts, *args.texts):
         is_text = path in args.texts
@@ -161,11 +162,11 @@ def _simulated(
     matrices: Sequence[Any],
 ) -> list[dict[str, Any]]:
     """GoodPred of every set's trace, each token as a pass of its own."""
-    from backend.evaluation import token_by_token
-    from backend.good_pred import method_of
+    from backend.evaluation.good_pred import method_of
+    from backend.evaluation.predictors import token_by_token
     from backend.machines import load
-    from backend.simulate import Setting
-    from backend.simulate import run as simulate
+    from backend.simulation.run import Setting
+    from backend.simulation.run import run as simulate
 
     rows = []
     for name, trace in sets.items():
@@ -191,8 +192,8 @@ def _simulated(
 def _live(
     args: argparse.Namespace, file: ModelFile, chosen: Sequence[Candidate], learned: Learned
 ) -> list[dict[str, Any]]:
-    from backend.collect import read_documents
-    from backend.good_pred import measure
+    from backend.evaluation.collect import read_documents
+    from backend.evaluation.good_pred import measure
 
     documents = read_documents(args.prompts, args.texts)
     text = "\n".join(
@@ -241,7 +242,7 @@ def _good_preds(kind: str, rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def drawing(sets: dict[str, list[dict[str, Any]]]) -> str:
     """The accuracy of each layer, the mean over sets, a panel for each stride, as SVG."""
-    from backend.charts import Line, Panel, line_charts
+    from backend.simulation.charts import Line, Panel, line_charts
 
     panels = []
     for stride in (1, 2):

@@ -8,20 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, cache_rate, printable, whole_number
-from backend.config import EngineConfig
-from backend.plan import (
-    KV_TYPES,
-    N_UBATCH,
-    MemoryPlan,
-    largest_ubatch,
-    plan,
-    why_plain,
-)
+from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
+from backend.methods.slots import rate_of, slots_of
+from backend.protocol.settings import KV_TYPES, EngineConfig
 from backend.system.memory import MemoryFacts, memory_facts
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
-    from backend.pack_file import Pack
+    from backend.gguf.model_file import ModelFile
+    from backend.packs.file import Pack
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -54,8 +48,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.gguf_file import read_model  # needs numpy, which --help must not wait for
-    from backend.pack_file import find
+    from backend.gguf.model_file import read_model  # needs numpy, which --help must not wait for
+    from backend.packs.file import find
 
     model = read_model(args.model)
     pack, remark = find(model)
@@ -63,16 +57,19 @@ def run(args: argparse.Namespace) -> int:
     # As the engine does: no more than the model was trained for.
     context = min(args.context, model.context_length or args.context)
     available = memory.available_bytes
-    memory_plan = plan(model, args.cache_rate, context, available, kv_type=args.kv_type)
+    n_slot = slots(model, args.cache_rate)
+    memory_plan = plan(model, n_slot, context, available, kv_type=args.kv_type)
     n_ubatch, why = largest_ubatch(model, memory_plan, context)
     if n_ubatch > N_UBATCH:
-        memory_plan = plan(model, args.cache_rate, context, available, n_ubatch, args.kv_type)
+        memory_plan = plan(model, n_slot, context, available, n_ubatch, args.kv_type)
     if args.json:
         report = _report(model, memory, memory_plan, context)
-        report["plan"] |= {"n_ubatch": n_ubatch, "why_ubatch": why, "kv_type": args.kv_type}
+        asked = {"asked_rate": args.cache_rate, "kv_type": args.kv_type}
+        report["plan"] |= {"n_ubatch": n_ubatch, "why_ubatch": why, **asked}
         print(json.dumps({**report, "pack": _pack_report(pack, remark)}))
     else:
-        lines = _lines(model, memory, memory_plan, context, _pack_text(pack, remark))
+        rows = _plan_rows(memory_plan, memory, context, args.cache_rate)
+        lines = [*_lines(model, _pack_text(pack, remark), rows), _verdict(memory_plan)]
         print(printable("\n".join([*lines, why])))
     return 0
 
@@ -106,13 +103,7 @@ def _report(
     }
 
 
-def _lines(
-    model: ModelFile,
-    memory: MemoryFacts,
-    memory_plan: MemoryPlan,
-    context_length: int,
-    pack: str,
-) -> list[str]:
+def _lines(model: ModelFile, pack: str, plan_rows: list[tuple[str, str]]) -> list[str]:
     parts = f" in {len(model.paths)} parts" if len(model.paths) > 1 else ""
     rows = [
         ("Model", model.name),
@@ -134,10 +125,10 @@ def _lines(
         ("Cache", f"not used: {why}" if why else "possible: any share of the experts"),
         *([] if why else [("Pack", pack)]),
         ("", ""),
-        *_plan_rows(memory_plan, memory, context_length),
+        *plan_rows,
         ("", ""),
     ]
-    return [f"{name:<14}{value}".rstrip() for name, value in rows] + [_verdict(memory_plan)]
+    return [f"{name:<14}{value}".rstrip() for name, value in rows]
 
 
 def _pack_text(pack: Pack | None, remark: str) -> str:
@@ -154,13 +145,14 @@ def _pack_report(pack: Pack | None, remark: str) -> dict[str, Any]:
 
 
 def _plan_rows(
-    memory_plan: MemoryPlan, memory: MemoryFacts, context_length: int
+    memory_plan: MemoryPlan, memory: MemoryFacts, context_length: int, asked_rate: float
 ) -> list[tuple[str, str]]:
     """Return the memory plan, a line for each of its parts."""
     rows = []
     if memory_plan.n_expert:
         share = f"{memory_plan.n_slot} of {memory_plan.n_expert} experts of each layer"
-        asked = f"; {memory_plan.asked_rate:g} was asked for" if _raised(memory_plan) else ""
+        is_raised = slots_of(asked_rate, memory_plan.n_expert) < memory_plan.n_slot_min
+        asked = f"; {asked_rate:g} was asked for" if is_raised else ""
         rows.append(("Cache rate", f"{memory_plan.rate:.4g}: {share}{asked}"))
     where = "free under this control group's limit"
     if memory.limited_by == "machine":
@@ -181,25 +173,21 @@ def _plan_rows(
 
 def _verdict(memory_plan: MemoryPlan) -> str:
     """One sentence: does it fit, and what would."""
-    best = memory_plan.best_rate
+    best, n_expert = memory_plan.best_n_slot, memory_plan.n_expert
+    largest = ""
+    if best is not None:  # of three digits, so that it asks for no more experts
+        largest = (
+            f"the largest cache rate that fits is {int(rate_of(best, n_expert) * 1000) / 1000}."
+        )
     if memory_plan.fits:
-        if memory_plan.mode == "plain" or best is None or best <= memory_plan.rate:
+        if memory_plan.mode == "plain" or best is None or best <= memory_plan.n_slot:
             return "It fits here."
-        return f"It fits here; the largest cache rate that fits is {_floor(best)}."
-    if best is not None:
-        return f"It does not fit here; the largest cache rate that fits is {_floor(best)}."
-    if memory_plan.n_expert and memory_plan.rate > memory_plan.min_rate:
+        return f"It fits here; {largest}"
+    if largest:
+        return f"It does not fit here; {largest}"
+    if n_expert and memory_plan.n_slot > memory_plan.n_slot_min:
         return "It does not fit here, not even at the smallest cache rate."
     return "It does not fit here."
-
-
-def _floor(rate: float) -> float:
-    """Return a rate of three digits that asks for no more experts than `rate` does."""
-    return int(rate * 1000) / 1000
-
-
-def _raised(memory_plan: MemoryPlan) -> bool:
-    return memory_plan.asked_rate < memory_plan.min_rate
 
 
 def _mean_expert_bytes(model: ModelFile) -> int:

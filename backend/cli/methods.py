@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from backend.methods import METHODS
+from backend.methods.catalogue import METHODS
 
 _KINDS = {
     "cached": "",

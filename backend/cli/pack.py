@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from backend.cli.common import UserError, bytes_text, printable
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
+    from backend.gguf.model_file import ModelFile
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -48,8 +48,8 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend import pack
-    from backend.gguf_file import read_model
+    from backend.gguf.model_file import read_model
+    from backend.packs import write as pack
 
     file = read_model(args.model)
     try:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _offer(file: ModelFile, *, as_json: bool) -> int:
-    from backend.pack_offer import offer
+    from backend.packs.benefit import offer
 
     offered = offer(file)
     if as_json:
@@ -96,7 +96,7 @@ def _offer(file: ModelFile, *, as_json: bool) -> int:
 
 
 def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
-    from backend import pack
+    from backend.packs import write as pack
 
     if path is None:
         found, remark = pack.find(file)
@@ -111,7 +111,7 @@ def _check(file: ModelFile, path: Path | None, *, as_json: bool) -> int:
 
 
 def _delete(file: ModelFile, path: Path | None) -> int:
-    from backend import pack
+    from backend.packs import write as pack
 
     places = [path] if path is not None else [pack.beside(file), pack.in_data_folder(file)]
     freed = sum(pack.delete(place) for place in places)

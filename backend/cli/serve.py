@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, add_engine_options, whole_number
+from backend.cli.common import UserError, add_engine_options, engine_config, whole_number
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
 
@@ -33,25 +33,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.config import EngineConfig
-    from backend.engine import Engine
+    from backend.engine.engine import Engine
     from backend.server.application import ADDRESS, make_server
     from backend.server.turns import EngineThread, Turns
     from backend.system.paths import embedded_model
 
     path = Path(args.model) if args.model else embedded_model()
-    given = {
-        "cache_rate": args.cache_rate,
-        "method": args.method,
-        "context_length": args.context,
-        "n_thread": args.threads,
-        "device": args.device,
-        "hybrid": args.hybrid,
-        "host_bytes": args.host_bytes,
-        "pack": args.pack,
-        "kv_type": args.kv_type,
-    }
-    config = EngineConfig(**{name: value for name, value in given.items() if value is not None})
+    config = engine_config(args)
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
     key = key or secrets.token_urlsafe(24)

@@ -12,10 +12,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, printable
-from backend.client import Reply, RequestFailed, WorkerClient, WorkerDied
+from backend.protocol.client import Reply, RequestFailed, WorkerClient, WorkerDied
 
 if TYPE_CHECKING:
-    from backend.config import EngineConfig, Sampling
+    from backend.protocol.settings import EngineConfig, Sampling
 
 
 _LONG_PROMPT = 256  # tokens
@@ -69,15 +69,10 @@ class Session:
         reply = self._client.request(
             "load",
             path=self.settings.model,
-            cache_rate=self.cache.get("asked_rate", config.cache_rate),
-            method=config.method,
-            context_length=config.context_length,
-            n_thread=config.n_thread,
-            device=config.device,
-            hybrid=config.hybrid,
-            pack=config.pack,
-            kv_type=config.kv_type,
-            **({} if config.host_bytes is None else {"host_bytes": config.host_bytes}),
+            **{
+                **config.to_message(),
+                "cache_rate": self.cache.get("asked_rate", config.cache_rate),
+            },
         )
         shown = False
         for message in reply:

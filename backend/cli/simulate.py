@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, cache_rate, printable, whole_number
-from backend.methods import METHODS, Method
+from backend.methods.catalogue import METHODS, Method
 
 if TYPE_CHECKING:
     from backend.machines import Hardware
-    from backend.simulate import Setting
-    from backend.simulate_results import Phase, Result
-    from backend.trace import Trace
+    from backend.simulation.results import Phase, Result
+    from backend.simulation.run import Setting
+    from backend.traces.trace import Trace
 
 _RATES = (0.06, 0.17, 0.33, 0.5)
 _METHODS = ("promoe", "lru-overlapped")
@@ -116,9 +116,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.simulate import Setting
-    from backend.simulate import run as simulate
-    from backend.simulate_model import learned
+    from backend.simulation.model import learned
+    from backend.simulation.run import Setting
+    from backend.simulation.run import run as simulate
 
     if args.plot is not None and args.plot.suffix.lower() != ".svg":
         raise UserError("The plot is drawn as SVG: its file must end in .svg.", status=2)
@@ -156,9 +156,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trace(args: argparse.Namespace) -> Trace:
-    from backend.gguf_file import read_model
-    from backend.simulate_model import with_model
-    from backend.trace import read_trace
+    from backend.gguf.model_file import read_model
+    from backend.simulation.model import with_model
+    from backend.traces.trace import read_trace
 
     trace = read_trace(args.trace, mapped=True)
     if trace.n_pass == 0:
@@ -171,8 +171,8 @@ def _trace(args: argparse.Namespace) -> Trace:
 
 
 def _routers(args: argparse.Namespace, trace: Trace) -> Sequence[Any]:
-    from backend.gguf_file import read_model
-    from backend.simulate_model import routers
+    from backend.gguf.model_file import read_model
+    from backend.simulation.model import routers
 
     return [] if args.model is None else routers(read_model(args.model), trace.layers)
 
@@ -190,7 +190,7 @@ def _hardware(name: str, model: Path | None) -> Hardware | None:
 
 
 def _chosen(args: argparse.Namespace) -> list[Method]:
-    from backend.simulate import eviction_method, eviction_names, with_references
+    from backend.simulation.run import eviction_method, eviction_names, with_references
 
     names = list(args.methods) if args.no_references else with_references(args.methods)
     chosen = [METHODS[name] for name in names]
@@ -297,7 +297,7 @@ def _report(
 
 
 def _plot(path: Path, results: Sequence[Result]) -> None:
-    from backend.simulate_results import curves
+    from backend.simulation.results import curves
 
     try:
         drawing = curves(results)

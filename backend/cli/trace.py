@@ -18,18 +18,20 @@ from backend.cli.common import (
     UserError,
     add_engine_options,
     bytes_text,
+    engine_config,
     max_tokens,
     printable,
     size,
     temperature,
     whole_number,
 )
+from backend.methods.slots import rate_of
 
 if TYPE_CHECKING:
-    from backend.engine import Engine
-    from backend.gguf_file import ModelFile
-    from backend.prompts import Prompt
-    from backend.recording import Recording
+    from backend.engine.engine import Engine
+    from backend.engine.recording import Recording
+    from backend.gguf.model_file import ModelFile
+    from backend.traces.prompts import Prompt
 
 _DEFAULT_MAX_BYTES = 2 << 30
 _SPARE_BYTES = 64 << 20  # of the drive, never filled
@@ -74,11 +76,11 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.engine import Engine
-    from backend.gguf_file import read_model
-    from backend.prompts import read_prompts
-    from backend.recording import Recording
+    from backend.engine.engine import Engine
+    from backend.engine.recording import Recording
+    from backend.gguf.model_file import read_model
     from backend.system.memory import available_bytes
+    from backend.traces.prompts import read_prompts
 
     room_bytes = _room_for(args.out, args.force)
     prompts = read_prompts(args.prompts)
@@ -123,29 +125,17 @@ def _room_for(path: Path, force: bool) -> int:
 
 def _config(args: argparse.Namespace, file: ModelFile) -> Any:
     """The engine's settings. Only a patched model shows its routing, so one expert must be out."""
-    from backend.config import EngineConfig
-
-    highest = (file.n_expert - 1) / file.n_expert
-    chosen = {
-        "method": args.method,
-        "context_length": args.context,
-        "n_thread": args.threads,
-        "device": args.device,
-        "hybrid": args.hybrid,
-        "host_bytes": args.host_bytes,
-        "pack": args.pack,
-        "kv_type": args.kv_type,
-        "cache_rate": min(highest if args.cache_rate is None else args.cache_rate, highest),
-    }
-    return EngineConfig(**{name: value for name, value in chosen.items() if value is not None})
+    highest = rate_of(file.n_expert - 1, file.n_expert)
+    rate = highest if args.cache_rate is None else min(args.cache_rate, highest)
+    return engine_config(args, cache_rate=rate)
 
 
 def _record(
     args: argparse.Namespace, engine: Engine, recording: Recording, prompts: list[Prompt]
 ) -> dict[str, Any]:
     """Answer the prompts, as far as it gets; returns what there is to say about it."""
-    from backend.config import Sampling
-    from backend.engine_error import EngineError, UntrustedError
+    from backend.protocol.errors import EngineError, UntrustedError
+    from backend.protocol.settings import Sampling
 
     settings = {"seed": args.seed}
     if args.temperature is not None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, cache_rate, whole_number
+from backend.methods.slots import rate_of
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
-    from backend.trace import Trace
+    from backend.gguf.model_file import ModelFile
+    from backend.traces.trace import Trace
 
 NEEDS_TORCH = (
     "Training needs torch and gguf, which are not installed: pip install torch gguf "
@@ -94,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     if any(importlib.util.find_spec(name) is None for name in ("torch", "gguf")):
         raise UserError(NEEDS_TORCH)
-    from backend.gguf_file import read_model
+    from backend.gguf.model_file import read_model
 
     file = read_model(args.model)
     if not file.is_moe:
@@ -121,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _outputs(args: argparse.Namespace, file: ModelFile) -> dict[str, Path]:
     """Where each predictor is written."""
-    from backend.learned import in_data_folder
+    from backend.weights.lookup import in_data_folder
 
     if args.out is None:
         paths = {name: in_data_folder(file, name) for name in args.method}
@@ -138,13 +139,13 @@ def _outputs(args: argparse.Namespace, file: ModelFile) -> dict[str, Path]:
 
 
 def _traces(args: argparse.Namespace, file: ModelFile, work: Path) -> list[Trace]:
-    from backend.collect import Limits, collect, read_documents
-    from backend.config import EngineConfig
-    from backend.trace import read_trace
+    from backend.evaluation.collect import Limits, collect, read_documents
+    from backend.protocol.settings import EngineConfig
+    from backend.traces.trace import read_trace
 
     if args.trace:
         return [read_trace(path, file.fingerprint, mapped=True) for path in args.trace]
-    highest = (file.n_expert - 1) / file.n_expert
+    highest = rate_of(file.n_expert - 1, file.n_expert)
     rate = highest if args.cache_rate is None else min(args.cache_rate, highest)
     config = EngineConfig(method="lru-overlapped", cache_rate=rate, n_thread=args.threads)
     documents = read_documents(args.prompts, args.texts)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, cache_rate, device, size_or_none, whole_number
-from backend.config import HYBRID
-from backend.methods import CACHED, METHODS
+from backend.methods.catalogue import CACHED, METHODS
+from backend.protocol.settings import HYBRID
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
-    from backend.loading import Placement
-    from backend.verify import Comparison
+    from backend.evaluation.verify import Comparison
+    from backend.gguf.model_file import ModelFile
+    from backend.memory.placement import Placement
 
 _N_CONTEXT = 4096
 _N_STAGE = 16
@@ -96,12 +96,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    from backend.gguf_file import read_model
-    from backend.learned import load as load_learned
-    from backend.loading import NotCacheable
-    from backend.pack_file import find
+    from backend.engine.loading import NotCacheable
+    from backend.evaluation.verify import compare
+    from backend.gguf.model_file import read_model
+    from backend.packs.file import find
     from backend.system.memory import physical_cores
-    from backend.verify import compare
+    from backend.weights.lookup import load as load_learned
 
     file = read_model(args.model)
     if not file.is_moe:
@@ -173,20 +173,20 @@ def _host_bytes(asked_bytes: int | None, file: ModelFile) -> int:
 
 def _placement(file: ModelFile, option: str) -> Placement:
     """As many layers on the devices as have room for all their experts: stock needs that."""
-    from backend.devices import DeviceError, resolve
-    from backend.loading import Placement
-    from backend.placement import Wish, plan_devices
+    from backend.memory.devices import DeviceError, resolve
+    from backend.memory.headroom import with_taken
+    from backend.memory.placement import ON_CPU, Wish, plan_devices
 
     try:
-        devices = resolve(option)
+        devices = [with_taken(device) for device in resolve(option)]
     except DeviceError as error:
         raise UserError(str(error)) from None
     if not devices:
-        return Placement()
-    plan = plan_devices(file, devices, Wish(1.0, _N_CONTEXT, whole=True))
+        return ON_CPU
+    plan = plan_devices(file, devices, Wish(file.n_expert, _N_CONTEXT, whole=True))
     if plan.n_gpu_layers <= 1:
         raise UserError("No layer finds room on the device with all its experts.")
-    return Placement(plan.pointers, plan.n_gpu_layers, plan.shares)
+    return plan.placement
 
 
 def _row(result: Comparison) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from backend.downloads.errors import DownloadError
 from backend.downloads.offers import Offer
-from backend.gguf_header import Header, parse_header
+from backend.gguf.header import Header, parse_header
 from backend.library.facts import Facts
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def read_facts(
     and may raise. Raises DownloadError.
     """
     from backend.downloads.web import opened  # network libraries: not at start
-    from backend.gguf_file import ModelFileError, read_model  # numpy: not at start
+    from backend.gguf.model_file import ModelFileError, read_model  # numpy: not at start
 
     files = {file.name: file for file in offer.files}
 

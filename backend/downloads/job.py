@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from backend.downloads.address import safe_name
 from backend.downloads.errors import DownloadError, of_writing
 from backend.downloads.offers import Offer, RemoteFile
+from backend.system.paths import exists
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -61,7 +62,7 @@ class Job:
     def check_room(self, promised_bytes: int = 0) -> None:
         """Raise DownloadError if the drive lacks room for this and promised_bytes of others."""
         self._check_names()
-        place = next(path for path in (self.folder, *self.folder.parents) if path.exists())
+        place = next(path for path in (self.folder, *self.folder.parents) if exists(path))
         try:
             free_bytes = shutil.disk_usage(place).free
         except OSError as error:

@@ -17,7 +17,7 @@ from typing import Any
 
 from backend.downloads.errors import DownloadError, Stopped
 from backend.downloads.job import Job
-from backend.system.kept_file import KeptList
+from backend.system.kept_file import KeptFile
 
 N_RUNNING_MAX = 2
 _FORMAT = 1
@@ -63,7 +63,7 @@ class Downloads:
     def __init__(
         self, path: Path, folder: Path, changed: Callable[[], None] = lambda: None
     ) -> None:
-        self._file = KeptList(path, "The list of downloads")
+        self._file = KeptFile(path, "The list of downloads", "an empty one is used")
         self._changed = changed
         self._lock = threading.RLock()
         self._all: dict[int, Download] = {}
@@ -71,10 +71,13 @@ class Downloads:
         self._threads: dict[int, threading.Thread] = {}
         self._samples: dict[int, deque[tuple[float, int]]] = {}
         self._is_open = True
-        self.folder = folder
-        """The folder of new models."""
-        self.trouble = self._file.load(self._take)
+        nothing: tuple[Path, list[Job]] = (folder, [])
+        kept, self.trouble = self._file.load(self._checked, nothing)
         """One sentence if the list could not be read or written; otherwise empty."""
+        self.folder = kept[0]
+        """The folder of new models."""
+        for number, job in enumerate(kept[1], 1):
+            self._all[number] = Download(number, job, State.PAUSED, job.kept_bytes)
 
     def all(self) -> list[Download]:
         """Return the downloads, the oldest first."""
@@ -236,15 +239,11 @@ class Downloads:
         data = {"format": _FORMAT, "folder": str(self.folder), "downloads": kept}
         self.trouble = self._file.save(data)
 
-    def _take(self, data: Any) -> None:
+    @staticmethod
+    def _checked(data: Any) -> tuple[Path, list[Job]]:
         if data["format"] != _FORMAT:
             raise ValueError("another format")
-        jobs = [Job.from_json(item) for item in data["downloads"]]
-        self.folder = Path(data["folder"])
-        self._all = {
-            number: Download(number, job, State.PAUSED, job.kept_bytes)
-            for number, job in enumerate(jobs, 1)
-        }
+        return Path(data["folder"]), [Job.from_json(item) for item in data["downloads"]]
 
 
 def _forget(job: Job) -> None:

@@ -14,7 +14,8 @@ from enum import Enum
 from backend.library.facts import Facts
 from backend.library.history import Measured
 from backend.machines import DENSE_STEPS, WAVE_STEPS, Hardware
-from backend.plan import MemoryPlan, plan_needs
+from backend.memory.plan import MemoryPlan, plan_needs
+from backend.methods.slots import slots_of
 
 _CORRECTION_MAX = 30.0  # a larger factor is not applied; tiny models need 10
 _COPY_BYTES = 1 << 20  # about one matrix of an expert
@@ -70,11 +71,11 @@ def judge(
     measured: Measured | None,
 ) -> Verdict:
     """Return the verdict. available_bytes: free memory once the present model is unloaded."""
-    asked = plan_needs(facts.needs, asked_rate, available_bytes)
-    if asked.best_rate is None:
-        kind, best = Kind.LARGE, plan_needs(facts.needs, 0.0, available_bytes)
+    asked = plan_needs(facts.needs, slots_of(asked_rate, facts.n_expert), available_bytes)
+    if asked.best_n_slot is None:
+        kind, best = Kind.LARGE, plan_needs(facts.needs, 0, available_bytes)
         return Verdict(kind, best, best, None, None)
-    best = plan_needs(facts.needs, asked.best_rate, available_bytes)
+    best = plan_needs(facts.needs, asked.best_n_slot, available_bytes)
     if not asked.fits:
         asked = best
     kind = Kind.FITS if best.mode == "plain" else Kind.CACHE

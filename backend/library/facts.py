@@ -12,15 +12,14 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.plan import Needs
-from backend.system.kept_file import write_whole
+from backend.memory.plan import Needs
+from backend.system.kept_file import read_object, write_whole
 
 if TYPE_CHECKING:
-    from backend.gguf_file import ModelFile
+    from backend.gguf.model_file import ModelFile
 
 _FORMAT = 1
 _N_KEPT_MAX = 4096
-_CACHE_BYTES_MAX = 64 << 20
 
 # llama_ftype of llama.h: the mixture of types that the file states.
 _FILE_TYPES = {
@@ -173,7 +172,7 @@ class FactsCache:
             write_whole(self._path, text.encode("ascii"))
 
     def _read(self, path: Path) -> Facts | str:
-        from backend.gguf_file import ModelFileError, read_model  # numpy: not at start
+        from backend.gguf.model_file import ModelFileError, read_model  # numpy: not at start
 
         self.n_read += 1
         try:
@@ -185,13 +184,8 @@ class FactsCache:
 
 
 def _load(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        if path.stat().st_size > _CACHE_BYTES_MAX:
-            return {}
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(data, dict) or data.get("format") != _FORMAT:
+    data = read_object(path)
+    if data.get("format") != _FORMAT:
         return {}
     files = data.get("files")
     if not isinstance(files, dict):

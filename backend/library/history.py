@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from backend.system.kept_file import KeptList
+from backend.system.kept_file import KeptFile
 
 _FORMAT = 1
 _N_KEPT_MAX = 1000
@@ -33,12 +33,12 @@ class History:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = KeptList(path, "The list of folders")
-        self.folders: list[Path] = []
-        self._used_s: dict[str, float] = {}  # by path
-        self._measured: dict[str, Measured] = {}  # by fingerprint
-        self.trouble = self._file.load(self._take)
+        self._file = KeptFile(path, "The list of folders", "an empty one is used")
+        kept, self.trouble = self._file.load(_checked, _Kept())
         """One sentence if the file was damaged or could not be read; otherwise empty."""
+        self.folders = kept.folders
+        self._used_s = kept.used_s
+        self._measured = kept.measured
 
     def used_s(self, path: Path) -> float:
         """Return when a model was last loaded, in seconds since 1970; 0 if never."""
@@ -86,20 +86,28 @@ class History:
         }
         self.trouble = self._file.save(data)
 
-    def _take(self, data: Any) -> None:
-        if data["format"] != _FORMAT:
-            raise ValueError("another format")
-        folders = [Path(_kind(item, str)) for item in data["folders"]]
-        used_s = {str(key): _number(value) for key, value in data["used"].items()}
-        measured = {
-            str(key): Measured(
-                _kind(item["n_slot"], int), _number(item["tokens_per_s"]), _number(item["at_s"])
-            )
-            for key, item in data["measured"].items()
-        }
-        if any(item.tokens_per_s <= 0 for item in measured.values()):
-            raise ValueError("a speed is not positive")
-        self.folders, self._used_s, self._measured = folders, used_s, measured
+
+@dataclass
+class _Kept:
+    folders: list[Path] = field(default_factory=list)
+    used_s: dict[str, float] = field(default_factory=dict)  # by path
+    measured: dict[str, Measured] = field(default_factory=dict)  # by fingerprint
+
+
+def _checked(data: Any) -> _Kept:
+    if data["format"] != _FORMAT:
+        raise ValueError("another format")
+    folders = [Path(_kind(item, str)) for item in data["folders"]]
+    used_s = {key: _number(value) for key, value in data["used"].items()}
+    measured = {
+        key: Measured(
+            _kind(item["n_slot"], int), _number(item["tokens_per_s"]), _number(item["at_s"])
+        )
+        for key, item in data["measured"].items()
+    }
+    if any(item.tokens_per_s <= 0 for item in measured.values()):
+        raise ValueError("a speed is not positive")
+    return _Kept(folders, used_s, measured)
 
 
 def _kind(value: Any, kind: type) -> Any:
@@ -109,6 +117,6 @@ def _kind(value: Any, kind: type) -> Any:
 
 
 def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError("a value is not a number")
     return float(value)

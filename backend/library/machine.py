@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from backend import children
 from backend.machines import Hardware, MachineError, load
+from backend.system import children
 from backend.system.kept_file import write_json
 
 _LARGE_BYTES = 64 << 20

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from backend.system.paths import is_folder
+
 
 def known_folders(
     home: Path | None = None, environment: Mapping[str, str] | None = None
@@ -32,9 +34,6 @@ def known_folders(
     ]
     found: dict[Path, str] = {}
     for program, folder in candidates:
-        try:
-            if folder.is_dir():
-                found.setdefault(folder, program)
-        except OSError:
-            continue
+        if is_folder(folder):
+            found.setdefault(folder, program)
     return [(program, folder) for folder, program in found.items()]

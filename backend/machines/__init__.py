@@ -6,10 +6,11 @@ Each figure is {"value": number, "source": text}. The files beside this module a
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from backend.system.kept_file import parse_json
 
 if TYPE_CHECKING:
     from backend._native import Machine
@@ -135,8 +136,8 @@ def load(file_or_preset: str | Path) -> Hardware:
     if len(data) > _FILE_BYTES_MAX:
         raise MachineError(f"The machine file {name} is too large to be one.")
     try:
-        content = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError):
+        content = parse_json(data)
+    except ValueError:
         raise MachineError(f"The machine file {name} is not JSON.") from None
     return parse(content, name)
 

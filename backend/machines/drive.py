@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from backend import _native
 from backend.machines import kept
+from backend.system.kept_file import an_object
 from backend.system.memory import is_busy
 
 READ_BYTES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
@@ -46,7 +46,7 @@ def in_whole_blocks(matrix_bytes: Iterable[int]) -> bool:
     """Whether the kernel's own queue can read matrices of these sizes directly into slots.
 
     They may begin anywhere: all matrices of a tensor begin at the same place in a block
-    (native/live/slab.cc).
+    (native/live/memory/slab.cc).
     """
     return all(n % _BLOCK_BYTES == 0 and n >= 64 * _BLOCK_BYTES for n in matrix_bytes)
 
@@ -82,6 +82,8 @@ def measure(
 
     Raises RuntimeError.
     """
+    from backend import _native  # loads llama.cpp; a kept result is read without it
+
     speeds: dict[tuple[int, int], float] = {}
     for _ in range(_ROUNDS):
         for size in read_bytes:
@@ -124,11 +126,16 @@ def _key(path: Path) -> str:
 
 def _drive(value: object) -> Drive | None:
     """Return a kept measurement, or None if it is not valid."""
-    if not isinstance(value, dict) or value.get("version") != _VERSION:
-        return None
     try:
-        drive = Drive(int(value["n_read"]), int(value["read_bytes"]), float(value["bytes_per_s"]))
-    except (KeyError, TypeError, ValueError):
+        drive = Drive(**an_object(value))
+    except TypeError:
         return None
-    is_valid = 1 <= drive.n_read <= 64 and 4096 <= drive.read_bytes <= 1 << 26
+    has_integers = all(type(n) is int for n in (drive.n_read, drive.read_bytes, drive.version))
+    is_valid = (
+        has_integers
+        and drive.version == _VERSION
+        and 1 <= drive.n_read <= 64
+        and 4096 <= drive.read_bytes <= 1 << 26
+        and type(drive.bytes_per_s) is float
+    )
     return drive if is_valid else None

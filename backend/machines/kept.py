@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Mapping
 
-from backend.system.kept_file import write_json
+from backend.system.kept_file import read_object, write_json
 from backend.system.paths import data_folder
 
 
 def read(name: str) -> dict[str, object]:
     """Return the values of the file of this name, or {} if it is missing or damaged."""
-    try:
-        found = json.loads((data_folder() / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(data_folder() / name)
 
 
 def write(name: str, values: Mapping[str, object]) -> None:

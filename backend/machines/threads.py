@@ -11,7 +11,6 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from backend import _native
 from backend.machines import kept
 from backend.machines.drive import LEAST_FILE_BYTES, Drive
 from backend.system.memory import is_busy, physical_cores
@@ -24,7 +23,7 @@ _ROUNDS = 3
 _WORTH = 1.03
 _THREAD_BYTES = 8 << 20
 """Bytes of a token below which a further thread costs more waiting than it saves. One thread reads
-the embedded model's 4.5 MB faster than two (docs/LOG-panel.md)."""
+the embedded model's 4.5 MB faster than two (docs/log/panel.md)."""
 
 Times = Mapping[int, float]
 """Microseconds of the same work, by number of threads."""
@@ -60,6 +59,8 @@ def useful_threads(token_bytes: int, n_thread: int) -> int:
 
 def measure(path: Path, drive: Drive, n_threads: range, *, ring: bool) -> Times:
     """Multiply with each number of threads, in turn, during reads. Raises RuntimeError."""
+    from backend import _native  # loads llama.cpp; a kept result is read without it
+
     seconds = _ROUNDS * len(n_threads) * _PRODUCT_S
 
     def read() -> None:

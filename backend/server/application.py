@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+import socket
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
@@ -32,8 +33,10 @@ from backend.server.protocol import (
     model,
     read_chat,
     read_text,
+    shown,
 )
 from backend.server.turns import Turns
+from backend.system.kept_file import parse_json
 
 ADDRESS = "127.0.0.1"
 MAX_BODY_BYTES = 16 << 20
@@ -91,7 +94,7 @@ def make_application(turns: Turns, key: str) -> ASGIApp:
         if name not in names():
             return _refuse(
                 RequestRefused(
-                    f"There is no model {name} here.", status=404, code="model_not_found"
+                    f"There is no model {shown(name)} here.", status=404, code="model_not_found"
                 )
             )
         return JSONResponse(model(name, began))
@@ -147,9 +150,13 @@ async def _body(request: Request) -> Any:
         if len(data) > MAX_BODY_BYTES:
             raise RequestRefused("The request is too large.", status=413)
     try:
-        return json.loads(bytes(data))
-    except (ValueError, RecursionError):
-        raise RequestRefused("The request's body is not valid JSON.") from None
+        body = parse_json(bytes(data))
+        json.dumps(body, ensure_ascii=False).encode("utf-8")  # refuses half characters
+    except ValueError:
+        raise RequestRefused(
+            "The request's body is not valid JSON in UTF-8 with numbers of at most 64 bits."
+        ) from None
+    return body
 
 
 async def _whole(request: Request, turns: Turns, ask: Ask, writer: Writer) -> Response:
@@ -206,4 +213,16 @@ def make_server(turns: Turns, key: str, port: int) -> uvicorn.Server:
         server_header=False,
         timeout_graceful_shutdown=2,
     )
-    return uvicorn.Server(config)
+    return _Server(config, turns)
+
+
+class _Server(uvicorn.Server):
+    """Ends the answers under way when it is told to end, instead of waiting for them."""
+
+    def __init__(self, config: uvicorn.Config, turns: Turns) -> None:
+        super().__init__(config)
+        self._turns = turns
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._turns.stop()
+        await super().shutdown(sockets)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.config import Sampling
+from backend.protocol.settings import Sampling
 
 Json = dict[str, Any]
 
@@ -56,6 +56,7 @@ _ONLY: Mapping[str, tuple[Any, ...]] = {
 }
 _DEFAULT_TOKENS_OF_TEXT = 16  # as the reference says of /v1/completions
 _MAX_STOPS = 4
+_NAME_CHARS = 80
 
 
 class RequestRefused(Exception):
@@ -130,9 +131,16 @@ def _refuse_unknown(body: Json, known: frozenset[str]) -> None:
         if name in known or name in _WITHOUT_EFFECT or value is None:
             continue
         if name not in _ONLY:
-            raise RequestRefused(f"The parameter {name} is not known here.", param=name)
+            raise RequestRefused(
+                f"The parameter {shown(name)} is not known here.", param=shown(name)
+            )
         if value not in _ONLY[name]:
             raise RequestRefused(f"This server cannot do what {name} asks for.", param=name)
+
+
+def shown(name: str) -> str:
+    """Return a name from a request as a message may repeat it: cut where it is long."""
+    return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}\u2026"
 
 
 def _common(body: Json, max_tokens: Any) -> Json:

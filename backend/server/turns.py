@@ -166,14 +166,14 @@ class _Turn:
         ask, filtered = self._ask, StopFilter(self._ask.stops)
 
         def listen(*_progress: int) -> None:
-            """Let cancel() reach the engine; not before, as it forgets a stop when it begins."""
+            """Let cancel() reach the engine: only now, since an engine forgets earlier stops."""
             with self._lock:
                 self._engine = engine
                 if self._cancelled:
                     engine.stop()
 
         if ask.messages:
-            pieces = engine.generate(ask.messages, ask.sampling, ask.max_tokens, listen)
+            pieces = engine.generate(ask.messages, ask.sampling, ask.max_tokens, listen, listen)
         else:
             pieces = engine.generate_text(ask.prompt, ask.sampling, ask.max_tokens, listen)
         for piece in pieces:

@@ -1,1 +1,5 @@
-"""What differs by system: memory facts, processor facts, and where files lie."""
+"""What differs by operating system, and small files.
+
+Memory, cores, folders, pipes, child processes.
+May import: nothing of backend (tests/test_imports.py).
+"""

@@ -1,16 +1,62 @@
-"""Small files that are kept between runs: written whole or not at all, set aside where damaged."""
+"""Small files that are kept between runs: for this user alone, whole, set aside where damaged."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
+import math
 import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from backend.system.paths import exists, is_folder
 
 _BYTES_MAX = 16 << 20
+_WHOLE_MAX = 1 << 63
+# What a check of parsed JSON may raise where a value is missing or of the wrong kind.
+_DAMAGE = (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError)
+
+T = TypeVar("T")
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, for this user alone. Raises OSError."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileNotFoundError:
+        make_folder(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
+    except FileExistsError:
+        if not is_folder(path):
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+
+
+def make_file(path: Path) -> None:
+    """Make an empty file that only this user may read; tighten one that exists. Raises OSError."""
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
+    path.chmod(0o600)
+
+
+def keep_private(folder: Path, *, but: Path | None = None) -> None:
+    """Make a folder, and take others' rights to it and to all files in it, but for one subfolder.
+
+    What cannot be changed stays as it is.
+    """
+    if os.name == "nt":  # there a user's folders are private by inheritance
+        return
+    with contextlib.suppress(OSError):
+        make_folder(folder)
+        folder.chmod(0o700)
+    for root, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if Path(root, name) != but]
+        for name in files:
+            path = Path(root, name)
+            with contextlib.suppress(OSError):
+                if not path.is_symlink() and path.stat().st_mode & 0o077:
+                    path.chmod(path.stat().st_mode & 0o700)
 
 
 def write_whole(
@@ -18,7 +64,7 @@ def write_whole(
     data: bytes,
     *,
     makes_folder: bool = True,
-    private: bool = False,
+    private: bool = True,
     durable: bool = False,
 ) -> None:
     """Write a file, so that nobody ever reads half of it. Raises OSError, and leaves nothing then.
@@ -26,7 +72,7 @@ def write_whole(
     private: nobody else may read it. durable: it is on the drive when this returns.
     """
     if makes_folder:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.part")
     try:
         with open(temporary, "xb", opener=_private if private else None) as file:
@@ -41,34 +87,77 @@ def write_whole(
         raise
 
 
-def write_json(path: Path, value: object, *, private: bool = False) -> None:
+def write_json(path: Path, value: object) -> None:
     """Write a value as write_whole does. Raises OSError."""
     text = json.dumps(value, indent=1) + "\n"
-    write_whole(path, text.encode("utf-8"), private=private)
+    write_whole(path, text.encode("utf-8"))
+
+
+def parse_json(data: str | bytes) -> Any:
+    """Parse JSON in UTF-8. Raises ValueError for anything else.
+
+    So do numbers that are not finite and integers of more than 64 bits: what comes back can be
+    converted, compared and stored.
+    """
+    try:
+        text = data if isinstance(data, str) else data.decode("utf-8")
+        return json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
+def read_json(path: Path, check: Callable[[Any], T]) -> T:
+    """Read a file and return what `check` makes of its content.
+
+    Raises OSError where it cannot be read, and ValueError where it is damaged: it is too large, it
+    is not JSON, or `check` raises an error that a missing or a wrong value causes.
+    """
+    with path.open("rb") as file:
+        data = file.read(_BYTES_MAX + 1)
+    if len(data) > _BYTES_MAX:
+        raise ValueError("the file is too large")
+    try:
+        return check(parse_json(data))
+    except _DAMAGE as error:
+        raise ValueError(f"the file is damaged: {error}") from error
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; an empty one where the file is missing, unreadable or damaged."""
+    try:
+        return read_json(path, an_object)
+    except (OSError, ValueError):
+        return {}
+
+
+def an_object(data: Any) -> dict[str, Any]:
+    """Check that parsed JSON is an object. Raises TypeError."""
+    if not isinstance(data, dict):
+        raise TypeError("it is not an object")
+    return data
 
 
 def set_aside(path: Path) -> Path | None:
     """Keep a damaged file under the first free name; None where it cannot be moved."""
     for number in range(1, 1000):
-        kept = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
-        if not kept.exists():
+        free = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
+        if not exists(free):
             break
     try:
-        os.replace(path, kept)
+        os.replace(path, free)
     except OSError:
         return None
-    return kept
+    return free
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+class KeptFile:
+    """A file of the user's, in JSON, whose damage is said.
 
+    what: its name, as a sentence begins with it. instead: what is used where it is damaged.
+    """
 
-class KeptList:
-    """A list of the user's in a file of JSON. what: its name, as a sentence begins with it."""
-
-    def __init__(self, path: Path, what: str) -> None:
-        self._path, self._what = path, what
+    def __init__(self, path: Path, what: str, instead: str) -> None:
+        self._path, self._what, self._instead = path, what, instead
 
     def save(self, value: object) -> str:
         """Write it; returns "", or one sentence about why it could not be."""
@@ -78,22 +167,36 @@ class KeptList:
             return f"{self._what} could not be saved: {error.strerror or error}."
         return ""
 
-    def load(self, take: Callable[[Any], None]) -> str:
-        """Read the file and have `take` use what it says; returns "", or one sentence.
+    def load(self, check: Callable[[Any], T], default: T) -> tuple[T, str]:
+        """Read it as read_json does; returns its content, and "" or one sentence.
 
-        Where `take` raises ValueError, TypeError, KeyError or AttributeError it must have changed
-        nothing; the file is then set aside.
+        Where it cannot be used the content is the default. A damaged file is set aside.
         """
         try:
-            if self._path.stat().st_size > _BYTES_MAX:
-                raise ValueError("too large")
-            take(json.loads(self._path.read_text(encoding="utf-8")))
+            return read_json(self._path, check), ""
         except FileNotFoundError:
-            return ""
+            return default, ""
         except OSError as error:
-            return f"{self._what} could not be read: {error.strerror or error}."
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            if (kept := set_aside(self._path)) is None:
-                return f"{self._what} was damaged; an empty one is used."
-            return f"{self._what} was damaged; the old file is {kept.name}."
-        return ""
+            return default, f"{self._what} could not be read: {error.strerror or error}."
+        except ValueError:
+            said = f"{self._what} was damaged; {self._instead}"
+            aside = set_aside(self._path)
+            return default, f"{said} and the old file is {aside.name}." if aside else f"{said}."
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if not -_WHOLE_MAX <= number < _WHOLE_MAX:
+        raise ValueError("an integer has more than 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number is not finite")
+    return number

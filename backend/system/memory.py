@@ -82,8 +82,14 @@ def rss_bytes(proc: Path = _PROC) -> int:
     return n_page * os.sysconf("SC_PAGESIZE")
 
 
-def peak_rss_bytes() -> int:
-    """Return the largest resident set of this process so far, in bytes; 0 where unknown."""
+def peak_rss_bytes(proc: Path = _PROC) -> int:
+    """Return the largest resident set of this process so far, in bytes; 0 where unknown.
+
+    As Linux counts it for this program: getrusage also counts the program that started it.
+    """
+    for line in _read_text(proc / "self" / "status").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) << 10
     try:
         import resource
     except ImportError:  # Windows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,39 @@ import platformdirs
 
 _NAME = "outrider"
 _EMBEDDED = Path("assets") / "embedded" / "outrider-tiny.gguf"
+
+
+def is_file(path: Path) -> bool:
+    """Whether a regular file is there and can be reached. Raises nothing.
+
+    Path.is_file() raises OSError where a drive fails, a folder is forbidden or a name is too long.
+    """
+    return stat.S_ISREG(_mode(path))
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there and can be reached. Raises nothing."""
+    return stat.S_ISDIR(_mode(path))
+
+
+def exists(path: Path) -> bool:
+    """Whether anything is there and can be reached. Raises nothing."""
+    return _mode(path) != 0
+
+
+def absolute(path: Path) -> Path:
+    """Return a path from the root, without links where they can be followed. Raises nothing."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a working folder that is gone
+        return path
+
+
+def _mode(path: Path) -> int:
+    try:
+        return os.stat(path).st_mode
+    except (OSError, ValueError):
+        return 0
 
 
 def data_folder() -> Path:
@@ -39,7 +74,7 @@ def embedded_model() -> Path:
     """
     places = list(_roots())
     for root in places:
-        if (root / _EMBEDDED).is_file():
+        if is_file(root / _EMBEDDED):
             return root / _EMBEDDED
     raise FileNotFoundError(
         f"The embedded model is missing: there is no {_EMBEDDED.name} in {places[0] / 'assets'}."

@@ -3,7 +3,7 @@
 llama.cpp's threads meet after every step, some hundred times for a token. libgomp lets those that
 are there first look for the others some milliseconds long before they sleep: the best there is
 while each has a processor to itself. Where one has not, the others keep it from getting theirs, and
-a token takes ten to fifty times as long (docs/LOG-bench.md).
+a token takes ten to fifty times as long (docs/log/bench.md).
 
 libgomp looks for microseconds only while a program has more of its threads than there are
 processors. So some that sleep are made when the computing thread waits for a processor, and ended

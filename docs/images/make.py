@@ -28,13 +28,14 @@ from PySide6.QtCore import QEventLoop, Qt, QTimer  # noqa: E402
 from PySide6.QtGui import QImage  # noqa: E402
 from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
-from app import language, theme  # noqa: E402
-from app.engine.expert_map import View  # noqa: E402
-from app.main_window import MainWindow  # noqa: E402
-from app.preset_dialog import PresetDialog  # noqa: E402
-from app.state import State  # noqa: E402
-from app.theme import Choice  # noqa: E402
-from backend.client import worker_command  # noqa: E402
+from app.chat.preset_dialog import PresetDialog  # noqa: E402
+from app.panel.expert_map import View  # noqa: E402
+from app.state.engine_state import State  # noqa: E402
+from app.text import language  # noqa: E402
+from app.widgets import theme  # noqa: E402
+from app.widgets.theme import Choice  # noqa: E402
+from app.window.main_window import MainWindow  # noqa: E402
+from backend.protocol.client import worker_command  # noqa: E402
 from backend.system.paths import embedded_model  # noqa: E402
 
 QUESTION = "Tell me a story about a soldier and the sea."

@@ -14,8 +14,8 @@ from PySide6.QtWidgets import QApplication  # noqa: E402
 from window_page import WindowPage  # noqa: E402
 from window_samples import FAKE_WORKER, Model, Opener  # noqa: E402
 
-from app import language  # noqa: E402
-from app.state import State  # noqa: E402
+from app.state.engine_state import State  # noqa: E402
+from app.text import language
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +69,7 @@ def english(qapp: QApplication) -> None:
 @pytest.fixture(autouse=True)
 def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests name the models they want."""
-    monkeypatch.setattr("app.models.embedded_model", lambda: None)
+    monkeypatch.setattr("app.session.known_models.embedded_model", lambda: None)
 
 
 @pytest.fixture(autouse=True)

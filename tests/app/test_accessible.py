@@ -20,10 +20,10 @@ from PySide6.QtWidgets import (
 )
 from window_samples import WAIT_MS, Model, Opener
 
-from app.main_window import MainWindow
-from app.preset_dialog import PresetDialog
-from app.state import State
-from app.store.presets import Preset
+from app.chat.preset_dialog import PresetDialog
+from app.state.engine_state import State
+from app.state.preset import Preset
+from app.window.main_window import MainWindow
 
 INTERACTIVE = (
     QAbstractButton, QAbstractSlider, QAbstractSpinBox, QComboBox, QLineEdit, QAbstractItemView,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.blocks import PROSE_CHARS, Block, BlockSplitter
+from app.chat.markdown.blocks import PROSE_CHARS, Block, BlockSplitter
 
 TEXT = """Before the code:
 

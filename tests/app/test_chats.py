@@ -13,12 +13,12 @@ from PySide6.QtCore import QObject, Qt
 from PySide6.QtWidgets import QDoubleSpinBox, QPushButton
 from window_samples import WAIT_MS, Model, Opener
 
-from app import language
-from app.conversation import Ending, Message
-from app.main_window import MainWindow
-from app.preset_dialog import PresetDialog, name_of
-from app.state import State
-from app.store.presets import Preset
+from app.chat.preset_dialog import PresetDialog, name_of
+from app.state.conversation import Ending, Message
+from app.state.engine_state import State
+from app.state.preset import Preset
+from app.text import language
+from app.window.main_window import MainWindow
 
 
 def ask(window: MainWindow, text: str = "Tell me a story.") -> None:

@@ -9,11 +9,11 @@ import pytest
 from PySide6.QtCore import Qt
 from window_samples import WAIT_MS, Model, Opener
 
-from app import settings
 from app.controls.remote_device import RemoteDialog
-from app.engine_choice import EngineChoice
-from app.main_window import MainWindow
-from app.state import State
+from app.settings import settings
+from app.state.engine_choice import EngineChoice
+from app.state.engine_state import State
+from app.window.main_window import MainWindow
 
 
 def plain(text: str) -> str:
@@ -186,7 +186,7 @@ def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
     qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded = model("outrider-tiny")
-    monkeypatch.setattr("app.models.embedded_model", lambda: embedded)
+    monkeypatch.setattr("app.session.known_models.embedded_model", lambda: embedded)
     window = open_window()
     window.session.choose(EngineChoice())
     window.open_first()

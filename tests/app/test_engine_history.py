@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from app.engine import history as history_module
-from app.engine.history import History
-from app.engine.moment import Moments
-from backend.auto_trial import Window
-from backend.facts import Batch
-from backend.watch import Watch
+from app.panel.moment import Moments
+from app.session import history as history_module
+from app.session.history import History
+from backend.engine.moments import Watch
+from backend.methods.cost import PassCost
+from backend.protocol.statistics import Batch
 
 N_LAYER, N_EXPERT, N_PROMPT = 3, 11, 2
 
@@ -28,7 +28,7 @@ class Answer:
             states = [chance.choice((0, 1, 2)) for _ in range(N_LAYER * N_EXPERT)]
             found = [chance.choice((0, 0, 4, 8, 12, 40, 44)) for _ in states]
             residency = bytes(s | f for s, f in zip(states, found, strict=True))
-            cost = Window(1, 0.01, 0.004, 0.005, 0.003, hits=number, misses=2, bytes_read=100)
+            cost = PassCost(1, 0.01, 0.004, 0.005, 0.003, hits=number, misses=2, bytes_read=100)
             stalls_us = (number, 2, 3_000_000)
             watch.add(number, cost, stalls_us, residency, is_token=number >= N_PROMPT)
             self.maps.append(residency)
@@ -88,7 +88,7 @@ def test_a_history_is_bounded_and_forgets_the_oldest_maps(monkeypatch: pytest.Mo
 def test_passes_that_nobody_took_are_told_from_where_they_are_known() -> None:
     watch = Watch()
     for number in (5, 6, 9):
-        watch.add(number, Window(1, 0.01), (), bytes(4), is_token=True)
+        watch.add(number, PassCost(1, 0.01), (), bytes(4), is_token=True)
     first, second = watch.take(), watch.take()
     assert first is not None and second is not None and watch.take() is None
     assert (first["first"], len(first["figures"])) == (5, 2)

@@ -13,14 +13,15 @@ from PySide6.QtGui import QColor, QImage
 from PySide6.QtWidgets import QApplication
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
-from app import theme
-from app.engine.expert_map import View
-from app.engine.panel import EnginePanel
-from app.engine.time_line import N_COLUMN, Overview
-from app.theme import Choice
-from backend.auto_trial import Window
-from backend.facts import Advice, Batch, Option, Residency, TokenTime
-from backend.watch import Watch
+from app.panel.expert_map import View
+from app.panel.panel import EnginePanel
+from app.panel.time_line import N_COLUMN, Overview
+from app.widgets import theme
+from app.widgets.theme import Choice
+from backend.engine.moments import Watch
+from backend.methods.cost import PassCost
+from backend.protocol.statistics import Batch, LayerCost, Residency, TokenCost
+from backend.protocol.status import Advice, Option
 
 N_LAYER, N_EXPERT, N_TOKEN = 4, 8, 150
 MODEL_4 = replace(
@@ -47,7 +48,7 @@ def batches(n_token: int = N_TOKEN, first: int = 0) -> Iterator[Batch]:
     watch = Watch()
     for number in range(first, n_token + 1):
         stall_s = 0.004 if number % 3 == 0 else 0.0
-        cost = Window(
+        cost = PassCost(
             1, 0.006 + stall_s, 0.005, stall_s, stall_s, bytes_read=8000, hits=4, misses=4,
             prefetches_useful=3, prefetches_wasted=1,
         )  # fmt: skip
@@ -119,7 +120,9 @@ def test_what_the_processor_computed_has_a_colour_and_words(panel: EnginePanel) 
     edge = QPoint(place.left() - 2, place.top() - 1)
     assert image.pixelColor(edge) != QColor(theme.colours().hit)  # nothing is in progress
     assert "a miss, computed by the processor" in panel.map.describe(2, 7)
-    stats = replace(ANSWER, late=10, misses=30, on_host=10, layer_on_host={4: 10})
+    stats = replace(
+        ANSWER, late=10, misses=30, on_host=10, layers=[LayerCost(4, 0, 0, 0, 0, 0.0, on_host=10)]
+    )
     panel.show_statistics(stats, False)
     assert plain(panel.stall.describe(2)).endswith("the processor computed 10 experts")
     assert "processor" not in panel.stall.describe(1)
@@ -242,7 +245,7 @@ def test_the_next_answer_is_shown_as_it_comes(panel: EnginePanel) -> None:
 def test_an_overview_keeps_the_sums_at_any_length() -> None:
     overview = Overview()
     for n_token in (1, 199, 3, 2000, 7):
-        overview.add([TokenTime(1.0, 0.5, 0.25)] * n_token)
+        overview.add([TokenCost(1.0, 0.5, 0.25)] * n_token)
         assert len(overview.columns) <= N_COLUMN
     sums = [sum(column[part] for column in overview.columns) for part in range(3)]
     assert sums == [2210.0, 1105.0, 552.5]

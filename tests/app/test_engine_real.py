@@ -8,12 +8,12 @@ import pytest
 from PySide6.QtCore import Qt
 from window_samples import Opener
 
-from app.engine.expert_map import View
-from app.engine_choice import EngineChoice
-from app.main_window import MainWindow
-from app.state import State
-from backend.client import worker_command
-from backend.facts import Advice
+from app.panel.expert_map import View
+from app.state.engine_choice import EngineChoice
+from app.state.engine_state import State
+from app.window.main_window import MainWindow
+from backend.protocol.client import worker_command
+from backend.protocol.status import Advice
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000

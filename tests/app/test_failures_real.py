@@ -9,10 +9,10 @@ import pytest
 from factory import make_split, make_tiny
 from window_samples import Opener
 
-from app.engine_choice import EngineChoice
-from app.main_window import MainWindow
-from app.state import State
-from backend.client import worker_command
+from app.state.engine_choice import EngineChoice
+from app.state.engine_state import State
+from app.window.main_window import MainWindow
+from backend.protocol.client import worker_command
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000

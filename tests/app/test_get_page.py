@@ -13,7 +13,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from window_samples import WAIT_MS, Opener
 
-from app.main_window import MainWindow
+from app.window.main_window import MainWindow
 from backend.downloads import job as job_module
 from backend.downloads import transfer as transfer_module
 from backend.downloads.manager import State

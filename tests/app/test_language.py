@@ -12,8 +12,8 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtWidgets import QApplication
 
-from app import language, sentences, units
-from backend.worker_exit import describe_exit
+from app.text import language, sentences, units
+from backend.protocol.worker_exit import describe_exit
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -90,14 +90,14 @@ def messages(path: Path) -> dict[tuple[str, str, str], list[str]]:
 
 def test_the_german_file_is_complete_and_up_to_date(tmp_path: Path) -> None:
     copy = tmp_path / "de.ts"
-    shutil.copy(ROOT / "app" / "translations" / "de.ts", copy)
+    shutil.copy(ROOT / "app" / "text" / "translations" / "de.ts", copy)
     sources = sorted(str(path) for path in (ROOT / "app").rglob("*.py"))
     lupdate = shutil.which("lupdate", path=str(Path(PySide6.__file__).parent))
     assert lupdate is not None
     command = [lupdate, *sources, "-ts", str(copy), "-no-obsolete", "-locations", "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "tr() cannot" not in done.stderr
-    kept = messages(ROOT / "app" / "translations" / "de.ts")
+    kept = messages(ROOT / "app" / "text" / "translations" / "de.ts")
     wanted = messages(copy)
     assert sorted(wanted.keys() - kept.keys()) == []  # `make translations`, then translate
     assert sorted(kept.keys() - wanted.keys()) == []  # no longer in the source
@@ -114,16 +114,22 @@ def test_the_forms_of_sentences_are_those_that_are_said() -> None:
     """What stands between the places of a template is said somewhere outside the widgets."""
     paths = [*(ROOT / "backend").rglob("*.py"), *(ROOT / "app" / "store").rglob("*.py")]
     paths += [
-        ROOT / "app" / "settings.py",
-        ROOT / "app" / "licences.py",
+        ROOT / "app" / "settings" / "settings.py",
+        ROOT / "app" / "window" / "second_start.py",
+        ROOT / "app" / "pages" / "licences.py",
     ]
     told = []
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 told.append(node.value)
+    native = (ROOT / "backend" / "native" / "live").rglob("*.cc")
+    told += [path.read_text(encoding="utf-8") for path in native]
     everything = "\0".join(told)
     composed = {"of the model is missing", "it may not be read"}  # of two halves there
+    composed |= {
+        f"{used} and the old file is" for used in ("an empty one is used", "the defaults are used")
+    }
     for template in map(str, sentences.TEMPLATES):
         for piece in re.split(r"\{\w+\}|: |; | \(|(?<=unexpectedly) ", template):
             piece = piece.strip(" .:;,()'")
@@ -137,6 +143,14 @@ def test_sentences_of_the_engine_in_german(qapp: QApplication) -> None:
     assert killed.startswith("Der Prozess der Engine endete unerwartet: er wurde beendet")
     assert sentences.said("x.gguf cannot be used: part 2 of 3 of the model is missing.") == (
         "x.gguf ist nicht verwendbar: Teil 2 von 3 des Modells fehlt."
+    )
+    refused = (
+        "The slots of blk.0.ffn_up_exps.weight need 6200 MB in one piece, more than Vulkan0 "
+        "allows; a lower cache rate needs less."
+    )
+    assert sentences.said(refused) == (
+        "Die Plätze von blk.0.ffn_up_exps.weight brauchen 6200 MB in einem Stück, mehr als Vulkan0 "
+        "erlaubt; ein kleinerer Cache-Anteil braucht weniger."
     )
     assert sentences.said("x.gguf: No model is loaded.") == "x.gguf: Kein Modell ist geladen."
     three = "All 8 layers are computed by D. RAM keeps no experts for devices, as asked. It rains."

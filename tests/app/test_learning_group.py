@@ -8,11 +8,11 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 
-from app.engine_choice import EngineChoice
-from app.engine_link import EngineLink
-from app.learning_group import LearningGroup
-from backend.client import worker_command
-from backend.facts import LearningFacts
+from app.pages.learning_section import LearningGroup
+from app.session.worker_link import EngineLink
+from app.state.engine_choice import EngineChoice
+from backend.protocol.client import worker_command
+from backend.protocol.status import LearningFacts
 from backend.system.paths import embedded_model
 
 WAIT_MS = 60_000

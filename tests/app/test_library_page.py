@@ -14,8 +14,8 @@ from window_samples import WAIT_MS, Model, Opener
 from app.library import words
 from app.library.library import Library
 from app.library.plan_bar import parts
-from app.main_window import MainWindow
-from app.state import State
+from app.state.engine_state import State
+from app.window.main_window import MainWindow
 from backend.library.estimate import Kind
 
 MEASURE = Library.measure  # which no other test here does

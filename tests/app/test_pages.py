@@ -13,13 +13,13 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QFileDialog
 from window_samples import WAIT_MS, Model, Opener
 
-from app import theme
-from app.commands import COMMANDS
-from app.event_log import without_names
-from app.licences import components
-from app.main_window import MainWindow
-from app.state import State
-from app.store.presets import Preset
+from app.pages.licences import components
+from app.session.event_log import without_names
+from app.state.engine_state import State
+from app.state.preset import Preset
+from app.widgets import theme
+from app.widgets.commands import COMMANDS
+from app.window.main_window import MainWindow
 
 CONTROL = Qt.KeyboardModifier.ControlModifier
 

@@ -28,10 +28,10 @@ from PySide6.QtWidgets import (
 )
 from window_samples import WAIT_MS, Model, Opener
 
-from app import language
-from app.preset_dialog import PresetDialog
-from app.store.presets import Preset
-from backend.methods import METHODS
+from app.chat.preset_dialog import PresetDialog
+from app.state.preset import Preset
+from app.text import language
+from backend.methods.catalogue import METHODS
 
 # Names and units are the same in every language.
 PLAIN = re.compile(

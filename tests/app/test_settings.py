@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from app import settings
-from app.settings import Settings
+from app.settings import settings
+from app.settings.settings import Settings
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")
     sentence = settings.save(Settings(), in_the_way / "settings.json")
-    assert sentence is not None and sentence.startswith("The settings could not be saved")
+    assert sentence is not None and sentence.startswith("The settings file could not be saved")
 
 
 def test_recent_models_are_few_and_newest_first() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from window_samples import ANSWER
 
-from app.conversation import Ending, Message
+from app.state.conversation import Ending, Message
+from app.state.preset import Preset
 from app.store import schema
 from app.store.chats import ChatStore, title_of
 from app.store.exchange import ImportRefused, import_file, to_json, to_markdown
-from app.store.presets import Preset
-from app.store.schema import StoreError
+from app.store.schema import ChatsTaken, StoreError
 from app.store.search import match_expression
 
 
@@ -259,11 +261,10 @@ def test_where_nothing_can_be_written_the_chats_are_in_memory(tmp_path: Path) ->
     store.close()
 
 
-def test_a_second_window_keeps_nothing(path: Path) -> None:
+def test_one_process_at_a_time_has_the_chats(path: Path) -> None:
     store = ChatStore.open(path)
-    other = ChatStore.open(path)
-    assert "Another window" in other.trouble and not other.is_kept
-    other.close()
+    with pytest.raises(ChatsTaken):
+        ChatStore.open(path)
     store.close()
     again = ChatStore.open(path)
     assert again.is_kept
@@ -414,3 +415,13 @@ def test_what_cannot_be_read_is_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ImportRefused, match="not UTF-8"):
         import_file(store, tmp_path / "bytes.json")
     store.close()
+
+
+def test_any_damaged_byte_leaves_chats_that_can_be_used() -> None:
+    """A few of the bytes that the program tries by itself, which takes all of them."""
+    program = Path(__file__).parents[1] / "benchmarks" / "damaged_chats.py"
+    done = subprocess.run(
+        [sys.executable, str(program), "--step", "61"], capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "set aside" in done.stdout and "usable" in done.stdout

@@ -5,12 +5,14 @@ from typing import Any
 import pytest
 from PySide6.QtWidgets import QApplication, QPushButton
 
-from app import highlight, reasoning, theme
-from app.blocks import PROSE_LINES, BlockSplitter
-from app.code_card import PART_LINES, CodeCard
-from app.context_fit import counts, fit
-from app.latex import readable, replace_math
-from app.text_block import TextBlock
+from app.chat.code_card import PART_LINES, CodeCard
+from app.chat.markdown import highlight
+from app.chat.markdown.blocks import PROSE_LINES, BlockSplitter
+from app.chat.markdown.latex import readable, replace_math
+from app.chat.text_block import TextBlock
+from app.state import reasoning
+from app.state.context_fit import counts, fit
+from app.widgets import theme
 
 
 @pytest.mark.parametrize(

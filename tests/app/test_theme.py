@@ -4,8 +4,8 @@ import pytest
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 
-from app import theme
-from app.theme import DARK, LIGHT, Choice, Colours
+from app.widgets import theme
+from app.widgets.theme import DARK, LIGHT, Choice, Colours
 
 
 def contrast(one: str, other: str) -> float:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from window_samples import WAIT_MS
 
-from app.engine_link import EngineLink
-from backend.client import WorkerClient, WorkerDied
-from backend.messages import EXIT_PROTOCOL, VERSION
+from app.session.worker_link import EngineLink
+from backend.protocol.client import WorkerClient, WorkerDied
+from backend.protocol.messages import EXIT_PROTOCOL, VERSION
 
 WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 HELLO = {"type": "hello", "version": VERSION}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app import units
+from app.text import units
 
 
 @pytest.mark.parametrize(

@@ -9,24 +9,24 @@ from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication, QLabel
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
-from app import theme
-from app.answer_view import AnswerView
-from app.composer import Composer
-from app.conversation import Conversation, Ending, Message
-from app.elided_label import ElidedLabel
-from app.engine.expert_map import NUMBERS_WIDTH, ExpertMap, map_height
-from app.engine.figures import Figures
-from app.engine.map_picture import row_top
-from app.engine.memory_bar import Memory, MemoryBar
-from app.engine.token_strip import TokenStrip
-from app.engine.value import Value
-from app.rate_control import RateControl, RateState
-from app.slot_range import SlotRange
-from app.text_block import TextBlock
-from app.theme import Choice
-from app.transcript import Transcript
-from backend.facts import Residency, Statistics, TokenTime
+from app.chat.answer import AnswerView
+from app.chat.composer import Composer
+from app.chat.text_block import TextBlock
+from app.chat.transcript import Transcript
+from app.controls.rate_control import RateControl, RateState
+from app.panel.expert_map import NUMBERS_WIDTH, ExpertMap, map_height
+from app.panel.figures import Figures
+from app.panel.map_picture import row_top
+from app.panel.memory_bar import Memory, MemoryBar
+from app.panel.token_strip import TokenStrip
+from app.panel.value import Value
+from app.state.conversation import Conversation, Ending, Message
+from app.state.slot_range import SlotRange
+from app.widgets import theme
+from app.widgets.elided_label import ElidedLabel
+from app.widgets.theme import Choice
 from backend.library.estimate import Speed
+from backend.protocol.statistics import Residency, Statistics, TokenCost
 
 
 @pytest.fixture(autouse=True)
@@ -209,7 +209,7 @@ def test_the_strip_shows_the_newest_token_at_the_right(qtbot: Any) -> None:
     strip = TokenStrip()
     qtbot.addWidget(strip)
     strip.resize(640, 80)
-    strip.show_tokens((TokenTime(0.02, 0.0, 0.0),) * 70 + (TokenTime(0.02, 0.02, 0.0),))
+    strip.show_tokens((TokenCost(0.02, 0.0, 0.0),) * 70 + (TokenCost(0.02, 0.02, 0.0),))
     picture = strip.grab().toImage()
     colours = theme.colours()
     assert picture.pixelColor(634, 20) == QColor(colours.stall)
@@ -222,14 +222,14 @@ def test_one_slow_token_does_not_flatten_the_others(qtbot: Any) -> None:
     strip = TokenStrip()
     qtbot.addWidget(strip)
     strip.resize(640, 81)
-    strip.show_tokens((TokenTime(0.02, 0.0, 0.0),) * 63 + (TokenTime(2.0, 0.0, 0.0),))
+    strip.show_tokens((TokenCost(0.02, 0.0, 0.0),) * 63 + (TokenCost(2.0, 0.0, 0.0),))
     assert strip.scale_s == pytest.approx(0.08)
     assert plain(strip.scale_words) == "0 to 80 ms, slowest 2.0 s"
     picture = strip.grab().toImage()
     assert picture.pixelColor(300, 70) == QColor(theme.colours().compute)
     assert picture.pixelColor(634, 40) == QColor(theme.colours().compute)
     assert picture.pixelColor(634, 0) == QColor(theme.colours().text)
-    strip.show_tokens((TokenTime(0.02, 0.0, 0.0), TokenTime(0.03, 0.0, 0.0)))
+    strip.show_tokens((TokenCost(0.02, 0.0, 0.0), TokenCost(0.03, 0.0, 0.0)))
     assert plain(strip.scale_words) == "0 to 30 ms"
 
 
@@ -413,7 +413,7 @@ def test_statistics_that_lack_things_are_read() -> None:
     data = {"layers": [{"layer": 3, "stall_s": 0.5}], "tokens": [{"compute_s": 1}]}
     statistics = Statistics.from_json(data)
     assert statistics.layer_stall_s == {3: 0.5}
-    assert statistics.tokens == (TokenTime(1.0, 0.0, 0.0),)
+    assert statistics.tokens == [TokenCost(1.0, 0.0, 0.0)]
 
 
 def test_a_kept_answer_has_its_lines_at_once_as_after_a_change_of_theme(qtbot: Any) -> None:

@@ -13,8 +13,8 @@ from PySide6.QtWidgets import QApplication, QLabel, QTextEdit
 from window_page import WindowPage
 from window_samples import WAIT_MS, Model, Opener
 
-from app.conversation import Ending
-from app.state import Notice, State
+from app.state.conversation import Ending
+from app.state.engine_state import Notice, State
 
 
 def plain(text: str) -> str:
@@ -321,7 +321,7 @@ def test_the_embedded_model_comes_first_and_then_the_last_one(
     qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedded, own = model("outrider-tiny"), model("own")
-    monkeypatch.setattr("app.models.embedded_model", lambda: embedded)
+    monkeypatch.setattr("app.session.known_models.embedded_model", lambda: embedded)
     window = open_window()
     window.open_first()
     window.wait_state(State.IDLE)
@@ -553,12 +553,12 @@ def test_a_worker_that_talks_nonsense_is_ended(
 def test_a_worker_that_hangs_is_noticed(
     qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("backend.connection.PING_S", 0.1)
+    monkeypatch.setattr("backend.protocol.connection.PING_S", 0.1)
     window = open_window(model(hang_after=10))
     window.ask()
     window.wait_text(20)
     os.kill(window.link.pid, signal.SIGSTOP)
-    monkeypatch.setattr("backend.connection.PONG_LIMIT_S", 0.2)
+    monkeypatch.setattr("backend.protocol.connection.PONG_LIMIT_S", 0.2)
     window.wait_notice("has not answered")
     said = window.answer.content
     window.press("Start again and go on")

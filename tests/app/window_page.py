@@ -5,11 +5,11 @@ from typing import Any
 from PySide6.QtWidgets import QAbstractButton
 from window_samples import WAIT_MS
 
-from app.answer_view import AnswerView
-from app.conversation import Message
-from app.main_window import MainWindow
-from app.state import State
-from app.text_block import TextBlock
+from app.chat.answer import AnswerView
+from app.chat.text_block import TextBlock
+from app.state.conversation import Message
+from app.state.engine_state import State
+from app.window.main_window import MainWindow
 
 
 class WindowPage(MainWindow):

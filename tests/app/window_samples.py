@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from backend.facts import CacheFacts, ModelFacts, Statistics
+from backend.protocol.statistics import Statistics
+from backend.protocol.status import CacheFacts, ModelFacts
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 WAIT_MS = 20_000  # the most that a test waits for something that must happen

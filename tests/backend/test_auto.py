@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from backend.auto import Auto, Decision, Setting, Window, prefers_stock
-from backend.auto_trial import SURE, SURE_AGAIN, Noise, Trial, expected_loss, middle
-from backend.auto_work import WorkMeter
+from backend.methods.auto import Auto, Decision, Setting
+from backend.methods.auto_trial import SURE, SURE_AGAIN, Noise, Trial, expected_loss, middle
+from backend.methods.auto_work import WorkMeter
+from backend.methods.cost import PassCost
 
 REACTIVE = Setting()
 PREFETCH = Setting(prefetch=True)
@@ -57,7 +58,7 @@ class World:
             luck.append(Luck(math.exp(0.08 * drive), math.exp(0.15 * work), noise))
         return luck
 
-    def cost(self, setting: Setting, luck: Luck) -> Window:
+    def cost(self, setting: Setting, luck: Luck) -> PassCost:
         """One token under this setting."""
         share = self.misses if setting.eviction == "lru" else self.other_misses
         n_miss = min(self.n_request * share * luck.work, self.n_request)
@@ -72,7 +73,7 @@ class World:
         hidden_s = (useful + wasted) * expert_s
         stall_s = (n_miss - useful) * expert_s + max(0.0, hidden_s - 0.8 * self.compute_s)
         wall_s = (self.compute_s + stall_s) * luck.noise
-        return Window(
+        return PassCost(
             n_token=1,
             wall_s=wall_s,
             compute_s=self.compute_s * luck.noise,
@@ -226,8 +227,8 @@ def test_after_a_restart_all_is_tried_again_from_what_is_kept() -> None:
 def test_a_window_that_says_nothing_changes_nothing() -> None:
     auto = Auto()
     for wall_s in (0.0, -1.0, math.nan, math.inf):
-        assert auto.observe(Window(n_token=1, wall_s=wall_s)) is None
-    assert auto.observe(Window(n_token=0, wall_s=1.0)) is None
+        assert auto.observe(PassCost(n_token=1, wall_s=wall_s)) is None
+    assert auto.observe(PassCost(n_token=0, wall_s=1.0)) is None
 
 
 @pytest.mark.parametrize("n_token", [1, 3, 50])
@@ -236,7 +237,7 @@ def test_windows_may_hold_several_tokens(n_token: int) -> None:
     auto = Auto()
     luck = iter(world.luck(0, 400 * n_token))
     for _ in range(400):
-        window = Window()
+        window = PassCost()
         for _ in range(n_token):
             window += world.cost(auto.setting, next(luck))
         auto.observe(window)
@@ -246,7 +247,7 @@ def test_windows_may_hold_several_tokens(n_token: int) -> None:
 def test_trials_take_turns_so_that_a_steady_drift_is_no_difference() -> None:
     trial = Trial(Noise(), n_block=4, n_settle=0, allowance=1e9)
     for i in range(1000):
-        trial.add(Window(n_token=1, wall_s=math.exp(0.01 * i)))
+        trial.add(PassCost(n_token=1, wall_s=math.exp(0.01 * i)))
         if trial.verdict is not None:
             break
     assert trial.verdict is not None
@@ -259,7 +260,7 @@ def test_a_trial_ends_when_its_cost_is_spent() -> None:
     dice = random.Random(0)
     while trial.verdict is None:
         slower = 1.1 if trial.is_candidate else 1.0
-        trial.add(Window(n_token=1, wall_s=slower * math.exp(dice.gauss(0, 0.3))))
+        trial.add(PassCost(n_token=1, wall_s=slower * math.exp(dice.gauss(0, 0.3))))
     assert not trial.verdict.better
     assert not trial.verdict.sure
 
@@ -276,14 +277,6 @@ def test_expected_loss() -> None:
 def test_middle_leaves_out_what_is_extreme() -> None:
     assert middle([1, 2, 3]) == 2
     assert middle([1, 1, 1, 1, 1, 1, 1, 900]) == 1
-
-
-def test_stock_is_preferred_only_where_it_fits_and_a_cache_would_save_little() -> None:
-    gib = 1 << 30
-    assert "would save only" in prefers_stock(4 * gib, 3 * gib, 16 * gib, 0.95)
-    assert prefers_stock(4 * gib, 3 * gib, 16 * gib, 0.5) == ""  # memory was to be saved
-    assert prefers_stock(4 * gib, 3 * gib, 4 * gib, 0.95) == ""  # it does not fit
-    assert prefers_stock(4 * gib, 0, 16 * gib, 0.5) != ""  # a dense model
 
 
 def lru_misses(passes: list[list[set[int]]], n_slot: int) -> list[int]:
@@ -337,7 +330,7 @@ def test_what_was_given_up_once_needs_more_evidence() -> None:
         dice, n = random.Random(2), 0
         while trial.verdict is None:
             faster = 0.88 if trial.is_candidate else 1.0
-            trial.add(Window(n_token=1, wall_s=faster * math.exp(dice.gauss(0, 0.2))))
+            trial.add(PassCost(n_token=1, wall_s=faster * math.exp(dice.gauss(0, 0.2))))
             n += 1
         assert trial.verdict.better
         return n

@@ -18,8 +18,8 @@ from backend.bench.figures import figures
 from backend.bench.tables import BEGIN, END, chart, rewrite, terminal
 from backend.bench.workload import Request, forced_rows, passes
 from backend.cli import main
-from backend.gguf_file import read_model
-from backend.trace import Trace
+from backend.gguf.model_file import read_model
+from backend.traces.trace import Trace
 
 EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "embedded" / "outrider-tiny.gguf"
 

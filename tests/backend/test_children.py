@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from backend import __version__, children
+from backend import __version__
+from backend.system import children
 
 ROOT = Path(__file__).resolve().parents[2]
 posix = pytest.mark.skipif(os.name == "nt", reason="a shell script stands for the executable")

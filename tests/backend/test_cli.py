@@ -28,7 +28,7 @@ REAL_CLI = [sys.executable, "-m", "backend.cli"]
 FAKE_CLI = [
     sys.executable,
     "-c",
-    "import sys, backend.client as client\n"
+    "import sys, backend.protocol.client as client\n"
     f"client.worker_command = lambda: [sys.executable, {str(FAKE)!r}]\n"
     "from backend.cli import main\n"
     "sys.exit(main())",
@@ -231,7 +231,7 @@ def test_inspect_of_a_dense_model(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_models_name_cannot_steer_the_terminal(
     tiny: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from backend.gguf_file import ModelFile
+    from backend.gguf.model_file import ModelFile
 
     monkeypatch.setattr(ModelFile, "name", "evil\x1b]0;title\x07\x9b2J name")
     assert main(["inspect", str(tiny)]) == 0

@@ -17,9 +17,9 @@ import pytest
 from endless import make_endless
 from factory import make_tiny
 
-from backend.client import RequestFailed, WorkerClient, WorkerDied, worker_command
+from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied, worker_command
+from backend.protocol.worker_exit import describe_exit
 from backend.system.paths import embedded_model
-from backend.worker_exit import describe_exit
 
 FAKE = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}
@@ -129,7 +129,7 @@ def test_a_program_that_is_missing_is_refused() -> None:
 def test_worker_of_another_version_is_refused() -> None:
     script = (
         "import sys, time; sys.path[:0] = sys.argv[1:]\n"
-        "from backend.messages import encode\n"
+        "from backend.protocol.messages import encode\n"
         "sys.stdout.buffer.write(encode({'type': 'hello', 'version': 0})); sys.stdout.flush()\n"
         "time.sleep(60)"
     )
@@ -357,7 +357,7 @@ def test_real_dense_model_runs_without_a_cache(tmp_path: Path) -> None:
 def test_real_worker_is_gone_soon_after_its_client_was_killed(tiny: Path, state: str) -> None:
     script = (
         "import sys, time\n"
-        "from backend.client import WorkerClient\n"
+        "from backend.protocol.client import WorkerClient\n"
         "client = WorkerClient()\n"
         f"client.request('load', path={str(tiny)!r}, **{LOAD!r}).final()\n"
         "if sys.argv[1] == 'answering':\n"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from backend import connection as protocol
-from backend.connection import Connection, Event
-from backend.messages import EXIT_PROTOCOL, FINAL, MAX_BYTES, VERSION, Decoder, encode
+from backend.protocol import connection as protocol
+from backend.protocol.connection import Connection, Event
+from backend.protocol.messages import EXIT_PROTOCOL, FINAL, MAX_BYTES, VERSION, Decoder, encode
 
 HELLO = {"type": "hello", "version": VERSION}
 MODEL = {"name": "m", "moe_layers": [1, 2], "n_expert": 4}
@@ -128,9 +128,10 @@ def test_every_message_is_read_however_it_is_split(
 )
 def test_garbage_ends_it_after_what_was_good(garbage: bytes) -> None:
     connection = greeted("generate")
-    data = encode({"type": "text", "id": 1, "text": "a"}) + garbage
-    events = connection.receive(data + encode({"type": "text", "id": 1, "text": "b"}), 1.0)
-    assert [event[:2] for event in events] == [("text", ("a",)), ("died", (GARBLED,))]
+    a, b, c = (encode({"type": "text", "id": 1, "text": letter}) for letter in "abc")
+    events = connection.receive(a + b + garbage + c, 1.0)
+    said = [event[:2] for event in events]
+    assert said == [("text", ("a",)), ("text", ("b",)), ("died", (GARBLED,))]
     assert connection.is_over and connection.receive(encode(HELLO), 1.0) == []
 
 

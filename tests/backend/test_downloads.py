@@ -26,7 +26,7 @@ from backend.downloads.manager import Download, Downloads, State
 from backend.downloads.offers import Listing, Offer, RemoteFile
 from backend.downloads.transfer import Transfer
 from backend.downloads.web import new_client
-from backend.gguf_file import read_model
+from backend.gguf.model_file import read_model
 from backend.library.facts import Facts, FactsCache
 from backend.library.scan import scan
 

@@ -6,7 +6,10 @@ import ctypes
 import itertools
 import math
 import os
+import shutil
 import struct
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,11 +23,11 @@ from gguf.constants import GGML_QUANT_SIZES
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from backend import gguf_header
-from backend.file_identity import FileIdentity
-from backend.gguf_file import ArraySummary, ModelFile, ModelFileError, read_model
-from backend.gguf_scan import not_finite, scan_scales
-from backend.gguf_tables import ARCHITECTURES, TENSOR_TYPES
+from backend.gguf import header as gguf_header
+from backend.gguf.identity import FileIdentity
+from backend.gguf.model_file import ArraySummary, ModelFile, ModelFileError, read_model
+from backend.gguf.scales import not_finite, scan_scales
+from backend.gguf.tables import ARCHITECTURES, TENSOR_TYPES
 
 U8, U16, I32, U32, F32, BOOL, STRING, ARRAY, U64 = 0, 2, 5, 4, 6, 7, 8, 9, 10
 Q8_0 = 8
@@ -933,3 +936,17 @@ def test_every_architecture_is_one_of_llama_cpp_s() -> None:
     for arch in gguf.MODEL_ARCH_NAMES.values():
         if f"\0{arch}\0".encode() in library and arch not in ("mmproj",):
             assert arch in ARCHITECTURES, arch
+
+
+def test_a_path_that_is_not_utf8_is_refused_in_one_sentence(tiny: Path, tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"gr\xfc\xdfe") / "m.gguf"
+    path.parent.mkdir()
+    shutil.copy(tiny, path)
+    with pytest.raises(ModelFileError, match="m.gguf cannot be used: its path holds bytes that"):
+        read_model(path)
+    done = subprocess.run(
+        [sys.executable, "-m", "backend.cli", "inspect", str(path)],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "") and done.stderr.count("\n") == 1
+    assert "not UTF-8" in done.stderr and "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from factory import make_split, make_tiny
 
-from backend.gguf_file import read_model
+from backend.gguf.model_file import read_model
 from backend.library.estimate import Kind, forecast, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History, Measured
@@ -18,7 +18,7 @@ from backend.library.machine import kept_machine, main
 from backend.library.places import known_folders
 from backend.library.scan import Scan, scan
 from backend.machines import Hardware
-from backend.plan import plan
+from backend.memory.plan import plan
 
 GIB = 1 << 30
 MACHINE = Hardware(
@@ -73,7 +73,7 @@ def test_a_plan_from_facts_is_the_plan_of_the_file(models: Path) -> None:
     model = read_model(models / "moe.gguf")
     verdict = judge(facts(models / "moe.gguf"), 0.5, 2 * GIB, None, None)
     context = min(4096, model.context_length)
-    assert verdict.asked == plan(model, 0.5, context, 2 * GIB)
+    assert verdict.asked == plan(model, 8, context, 2 * GIB)
     assert verdict.kind is Kind.FITS and verdict.best.n_slot == 16
     assert verdict.best_speed is None
 

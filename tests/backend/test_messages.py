@@ -5,14 +5,8 @@ import struct
 
 import pytest
 
-from backend.messages import (
-    MAX_BYTES,
-    Decoder,
-    ProtocolError,
-    RequestError,
-    check_request,
-    encode,
-)
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import MAX_BYTES, Decoder, ProtocolError, check_request, encode
 
 
 def frame(body: bytes) -> bytes:

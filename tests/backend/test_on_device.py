@@ -16,17 +16,19 @@ from endless import make_endless
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
 
-from backend import headroom
-from backend.client import WorkerClient, WorkerDied
-from backend.config import HYBRID, EngineConfig, Sampling
-from backend.devices import Device
-from backend.engine import Engine, EngineError
-from backend.gguf_file import ModelFile, read_model
-from backend.host_plan import HostPlan, plan_host
-from backend.loading import load_plain
-from backend.memory_watch import MemoryWatch, Reading
-from backend.on_device import OnDevice
-from backend.placement import DevicePlan, Wish, plan_devices
+from backend.engine.engine import Engine, EngineError
+from backend.engine.loading import load_plain
+from backend.gguf.model_file import ModelFile, read_model
+from backend.machines import kept
+from backend.memory import headroom
+from backend.memory.devices import Device
+from backend.memory.engine_plan import MachineState, plan_engine
+from backend.memory.host_plan import HostPlan, plan_host
+from backend.memory.placement import DevicePlan, Placement, Wish, plan_devices
+from backend.memory.plan import slots
+from backend.memory.pressure import MemoryWatch, Pressure, Reading
+from backend.protocol.client import WorkerClient, WorkerDied
+from backend.protocol.settings import HYBRID, EngineConfig, Sampling
 
 MIB = 1 << 20
 LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 4096, "n_thread": 1}
@@ -41,6 +43,11 @@ def device() -> Iterator[Server]:
 @pytest.fixture
 def file(tiny: Path) -> ModelFile:
     return read_model(tiny)
+
+
+def wish(file: ModelFile, rate: float, n_context: int, **more: Any) -> Wish:
+    """At a cache rate."""
+    return Wish(slots(file, rate), n_context, **more)
 
 
 def a_device(free_bytes: int) -> Device:
@@ -107,7 +114,7 @@ def test_ram_keeps_experts_for_the_device(
 
 
 def test_the_ram_for_experts_is_planned(file: ModelFile) -> None:
-    planned = plan_devices(file, [a_device(256 * MIB)], Wish(0.25, 512))
+    planned = plan_devices(file, [a_device(256 * MIB)], wish(file, 0.25, 512))
     total = file.expert_bytes_total
 
     def at(available_bytes: int, asked_bytes: int | None = None) -> tuple[int, int, str]:
@@ -142,21 +149,21 @@ def test_an_unknown_device_is_one_sentence(tiny: Path) -> None:
 
 
 def test_layers_that_do_not_fit_stay_with_the_cpu(file: ModelFile) -> None:
-    whole = plan_devices(file, [a_device(256 * MIB)], Wish(1.0, 512))
+    whole = plan_devices(file, [a_device(256 * MIB)], wish(file, 1.0, 512))
     assert whole.n_gpu_layers == file.n_layer + 1 and whole.n_slot == file.n_expert
-    least = plan_devices(file, [a_device(256 * MIB)], Wish(0.0, 512)).devices[0]
+    least = plan_devices(file, [a_device(256 * MIB)], wish(file, 0.0, 512)).devices[0]
     tight = least.planned_bytes - 1
-    partial = plan_devices(file, [a_device(tight)], Wish(0.9, 512))
+    partial = plan_devices(file, [a_device(tight)], wish(file, 0.9, 512))
     assert 1 < partial.n_gpu_layers <= file.n_layer
     assert f"The last {partial.n_gpu_layers - 1} of 3 layers" in partial.sentences[0]
-    assert plan_devices(file, [a_device(1000)], Wish(1.0, 512)).n_gpu_layers == 0
+    assert plan_devices(file, [a_device(1000)], wish(file, 1.0, 512)).n_gpu_layers == 0
 
 
 def a_part(file: ModelFile, n_layer: int, rate: float) -> DevicePlan:
     """A plan of which the device holds so many layers, with hardly more than the least slots."""
     for n_64th_mib in range(1, 4096):
         device = a_device(n_64th_mib * MIB // 64)
-        plan = plan_devices(file, [device], Wish(rate, 512, stages=False))
+        plan = plan_devices(file, [device], wish(file, rate, 512, stages=False))
         if plan.n_gpu_layers == n_layer + 1:
             return plan
     raise AssertionError("no memory is right for that")
@@ -191,17 +198,25 @@ def test_the_layers_of_the_cpu_keep_what_ram_holds(n_own: int, file: ModelFile) 
     assert "Of the CPU's layers it keeps 16 of 16 experts" in host(1 << 40).sentence
 
 
-def test_ram_is_given_back_for_devices_first(file: ModelFile) -> None:
+def test_ram_is_given_back_for_devices_first(
+    file: ModelFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
     moments = itertools.count(0, 10)
-    watch = MemoryWatch(256 * MIB, lambda: Reading(0), lambda: float(next(moments)))
-    state = OnDevice()
-    state.plan = planned = a_part(file, 1, 0.9)
-    state.host = plan_host(file, planned, 1 << 40, None)
-    said = [state.give_back_ram(watch) for _ in range(4)]
-    assert (state.host.n_slot, state.host.n_cpu_slot) == (0, planned.n_slot)
+    arguments = (lambda: Reading(0), lambda: float(next(moments)))
+    monkeypatch.setattr(MemoryWatch.__init__, "__defaults__", arguments)
+    devices = a_part(file, 1, 0.9)
+    machine = MachineState(1 << 40, devices=(a_device(devices.devices[0].free_bytes),))
+    plan = plan_engine(file, EngineConfig(cache_rate=0.9, context_length=512), machine)
+    plan = replace(plan, devices=devices, host=plan_host(file, devices, 1 << 40, None))
+    pressure, said = Pressure(file, replace(plan, headroom_bytes=256 * MIB)), []
+    free = [devices.devices[0].free_bytes]
+    while found := pressure.look(plan, devices.n_slot, lambda: 0, lambda _: free):
+        plan = found
+        said.append(plan.reason)
+    assert (plan.host.n_slot, plan.host.n_cpu_slot) == (0, devices.n_slot)
+    assert len(said) == 2
     assert "RAM keeps 0 experts of each layer for the device instead of 16" in said[0]
-    assert f"RAM keeps {planned.n_slot} experts of each layer of the CPU's" in said[1]
-    assert said[2:] == ["", ""]
+    assert f"RAM keeps {devices.n_slot} experts of each layer of the CPU's" in said[1]
 
 
 @needs_rpc
@@ -240,9 +255,9 @@ def test_a_part_of_the_layers_with_all_the_ram(
 
 def test_devices_share_the_layers_by_their_memory(file: ModelFile) -> None:
     one, other = a_device(192 * MIB), replace(a_device(64 * MIB), name="E", pointer=2)
-    plan = plan_devices(file, [one, other], Wish(1.0, 512))
+    plan = plan_devices(file, [one, other], wish(file, 1.0, 512))
     assert [list(s.layers) for s in plan.devices] == [[0, 1, 2], [3]]
-    assert plan.shares[0] == 3 * plan.shares[1]
+    assert plan.placement.shares[0] == 3 * plan.placement.shares[1]
 
 
 MEMORY = [  # biases, latent attention, recurrent layers, experts wider than the model, no waves
@@ -366,6 +381,19 @@ def test_what_others_take_is_given_back_between_answers(tmp_path: Path) -> None:
 
 
 @needs_rpc
+def test_going_to_a_device_takes_no_more_than_is_free_there(tmp_path: Path) -> None:
+    """The plan for a device is made twice: before the weights are freed, and after."""
+    path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf", n_expert=64, n_ff_exp=2048)
+    with server(total_bytes=400 * MIB) as running:
+        config = EngineConfig(device="cpu", cache_rate=0.95, n_thread=1, context_length=512)
+        with contextlib.closing(Engine.open(path, config)) as engine:
+            engine.change(replace(config, device=running.option))
+            (share,) = plan_of(engine).devices
+            assert share.free_bytes == running.total_bytes
+            assert share.planned_bytes <= running.total_bytes - share.headroom_bytes
+
+
+@needs_rpc
 def test_the_automatic_context_follows_the_devices_memory(tmp_path: Path) -> None:
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_ctx=1 << 15)
     found = []
@@ -383,14 +411,15 @@ def test_the_automatic_context_follows_the_devices_memory(tmp_path: Path) -> Non
 def test_what_others_were_seen_to_take_is_left_free_next_time(
     file: ModelFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headroom, "data_folder", lambda: tmp_path / "data")
+    monkeypatch.setattr(kept, "data_folder", lambda: tmp_path / "data")
     large = replace(a_device(0), free_bytes=8 << 30, total_bytes=8 << 30)
-    usual = plan_devices(file, [large], Wish(0.5, 512)).devices[0].headroom_bytes
+    usual = plan_devices(file, [large], wish(file, 0.5, 512)).devices[0].headroom_bytes
     headroom.note_taken(large, 900 * MIB)
     headroom.note_taken(large, 500 * MIB)
     headroom.note_taken(replace(large, is_remote=True, name="E"), 2000 * MIB)
     assert headroom.taken_bytes(large) == 900 * MIB
-    share = plan_devices(file, [large], Wish(0.5, 512)).devices[0]
+    seen = [headroom.with_taken(large)]
+    share = plan_devices(file, seen, wish(file, 0.5, 512)).devices[0]
     assert usual == 256 * MIB and share.headroom_bytes == 900 * MIB
     (tmp_path / "data" / "devices.json").write_text("[", encoding="utf-8")
     assert headroom.taken_bytes(large) == 0
@@ -399,12 +428,12 @@ def test_what_others_were_seen_to_take_is_left_free_next_time(
 def test_a_context_that_nobody_chose_is_shortened_where_layers_find_no_room(
     file: ModelFile,
 ) -> None:
-    wish = Wish(1.0, 1 << 15, n_ubatch=64)
-    long = plan_devices(file, [a_device(256 * MIB)], wish).devices[0]
+    asked = wish(file, 1.0, 1 << 15, n_ubatch=64)
+    long = plan_devices(file, [a_device(256 * MIB)], asked).devices[0]
     tight = [a_device(long.planned_bytes * 3 // 4)]
-    by_hand = plan_devices(file, tight, wish)
+    by_hand = plan_devices(file, tight, asked)
     assert by_hand.n_context == 1 << 15 and by_hand.n_gpu_layers <= file.n_layer
-    chosen = plan_devices(file, tight, replace(wish, may_shorten=True))
+    chosen = plan_devices(file, tight, replace(asked, may_shorten=True))
     assert chosen.n_context == 1 << 14 and chosen.n_gpu_layers == file.n_layer + 1
     assert "16384 tokens instead of 32768, so that more layers fit" in " ".join(chosen.sentences)
 
@@ -414,11 +443,11 @@ def test_pieces_of_a_prompt_are_as_long_as_pays(tmp_path: Path) -> None:
     sizes = {"n_embd": 256, "n_ff_exp": 128, "n_layer": 4, "n_expert": 64}
     model = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **sizes))
 
-    def measure(_layers: int, _shares: Any, _context: int, n_ubatch: int, **_: Any) -> list[int]:
-        return [500 * n_ubatch]
+    def measure(_place: Placement, _context: int, n_ubatch: int, _patched: bool) -> dict[str, int]:
+        return {"": 500 * n_ubatch}
 
     device = a_device(256 * MIB)
-    plans = [plan_devices(model, [device], Wish(rate, 8192), measure) for rate in (0.1, 0.9)]
+    plans = [plan_devices(model, [device], wish(model, rate, 8192), measure) for rate in (0.1, 0.9)]
     assert [made.n_ubatch for made in plans] == [512, 1024]
     assert [made.n_stage for made in plans] == [0, 2 * (64 - 57)]
     share = plans[1].devices[0]

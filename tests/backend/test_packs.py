@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from factory import make_tiny
 
-from backend import pack
 from backend.cli import main
-from backend.gguf_file import ModelFile, read_model
-from backend.pack_offer import offer
+from backend.gguf.model_file import ModelFile, read_model
+from backend.packs import write as pack
+from backend.packs.benefit import offer
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_a_pack_for_another_processor_is_not_used(
     if pack.best_layout(file) != "repacked":
         pytest.skip("this processor has no layout of its own")
     pack.write(file, "repacked")
-    monkeypatch.setattr("backend.pack_file._fingerprint", lambda _types: "other")
+    monkeypatch.setattr("backend.packs.file._fingerprint", lambda _types: "other")
     assert "another processor" in pack.find(file)[1]
     monkeypatch.setattr("backend._native.can_repack", lambda *_: False)
     assert "computes this model's experts fastest as they are" in pack.find(file)[1]
@@ -143,7 +143,7 @@ def test_a_full_disk_leaves_nothing_behind(
         pack.write(file, "file", tiny_disk / "m.pack")
     assert list(tiny_disk.iterdir()) == []
     # What is said to be free need not be.
-    monkeypatch.setattr("backend.pack._require_space", lambda *_: None)
+    monkeypatch.setattr("backend.packs.write._require_space", lambda *_: None)
     with pytest.raises(pack.PackError, match="No space left on device"):
         pack.write(file, "file", tiny_disk / "m.pack")
     assert list(tiny_disk.iterdir()) == []

@@ -1,17 +1,21 @@
 """The memory plan: slots, sizes against what llama.cpp really allocates, and verdicts."""
 
 import ctypes
+import math
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factory import ARCHITECTURES, make_tiny, supported
+from hypothesis import given
+from hypothesis import strategies as st
 
-from backend.gguf_file import ModelFile, read_model
-from backend.plan import (
+from backend.gguf.model_file import ModelFile, read_model
+from backend.memory.plan import (
     MAX_UBATCH,
     N_UBATCH,
+    MemoryPlan,
     compute_bytes,
     kv_bytes,
     largest_ubatch,
@@ -20,6 +24,7 @@ from backend.plan import (
     why_no_kv_type,
     why_plain,
 )
+from backend.methods.slots import rate_of, slots_of
 
 GGML_TYPES = {"q8_0": 8, "q4_0": 2}
 MIB = 1 << 20
@@ -37,6 +42,11 @@ def tiny(folder: Path, arch: str, **sizes: Any) -> ModelFile:
     if not path.exists():
         make_tiny(arch, "Q8_0" if supported(arch, "Q8_0") else "F16", path, **sizes)
     return read_model(path)
+
+
+def at(model: ModelFile, rate: float, context_length: int, available_bytes: int) -> MemoryPlan:
+    """The plan at a cache rate."""
+    return plan(model, slots(model, rate), context_length, available_bytes)
 
 
 def allocated(
@@ -102,19 +112,19 @@ def test_a_quantised_attention_cache_is_as_large_as_planned(
 
 def test_pieces_of_a_prompt_are_as_large_as_memory_permits(folder: Path) -> None:
     model = tiny(folder, "qwen3moe")
-    ample = plan(model, 0.5, 8192, 8 * GIB)
+    ample = at(model, 0.5, 8192, 8 * GIB)
     assert largest_ubatch(model, ample, 8192)[0] == MAX_UBATCH
     assert largest_ubatch(model, ample, 600)[0] == 600
     assert largest_ubatch(model, ample, 64)[0] == 64
     grown = compute_bytes(model, 8192, 2 * N_UBATCH) - compute_bytes(model, 8192, N_UBATCH)
     for spare, expected in ((grown - 1, N_UBATCH), (grown, 2 * N_UBATCH), (-GIB, N_UBATCH)):
         needed = ample.total_bytes + spare
-        tight = plan(model, 0.5, 8192, needed + (256 << 20))
+        tight = at(model, 0.5, 8192, needed + (256 << 20))
         assert tight.headroom_bytes == 256 << 20
         n_ubatch, why = largest_ubatch(model, tight, 8192)
         assert n_ubatch == expected
         assert f"{2 * n_ubatch} would need" in why
-    whole = plan(model, 1.0, 8192, 8 * GIB)
+    whole = at(model, 1.0, 8192, 8 * GIB)
     assert largest_ubatch(model, whole, 8192)[0] == N_UBATCH
 
 
@@ -123,6 +133,21 @@ def test_context_is_rounded_as_llama_cpp_does(folder: Path, context_length: int)
     model = tiny(folder, "qwen3moe")
     kv, _ = allocated(model.path, context_length, 64)
     assert kv_bytes(model, context_length) / MIB == pytest.approx(kv, abs=0.02)
+
+
+@given(n_expert=st.integers(1, 4096), data=st.data())
+def test_slots_and_rates_are_inverse(n_expert: int, data: st.DataObject) -> None:
+    n_slot = data.draw(st.integers(0, n_expert))
+    rate = rate_of(n_slot, n_expert)
+    assert slots_of(rate, n_expert) == n_slot
+    assert n_slot == 0 or slots_of(math.nextafter(rate, 0), n_expert) == n_slot - 1
+
+
+@given(n_expert=st.integers(1, 4096), rate=st.floats(0, 1))
+def test_a_rate_never_gives_more_slots_than_it_asks_for(n_expert: int, rate: float) -> None:
+    n_slot = slots_of(rate, n_expert)
+    assert rate_of(n_slot, n_expert) <= rate
+    assert n_slot == n_expert or rate_of(n_slot + 1, n_expert) > rate
 
 
 @pytest.mark.parametrize(
@@ -140,11 +165,11 @@ def test_a_rate_of_whole_slots_loses_none_to_rounding(folder: Path) -> None:
 
 def test_plan_adds_up_and_follows_the_rate(folder: Path) -> None:
     model = tiny(folder, "qwen2moe")
-    low, high = (plan(model, rate, 4096, 8 * GIB) for rate in (0.25, 1.0))
+    low, high = (at(model, rate, 4096, 8 * GIB) for rate in (0.25, 1.0))
     for made in (low, high):
         parts = made.dense_bytes + made.expert_bytes + made.kv_bytes
         assert made.total_bytes == parts + made.compute_bytes + made.process_bytes
-        assert made.fits and made.best_rate == 1.0
+        assert made.fits and made.best_n_slot == made.n_expert
     assert high.expert_bytes == model.expert_bytes_total
     assert low.expert_bytes == model.expert_bytes_total * low.n_slot // model.n_expert
     assert (low.mode, low.reason) == ("cached", "")
@@ -154,27 +179,27 @@ def test_plan_adds_up_and_follows_the_rate(folder: Path) -> None:
 
 def test_plan_grows_with_the_context(folder: Path) -> None:
     model = tiny(folder, "llama")
-    short, long = (plan(model, 0.5, n, 8 * GIB) for n in (1024, 2048))
+    short, long = (at(model, 0.5, n, 8 * GIB) for n in (1024, 2048))
     assert long.kv_bytes == 2 * short.kv_bytes
     assert long.dense_bytes == short.dense_bytes
 
 
 def test_best_rate_is_the_last_that_fits(folder: Path) -> None:
     model = tiny(folder, "qwen3moe", n_layer=2, n_expert=16, n_expert_used=2, n_ff_exp=8192)
-    smallest = plan(model, 0.0, 512, GIB)
+    smallest = at(model, 0.0, 512, GIB)
     per_slot = model.expert_bytes_total // model.n_expert
     room = smallest.total_bytes + smallest.headroom_bytes + 4 * per_slot
-    made = plan(model, 1.0, 512, room)
+    made = at(model, 1.0, 512, room)
     assert not made.fits
-    assert made.best_rate == 6 / 16
-    assert plan(model, made.best_rate, 512, room).fits
-    assert not plan(model, 7 / 16, 512, room).fits
-    assert plan(model, 0.0, 512, smallest.total_bytes).best_rate is None
+
+    assert made.best_n_slot == 6 and plan(model, 6, 512, room).fits
+    assert not at(model, 7 / 16, 512, room).fits
+    assert at(model, 0.0, 512, smallest.total_bytes).best_n_slot is None
 
 
 def test_dense_model_is_plain(folder: Path) -> None:
     model = tiny(folder, "dense")
-    made = plan(model, 0.25, 512, 8 * GIB)
+    made = at(model, 0.25, 512, 8 * GIB)
     assert (made.mode, made.rate, made.expert_bytes) == ("plain", 1.0, 0)
     assert "dense" in made.reason and why_plain(model) == made.reason
 

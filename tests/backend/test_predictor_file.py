@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend import container, predictor_file
 from backend._native import Layout, PredictorProbe, Shape, Spec, predictor_names
-from backend.container import ContainerError
-from backend.predictor_file import KIND, PredictorSizes, PredictorWeights, read, write
+from backend.traces import container
+from backend.traces.container import ContainerError
+from backend.weights import file as predictor_file
+from backend.weights.file import KIND, PredictorSizes, PredictorWeights, read, write
 
 MODEL = "5e5f"
 SIZES = PredictorSizes(n_layer=3, n_expert=8, n_expert_used=2, n_embd=4)

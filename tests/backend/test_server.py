@@ -17,8 +17,8 @@ import openai
 import pytest
 from factory import make_tiny, spoil
 
-from backend.config import EngineConfig
-from backend.engine import Engine
+from backend.engine.engine import Engine
+from backend.protocol.settings import EngineConfig
 from backend.server.application import make_server
 from backend.server.protocol import Ask, RequestRefused, StopFilter, read_chat, read_text
 from backend.server.turns import MAX_WAITING, EngineThread, Turns
@@ -298,6 +298,26 @@ def test_what_is_no_json_is_refused(served: Served) -> None:
         )
         assert answer.status_code == 400 and "error" in answer.json()
     assert served.post("/v1/nothing", {}).status_code == 404
+
+
+@pytest.mark.parametrize("value", ["1" + "0" * 400, "-1e999", "1e309", "NaN", '"\\ud800"'])
+@pytest.mark.parametrize("name", ["prompt", "max_tokens", "temperature", "top_k", "seed", "n", "x"])
+def test_what_does_not_fit_is_refused(served: Served, name: str, value: str) -> None:
+    body = {"prompt": "a", "max_tokens": 1, name: "HERE"}
+    answer = httpx.post(
+        served.url + "/v1/completions",
+        content=json.dumps(body).replace('"HERE"', value),
+        headers={"Authorization": f"Bearer {KEY}"},
+    )
+    assert answer.status_code == 400 and answer.json()["error"]["message"].endswith(".")
+
+
+def test_long_names_are_cut(served: Served) -> None:
+    answer = served.post("/v1/completions", {"prompt": "a", "x" * 200_000: 1})
+    assert answer.status_code == 400 and len(answer.content) < 500
+    key = {"Authorization": f"Bearer {KEY}"}
+    answer = httpx.get(f"{served.url}/v1/models/{'x' * 20_000}", headers=key)
+    assert answer.status_code == 404 and len(answer.content) < 500
     headers = {"Authorization": f"Bearer {KEY}"}
     assert httpx.get(served.url + "/v1/completions", headers=headers).status_code == 405
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend import container
-from backend.container import ContainerError
-from backend.trace import DECODE, KIND, PREFILL, Trace, join, read_trace
+from backend.traces import container
+from backend.traces.container import ContainerError
+from backend.traces.trace import DECODE, KIND, PREFILL, Trace, join, read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("OUTRIDER_DATA", ROOT.parent / "shared" / "data"))

@@ -16,12 +16,12 @@ from factory import make_tiny
 from gguf import GGUFReader
 
 from backend.cli import main
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine
-from backend.gguf_file import read_model
-from backend.prompts import Prompt, PromptsError, read_prompts
-from backend.recording import Recording
-from backend.trace import DECODE, PREFILL, Trace, read_trace
+from backend.engine.engine import Engine
+from backend.engine.recording import Recording
+from backend.gguf.model_file import read_model
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.traces.prompts import Prompt, PromptsError, read_prompts
+from backend.traces.trace import DECODE, PREFILL, Trace, read_trace
 
 ROOT = Path(__file__).resolve().parents[2]
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
@@ -191,7 +191,7 @@ def test_ctrl_c_keeps_what_was_recorded(tiny: Path, prompts: Path, tmp_path: Pat
     command += ["--out", str(out), "--tokens", "-1", "--context", "4096", "--threads", "1"]
     command += ["--temperature", "0"]
     marker = (
-        "import sys, backend.recording as r\n"
+        "import sys, backend.engine.recording as r\n"
         "class Shown(r.Recording):\n"
         "    @property\n"
         "    def n_token(self):\n"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend import container
-from backend.container import ContainerError
+from backend.traces import container
+from backend.traces.container import ContainerError
 
 KIND = "outrider-trace"
 HEADER = {"kind": KIND, "version": 1, "model": "0123", "about": {"n": 3, "names": ["ä", "b"]}}

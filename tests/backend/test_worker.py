@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
-from backend.messages import FINAL, VERSION, Decoder, encode
+from backend.protocol.messages import FINAL, VERSION, Decoder, encode
 
 FAKE = Path(__file__).parents[1] / "fake_worker.py"
 LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread": 1}

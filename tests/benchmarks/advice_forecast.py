@@ -16,16 +16,16 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from backend import learned  # noqa: E402
-from backend.advice import Question, advise  # noqa: E402
-from backend.advisor import Advisor  # noqa: E402
-from backend.answer_trace import AnswerTraces  # noqa: E402
-from backend.config import EngineConfig, Sampling  # noqa: E402
-from backend.engine import Engine  # noqa: E402
-from backend.simulate_model import routers  # noqa: E402
-from backend.study import Study  # noqa: E402
+from backend.engine.engine import Engine  # noqa: E402
+from backend.engine.experiment import Study  # noqa: E402
+from backend.protocol.settings import EngineConfig, Sampling  # noqa: E402
+from backend.simulation.advice import Question, advise  # noqa: E402
+from backend.simulation.model import routers  # noqa: E402
 from backend.system.paths import embedded_model  # noqa: E402
-from backend.trace import Trace  # noqa: E402
+from backend.traces.trace import Trace  # noqa: E402
+from backend.weights import lookup as learned
+from backend.worker.advisor import Advisor  # noqa: E402
+from backend.worker.answer_recorder import AnswerTraces  # noqa: E402
 
 QUESTION = [{"role": "user", "content": "Tell me a long story about a soldier and the sea."}]
 SAMPLING = Sampling(temperature=0.7, seed=3)

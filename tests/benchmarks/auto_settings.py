@@ -36,10 +36,10 @@ class Runner:
     """A loaded model that decodes given tokens one by one, as the engine would."""
 
     def __init__(self, path: Path, method: str, rate: float, n_thread: int) -> None:
-        from backend.config import EngineConfig
-        from backend.gguf_file import read_model
-        from backend.loaded import LoadedModel
-        from backend.statistics import Meter
+        from backend.engine.loaded_model import LoadedModel
+        from backend.engine.meter import Meter
+        from backend.gguf.model_file import read_model
+        from backend.protocol.settings import EngineConfig
 
         config = EngineConfig(
             cache_rate=rate,

@@ -21,14 +21,16 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backend import _native  # noqa: E402
-from backend.auto import PRECISIONS, Auto, Setting, Window  # noqa: E402
-from backend.auto_work import WorkMeter  # noqa: E402
-from backend.compose import composition, layout  # noqa: E402
 from backend.machines import load  # noqa: E402
-from backend.methods import METHODS  # noqa: E402
-from backend.parts import part  # noqa: E402
-from backend.simulate import machine_for  # noqa: E402
-from backend.trace import DECODE, Trace  # noqa: E402
+from backend.methods.auto import PRECISIONS, Auto, Setting  # noqa: E402
+from backend.methods.auto_work import WorkMeter  # noqa: E402
+from backend.methods.catalogue import METHODS  # noqa: E402
+from backend.methods.compose import composition, layout  # noqa: E402
+from backend.methods.cost import PassCost  # noqa: E402
+from backend.methods.part import part  # noqa: E402
+from backend.methods.slots import slots_of  # noqa: E402
+from backend.simulation.run import machine_for  # noqa: E402
+from backend.traces.trace import DECODE, Trace  # noqa: E402
 
 COUNTERS = (
     "bytes_read", "bytes_useful", "bytes_wasted", "prefetches_useful", "prefetches_wasted",
@@ -39,7 +41,7 @@ COUNTERS = (
 def read(path: Path) -> Trace:
     """A trace file, or a CSV of routings."""
     if path.suffix == ".csv":
-        from backend.trace_csv import read_csv
+        from backend.traces.csv_reader import read_csv
 
         return read_csv(path)
     return Trace.read(path)
@@ -89,7 +91,7 @@ class World:
         shape = self.trace.shape()
         return _native.Core(
             shape,
-            layout(method, shape, self.rate),
+            layout(method, shape, slots_of(self.rate, shape.n_expert)),
             composition(method, shape),
             future=self.future,
         )
@@ -99,7 +101,7 @@ class World:
         auto = Auto(self.evictions, max_depth=1)
         core = self.core()
         shape = self.trace.shape()
-        n_slot = layout(METHODS["lru"], shape, self.rate).pools[0].n_slot
+        n_slot = layout(METHODS["lru"], shape, slots_of(self.rate, shape.n_expert)).pools[0].n_slot
         work = WorkMeter(shape.n_layer, shape.n_expert, n_slot)
         times: list[float] = []
 
@@ -122,7 +124,7 @@ class World:
             cost = done.decode
             times.append(cost.time_us)
             counts = {name: int(getattr(done, name).sum()) for name in COUNTERS}
-            window = Window(
+            window = PassCost(
                 cost.n_token,
                 cost.time_us / 1e6,
                 cost.compute_us / 1e6,

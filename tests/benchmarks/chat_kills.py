@@ -38,12 +38,12 @@ def window_main(folder: Path, seed: int) -> None:
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
-    import app.models
-    from app.main_window import MainWindow
-    from app.state import State
+    import app.session.known_models
+    from app.state.engine_state import State
+    from app.window.main_window import MainWindow
 
     fake_worker = [sys.executable, str(TESTS / "fake_worker.py")]
-    app.models.embedded_model = lambda: None
+    app.session.known_models.embedded_model = lambda: None
     qt = QApplication([])
     window = MainWindow(fake_worker, folder / "settings.json")
     rng = random.Random(seed)

@@ -30,9 +30,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "app")]
 from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
-import app.models  # noqa: E402
-from app.main_window import MainWindow  # noqa: E402
-from app.state import State  # noqa: E402
+import app.session.known_models  # noqa: E402
+from app.state.engine_state import State  # noqa: E402
+from app.window.main_window import MainWindow  # noqa: E402
 
 FAKE_WORKER = [sys.executable, str(ROOT / "tests" / "fake_worker.py")]
 
@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=400.0, help="tokens per second")
     parser.add_argument("--stops", type=int, default=20)
     options = parser.parse_args()
-    app.models.embedded_model = lambda: None
+    app.session.known_models.embedded_model = lambda: None
     qt = QApplication([])
     qt.setStyle("Fusion")
     with tempfile.TemporaryDirectory() as name:

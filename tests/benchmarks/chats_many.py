@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
-from app.conversation import Message  # noqa: E402
+from app.state.conversation import Message  # noqa: E402
 from app.store.chats import ChatStore  # noqa: E402
 from app.store.search import find_said  # noqa: E402
 
@@ -86,10 +86,10 @@ def start_window(path: Path, folder: Path) -> None:
     """Open the window on the chats and wait until it has been painted."""
     from PySide6.QtWidgets import QApplication
 
-    from app.main_window import MainWindow
+    from app.window.main_window import MainWindow
 
     app = QApplication.instance() or QApplication([])
-    window = MainWindow(["/nonexistent"], folder / "settings.json", path)
+    window = MainWindow(["/nonexistent"], folder / "settings.json", ChatStore.open(path))
     window.show()
     app.processEvents()
     window.close()

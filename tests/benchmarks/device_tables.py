@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
-from backend.compose import composition, layout, with_accuracy
 from backend.machines import Hardware, load
-from backend.methods import METHODS
-from backend.placement import STAGE_LEAST, STAGE_SHARE
-from backend.simulate import machine_for
-from backend.trace import DECODE, PREFILL, Trace
-from backend.trace_csv import read_csv
+from backend.memory.placement import STAGE_LEAST, STAGE_SHARE
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout, with_accuracy
+from backend.methods.slots import slots_of
+from backend.simulation.run import machine_for
+from backend.traces.csv_reader import read_csv
+from backend.traces.trace import DECODE, PREFILL, Trace
 
 RATES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 HYBRID = ", hybrid"
@@ -152,15 +153,15 @@ def future_of(traces: Sequence[Trace]) -> Any:
 
 
 def slots(model: Geometry, shape: Any, name: str, rate: float) -> Any:
-    """A layout whose stage is a part of the rate, as backend.placement makes it."""
+    """A layout whose stage is a part of the rate, as backend.memory.placement makes it."""
     method = METHODS[name]
-    plain = layout(method, shape, rate)
+    plain = layout(method, shape, slots_of(rate, shape.n_expert))
     n_slot = plain.pools[0].n_slot
     n_stage = min(2 * (model.n_expert - n_slot), int(STAGE_SHARE * n_slot * model.n_layer))
     if n_stage < STAGE_LEAST or n_slot <= model.n_used:
         return plain
     rest = rate - n_stage / (model.n_expert * model.n_layer)
-    return layout(method, shape, rest, n_stage)
+    return layout(method, shape, slots_of(rest, shape.n_expert), n_stage)
 
 
 def simulate(
@@ -202,7 +203,7 @@ def resident(traces: Sequence[Trace], hardware: Hardware) -> Speed:
     """With everything on the device."""
     shape = traces[0].shape()
     method = METHODS["lru-overlapped"]
-    core = _native.Core(shape, layout(method, shape, 1.0), composition(method, shape))
+    core = _native.Core(shape, layout(method, shape, shape.n_expert), composition(method, shape))
     machine = machine_for(traces[0], hardware)
     for trace in (*traces, traces[-1]):
         found = _native.simulate(core, trace.future(), machine)

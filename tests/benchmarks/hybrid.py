@@ -30,11 +30,15 @@ import numpy as np
 from factory import make_tiny
 from loopback import server
 
-from backend import _native, devices, llama, loading
-from backend.compose import composition, layout
-from backend.gguf_file import read_model
-from backend.loading import Placement
-from backend.methods import METHODS
+from backend import _native
+from backend.engine import loading
+from backend.gguf.model_file import read_model
+from backend.llama import api as llama
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 
 WAYS = ("off", "cpu-only", "auto")
 RATIOS = (1.0, 4.0, 16.0)
@@ -80,7 +84,7 @@ class Bench:
         """Passes after some that warm the cache up."""
         method, shape = METHODS[METHOD], self.patch.shape
         self.patch.configure(
-            layout(method, shape, self._rate),
+            layout(method, shape, slots_of(self._rate, shape.n_expert)),
             composition(method, shape, hybrid=way),
             _native.PatchOptions(
                 n_thread=1,

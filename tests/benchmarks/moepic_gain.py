@@ -25,13 +25,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backend import _native  # noqa: E402
-from backend.compose import spec  # noqa: E402
-from backend.gguf_file import ModelFile, read_model  # noqa: E402
+from backend.gguf.model_file import ModelFile, read_model  # noqa: E402
 from backend.machines import load  # noqa: E402
-from backend.parts import part  # noqa: E402
-from backend.simulate import machine_for  # noqa: E402
-from backend.simulate_model import routers, with_model  # noqa: E402
-from backend.trace import DECODE, Trace, read_trace  # noqa: E402
+from backend.methods.compose import spec  # noqa: E402
+from backend.methods.part import part  # noqa: E402
+from backend.simulation.model import routers, with_model  # noqa: E402
+from backend.simulation.run import machine_for  # noqa: E402
+from backend.traces.trace import DECODE, Trace, read_trace  # noqa: E402
 
 
 @dataclass(frozen=True)

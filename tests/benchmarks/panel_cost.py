@@ -27,11 +27,11 @@ import psutil  # noqa: E402
 from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication  # noqa: E402
 
-from app.engine_choice import EngineChoice  # noqa: E402
-from app.main_window import MainWindow  # noqa: E402
-from app.state import State  # noqa: E402
-from app.store.presets import Preset  # noqa: E402
-from backend.client import worker_command  # noqa: E402
+from app.state.engine_choice import EngineChoice  # noqa: E402
+from app.state.engine_state import State  # noqa: E402
+from app.state.preset import Preset  # noqa: E402
+from app.window.main_window import MainWindow  # noqa: E402
+from backend.protocol.client import worker_command  # noqa: E402
 from backend.system.paths import embedded_model  # noqa: E402
 
 QUESTION = "Tell me a long story about a soldier and the sea."

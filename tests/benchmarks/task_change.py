@@ -23,12 +23,13 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from backend import _native  # noqa: E402
-from backend.compose import composition, layout  # noqa: E402
 from backend.machines import load  # noqa: E402
-from backend.methods import METHODS  # noqa: E402
-from backend.simulate import machine_for  # noqa: E402
-from backend.simulate_model import with_model  # noqa: E402
-from backend.trace import DECODE, Trace, join, read_trace  # noqa: E402
+from backend.methods.catalogue import METHODS  # noqa: E402
+from backend.methods.compose import composition, layout  # noqa: E402
+from backend.methods.slots import slots_of  # noqa: E402
+from backend.simulation.model import with_model  # noqa: E402
+from backend.simulation.run import machine_for  # noqa: E402
+from backend.traces.trace import DECODE, Trace, join, read_trace  # noqa: E402
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,10 @@ def answer(method: str, rate: float, machine: Any, requests: list[Trace], n_last
     shape, future = trace.shape(), trace.future()
     chosen = METHODS[method]
     core = _native.Core(
-        shape, layout(chosen, shape, rate), composition(chosen, shape), future=future
+        shape,
+        layout(chosen, shape, slots_of(rate, shape.n_expert)),
+        composition(chosen, shape),
+        future=future,
     )
     done = _native.simulate(core, future, machine, weights=trace.weights)
     us, hits = np.array(done.pass_us), np.array(done.pass_hits, float)
@@ -117,7 +121,7 @@ def main() -> None:
     parser.add_argument("--tolerance", type=float, default=0.02)
     args = parser.parse_args()
     if args.model:
-        from backend.gguf_file import read_model
+        from backend.gguf.model_file import read_model
 
         args.file = read_model(args.model)
     else:

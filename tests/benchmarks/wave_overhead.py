@@ -26,16 +26,17 @@ def main() -> None:
     args = parser.parse_args()
 
     from backend import _native
-    from backend.compose import composition, layout
-    from backend.gguf_file import read_model
-    from backend.llama import Context
-    from backend.loading import CachedModel
-    from backend.methods import METHODS
+    from backend.engine.loading import CachedModel
+    from backend.gguf.model_file import read_model
+    from backend.llama.api import Context
+    from backend.methods.catalogue import METHODS
+    from backend.methods.compose import composition, layout
+    from backend.methods.slots import slots_of
 
     cached = CachedModel(read_model(args.model), n_thread=1)
     patch, method = cached.patch, METHODS["lru-overlapped"]
     patch.configure(
-        layout(method, patch.shape, args.rate),
+        layout(method, patch.shape, slots_of(args.rate, patch.shape.n_expert)),
         composition(method, patch.shape),
         _native.PatchOptions(n_thread=1, n_transfer_thread=1, max_token=8),
     )

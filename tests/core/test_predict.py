@@ -381,7 +381,7 @@ def test_recorded_routings(
 
 def recorded(n_pass: int, n_layer: int) -> list[Pass]:
     """The first passes of a model with many experts, and its first layers."""
-    from backend.trace import PREFILL, read_trace
+    from backend.traces.trace import PREFILL, read_trace
 
     trace = read_trace(ROUTES)
     assert trace.weights is not None

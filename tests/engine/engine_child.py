@@ -23,9 +23,9 @@ import threading
 import time
 from pathlib import Path
 
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine, EngineError
-from backend.gguf_file import ModelFile, read_model
+from backend.engine.engine import Engine, EngineError
+from backend.gguf.model_file import ModelFile, read_model
+from backend.protocol.settings import EngineConfig, Sampling
 
 PAGE = mmap.PAGESIZE
 PROMPT = "it was one of the words that they had not said " * 8
@@ -182,7 +182,7 @@ def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
         text = "".join(chr(chance.randrange(32, 127)) for _ in range(400))
         list(engine.generate_text(text, Sampling(temperature=0), 4))
         engine.forget()
-    host = engine.loaded.on_device.host
+    host = engine.loaded.plan.host
     unread_bytes = host.bytes - int(engine.loaded.patch.host_held_bytes)
     found: dict[str, object] = {
         "planned": host.total_bytes,

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from factory import make_tiny
-from reciter import make_reciter, with_template
+from reciter import make_reciter
 from twin import Twin
 
-from backend.config import Sampling
-from backend.engine import Engine, EngineError, Piece
+from backend.engine.engine import Engine, EngineError, Piece
+from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
 
@@ -206,77 +205,3 @@ def test_an_answer_goes_on_where_it_was_cut(open_engine: OpenEngine, tmp_path: P
     rest = text_of(list(engine.generate([user("?"), assistant(cut)], GREEDY, 100)))
     assert rest == ": 🍕!"
     assert engine.statistics().n_reused > 0
-
-
-# Templates.
-
-
-def test_without_a_template_it_is_chatml(open_engine: OpenEngine, tiny: Path) -> None:
-    own = open_engine(tiny)  # the factory's template is ChatML
-    none = open_engine(with_template(tiny, tiny.with_name("none.gguf"), None))
-    turns = [user("one"), assistant("two"), user("three")]
-    answers = [[p.token_id for p in e.generate(turns, GREEDY, 10)] for e in (own, none)]
-    assert answers[0] == answers[1]
-    assert own.statistics().n_prompt == none.statistics().n_prompt > 20
-
-
-NASTY = {
-    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "loops in a filter": "{{ range(99999) | map('string') | map('length') | list | length }}" * 999,
-    "calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "raises": "{{ raise_exception('No system role.\\nOr else.') }}",
-    "is not a template": "{% for %}",
-    "has no end": "{% if true %}",
-    "unknown filter": "{{ messages | elephant }}",
-    "undefined": "{{ nothing.at.all }}",
-    "breaks out": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "is huge": "{{ 'x' * 99999999 }}",
-    "is far too huge": "{{ 'x' * 99999999999 }}",
-    "is a huge list": "{{ [0] * 999999999 }}",
-    "counts too far": "{{ 9 ** (9 ** 9) }}",
-    "counts too far at run time": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
-    "rounds too far": "{{ 1 | round(999999999, 'ceil') }}",
-    "squares": "{% set n = namespace(x=9) %}{% for i in range(60) %}"
-    "{% set n.x = n.x * n.x %}{% endfor %}{{ n.x > 1 }}",
-    "is deeply nested": "{{ " + "(" * 9999 + "1" + ")" * 9999 + " }}",
-    "has deep blocks": "{% if true %}" * 2000 + "x" + "{% endif %}" * 2000,
-    "multiplies too far": "{% set x = 'x' * (messages | length * 99999999999) %}{{ x }}",
-    "pads": "{{ '%099999999999d' % 1 }}",
-    "pads otherwise": "{{ '{:099999999999d}'.format(1) }}",
-    "centres": "{{ 'x' | center(99999999999) }}",
-    "justifies": "{{ 'x'.ljust(99999999999) }}",
-    "replaces": "{% set x = 'x' * 99999 %}{{ x.replace('x', x) }}",
-    "joins": "{% set x = 'x' * 99999 %}{{ x.join(x) }}",
-    "doubles": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
-    "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
-}
-
-
-@pytest.mark.parametrize("name", NASTY)
-def test_a_nasty_template_is_refused_in_time(
-    name: str, open_engine: OpenEngine, tiny: Path, tmp_path: Path
-) -> None:
-    path = with_template(tiny, tmp_path / "nasty.gguf", NASTY[name])
-    engine = open_engine(path)
-    began_s = time.monotonic()
-    with pytest.raises(EngineError, match=r"^The model's chat template [^\n]+\.$"):
-        n_token(engine, user("Hello"))
-    assert time.monotonic() - began_s < 20  # of a limit of 1, on a machine as busy as can be
-    assert text_of(say(engine, "Hello", 3))  # without the template it can still be used
-
-
-def test_a_template_may_be_slow_within_reason(
-    open_engine: OpenEngine, tiny: Path, tmp_path: Path
-) -> None:
-    template = "{% for a in range(2000) %}{% endfor %}{{ messages[0].content }}"
-    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", template))
-    assert n_token(engine, user("Hello")) == 3
-
-
-def test_a_template_that_hides_answers_cannot_continue_one(
-    open_engine: OpenEngine, tiny: Path, tmp_path: Path
-) -> None:
-    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", "Hello, whoever you are."))
-    assert n_token(engine, user("Hello")) == 3
-    with pytest.raises(EngineError, match="cannot go on with an answer"):
-        n_token(engine, user("Hello"), assistant("I am"))

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from factory import make_tiny
 
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine, EngineError
-from backend.gguf_file import ModelFileError, read_model
-from backend.llama import LlamaError
-from backend.memory_watch import MemoryWatch, Reading
-from backend.methods import CACHED, METHODS
-from backend.plan import plan
+from backend.engine.engine import Engine, EngineError
+from backend.gguf.model_file import ModelFileError, read_model
+from backend.llama.api import LlamaError
+from backend.memory.plan import plan
+from backend.memory.pressure import MemoryWatch, Reading
+from backend.methods.catalogue import CACHED, METHODS
+from backend.protocol.settings import EngineConfig, Sampling
 
 OpenEngine = Callable[..., Engine]
 
@@ -203,7 +203,7 @@ def test_every_rate_gives_the_same_answer_without_loading_again(
     expected_with_reuse = tokens_with_reuse(engine)
     n_expert, n_used = engine.model.n_expert, engine.model.n_expert_used
     with monkeypatch.context() as no_loading:
-        no_loading.setattr("backend.loading.CachedModel", None)
+        no_loading.setattr("backend.engine.loading.CachedModel", None)
         for rate in (0.5, 0.0, 0.125, 0.75, 0.25):
             n_before = engine.cache.n_slot
             facts = engine.set_cache_rate(rate)
@@ -467,7 +467,7 @@ def test_settings_that_cannot_be_had_leave_those_before(
         monkeypatch.undo()
         raise LlamaError("There is no room.")
 
-    monkeypatch.setattr("backend.llama.Context", fail)
+    monkeypatch.setattr("backend.llama.api.Context", fail)
     with pytest.raises(EngineError, match="no room"):
         engine.change(EngineConfig(cache_rate=0.5, context_length=256, n_thread=1))
     assert engine.cache == cache
@@ -478,15 +478,15 @@ def test_the_automatic_settings_take_what_memory_permits(
     open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = read_model(tiny)
-    needs = plan(file, 0.0, 4096, 0)
+    needs = plan(file, 0, 4096, 0)
     n_slot = needs.n_slot + 2
-    room = plan(file, n_slot / file.n_expert, min(4096, file.context_length or 4096), 0)
+    room = plan(file, n_slot, min(4096, file.context_length or 4096), 0)
     free = room.total_bytes + (256 << 20) + file.expert_bytes_total // file.n_expert // 2
-    monkeypatch.setattr("backend.loaded.available_bytes", lambda: free)
+    monkeypatch.setattr("backend.engine.observer.available_bytes", lambda: free)
     engine = open_engine(tiny, automatic=True, n_thread=1)
     assert engine.cache.asked_method == "auto"
     assert engine.cache.n_slot == n_slot, engine.cache
-    monkeypatch.setattr("backend.loaded.available_bytes", lambda: 64 << 30)
+    monkeypatch.setattr("backend.engine.observer.available_bytes", lambda: 64 << 30)
     roomy = engine.change(EngineConfig(automatic=True, n_thread=1))
     assert roomy.mode == "plain" and roomy.rate == 1.0
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from factory import make_split, make_tiny, spoil
 
-from backend import pack
 from backend.cli import main
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine, EngineError
-from backend.gguf_file import ModelFile, read_model
-from backend.llama import LlamaError
-from backend.loading import CachedModel, load_native, load_plain
+from backend.engine.engine import Engine, EngineError
+from backend.engine.loading import CachedModel, load_native, load_plain
+from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.api import LlamaError
+from backend.packs import write as pack
+from backend.protocol.settings import EngineConfig, Sampling
 
 OpenEngine = Callable[..., Engine]
 GREEDY = Sampling(temperature=0)

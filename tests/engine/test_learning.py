@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 
-from backend import consent, learned, learner, learning
-from backend.answer_trace import AnswerTraces
-from backend.config import Sampling
-from backend.engine import Engine
-from backend.facts import LearningFacts
-from backend.learner import Learner
-from backend.recording import Recording
+from backend.engine.engine import Engine
+from backend.engine.recording import Recording
+from backend.learning import consent
+from backend.learning import recordings as learning
+from backend.learning import supervisor as learner
+from backend.learning.supervisor import Learner
+from backend.protocol.settings import Sampling
+from backend.protocol.status import LearningFacts
+from backend.weights import lookup as learned
+from backend.worker.answer_recorder import AnswerTraces
 
 WAIT_S = 60.0
 

@@ -14,8 +14,8 @@ import pytest
 from factory import make_tiny
 from loopback import needs_rpc, server
 
-from backend.config import Sampling
-from backend.gguf_file import read_model
+from backend.gguf.model_file import read_model
+from backend.protocol.settings import Sampling
 
 HERE = Path(__file__).parent
 pytestmark = pytest.mark.skipif(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from factory import make_tiny
 
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine, EngineError
+from backend.engine.engine import Engine, EngineError
+from backend.protocol.settings import EngineConfig, Sampling
 
 OpenEngine = Callable[..., Engine]
 GREEDY = Sampling(temperature=0.0)

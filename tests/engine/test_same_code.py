@@ -13,12 +13,13 @@ import pytest
 from factory import make_tiny
 
 from backend import _native
-from backend.compose import composition, layout
-from backend.gguf_file import read_model
-from backend.llama import Context
-from backend.loading import CachedModel
-from backend.methods import CACHED, METHODS, Method
-from backend.trace import Trace
+from backend.engine.loading import CachedModel
+from backend.gguf.model_file import read_model
+from backend.llama.api import Context
+from backend.methods.catalogue import CACHED, METHODS, Method
+from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
+from backend.traces.trace import Trace
 
 N_PROMPT, N_DECODE, N_UBATCH = 70, 12, 32
 Counts = list[tuple[int, int, int, int]]
@@ -40,7 +41,8 @@ class Live:
     def run(self, method: Method, rate: float) -> tuple[Counts, dict[str, np.ndarray]]:
         patch = self.patch
         options = _native.PatchOptions(n_transfer_thread=0, max_token=N_UBATCH)
-        patch.configure(layout(method, self.shape, rate), composition(method, self.shape), options)
+        slots = layout(method, self.shape, slots_of(rate, self.shape.n_expert))
+        patch.configure(slots, composition(method, self.shape), options)
         recorder = _native.Recorder(
             self.shape.n_layer,
             self.shape.n_expert,
@@ -71,7 +73,7 @@ class Live:
     def simulate(self, method: Method, rate: float, arrays: dict[str, np.ndarray]) -> Counts:
         core = _native.Core(
             self.shape,
-            layout(method, self.shape, rate),
+            layout(method, self.shape, slots_of(rate, self.shape.n_expert)),
             composition(method, self.shape),
             n_embd=self.patch.n_embd,
             routers=self.patch.routers,

@@ -11,8 +11,8 @@ import pytest
 from factory import make_tiny
 from twin import Twin
 
-from backend.config import Sampling
-from backend.engine import Engine
+from backend.engine.engine import Engine
+from backend.protocol.settings import Sampling
 
 WORDS = "the of and to in is it that for was on are as with his they be at one have this".split()
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from factory import make_tiny, routed_experts
 
-from backend.config import Sampling
-from backend.engine import Engine
-from backend.methods import CACHED, METHODS, REACTIVE
+from backend.engine.engine import Engine
+from backend.methods.catalogue import CACHED, METHODS, REACTIVE
+from backend.protocol.settings import Sampling
 
 OpenEngine = Callable[..., Engine]
 
@@ -115,7 +115,7 @@ def test_times_are_those_between_tokens(open_engine: OpenEngine, tiny: Path) -> 
 def test_choosing_a_token_is_counted(
     open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backend.llama import Context, Sampler
+    from backend.llama.api import Context, Sampler
 
     engine, sample, pause_s = open_engine(tiny), Sampler.sample, 0.02
 

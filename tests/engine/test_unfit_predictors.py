@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend import container, learned, predictor_file
 from backend.cli import main
-from backend.config import Sampling
-from backend.engine import Engine
-from backend.gguf_file import ModelFile, read_model
-from backend.verify import compare
+from backend.engine.engine import Engine
+from backend.evaluation.verify import compare
+from backend.gguf.model_file import ModelFile, read_model
+from backend.protocol.settings import Sampling
+from backend.traces import container
+from backend.weights import file as predictor_file
+from backend.weights import lookup as learned
 
 OpenEngine = Callable[..., Engine]
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from backend import llama, loading
-from backend.engine import Engine
-from backend.gguf_file import read_model
+from backend.engine import loading
+from backend.engine.engine import Engine
+from backend.gguf.model_file import read_model
+from backend.llama import api as llama
 
 
 class Twin:

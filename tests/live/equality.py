@@ -26,11 +26,14 @@ from factory import CACHEABLE, QUANTS, make_tiny, tiny_vocabulary
 from layouts import all_resident
 from numpy.typing import NDArray
 
-from backend import _native, llama, loading
-from backend.compose import composition, layout
-from backend.gguf_file import ModelFile, read_model
-from backend.methods import CACHED, METHODS
-from backend.pack_file import Pack
+from backend import _native
+from backend.engine import loading
+from backend.gguf.model_file import ModelFile, read_model
+from backend.llama import api as llama
+from backend.methods.catalogue import CACHED, METHODS
+from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
+from backend.packs.file import Pack
 
 Logits = NDArray[np.float32]
 
@@ -143,7 +146,8 @@ class Cached:
     def configure(self, rate: float, method: str, **options: float) -> None:
         """A cache as a method asks for at a cache rate."""
         chosen = METHODS[method]
-        self.setup(layout(chosen, self.shape, rate), composition(chosen, self.shape), **options)
+        slots = layout(chosen, self.shape, slots_of(rate, self.shape.n_expert))
+        self.setup(slots, composition(chosen, self.shape), **options)
 
     def logits(self, n_prompt: int, n_decode: int = N_DECODE) -> Logits:
         assert self._runner is not None

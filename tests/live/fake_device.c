@@ -1,9 +1,11 @@
 /* A device as ggml sees a graphics card: memory that the host may not touch, pinned host memory, copies
    that run beside computation, and events. It computes with the CPU backend. Bytes that are copied
    asynchronously arrive late, and are taken from where they lie only then: whoever does not wait
-   computes with wrong ones.
+   computes with wrong ones. A backend is for one thread at a time: between a thread's first copy and
+   its wait for it, no other thread may use that backend. (Vulkan resets command buffers in that wait.)
 
-   fake_device() registers it; fake_counts() says what was asked of it.
+   fake_device() registers it; fake_counts() says what was asked of it; fake_limits() sets the largest
+   buffer and the largest tensor of experts that it takes. Preloaded with FAKE_CLOCK set, ggml's clock is a day ahead.
 
    The structures are those of ggml/src/ggml-backend-impl.h of the pinned llama.cpp.                */
 #define _GNU_SOURCE
@@ -11,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ggml-backend.h"
@@ -90,7 +93,7 @@ struct ggml_backend_reg {
 
 /* ---- streams: what was asked of a backend, done in order by a thread ---------------------------- */
 
-enum { max_task = 4096, arrival_us = 300 };
+enum { max_task = 4096, arrival_us = 300, max_few_token = 8 };
 
 struct task {
     void * to;
@@ -107,12 +110,21 @@ struct stream {
     struct task tasks[max_task];
     size_t n_asked, n_done;
     bool over;
+    bool is_used; /* by this thread, which has not waited yet */
+    pthread_t user;
+};
+
+struct event {
+    atomic_long n_open;
+    struct stream * stream;
 };
 
 struct counts {
-    atomic_long n_backend, n_async, n_event, n_pinned_bytes;
+    atomic_long n_backend, n_async, n_shared, n_pinned_bytes, n_few, n_many, n_cut;
 };
 static struct counts counts;
+
+static size_t max_buffer_bytes = SIZE_MAX, max_tensor_bytes = SIZE_MAX;
 
 static void * run(void * argument) {
     struct stream * s = argument;
@@ -140,8 +152,18 @@ static void * run(void * argument) {
     return NULL;
 }
 
+/* REQUIRES: the stream is locked. */
+static void use(struct stream * s, bool goes_on) {
+    if (s->is_used && !pthread_equal(s->user, pthread_self())) {
+        counts.n_shared++;
+    }
+    s->is_used = goes_on;
+    s->user = pthread_self();
+}
+
 static void ask(struct stream * s, struct task task) {
     pthread_mutex_lock(&s->mutex);
+    use(s, true);
     while (s->n_asked - s->n_done == max_task) {
         pthread_cond_wait(&s->changed, &s->mutex);
     }
@@ -156,6 +178,7 @@ static void backend_synchronize(ggml_backend_t backend) {
     while (s->n_done != s->n_asked) {
         pthread_cond_wait(&s->changed, &s->mutex);
     }
+    use(s, false);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -191,19 +214,34 @@ static void get_async(ggml_backend_t backend, const tensor_t * tensor, void * to
 
 static enum ggml_status compute(ggml_backend_t backend, struct ggml_cgraph * graph) {
     backend_synchronize(backend);
+    const int n_node = ggml_graph_n_nodes(graph);
+    for (int i = 0; i < n_node; i++) {
+        const tensor_t * node = ggml_graph_node(graph, i);
+        if (node->op == GGML_OP_MUL_MAT_ID) {
+            (node->src[2]->ne[1] <= max_few_token ? &counts.n_few : &counts.n_many)[0]++;
+        }
+    }
+    counts.n_cut += strncmp(ggml_graph_node(graph, n_node - 1)->name, "ffn_moe_topk", 12) == 0;
     return ggml_backend_graph_compute(((struct stream *) backend->context)->cpu, graph);
 }
 
 static void event_record(ggml_backend_t backend, ggml_backend_event_t event) {
-    counts.n_event++;
-    atomic_fetch_add((atomic_long *) event->context, 1);
-    ask(backend->context, (struct task){NULL, NULL, 0, event->context});
+    struct event * e = event->context;
+    e->stream = backend->context;
+    atomic_fetch_add(&e->n_open, 1);
+    ask(backend->context, (struct task){NULL, NULL, 0, &e->n_open});
 }
 
 static void event_synchronize(ggml_backend_dev_t device, ggml_backend_event_t event) {
     (void) device;
-    while (atomic_load((atomic_long *) event->context) > 0) {
+    struct event * e = event->context;
+    while (atomic_load(&e->n_open) > 0) {
         usleep(20);
+    }
+    if (e->stream) {
+        pthread_mutex_lock(&e->stream->mutex);
+        use(e->stream, false);
+        pthread_mutex_unlock(&e->stream->mutex);
     }
 }
 
@@ -214,7 +252,7 @@ static void event_wait(ggml_backend_t backend, ggml_backend_event_t event) {
 static ggml_backend_event_t event_new(ggml_backend_dev_t device) {
     ggml_backend_event_t event = malloc(sizeof *event);
     event->device = device;
-    event->context = calloc(1, sizeof(atomic_long));
+    event->context = calloc(1, sizeof(struct event));
     return event;
 }
 
@@ -256,6 +294,9 @@ static struct ggml_backend_buffer_type memory, pinned;
 static const char * memory_name(ggml_backend_buffer_type_t buft) { return buft == &pinned ? "FAKE_Host" : "FAKE0"; }
 
 static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t buft, size_t size) {
+    if (size > max_buffer_bytes) {
+        return NULL;
+    }
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
     if (buffer) {
         buffer->buft = buft;
@@ -267,6 +308,11 @@ static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t buft, size_
 static size_t alignment(ggml_backend_buffer_type_t buft) {
     (void) buft;
     return 64;
+}
+
+static size_t max_size(ggml_backend_buffer_type_t buft) {
+    (void) buft;
+    return max_buffer_bytes;
 }
 
 static bool is_host(ggml_backend_buffer_type_t buft) { return buft == &pinned; }
@@ -308,6 +354,9 @@ static ggml_backend_buffer_type_t pinned_memory_type(ggml_backend_dev_t device) 
 
 static bool supports_op(ggml_backend_dev_t device, const tensor_t * op) {
     (void) device;
+    if (op->op == GGML_OP_MUL_MAT_ID && ggml_nbytes(op->src[0]) > max_tensor_bytes) {
+        return false;
+    }
     return ggml_backend_dev_supports_op(ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU), op);
 }
 
@@ -343,10 +392,10 @@ static void * get_proc_address(ggml_backend_reg_t reg, const char * name) {
 static struct ggml_backend_reg reg = {2, reg_name, device_count, get_device, get_proc_address, NULL};
 
 static struct ggml_backend_buffer_type memory = {
-    memory_name, alloc_buffer, alignment, NULL, NULL, is_host, &device, NULL,
+    memory_name, alloc_buffer, alignment, max_size, NULL, is_host, &device, NULL,
 };
 static struct ggml_backend_buffer_type pinned = {
-    memory_name, alloc_buffer, alignment, NULL, NULL, is_host, &device, NULL,
+    memory_name, alloc_buffer, alignment, max_size, NULL, is_host, &device, NULL,
 };
 static struct ggml_backend_device device = {
     device_name,        device_name,          device_memory, device_type, device_props,  init_backend,
@@ -359,10 +408,27 @@ void * fake_device(void) {
     return &device;
 }
 
-/* Backends made, asynchronous copies, events recorded and bytes of pinned memory so far. */
+void fake_limits(size_t of_a_buffer, size_t of_a_tensor) {
+    max_buffer_bytes = of_a_buffer;
+    max_tensor_bytes = of_a_tensor;
+}
+
+int64_t ggml_time_us(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t day_us = getenv("FAKE_CLOCK") ? INT64_C(86400000000) : 0;
+    return now.tv_sec * INT64_C(1000000) + now.tv_nsec / 1000 + day_us;
+}
+
+/* So far: backends made, asynchronous copies, uses of a backend that another thread had not waited for,
+   bytes of pinned memory, mat-muls of experts for up to eight tokens and for more, and graphs that end
+   at a router's choice, within what a graphics card computes in one kernel. */
 void fake_counts(long * into) {
     into[0] = counts.n_backend;
     into[1] = counts.n_async;
-    into[2] = counts.n_event;
+    into[2] = counts.n_shared;
     into[3] = counts.n_pinned_bytes;
+    into[4] = counts.n_few;
+    into[5] = counts.n_many;
+    into[6] = counts.n_cut;
 }

@@ -16,7 +16,7 @@ from equality import Cached, Logits, n_different, stock_logits
 from layouts import one_pool
 
 from backend import _native
-from backend.gguf_file import read_model
+from backend.gguf.model_file import read_model
 
 
 def promoe(cached: Cached, expected: dict[int, Logits]) -> list[int]:

@@ -14,8 +14,10 @@ from factory import tiny_vocabulary
 from layouts import cut, every_share
 from numpy.typing import NDArray
 
-from backend import _native, llama, loading
-from backend.gguf_file import read_model
+from backend import _native
+from backend.engine import loading
+from backend.gguf.model_file import read_model
+from backend.llama import api as llama
 
 Rows = NDArray[np.float32]
 

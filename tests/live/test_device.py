@@ -13,14 +13,17 @@ import pytest
 from factory import CACHEABLE, QUANTS, make_tiny
 from loopback import Server, needs_rpc, server
 
-from backend import _native, devices
-from backend.compose import composition
-from backend.gguf_file import read_model
-from backend.llama import Context
-from backend.loading import CachedModel, Placement
-from backend.methods import METHODS
+from backend import _native
+from backend.engine.loading import CachedModel
+from backend.evaluation.verify import compare
+from backend.gguf.model_file import read_model
+from backend.llama.api import Context
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition
+from backend.protocol.settings import check_device
 from backend.system.paths import embedded_model
-from backend.verify import compare
 
 pytestmark = needs_rpc
 RATES = (0.1, 0.5, 1.0)
@@ -214,7 +217,7 @@ def test_experts_that_are_cut(device: Server) -> None:
 )
 def test_a_malformed_option_is_refused(option: str) -> None:
     with pytest.raises(ValueError, match=r"\.$"):
-        devices.check_option(option)
+        check_device(option)
 
 
 def test_an_unknown_device_is_named() -> None:

@@ -27,9 +27,10 @@ from factory import stock_logits as mapped_logits
 from gguf import GGUFReader, GGUFWriter
 from layouts import one_pool
 
-from backend import _native, loading
-from backend.gguf_file import read_model
-from backend.methods import CACHED, METHODS, UNIFORM
+from backend import _native
+from backend.engine import loading
+from backend.gguf.model_file import read_model
+from backend.methods.catalogue import CACHED, METHODS, UNIFORM
 
 REQUIRED = [
     "llama",

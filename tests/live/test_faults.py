@@ -17,9 +17,10 @@ import pytest
 from equality import Cached, stock_logits
 from factory import make_tiny
 
-from backend import loading, pack
-from backend.gguf_file import read_model
-from backend.llama import LlamaError
+from backend.engine import loading
+from backend.gguf.model_file import read_model
+from backend.llama.api import LlamaError
+from backend.packs import write as pack
 
 HERE = Path(__file__).parent
 needs_preload = pytest.mark.skipif(

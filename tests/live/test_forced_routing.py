@@ -7,11 +7,12 @@ import pytest
 from factory import make_tiny
 
 from backend import _native
-from backend.compose import composition, layout
-from backend.gguf_file import ModelFile, read_model
-from backend.llama import Context
-from backend.loading import CachedModel, load_native
-from backend.methods import METHODS
+from backend.engine.loading import CachedModel, load_native
+from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.api import Context
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 
 N_PROMPT, N_DECODE, N_UBATCH, N_USED = 21, 5, 16, 3
 STEPS = [(0, 16), (16, 5), *((i, 1) for i in range(N_PROMPT, N_PROMPT + N_DECODE))]
@@ -75,7 +76,8 @@ def test_the_recorded_choices_are_used_and_the_logits_are_stocks(
     for method in ("lru", "promoe"):
         options = _native.PatchOptions(max_token=N_UBATCH)
         chosen = METHODS[method]
-        patch.configure(layout(chosen, shape, 0.3), composition(chosen, shape), options)
+        slots = layout(chosen, shape, slots_of(0.3, shape.n_expert))
+        patch.configure(slots, composition(chosen, shape), options)
         recorder = _native.Recorder(shape.n_layer, shape.n_expert, shape.n_expert_used)
         patch.record(recorder)
         patch.force(forced)
@@ -93,7 +95,8 @@ def test_a_layer_that_computes_only_the_last_token_is_given_that_tokens_choice(
     patch, shape = cached.patch, cached.patch.shape
     forced = _native.ForcedRouting(list(file.expert_tensors), file.n_expert, ids)
     lru = METHODS["lru"]
-    patch.configure(layout(lru, shape, 0.3), composition(lru, shape), _native.PatchOptions())
+    slots = layout(lru, shape, slots_of(0.3, shape.n_expert))
+    patch.configure(slots, composition(lru, shape), _native.PatchOptions())
     recorder = _native.Recorder(shape.n_layer, shape.n_expert, shape.n_expert_used)
     patch.record(recorder)
     patch.force(forced)
@@ -148,7 +151,7 @@ def test_what_does_not_fit_is_refused(file: ModelFile, ids: np.ndarray) -> None:
 def test_the_link_is_measured_before_anything_is_cached(file: ModelFile) -> None:
     cached = CachedModel(file, n_thread=1)
     patch, shape, lru = cached.patch, cached.patch.shape, METHODS["lru"]
-    slots, parts = layout(lru, shape, 0.3), composition(lru, shape)
+    slots, parts = layout(lru, shape, slots_of(0.3, shape.n_expert)), composition(lru, shape)
     throttled = _native.PatchOptions(link_bytes_per_s=50e6)
     patch.configure(slots, parts, throttled)
     for by_chunk in (False, True):

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import llama_cpp
 import numpy as np
 import pytest
 from equality import Runner, n_different
 from factory import make_tiny
 from loopback import needs_rpc, server
 
-from backend import _native, devices
-from backend.compose import composition, layout
-from backend.gguf_file import ModelFile, read_model
-from backend.loading import CachedModel, Placement, load_native
-from backend.methods import METHODS
-from backend.verify import compare
+from backend import _native
+from backend.engine.loading import CachedModel, load_native
+from backend.evaluation.verify import compare
+from backend.gguf.model_file import ModelFile, read_model
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
 
-HERE = Path(__file__).parent
 RATES = (0.1, 0.5, 1.0)
 ALL, HALF, HARDLY = 1.0, 0.5, 0.025
 """Of all experts, what the store holds; the last is one expert, of the first layer."""
@@ -56,7 +52,7 @@ class OnDevice:
         known = {"max_token": 128, "host_bytes": host_bytes}
         chosen = METHODS[method]
         self.patch.configure(
-            layout(chosen, self.shape, rate),
+            layout(chosen, self.shape, slots_of(rate, self.shape.n_expert)),
             composition(chosen, self.shape),
             _native.PatchOptions(**(known | options)),
         )
@@ -218,7 +214,7 @@ def test_the_simulator_counts_the_same(method: str, model: OnDevice) -> None:
 
 
 def future_of(model: OnDevice, arrays: dict[str, np.ndarray]) -> Any:
-    from backend.trace import Trace
+    from backend.traces.trace import Trace
 
     shape = model.shape
     return Trace(
@@ -234,35 +230,3 @@ def future_of(model: OnDevice, arrays: dict[str, np.ndarray]) -> Any:
         about={},
         **arrays,
     ).future()
-
-
-@pytest.mark.skipif(
-    not sys.platform.startswith("linux") or shutil.which("cc") is None,
-    reason="the fake device is a library, which needs Linux and a C compiler",
-)
-def test_copies_beside_computation(tiny: Path, tmp_path: Path) -> None:
-    """A device with asynchronous copies, events and pinned memory, whose bytes arrive late."""
-    library = tmp_path / "fake.so"
-    package = Path(llama_cpp.__file__).parent
-    ggml = [package / "lib" / f"lib{name}.so.0" for name in ("ggml", "ggml-base", "ggml-cpu")]
-    command = ["cc", "-shared", "-fPIC", "-O1", f"-I{package.parent / 'include'}", "-o", library]
-    subprocess.run([*command, HERE / "fake_device.c", *ggml, "-lpthread"], check=True, timeout=60)
-    file = read_model(tiny)
-    sizes = [0, *(share(file, of_all) for of_all in (ALL, HALF, HARDLY))]
-    done = subprocess.run(
-        [sys.executable, str(HERE / "fake_device_run.py"), str(library), str(tiny), "promoe"]
-        + list(map(str, sizes)),
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    without, *stored = json.loads(done.stdout)
-    assert without["n_different"] == [0, 0, 0]
-    for counts in stored:
-        assert counts["n_different"] == [0, 0, 0]
-        assert counts["n_backend"] == without["n_backend"] + len(RATES)  # one for the copies
-        assert counts["n_async"] - without["n_async"] == counts["n_event"] - without["n_event"] > 0
-        assert counts["pinned_bytes"] > without["pinned_bytes"]
-    assert sum(stored[0]["bytes_from_host"]) > sum(stored[2]["bytes_from_host"])

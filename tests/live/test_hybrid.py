@@ -18,15 +18,19 @@ import pytest
 from factory import make_tiny
 from loopback import Server, needs_rpc, server
 
-from backend import _native, devices, llama, loading
-from backend.compose import composition, layout
-from backend.config import EngineConfig, Sampling
-from backend.engine import Engine
-from backend.gguf_file import read_model
-from backend.loading import Placement
-from backend.methods import METHODS
+from backend import _native
+from backend.engine import loading
+from backend.engine.engine import Engine
+from backend.evaluation.verify import HYBRID_NMSE, HYBRID_PERPLEXITY, Comparison, compare
+from backend.gguf.model_file import read_model
+from backend.llama import api as llama
+from backend.memory import devices
+from backend.memory.placement import Placement
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import composition, layout
+from backend.methods.slots import slots_of
+from backend.protocol.settings import EngineConfig, Sampling
 from backend.system.paths import embedded_model
-from backend.verify import HYBRID_NMSE, HYBRID_PERPLEXITY, Comparison, compare
 
 pytestmark = needs_rpc
 
@@ -149,7 +153,7 @@ class Run:
         self.hybrid = hybrid
         self.patch.record_events(True)
         self.patch.configure(
-            layout(self.method, self.patch.shape, rate),
+            layout(self.method, self.patch.shape, slots_of(rate, self.patch.shape.n_expert)),
             self.composition(),
             _native.PatchOptions(n_thread=1, max_token=64),
         )

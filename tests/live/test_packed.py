@@ -11,9 +11,11 @@ from equality import Cached, Logits, Runner, n_different, stock_logits
 from factory import make_tiny
 from layouts import all_resident, cut, one_pool
 
-from backend import _native, loading, pack
-from backend.gguf_file import ModelFile, read_model
-from backend.llama import LlamaError
+from backend import _native
+from backend.engine import loading
+from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.api import LlamaError
+from backend.packs import write as pack
 
 PROMPTS = (33, 2)
 

@@ -18,7 +18,7 @@ from layer_outputs import LayerOutputs, errors_of_cuts, stock_outputs
 from layouts import all_resident, cut, one_pool
 
 from backend import _native
-from backend.gguf_file import read_model
+from backend.gguf.model_file import read_model
 
 MAX_RELATIVE = 1e-5
 WHOLE_ONLY = {"gpt-oss": "biases of experts", "gemma4": "fused", "cohere2moe": "fused"}

@@ -12,9 +12,9 @@ from factory import make_tiny
 from layouts import one_pool
 
 from backend import _native
-from backend.compose import composition
-from backend.gguf_file import read_model
-from backend.methods import CACHED, METHODS
+from backend.gguf.model_file import read_model
+from backend.methods.catalogue import CACHED, METHODS
+from backend.methods.compose import composition
 
 PROMPTS = (33, 5)
 

@@ -16,8 +16,8 @@ from factory import make_tiny
 
 from backend import _native
 from backend._native import Composition, Spec
-from backend.gguf_file import read_model
-from backend.trace import Trace
+from backend.gguf.model_file import read_model
+from backend.traces.trace import Trace
 
 PROMPTS = (33, 5)
 N_DECODE = 12

@@ -9,11 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from backend import _native, evaluation, four_bits, learned, learning, predictor_file
-from backend.compose import Learned, predictor_of, spec
-from backend.methods import METHODS
-from backend.parts import part
-from backend.trace import PREFILL, Trace
+from backend import _native
+from backend.evaluation import predictors as evaluation
+from backend.learning import recordings as learning
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import Learned, predictor_of, spec
+from backend.methods.part import part
+from backend.traces.trace import PREFILL, Trace
+from backend.weights import file as predictor_file
+from backend.weights import four_bits
+from backend.weights import lookup as learned
 
 torch = pytest.importorskip("torch")
 from predictors import expert_mlp, fit, tables  # noqa: E402
@@ -245,7 +250,7 @@ def test_expert_mlp_learns_and_its_folded_norms_make_a_predictor() -> None:
 
 
 class Model(SimpleNamespace):
-    """What backend.learned asks of a ModelFile."""
+    """What backend.weights.lookup asks of a ModelFile."""
 
     def key(self, name: str, default: Any = None) -> Any:
         return N_EMBD if name == "embedding_length" else default

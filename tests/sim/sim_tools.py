@@ -9,7 +9,7 @@ import numpy as np
 
 from backend import _native
 from backend._native import Composition, Core, Future, Layout, Machine, Phase, Shape, Spec
-from backend.trace import DECODE, PREFILL, Trace
+from backend.traces.trace import DECODE, PREFILL, Trace
 
 Routings = Sequence[Sequence[Sequence[Sequence[int]]]]
 """[pass][layer][token][k]"""

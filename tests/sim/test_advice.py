@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from backend.advice import WORTH, Question, advise, machine
-from backend.trace import DECODE, PREFILL, Trace
+from backend.simulation.advice import WORTH, Question, advise, machine
+from backend.traces.trace import DECODE, PREFILL, Trace
 
 N_LAYER, N_EXPERT, N_USED, N_TOKEN = 4, 32, 2, 200
 EXPERT_BYTES = 3_000_000
@@ -47,8 +47,8 @@ def question(stall_s: float, n_slot: int = 6, spare_bytes: int = 1 << 40) -> Que
 
 def measured(trace: Trace, n_slot: int) -> float:
     """What the answer would have waited, if the machine were as simple as the simulator's."""
-    from backend.methods import METHODS
-    from backend.simulate import Setting, run
+    from backend.methods.catalogue import METHODS
+    from backend.simulation.run import Setting, run
 
     setting = Setting(trace, machine=machine(question(1.0), trace), accuracy=0.9)
     rate = (n_slot + 0.5) / N_EXPERT

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backend.charts import (
+from backend.simulation.charts import (
     MARGIN_LEFT,
     MARGIN_TOP,
     PANEL_HEIGHT,

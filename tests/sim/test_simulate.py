@@ -1,4 +1,4 @@
-"""backend.simulate and `outrider simulate`."""
+"""backend.simulation.run and `outrider simulate`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from sim_tools import trace_of
 
 from backend.cli import main
 from backend.machines import load
-from backend.methods import METHODS
-from backend.parts import part
-from backend.simulate import (
+from backend.methods.catalogue import METHODS
+from backend.methods.part import part
+from backend.simulation.model import learned
+from backend.simulation.run import (
     REFERENCES,
     SIMULATED,
     Setting,
@@ -25,7 +26,6 @@ from backend.simulate import (
     run,
     with_references,
 )
-from backend.simulate_model import learned
 
 LAPTOP = load("laptop-ssd")
 
@@ -266,7 +266,7 @@ def test_bad_traces_are_a_sentence(capsys: Any, trace_file: Path, tmp_path: Path
 def test_learned_predictors_are_used_and_those_of_other_models_refused(
     capsys: Any, tmp_path: Path
 ) -> None:
-    from backend.predictor_file import PredictorSizes, PredictorWeights, write
+    from backend.weights.file import PredictorSizes, PredictorWeights, write
 
     path, weights = tmp_path / "t.trace", tmp_path / "popularity.predictor"
     model = "a" * 64

@@ -3,9 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "../core/allocate/moepic_configurator.h"
-#include "../core/allocate/registry.h"
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "core/allocate/moepic_configurator.h"
+#include "core/allocate/registry.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,4 +1,6 @@
-// One function per topic; each file binds what its name says.
+// bindings: the Python module backend._native, one file and one function per topic.
+// It may include core, sim, live and nanobind.
+// Names are the C++ ones. Errors are std::invalid_argument, a sentence, which Python sees as ValueError.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -18,7 +20,7 @@ void bind_repack(nanobind::module_ & m);
 void bind_sim(nanobind::module_ & m);
 void bind_speed(nanobind::module_ & m);
 
-// The core in a Python `Core` object.
+// The core of a Python `Core` object.
 Core & core_of(nanobind::handle core);
 
 }  // namespace outrider

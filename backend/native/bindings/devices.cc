@@ -2,8 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "../live/devices.h"
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "live/ggml/devices.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 
-#include "../core/evict/registry.h"
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "core/evict/registry.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

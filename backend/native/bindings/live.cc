@@ -5,11 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include "../core/allocate/moepic_statistics.h"
-#include "../live/forced_routing.h"
-#include "../live/patch.h"
-#include "../live/stop_flag.h"
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "core/allocate/moepic_statistics.h"
+#include "live/graph/forced_routing.h"
+#include "live/pass/patch.h"
+#include "live/pass/stop_flag.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

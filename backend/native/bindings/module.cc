@@ -1,4 +1,4 @@
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 NB_MODULE(_native, m) {
     nanobind::set_leak_warnings(false);  // what lives in a module at exit is no leak

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "../core/predict/confidence.h"
-#include "../core/predict/registry.h"
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "core/predict/confidence.h"
+#include "core/predict/registry.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

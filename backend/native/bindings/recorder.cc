@@ -1,10 +1,10 @@
 // The recorder. Python hands it to a patch, and takes what it recorded as numpy arrays.
-#include "../live/recorder.h"
+#include "live/pass/recorder.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,9 +1,9 @@
 // Laying weights out as the CPU backend computes fastest.
-#include "../live/repack.h"
+#include "live/ggml/repack.h"
 
 #include <stdexcept>
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

@@ -1,5 +1,5 @@
-// The simulator. Rows of a trace stay where numpy has them, be it a mapped file.
-#include "../sim/simulator.h"
+// The simulator. The rows of a trace stay in numpy's memory, which may be a mapped file.
+#include "sim/simulator.h"
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
@@ -9,8 +9,8 @@
 #include <bit>
 #include <cmath>
 
-#include "../core/event_log.h"
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "core/event_log.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -34,10 +34,10 @@ float float_of_half(uint16_t bits) {
     return bits & 0x8000 ? -value : value;
 }
 
-// Rows [token][layer][width], f16 or f32, of all tokens of a trace in its order.
+// Rows [token][layer][width], f16 or f32, of all tokens of a trace, in order.
 class Rows {
   public:
-    // `has`: [layer], or empty: all have rows.
+    // `has`: [layer]: whether it has rows; empty: all have.
     Rows(const AnyRows & values, const Future & trace, const Core & core, const char * name,
          const std::vector<bool> & has)
         : values_(values),
@@ -64,7 +64,7 @@ class Rows {
         }
     }
 
-    // A layer's rows are those of the last tokens of the pass.
+    // The rows of the layer's tokens, which are the last ones of the pass.
     std::span<const float> operator()(size_t pass, Layer layer) {
         if (!has_.empty() && !has_[layer]) {
             return {};

@@ -1,11 +1,11 @@
 // Measuring this machine.
-#include "../live/speed.h"
+#include "live/measure/speed.h"
 
 #include <nanobind/stl/string.h>
 
-#include "../live/read_speed.h"
+#include "live/measure/read_speed.h"
 
-#include "bindings.h"
+#include "bindings/bindings.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;

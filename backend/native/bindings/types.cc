@@ -1,4 +1,4 @@
-// The core and its vocabulary, for the engine, tests and tools. Names are the C++ ones.
+// The core and its vocabulary, for the engine, tests and tools.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
@@ -10,12 +10,12 @@
 
 #include <numeric>
 
-#include "../core/allocate/moepic_statistics.h"
-#include "../core/core.h"
-#include "../core/event_log.h"
-#include "../core/evict/registry.h"
-#include "../core/schedule/registry.h"
-#include "bindings.h"
+#include "bindings/bindings.h"
+#include "core/allocate/moepic_statistics.h"
+#include "core/core.h"
+#include "core/event_log.h"
+#include "core/evict/registry.h"
+#include "core/schedule/registry.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -35,7 +35,7 @@ std::shared_ptr<const Array> array_of(const Floats & values) {
     return array;
 }
 
-// A core that owns the memory its predictor refers to.
+// A core with the routers that its predictor refers to.
 struct OwnedCore {
     std::vector<std::vector<float>> routers;
     Core core;
@@ -48,14 +48,13 @@ struct OwnedCore {
               Surroundings{
                   shape, layout, n_embd, {routers.begin(), routers.end()}, std::move(future), std::move(statistics)},
               composition, std::move(n_host_slot)) {}
-};
 
-template <typename Tell>
-Commands answer(Tell && tell) {
-    Commands out;
-    tell(out);
-    return out;
-}
+    Commands handle(const Event & event) {
+        Commands out;
+        core.handle(event, out);
+        return out;
+    }
+};
 
 const char * name_of(SlotState s) {
     switch (s) {
@@ -270,15 +269,15 @@ void bind_host_share(nb::module_ & m) {
 void bind_log(nb::module_ & m) {
     nb::class_<EventLog>(m, "EventLog")
         .def(nb::init<>())
-        .def("__len__", [](const EventLog & log) { return log.entries.size(); })
+        .def("__len__", [](const EventLog & log) { return log.entries().size(); })
         .def(
             "describe",
             [](const EventLog & log, size_t i) {
-                if (i >= log.entries.size()) {
+                if (i >= log.entries().size()) {
                     throw nb::index_error();
                 }
-                std::vector<std::string> lines{describe(log.entries[i].event)};
-                for (const Command & c : log.entries[i].commands) {
+                std::vector<std::string> lines{describe(log.entries()[i].event)};
+                for (const Command & c : log.entries()[i].commands) {
                     lines.push_back("  " + describe(c));
                 }
                 return lines;
@@ -301,6 +300,15 @@ void bind_types(nb::module_ & m) {
         .value("file_to_slot", Route::file_to_slot)
         .value("file_to_host", Route::file_to_host)
         .value("host_to_slot", Route::host_to_slot);
+    nb::enum_<Cell::Bits>(m, "Cell", nb::is_arithmetic(), "Bits of a cell of a snapshot.")
+        .value("ABSENT", Cell::absent)
+        .value("RESIDENT", Cell::resident)
+        .value("ARRIVING", Cell::arriving)
+        .value("HIT", Cell::hit)
+        .value("LATE", Cell::late)
+        .value("MISS", Cell::miss)
+        .value("PINNED", Cell::pinned)
+        .value("ON_HOST", Cell::on_host);
     bind_commands(m);
     bind_shapes(m);
     bind_host_share(m);
@@ -351,67 +359,53 @@ void bind_types(nb::module_ & m) {
             "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.tune(tuning); }, "tuning"_a)
         .def(
             "measured", [](OwnedCore & c, const std::vector<HostSpeeds> & speeds) { c.core.measured(speeds); },
-            "speeds"_a, "[layer]: how fast things are now.")
+            "speeds"_a, "[layer]: present speeds.")
         .def(
             "pass_began",
             [](OwnedCore & c, Phase phase, const std::vector<int32_t> & tokens) {
-                return answer([&](Commands & out) { c.core.pass_began(phase, tokens, out); });
+                return c.handle(PassBegan{phase, tokens});
             },
             "phase"_a, "tokens"_a = std::vector<int32_t>{})
         .def(
             "routed",
             [](OwnedCore & c, Layer layer, const std::vector<Expert> & ids, const std::vector<float> & weights) {
                 const auto n_token = int32_t(ids.size()) / std::max(1, c.core.shape().n_expert_used);
-                return answer([&](Commands & out) { c.core.routed({layer, n_token, ids, weights}, out); });
+                return c.handle(Routed{{layer, n_token, ids, weights}});
             },
             "layer"_a, "ids"_a, "weights"_a = std::vector<float>{})
         .def(
             "gate_seen",
             [](OwnedCore & c, Layer layer, Matrix input) {
-                return answer([&](Commands & out) {
-                    c.core.gate_seen(layer, {input.data(), input.size()}, int32_t(input.shape(0)), out);
-                });
+                return c.handle(GateSeen{layer, {input.data(), input.size()}, int32_t(input.shape(0))});
             },
             "layer"_a, "input"_a)
         .def(
             "predicted",
             [](OwnedCore & c, Layer layer, std::vector<Expert> experts, std::vector<float> scores) {
-                return answer(
-                    [&](Commands & out) { c.core.predicted({layer, std::move(experts), std::move(scores)}, out); });
+                return c.handle(Predicted{{layer, std::move(experts), std::move(scores)}});
             },
             "layer"_a, "experts"_a, "scores"_a = std::vector<float>{})
         .def(
-            "copied", [](OwnedCore & c, Ticket t) { return answer([&](Commands & out) { c.core.copied(t, out); }); },
-            "ticket"_a)
+            "copied", [](OwnedCore & c, Ticket ticket) { return c.handle(Copied{ticket}); }, "ticket"_a)
         .def(
-            "cancelled",
-            [](OwnedCore & c, Ticket t) { return answer([&](Commands & out) { c.core.cancelled(t, out); }); },
-            "ticket"_a)
+            "cancelled", [](OwnedCore & c, Ticket ticket) { return c.handle(Cancelled{ticket}); }, "ticket"_a)
         .def(
-            "failed", [](OwnedCore & c, Ticket t) { return answer([&](Commands & out) { c.core.failed(t, out); }); },
-            "ticket"_a)
+            "failed", [](OwnedCore & c, Ticket ticket) { return c.handle(Failed{ticket}); }, "ticket"_a)
         .def(
             "computed",
             [](OwnedCore & c, Layer layer, Expert expert, Part part) {
-                return answer([&](Commands & out) { c.core.computed(layer, expert, part, out); });
+                return c.handle(Computed{layer, expert, part});
             },
             "layer"_a, "expert"_a, "part"_a = Part::top)
         .def(
-            "withdrawn",
-            [](OwnedCore & c, Layer layer, Expert expert) {
-                return answer([&](Commands & out) { c.core.withdrawn(layer, expert, out); });
-            },
+            "withdrawn", [](OwnedCore & c, Layer layer, Expert expert) { return c.handle(Withdrawn{layer, expert}); },
             "layer"_a, "expert"_a)
         .def(
-            "caught_up",
-            [](OwnedCore & c, double us) { return answer([&](Commands & out) { c.core.caught_up(us, out); }); }, "us"_a,
-            "All that has happened was told, so many microseconds after the layer was routed.")
-        .def("aborted", [](OwnedCore & c) { return answer([&](Commands & out) { c.core.aborted(out); }); })
+            "caught_up", [](OwnedCore & c, double us) { return c.handle(CaughtUp{us}); }, "us"_a,
+            "The core knows all that happened up to this many microseconds after the layer was routed.")
+        .def("aborted", [](OwnedCore & c) { return c.handle(Aborted{}); })
         .def(
-            "unasked",
-            [](OwnedCore & c, Layer layer, int32_t n_token) {
-                return answer([&](Commands & out) { c.core.unasked(layer, n_token, out); });
-            },
+            "unasked", [](OwnedCore & c, Layer layer, int32_t n_token) { return c.handle(Unasked{layer, n_token}); },
             "layer"_a, "n_token"_a)
         .def(
             "may_skip", [](const OwnedCore & c, Layer layer) { return c.core.may_skip(layer); }, "layer"_a)
@@ -443,14 +437,7 @@ void bind_types(nb::module_ & m) {
             },
             "layer"_a, "expert"_a)
         .def(
-            "check",
-            [](const OwnedCore & c) {
-                c.core.residency().check();
-                if (c.core.host()) {
-                    c.core.host()->residency().check();
-                }
-            },
-            "Aborts the process if an invariant is broken.")
+            "check", [](const OwnedCore & c) { c.core.check(); }, "Aborts the process if an invariant is broken.")
         .def(
             "record", [](OwnedCore & c, EventLog * log) { c.core.record(log); }, "log"_a.none(), nb::keep_alive<1, 2>())
         .def("snapshot", [](const OwnedCore & c) {

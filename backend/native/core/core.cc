@@ -1,22 +1,21 @@
-#include "core.h"
+#include "core/core.h"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <utility>
 
-#include "allocate/moepic_statistics.h"
-#include "event_log.h"
-#include "evict/registry.h"
-#include "predict/registry.h"
-#include "schedule/by_phase.h"
-#include "schedule/registry.h"
+#include "core/allocate/moepic_statistics.h"
+#include "core/evict/registry.h"
+#include "core/predict/registry.h"
+#include "core/schedule/by_phase.h"
+#include "core/schedule/registry.h"
 
 namespace outrider {
 namespace {
 
-// All evictions of a composition hear everything, and the chosen one is asked: so a policy that
-// takes over knows the past.
+// Passes every event to all evictions of a composition and asks the chosen one. So an eviction that takes over
+// knows the past.
 class Chosen final : public Eviction {
   public:
     Chosen(const std::vector<std::unique_ptr<Eviction>> & all, const Tuning & tuning) : all_(all), tuning_(tuning) {}
@@ -45,46 +44,6 @@ class Chosen final : public Eviction {
     const Tuning & tuning_;
 };
 
-// Appends to the log, when the event is over, what it was and what was answered.
-class Logged {
-  public:
-    template <typename MakeEvent>
-    Logged(EventLog * log, const Commands & out, MakeEvent && make) : log_(log), out_(out), n_before_(out.size()) {
-        if (log_) {
-            event_ = make();
-        }
-    }
-    ~Logged() {
-        if (log_) {
-            log_->entries.push_back({std::move(event_), Commands(out_.begin() + int64_t(n_before_), out_.end())});
-        }
-    }
-
-  private:
-    EventLog * log_;
-    const Commands & out_;
-    size_t n_before_;
-    Event event_;
-};
-
-// When the event is over, but before it is logged: copies go by way of the host's store, if there is one.
-class Descent {
-  public:
-    Descent(HostLevel * host, Commands & out) : host_(host), out_(out), n_before_(out.size()) {}
-    ~Descent() {
-        if (host_) {
-            host_->descend(out_, n_before_);
-        }
-    }
-
-  private:
-    HostLevel * host_;
-    Commands & out_;
-    size_t n_before_;
-};
-
-const Commands no_commands;
-
 }  // namespace
 
 Core::Core(const Surroundings & around, const Composition & composition, std::vector<int32_t> n_host_slot)
@@ -98,7 +57,7 @@ Core::Core(const Surroundings & around, const Composition & composition, std::ve
       confidence_{Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision),
                   Confidence(around.shape.n_layer, around.shape.n_expert, composition.min_precision)},
       waiting_(size_t(around.shape.n_layer)),
-      told_(size_t(around.shape.n_layer)),
+      forecast_(size_t(around.shape.n_layer)),
       found_(size_t(around.shape.n_layer) * size_t(around.shape.n_expert), 0),
       few_(size_t(around.shape.n_layer), 0),
       n_token_of_(size_t(around.shape.n_expert), 0) {
@@ -122,38 +81,53 @@ Core::Core(const Surroundings & around, const Composition & composition, std::ve
         host_ = std::make_unique<HostLevel>(shape_, residency_, *chosen_, std::move(n_host_slot));
     }
     predictor_ = make_predictor(composition_.predictor, around, composition_.n_predict);
-    tune(tuning_);
+    tune(tuning_);  // throws where the composition's numbers make no sense
 }
 
 Core::~Core() = default;
 
-void Core::request_began() {
-    const Logged logged(log_, no_commands, [] { return RequestBegan{}; });
+void Core::handle(const Event & event, Commands & out) {
+    const size_t first = out.size();
+    std::visit([&](const auto & e) { on(e, out); }, event);
+    if (host_) {
+        host_->filter(event, out, first);
+    }
+    if (log_) {
+        log_->append(event, std::span(out).subspan(first));
+    }
+}
+
+void Core::handle(const Event & event) {
+    Commands out;
+    handle(event, out);
+}
+
+void Core::on(const RequestBegan &, Commands &) {
     chosen_->request_began();
     if (predictor_) {
         predictor_->request_began();
     }
 }
 
-void Core::tune(const Tuning & tuning) {
+void Core::on(const Tuned & e, Commands &) {
+    const Tuning & tuning = e.tuning;
     if (tuning.eviction < 0 || tuning.eviction >= int32_t(evictions_.size())) {
         throw std::invalid_argument("There is no eviction of that number");
     }
     if (tuning.depth < 0 || !(tuning.min_precision >= 0 && tuning.min_precision <= 1)) {
         throw std::invalid_argument("A depth is 0 or more, and a precision 0 to 1");
     }
-    const Logged logged(log_, no_commands, [&] { return Tuned{tuning}; });
     tuning_ = tuning;
     for (Confidence & confidence : confidence_) {
         confidence.set_min_precision(tuning.min_precision);
     }
 }
 
-void Core::measured(std::span<const HostSpeeds> speeds) {
-    if (speeds.size() != speeds_.size()) {
+void Core::on(const Measured & e, Commands &) {
+    if (e.speeds.size() != speeds_.size()) {
         throw std::invalid_argument("Speeds are told for every layer");
     }
-    for (const HostSpeeds & s : speeds) {
+    for (const HostSpeeds & s : e.speeds) {
         for (double us : {s.link_us_per_byte, s.host_us, s.host_us_per_byte, s.host_row_us_per_byte,
                           s.device_us_per_byte, s.device_row_us_per_byte, s.device_times}) {
             if (!(std::isfinite(us) && us >= 0)) {
@@ -161,38 +135,26 @@ void Core::measured(std::span<const HostSpeeds> speeds) {
             }
         }
     }
-    const Logged logged(log_, no_commands, [&] { return Measured{{speeds.begin(), speeds.end()}}; });
-    std::copy(speeds.begin(), speeds.end(), speeds_.begin());
+    std::copy(e.speeds.begin(), e.speeds.end(), speeds_.begin());
 }
 
-void Core::pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out) {
-    const Logged logged(log_, out, [&] { return PassBegan{phase, {tokens.begin(), tokens.end()}}; });
-    const Descent descent(host_.get(), out);
-    phase_ = phase;
+void Core::on(const PassBegan & e, Commands & out) {
+    phase_ = e.phase;
     layer_ = none;
     n_needed_ = 0;
     n_token_ = 0;
-    chosen_->pass_began(phase);
-    scheduler_->pass_began(phase);
-    if (host_) {
-        host_->pass_began();
-    }
+    chosen_->pass_began(e.phase);
+    scheduler_->pass_began(e.phase);
     if (predictor_) {
         forecasts_.clear();
-        predictor_->pass_began(phase, tokens, forecasts_);
-        heard(forecasts_);
+        predictor_->pass_began(e.phase, e.tokens, forecasts_);
+        take(forecasts_);
     }
     push_due(out);
 }
 
-void Core::routed(const Routing & routing, Commands & out) {
-    const Logged logged(log_, out, [&] {
-        return Routed{routing.layer,
-                      routing.n_token,
-                      {routing.ids.begin(), routing.ids.end()},
-                      {routing.weights.begin(), routing.weights.end()}};
-    });
-    const Descent descent(host_.get(), out);
+void Core::on(const Routed & e, Commands & out) {
+    const Routing & routing = e.routing;
     layer_ = routing.layer;
     confidence_[size_t(phase_)].gate_passed(std::exchange(waited_, false));
     find_demands(routing);
@@ -200,9 +162,6 @@ void Core::routed(const Routing & routing, Commands & out) {
     chosen_->routed(routing, demands_);
     if (statistics_) {
         statistics_->routed(routing);
-    }
-    if (host_) {
-        host_->routed(routing.layer, demands_);
     }
     n_needed_ = demands_.size();
     if (phase_ == Phase::prefill) {
@@ -212,19 +171,23 @@ void Core::routed(const Routing & routing, Commands & out) {
     const size_t n_before = out.size();
     scheduler_->push_precise(routing.layer, demands_, out);
     note_host(out, n_before);
-    forget_waiting(routing.layer);  // too late
+    drop_waiting(routing.layer);  // it comes too late
     if (predictor_) {
         forecasts_.clear();
         predictor_->routed(routing, forecasts_);
-        heard(forecasts_);
+        take(forecasts_);
     }
     push_due(out);
 }
 
-// Each needed expert once, in the router's order, with its number of tokens; and how it was found.
+std::span<uint8_t> Core::found(Layer layer) {
+    return std::span(found_).subspan(size_t(layer) * size_t(shape_.n_expert), size_t(shape_.n_expert));
+}
+
+// Collects each needed expert once, in the router's order, with its number of tokens, and notes how it was found.
 void Core::find_demands(const Routing & routing) {
-    uint8_t * found = &found_[size_t(routing.layer) * size_t(shape_.n_expert)];
-    std::fill(found, found + shape_.n_expert, uint8_t(0));
+    const auto cells = found(routing.layer);
+    std::fill(cells.begin(), cells.end(), uint8_t(Cell::absent));
     demands_.clear();
     for (Expert e : routing.ids) {
         if (n_token_of_[size_t(e)]++ == 0) {
@@ -234,55 +197,54 @@ void Core::find_demands(const Routing & routing) {
     for (Demand & d : demands_) {
         d.n_token = std::exchange(n_token_of_[size_t(d.expert)], 0);
         const SlotInfo * info = first_part(routing.layer, d.expert);
-        found[d.expert] = info == nullptr ? 12 : info->state == SlotState::ready ? 4 : 8;
+        cells[size_t(d.expert)] = info == nullptr                   ? Cell::miss
+                                  : info->state == SlotState::ready ? Cell::hit
+                                                                    : Cell::late;
     }
 }
 
-// What the host was told to compute.
+// Notes which experts the host was told to compute.
 void Core::note_host(const Commands & out, size_t first) {
     for (size_t i = first; i < out.size(); i++) {
         if (const auto * compute = std::get_if<Compute>(&out[i]); compute && compute->slot == none) {
-            found_[size_t(compute->layer) * size_t(shape_.n_expert) + size_t(compute->expert)] |= 32;
+            found(compute->layer)[size_t(compute->expert)] |= Cell::on_host;
         }
     }
 }
 
 void Core::judge_forecast(Layer layer) {
-    const uint8_t * found = &found_[size_t(layer) * size_t(shape_.n_expert)];
+    const auto cells = found(layer);
     for (Confidence & confidence : confidence_) {
-        confidence.judge(layer, {found, size_t(shape_.n_expert)});
+        confidence.judge(layer, cells);
     }
     LayerCounts & counts = residency_.counts(layer);
-    for (Expert e : told_[size_t(layer)]) {
+    for (Expert e : forecast_[size_t(layer)]) {
         const SlotInfo * info = first_part(layer, e);
         counts.predicted++;
-        counts.predicted_used += found[e] != 0;
+        counts.predicted_used += cells[size_t(e)] != 0;
         counts.predicted_ready += info != nullptr && info->state == SlotState::ready;
     }
-    told_[size_t(layer)].clear();
+    forecast_[size_t(layer)].clear();
 }
 
-void Core::gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Commands & out) {
-    const Logged logged(log_, out, [&] { return GateSeen{layer, n_token, {input.begin(), input.end()}}; });
-    const Descent descent(host_.get(), out);
+void Core::on(const GateSeen & e, Commands & out) {
     if (predictor_) {
         forecasts_.clear();
-        predictor_->gate_seen(layer, input, n_token, forecasts_);
-        heard(forecasts_);
+        predictor_->gate_seen(e.layer, e.input, e.n_token, forecasts_);
+        take(forecasts_);
     }
     push_due(out);
 }
 
-void Core::predicted(const Forecast & forecast, Commands & out) {
-    const Logged logged(log_, out, [&] { return Predicted{forecast}; });
-    const Descent descent(host_.get(), out);
-    Forecasts forecasts{forecast};
-    heard(forecasts);
+void Core::on(const Predicted & e, Commands & out) {
+    Forecasts forecasts{e.forecast};
+    take(forecasts);
     push_due(out);
 }
 
-void Core::heard(Forecasts & forecasts) {
-    if (!tuning_.prefetch || (phase_ == Phase::prefill && !composition_.prefill_prefetch)) {
+// Keeps each forecast until its layer is within the depth, without the ranks that are wrong too often.
+void Core::take(Forecasts & forecasts) {
+    if (!uses_forecasts()) {
         return;
     }
     for (Forecast & forecast : forecasts) {
@@ -290,18 +252,19 @@ void Core::heard(Forecasts & forecasts) {
             continue;
         }
         cut_to_needs(forecast);
-        auto & told = told_[size_t(forecast.layer)];
-        told.assign(forecast.experts.begin(),
-                    forecast.experts.begin() + std::min<int64_t>(n_fetch(), int64_t(forecast.experts.size())));
+        const auto & experts = forecast.experts;
+        forecast_[size_t(forecast.layer)].assign(experts.begin(),
+                                                 experts.begin() + int64_t(std::min(n_fetch(), experts.size())));
         if (statistics_) {
             statistics_->forecast(forecast);
         }
-        const Phase of = forecast.layer > layer_ ? phase_ : Phase::decode;  // the next pass is a token's, most likely
+        // A layer at or before the present one is of the next pass, which most likely decodes.
+        const Phase of = forecast.layer > layer_ ? phase_ : Phase::decode;
         Forecast kept = confidence_[size_t(of)].worthwhile(
             forecast, [&](Expert e) { return first_part(forecast.layer, e) == nullptr; });
         chosen_->forecast(kept);
-        if (int32_t(kept.experts.size()) > n_fetch()) {
-            kept.experts.resize(size_t(n_fetch()));
+        if (kept.experts.size() > n_fetch()) {
+            kept.experts.resize(n_fetch());
         }
         if (host_) {
             host_->expect(kept);
@@ -311,8 +274,8 @@ void Core::heard(Forecasts & forecasts) {
     }
 }
 
-// A later layer of a prompt will need about as many experts as the last one did, whatever else its tokens were
-// expected to use; but llama.cpp computes the last one only for the tokens whose logits are asked for.
+// A later layer of a prompt needs about as many experts as the last one did, so the forecast ends there. llama.cpp
+// computes the last layer only for the tokens whose logits are asked for.
 void Core::cut_to_needs(Forecast & forecast) const {
     if (phase_ != Phase::prefill || forecast.layer <= layer_ || n_needed_ == 0) {
         return;
@@ -325,92 +288,72 @@ void Core::cut_to_needs(Forecast & forecast) const {
     }
 }
 
-// Forecasts for the next layers, the nearest first; after the last layer comes the next pass's first.
+// Passes on the forecasts for the next layers, the nearest first. The first layer of the next pass follows the last.
 void Core::push_due(Commands & out) {
     for (int32_t ahead = 1; n_waiting_ > 0 && ahead <= std::min(tuning_.depth, shape_.n_layer); ahead++) {
         Forecast & due = waiting_[size_t((layer_ + ahead) % shape_.n_layer)];
         if (due.layer != none) {
             scheduler_->push_predicted(due, out);
-            forget_waiting(due.layer);
+            drop_waiting(due.layer);
         }
     }
 }
 
-void Core::forget_waiting(Layer layer) {
+void Core::drop_waiting(Layer layer) {
     n_waiting_ -= waiting_[size_t(layer)].layer != none;
     waiting_[size_t(layer)].layer = none;
 }
 
-void Core::copied(Ticket ticket, Commands & out) {
-    const Logged logged(log_, out, [&] { return Copied{ticket}; });
-    const Descent descent(host_.get(), out);
-    if (host_ && HostLevel::owns(ticket)) {
-        host_->copied(ticket);
-        return;
-    }
-    scheduler_->copied(ticket, out);
-    if (host_) {
-        host_->ended(ticket, true);
+// The schedulers do not know of the host store's own copies.
+void Core::on(const Copied & e, Commands & out) {
+    if (!is_of_host(e.ticket)) {
+        scheduler_->copied(e.ticket, out);
     }
 }
 
-void Core::cancelled(Ticket ticket, Commands & out) {
-    const Logged logged(log_, out, [&] { return Cancelled{ticket}; });
-    const Descent descent(host_.get(), out);
+void Core::on(const Cancelled & e, Commands & out) {
     waited_ = true;
-    if (host_ && HostLevel::owns(ticket)) {
-        host_->cancelled(ticket, out);
-        return;
-    }
-    scheduler_->cancelled(ticket, out);
-    if (host_) {
-        host_->ended(ticket, false);
+    if (!is_of_host(e.ticket)) {
+        scheduler_->cancelled(e.ticket, out);
     }
 }
 
-void Core::failed(Ticket ticket, Commands & out) {
-    const Logged logged(log_, out, [&] { return Failed{ticket}; });
-    const Descent descent(host_.get(), out);
-    if (host_ && HostLevel::owns(ticket)) {
-        host_->failed(ticket);
-        return;
-    }
-    scheduler_->failed(ticket, out);
-    if (host_) {
-        host_->ended(ticket, false);
+void Core::on(const Failed & e, Commands & out) {
+    if (!is_of_host(e.ticket)) {
+        scheduler_->failed(e.ticket, out);
     }
 }
 
-void Core::computed(Layer layer, Expert expert, Part part, Commands & out) {
-    const Logged logged(log_, out, [&] { return Computed{layer, expert, part}; });
-    const Descent descent(host_.get(), out);
-    scheduler_->computed(layer, expert, part, out);
-    if (host_) {
-        host_->computed(layer, expert, part);
-    }
+void Core::on(const Computed & e, Commands & out) { scheduler_->computed(e.layer, e.expert, e.part, out); }
+
+void Core::on(const Withdrawn & e, Commands & out) {
+    found(e.layer)[size_t(e.expert)] &= uint8_t(~Cell::on_host);
+    scheduler_->withdrawn(e.layer, e.expert, out);
 }
 
-void Core::withdrawn(Layer layer, Expert expert, Commands & out) {
-    const Logged logged(log_, out, [&] { return Withdrawn{layer, expert}; });
-    const Descent descent(host_.get(), out);
-    found_[size_t(layer) * size_t(shape_.n_expert) + size_t(expert)] &= uint8_t(~32);
-    scheduler_->withdrawn(layer, expert, out);
-}
-
-void Core::caught_up(double us, Commands & out) {
-    const Logged logged(log_, out, [&] { return CaughtUp{us}; });
-    const Descent descent(host_.get(), out);
+void Core::on(const CaughtUp & e, Commands & out) {
     const size_t n_before = out.size();
-    scheduler_->balance(us, out);
+    scheduler_->balance(e.us, out);
     note_host(out, n_before);
+}
+
+void Core::on(const Aborted &, Commands & out) { scheduler_->aborted(out); }
+
+void Core::on(const Unasked & e, Commands & out) {
+    layer_ = e.layer;
+    const auto cells = found(e.layer);
+    std::fill(cells.begin(), cells.end(), uint8_t(Cell::absent));
+    forecast_[size_t(e.layer)].clear();
+    const int64_t n_most = std::min(int64_t(e.n_token) * shape_.n_expert_used, int64_t(shape_.n_expert));
+    residency_.counts(e.layer).hits += uint64_t(n_most);
+    push_due(out);
 }
 
 bool Core::may_skip(Layer layer) const {
     if (!residency_.is_settled(layer)) {
         return false;
     }
-    const bool forecasts =
-        predictor_ && tuning_.prefetch && !(phase_ == Phase::prefill && !composition_.prefill_prefetch);
+    const bool forecasts = predictor_ && uses_forecasts();
     for (int32_t ahead = 1; forecasts && ahead <= std::min(tuning_.depth, shape_.n_layer - 1); ahead++) {
         if (!residency_.is_settled((layer + ahead) % shape_.n_layer)) {
             return false;
@@ -424,28 +367,7 @@ bool Core::wants_weights() const {
            std::any_of(evictions_.begin(), evictions_.end(), [](const auto & e) { return e->wants_weights(); });
 }
 
-void Core::unasked(Layer layer, int32_t n_token, Commands & out) {
-    const Logged logged(log_, out, [&] { return Unasked{layer, n_token}; });
-    const Descent descent(host_.get(), out);
-    layer_ = layer;
-    uint8_t * found = &found_[size_t(layer) * size_t(shape_.n_expert)];
-    std::fill(found, found + shape_.n_expert, uint8_t(0));
-    told_[size_t(layer)].clear();
-    const int64_t n_most = std::min(int64_t(n_token) * shape_.n_expert_used, int64_t(shape_.n_expert));
-    residency_.counts(layer).hits += uint64_t(n_most);
-    push_due(out);
-}
-
-void Core::aborted(Commands & out) {
-    const Logged logged(log_, out, [] { return Aborted{}; });
-    const Descent descent(host_.get(), out);
-    scheduler_->aborted(out);
-    if (host_) {
-        host_->aborted();
-    }
-}
-
-// The slot of the expert's top, or of the whole expert where all of it is bottom or staged; null: absent.
+// The slot of the expert's top, or of the whole expert where it is all bottom or staged; null: absent.
 const SlotInfo * Core::first_part(Layer layer, Expert expert) const {
     const Part part = residency_.pool({layer, Part::top}) != none ? Part::top : Part::bottom;
     for (const Place place : {Place{layer, part}, Place{layer, Part::staged}}) {
@@ -457,16 +379,25 @@ const SlotInfo * Core::first_part(Layer layer, Expert expert) const {
 }
 
 std::vector<uint8_t> Core::snapshot() const {
-    std::vector<uint8_t> bytes(found_);
+    std::vector<uint8_t> cells(found_);
     for (Layer l = 0; l < shape_.n_layer; l++) {
         for (Expert e = 0; e < shape_.n_expert; e++) {
             if (const SlotInfo * info = first_part(l, e)) {
-                bytes[size_t(l) * size_t(shape_.n_expert) + size_t(e)] |=
-                    (info->state == SlotState::ready ? 1 : 2) | (info->pinned ? 16 : 0);
+                cells[size_t(l) * size_t(shape_.n_expert) + size_t(e)] |=
+                    (info->state == SlotState::ready ? Cell::resident : Cell::arriving) |
+                    (info->pinned ? Cell::pinned : 0);
             }
         }
     }
-    return bytes;
+    return cells;
+}
+
+void Core::check() const {
+    residency_.check();
+    scheduler_->check();
+    if (host_) {
+        host_->residency().check();
+    }
 }
 
 }  // namespace outrider

@@ -1,85 +1,70 @@
-// The cache as a deterministic state machine: events in, commands out. The live engine and the
-// simulator own the very same object; one thread at a time may use it.
+// The cache as a deterministic state machine: events in, commands out. The live engine and the simulator use the
+// same class. One thread at a time may call it.
 #pragma once
 
 #include <memory>
 #include <span>
 
-#include "evict/eviction.h"
-#include "host_level.h"
-#include "predict/confidence.h"
-#include "predict/predictor.h"
-#include "residency.h"
-#include "schedule/copy_desk.h"
-#include "schedule/host_share.h"
-#include "schedule/scheduler.h"
-#include "spec.h"
+#include "core/event_log.h"
+#include "core/evict/eviction.h"
+#include "core/host_level.h"
+#include "core/predict/confidence.h"
+#include "core/residency.h"
+#include "core/schedule/copy_desk.h"
+#include "core/schedule/scheduler.h"
+#include "core/spec.h"
 
 namespace outrider {
 
-// A method: its parts by name. The allocation is applied by the driver (allocate/registry.h).
+// A method: its parts by name. The driver applies the allocation (allocate/registry.h).
 struct Composition {
     Spec predictor;               // an empty name: a reactive cache
-    std::vector<Spec> evictions;  // the first one decides, until tune() says otherwise
+    std::vector<Spec> evictions;  // the first one decides, unless tuned otherwise
     Spec prefill;                 // schedulers
     Spec decode;
-    int32_t n_predict = 0;     // experts asked of the predictor; 0: as many as are used per token
-    int32_t n_fetch = 0;       // of a forecast, how many are fetched at most; 0: all
+    int32_t n_predict = 0;     // experts asked of the predictor; 0: as many as a token uses
+    int32_t n_fetch = 0;       // experts of a forecast that are fetched at most; 0: all
     int32_t depth = 1;         // forecasts are fetched for the next `depth` layers
     double min_precision = 0;  // ranks of a forecast that are right less often are not fetched
-    bool prefill_prefetch = true;  // forecasts count in prompts too; otherwise they only teach
-    Hybrid hybrid = Hybrid::off;   // whether the host computes some of what is missing
+    bool prefill_prefetch = true;  // fetch forecasts in prompts too; otherwise prompts only teach the predictor
+    Hybrid hybrid = Hybrid::off;   // whether the host computes some of the missing experts
 };
-
-// What may change between passes without losing the cache.
-struct Tuning {
-    bool prefetch = true;
-    int32_t depth = 1;
-    double min_precision = 0;
-    int32_t eviction = 0;  // index into Composition::evictions
-};
-
-class EventLog;
 
 class Core {
   public:
-    // `n_host_slot`: experts of each layer that the host's memory keeps between the file and the slots,
-    // 0 where a layer's slots are filled from the file; empty: there is no such store. Throws
-    // std::invalid_argument, a sentence, where the parts cannot be made.
+    // `n_host_slot`: [layer], experts that the host store keeps (host_level.h); 0 where the layer's slots are filled
+    // from the file; empty: there is no store. Throws std::invalid_argument, a sentence, when a part cannot be made.
     Core(const Surroundings & around, const Composition & composition, std::vector<int32_t> n_host_slot = {});
     ~Core();
 
-    // Every event appends what is to be done to `out`, to be obeyed in this order.
-    void request_began();
-    void tune(const Tuning & tuning);
-    // [layer]: how fast things are now; until this is said the host computes nothing. Throws
-    // std::invalid_argument for another number of layers and for what is negative or no number.
-    void measured(std::span<const HostSpeeds> speeds);
-    // `tokens`: ids of the pass's tokens, or empty where they are not known.
-    void pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out);
-    void routed(const Routing & routing, Commands & out);
-    // `input`: the MoE input of the layer, n_token rows of n_embd values. Say routed() first: the
-    // needs of the present layer go before those of the next.
-    void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Commands & out);
-    // A forecast from elsewhere, as if the predictor had made it.
-    void predicted(const Forecast & forecast, Commands & out);
-    void copied(Ticket ticket, Commands & out);
-    void cancelled(Ticket ticket, Commands & out);
-    void failed(Ticket ticket, Commands & out);
-    void computed(Layer layer, Expert expert, Part part, Commands & out);
-    // The host will not compute this expert, as it was told (Withdraw).
-    void withdrawn(Layer layer, Expert expert, Commands & out);
-    // While a layer is computed, now and then: all that has happened was told, so long after its routed().
-    void caught_up(double us, Commands & out);
-    void aborted(Commands & out);
-    // Instead of routed(), where may_skip(layer): the layer's choice was not looked at. As hits count as many
-    // experts as n_token tokens use at most.
-    void unasked(Layer layer, int32_t n_token, Commands & out);
+    // Appends the commands that answer the event to `out`; obey them in this order. Throws std::invalid_argument,
+    // and changes nothing, for settings (Tuned) and speeds (Measured) that make no sense.
+    void handle(const Event & event, Commands & out);
 
-    // Whether all experts of the layer are here to stay, expert i in slot i, and nobody forecasts from its
-    // choice: then nothing has to be known of it.
+    // The events by name.
+    void request_began() { handle(RequestBegan{}); }
+    void tune(const Tuning & tuning) { handle(Tuned{tuning}); }
+    void measured(std::span<const HostSpeeds> speeds) { handle(Measured{speeds}); }
+    void pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out) {
+        handle(PassBegan{phase, tokens}, out);
+    }
+    void routed(const Routing & routing, Commands & out) { handle(Routed{routing}, out); }
+    void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Commands & out) {
+        handle(GateSeen{layer, input, n_token}, out);
+    }
+    void copied(Ticket ticket, Commands & out) { handle(Copied{ticket}, out); }
+    void cancelled(Ticket ticket, Commands & out) { handle(Cancelled{ticket}, out); }
+    void failed(Ticket ticket, Commands & out) { handle(Failed{ticket}, out); }
+    void computed(Layer layer, Expert expert, Part part, Commands & out) { handle(Computed{layer, expert, part}, out); }
+    void withdrawn(Layer layer, Expert expert, Commands & out) { handle(Withdrawn{layer, expert}, out); }
+    void caught_up(double us, Commands & out) { handle(CaughtUp{us}, out); }
+    void aborted(Commands & out) { handle(Aborted{}, out); }
+    void unasked(Layer layer, int32_t n_token, Commands & out) { handle(Unasked{layer, n_token}, out); }
+
+    // Whether the layer's choice need not be read: all its experts stay resident, expert i in slot i, and no
+    // forecast depends on the choice.
     bool may_skip(Layer layer) const;
-    // Whether a part makes something of the router's weights.
+    // Whether a part uses the router's weights.
     bool wants_weights() const;
     bool wants_gate_input() const { return predictor_ && predictor_->wants_input() && tuning_.prefetch; }
     bool idle() const { return scheduler_->idle(); }
@@ -88,28 +73,48 @@ class Core {
     const Shape & shape() const { return shape_; }
     const Layout & layout() const { return residency_.layout(); }
     const Residency & residency() const { return residency_; }
-    // What the host's memory keeps; null: there is no store.
+    // The host store, or null.
     const HostLevel * host() const { return host_.get(); }
     HostLevel * host() { return host_.get(); }
     const Tuning & tuning() const { return tuning_; }
-    // One byte per (layer, expert): 0 absent, 1 resident, 2 arriving; plus 4 for a hit, 8 for a
-    // late one, 12 for a miss if it was needed in the layer's last pass; plus 16 while it is pinned,
-    // that is needed by the layer in progress; plus 32 if the host computed it in the layer's last pass.
-    // Of a cut expert, what its top is.
+    // [layer][expert]: a Cell. Of a cut expert, its top's.
     std::vector<uint8_t> snapshot() const;
 
-    // From now on every event and the commands that followed are appended to `log` (null: no more).
+    // Append every event from now on to `log`, with the commands that answer it; null: stop.
     void record(EventLog * log) { log_ = log; }
+    // Aborts the process if an invariant does not hold.
+    void check() const;
 
   private:
-    int32_t n_fetch() const { return composition_.n_fetch > 0 ? composition_.n_fetch : shape_.n_expert; }
+    void handle(const Event & event);  // for events that no command answers
+    void on(const RequestBegan &, Commands & out);
+    void on(const Tuned & e, Commands & out);
+    void on(const Measured & e, Commands & out);
+    void on(const PassBegan & e, Commands & out);
+    void on(const Routed & e, Commands & out);
+    void on(const GateSeen & e, Commands & out);
+    void on(const Predicted & e, Commands & out);
+    void on(const Copied & e, Commands & out);
+    void on(const Cancelled & e, Commands & out);
+    void on(const Failed & e, Commands & out);
+    void on(const Computed & e, Commands & out);
+    void on(const Withdrawn & e, Commands & out);
+    void on(const CaughtUp & e, Commands & out);
+    void on(const Aborted &, Commands & out);
+    void on(const Unasked & e, Commands & out);
+    bool is_of_host(Ticket ticket) const { return host_ && HostLevel::owns(ticket); }
+    size_t n_fetch() const { return size_t(composition_.n_fetch > 0 ? composition_.n_fetch : shape_.n_expert); }
+    bool uses_forecasts() const {
+        return tuning_.prefetch && (phase_ == Phase::decode || composition_.prefill_prefetch);
+    }
+    std::span<uint8_t> found(Layer layer);
     void find_demands(const Routing & routing);
     void judge_forecast(Layer layer);
     void note_host(const Commands & out, size_t first);
-    void heard(Forecasts & forecasts);
+    void take(Forecasts & forecasts);
     void cut_to_needs(Forecast & forecast) const;
     void push_due(Commands & out);
-    void forget_waiting(Layer layer);
+    void drop_waiting(Layer layer);
     const SlotInfo * first_part(Layer layer, Expert expert) const;
 
     Shape shape_;
@@ -119,24 +124,24 @@ class Core {
     CopyDesk desk_;
     std::vector<HostSpeeds> speeds_;  // [layer]
     std::vector<std::unique_ptr<Eviction>> evictions_;
-    std::unique_ptr<Eviction> chosen_;  // what the scheduler asks: the one that tune() chose
+    std::unique_ptr<Eviction> chosen_;  // of evictions_; the schedulers ask this one
     std::unique_ptr<Scheduler> scheduler_;
     std::unique_ptr<HostLevel> host_;
     std::unique_ptr<Predictor> predictor_;
     std::shared_ptr<MoepicStatistics> statistics_;
     std::array<Confidence, 2> confidence_;  // [phase]: in forecasts of many tokens, and of one
-    std::vector<Forecast> waiting_;  // [layer]: heard, and not yet within the depth
+    std::vector<Forecast> waiting_;  // [layer]: not yet within the depth
     int32_t n_waiting_ = 0;
-    std::vector<std::vector<Expert>> told_;  // [layer]: forecast, to be judged when it is routed
-    bool waited_ = false;  // since the last gate a copy was called back that had not begun
+    std::vector<std::vector<Expert>> forecast_;  // [layer]: the last forecast, judged when the layer is routed
+    bool waited_ = false;  // a copy was cancelled since the last gate
     Phase phase_ = Phase::prefill;
-    Layer layer_ = none;             // the last one routed in this pass
-    std::vector<uint8_t> found_;     // [layer * n_expert + expert]: 0, 4, 8 or 12, and 32, as in snapshot()
-    Forecasts forecasts_;            // of the event in progress
-    std::vector<Demand> demands_;    // likewise
-    size_t n_needed_ = 0;            // experts of the last layer that was routed in this pass
-    int32_t n_token_ = 0;            // the most that a layer of this pass was routed for
-    std::vector<uint8_t> few_;       // [layer]: in the last prompt it was routed for fewer than the layer before
+    Layer layer_ = none;  // the last one routed in this pass
+    std::vector<uint8_t> found_;  // [layer * n_expert + expert]: Cell::found and Cell::on_host
+    Forecasts forecasts_;  // of the event in progress
+    std::vector<Demand> demands_;  // of the event in progress
+    size_t n_needed_ = 0;  // experts of the last layer routed in this pass
+    int32_t n_token_ = 0;  // maximum over the layers routed in this pass
+    std::vector<uint8_t> few_;  // [layer]: the last prompt routed it for fewer tokens than the layer before
     std::vector<int32_t> n_token_of_;  // [expert], zero between events
     EventLog * log_ = nullptr;
 };

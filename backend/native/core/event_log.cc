@@ -1,70 +1,17 @@
-#include "event_log.h"
+#include "core/event_log.h"
 
+#include <cstring>
 #include <sstream>
+
+#include "core/core.h"
 
 namespace outrider {
 namespace {
 
-bool same(const Command & a, const Command & b) {
-    if (a.index() != b.index()) {
-        return false;
-    }
-    if (const auto * x = std::get_if<Copy>(&a)) {
-        const auto & y = std::get<Copy>(b);
-        return x->ticket == y.ticket && x->layer == y.layer && x->expert == y.expert && x->part == y.part &&
-               x->chunk == y.chunk && x->slot == y.slot && x->urgency == y.urgency && x->route == y.route &&
-               x->from_slot == y.from_slot;
-    }
-    if (const auto * x = std::get_if<Cancel>(&a)) {
-        return x->ticket == std::get<Cancel>(b).ticket;
-    }
-    if (const auto * x = std::get_if<Order>(&a)) {
-        return x->layer == std::get<Order>(b).layer && x->experts == std::get<Order>(b).experts;
-    }
-    if (const auto * x = std::get_if<Compute>(&a)) {
-        const auto & y = std::get<Compute>(b);
-        return x->layer == y.layer && x->expert == y.expert && x->part == y.part && x->slot == y.slot;
-    }
-    if (const auto * x = std::get_if<Withdraw>(&a)) {
-        return x->layer == std::get<Withdraw>(b).layer && x->expert == std::get<Withdraw>(b).expert;
-    }
-    const auto & x = std::get<GiveUp>(a);
-    const auto & y = std::get<GiveUp>(b);
-    return x.layer == y.layer && x.expert == y.expert;
-}
-
-template <typename... Fs>
-struct Overloaded : Fs... {
-    using Fs::operator()...;
-};
-template <typename... Fs>
-Overloaded(Fs...) -> Overloaded<Fs...>;
-
-void tell(const Event & event, Core & core, Commands & out) {
-    std::visit(Overloaded{
-                   [&](const RequestBegan &) { core.request_began(); },
-                   [&](const Tuned & e) { core.tune(e.tuning); },
-                   [&](const Measured & e) { core.measured(e.speeds); },
-                   [&](const PassBegan & e) { core.pass_began(e.phase, e.tokens, out); },
-                   [&](const Routed & e) { core.routed({e.layer, e.n_token, e.ids, e.weights}, out); },
-                   [&](const GateSeen & e) { core.gate_seen(e.layer, e.input, e.n_token, out); },
-                   [&](const Predicted & e) { core.predicted(e.forecast, out); },
-                   [&](const Copied & e) { core.copied(e.ticket, out); },
-                   [&](const Cancelled & e) { core.cancelled(e.ticket, out); },
-                   [&](const Failed & e) { core.failed(e.ticket, out); },
-                   [&](const Computed & e) { core.computed(e.layer, e.expert, e.part, out); },
-                   [&](const Withdrawn & e) { core.withdrawn(e.layer, e.expert, out); },
-                   [&](const CaughtUp & e) { core.caught_up(e.us, out); },
-                   [&](const Aborted &) { core.aborted(out); },
-                   [&](const Unasked & e) { core.unasked(e.layer, e.n_token, out); },
-               },
-               event);
-}
-
 const char * name_of(Part part) { return part == Part::top ? "" : part == Part::bottom ? " (bottom)" : " (staged)"; }
 
 template <typename T>
-std::string listed(const std::vector<T> & values) {
+std::string listed(std::span<const T> values) {
     std::ostringstream text;
     for (const T & v : values) {
         text << ' ' << v;
@@ -74,14 +21,33 @@ std::string listed(const std::vector<T> & values) {
 
 }  // namespace
 
+template <typename T>
+void EventLog::keep(std::span<const T> & values) {
+    memory_.emplace_back(new std::byte[values.size_bytes()]);
+    if (!values.empty()) {
+        std::memcpy(memory_.back().get(), values.data(), values.size_bytes());
+    }
+    values = {reinterpret_cast<const T *>(memory_.back().get()), values.size()};
+}
+
+void EventLog::append(const Event & event, std::span<const Command> commands) {
+    entries_.push_back({event, {commands.begin(), commands.end()}});
+    std::visit(Overloaded{
+                   [&](Measured & e) { keep(e.speeds); },
+                   [&](PassBegan & e) { keep(e.tokens); },
+                   [&](Routed & e) { keep(e.routing.ids), keep(e.routing.weights); },
+                   [&](GateSeen & e) { keep(e.input); },
+                   [](auto &) {},
+               },
+               entries_.back().event);
+}
+
 int64_t replay(const EventLog & log, Core & core) {
     Commands out;
-    for (size_t i = 0; i < log.entries.size(); i++) {
+    for (size_t i = 0; i < log.entries().size(); i++) {
         out.clear();
-        tell(log.entries[i].event, core, out);
-        const Commands & expected = log.entries[i].commands;
-        if (out.size() != expected.size() || !std::equal(out.begin(), out.end(), expected.begin(),
-                                                         [](const auto & a, const auto & b) { return same(a, b); })) {
+        core.handle(log.entries()[i].event, out);
+        if (out != log.entries()[i].commands) {
             return int64_t(i);
         }
     }
@@ -101,10 +67,10 @@ std::string describe(const Event & event) {
                 }
             },
             [&](const PassBegan & e) { text << "pass began, " << (e.phase == Phase::prefill ? "prefill" : "decode"); },
-            [&](const Routed & e) { text << "routed layer " << e.layer << ':' << listed(e.ids); },
+            [&](const Routed & e) { text << "routed layer " << e.routing.layer << ':' << listed(e.routing.ids); },
             [&](const GateSeen & e) { text << "gate seen, layer " << e.layer << ", " << e.n_token << " tokens"; },
             [&](const Predicted & e) {
-                text << "predicted layer " << e.forecast.layer << ':' << listed(e.forecast.experts);
+                text << "predicted layer " << e.forecast.layer << ':' << listed(std::span(e.forecast.experts));
             },
             [&](const Copied & e) { text << "copied " << e.ticket; },
             [&](const Cancelled & e) { text << "cancelled " << e.ticket; },
@@ -136,7 +102,7 @@ std::string describe(const Command & command) {
                             << (c.urgency == Urgency::high ? ", high" : ", low");
                    },
                    [&](const Cancel & c) { text << "cancel " << c.ticket; },
-                   [&](const Order & c) { text << "order layer " << c.layer << ':' << listed(c.experts); },
+                   [&](const Order & c) { text << "order layer " << c.layer << ':' << listed(std::span(c.experts)); },
                    [&](const Compute & c) {
                        text << "compute layer " << c.layer << " expert " << c.expert << name_of(c.part);
                        c.slot == none ? text << " on the host" : text << " in slot " << c.slot;

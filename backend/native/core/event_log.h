@@ -1,34 +1,48 @@
-// What happened and what was answered, to be replayed: the same events give the same commands.
+// The events of a core, and a log of them with the commands that answered. A replay of the log gives the same
+// commands.
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include "core.h"
+#include "core/predict/predictor.h"
+#include "core/schedule/host_share.h"
 
 namespace outrider {
 
+class Core;
+
+// Settings that may change between passes without loss of the cache.
+struct Tuning {
+    bool prefetch = true;
+    int32_t depth = 1;
+    double min_precision = 0;
+    int32_t eviction = 0;  // index into Composition::evictions
+};
+
+// Spans in events point to memory of the sender, which must outlive Core::handle().
 struct RequestBegan {};
 struct Tuned {
     Tuning tuning;
 };
+// Present speeds; the host computes nothing before this event.
 struct Measured {
-    std::vector<HostSpeeds> speeds;  // [layer]
+    std::span<const HostSpeeds> speeds;  // [layer]
 };
 struct PassBegan {
     Phase phase;
-    std::vector<int32_t> tokens;
+    std::span<const int32_t> tokens;  // ids, or empty where unknown
 };
 struct Routed {
-    Layer layer;
-    int32_t n_token;
-    std::vector<Expert> ids;
-    std::vector<float> weights;
+    Routing routing;
 };
+// Comes after Routed of the layer: the needs of this layer go before those of the next.
 struct GateSeen {
     Layer layer;
+    std::span<const float> input;  // the layer's MoE input, n_token rows of n_embd values
     int32_t n_token;
-    std::vector<float> input;
 };
+// A forecast from outside, treated like one of the predictor.
 struct Predicted {
     Forecast forecast;
 };
@@ -46,14 +60,20 @@ struct Computed {
     Expert expert;
     Part part;
 };
+// The host will not compute this expert (Withdraw).
 struct Withdrawn {
     Layer layer;
     Expert expert;
 };
+// The core knows all that happened up to `us` microseconds after the layer's Routed. Comes now and then while a
+// layer is computed.
 struct CaughtUp {
     double us;
 };
+// The layer in progress will not be finished.
 struct Aborted {};
+// Takes the place of Routed where Core::may_skip(layer): nobody read the layer's choice. Counts as hits the largest
+// number of experts that n_token tokens can use.
 struct Unasked {
     Layer layer;
     int32_t n_token;
@@ -62,18 +82,35 @@ struct Unasked {
 using Event = std::variant<RequestBegan, Tuned, Measured, PassBegan, Routed, GateSeen, Predicted, Copied, Cancelled,
                            Failed, Computed, Withdrawn, CaughtUp, Aborted, Unasked>;
 
+// For std::visit: one function per type.
+template <typename... Fs>
+struct Overloaded : Fs... {
+    using Fs::operator()...;
+};
+template <typename... Fs>
+Overloaded(Fs...) -> Overloaded<Fs...>;
+
 class EventLog {
   public:
     struct Entry {
         Event event;
         Commands commands;
     };
-    // Entries in the order in which the events began. An event never happens within another.
-    std::vector<Entry> entries;
+
+    // Copies the event with the memory that its spans point to.
+    void append(const Event & event, std::span<const Command> commands);
+    const std::vector<Entry> & entries() const { return entries_; }
+
+  private:
+    template <typename T>
+    void keep(std::span<const T> & values);
+
+    std::vector<Entry> entries_;
+    std::vector<std::shared_ptr<std::byte[]>> memory_;  // of the spans
 };
 
-// Tells `core` the logged events one by one. Returns the index of the first entry whose commands
-// are others, or -1. `core` must be as new, of the same composition.
+// Sends the logged events to `core`. Returns the index of the first entry with other commands, or -1.
+// REQUIRES: `core` is new and of the same composition.
 int64_t replay(const EventLog & log, Core & core);
 // A line for people: "routed layer 3: 1 4 7".
 std::string describe(const Event & event);

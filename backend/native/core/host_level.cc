@@ -1,4 +1,4 @@
-#include "host_level.h"
+#include "core/host_level.h"
 
 #include <algorithm>
 #include <cassert>
@@ -23,11 +23,11 @@ HostLevel::HostLevel(const Shape & shape, const Residency & slots, const Evictio
         const auto & layers = slots.layout().layers;
         const auto n_user = std::count_if(layers.begin(), layers.end(),
                                           [&](const auto & x) { return x.pool[0] == pool || x.pool[1] == pool; });
-        keeps_apart_.push_back(n_slot_[size_t(l)] * n_user <= slots.n_slot(pool));
+        is_exclusive_.push_back(n_slot_[size_t(l)] * n_user <= slots.n_slot(pool));
     }
 }
 
-// A layer that has nothing to do with the store has one slot all the same, which is never used.
+// A residency has at least one slot in each pool: a layer that is not served has one that is never used.
 Layout HostLevel::layout_of(const std::vector<int32_t> & n_slot) {
     if (std::any_of(n_slot.begin(), n_slot.end(), [](int32_t n) { return n < 0; })) {
         throw std::invalid_argument("A layer has no slots");
@@ -57,32 +57,63 @@ std::vector<int32_t> HostLevel::divide(const Shape & shape, const std::vector<bo
     return n_slot;
 }
 
-// ---- what happens ---------------------------------------------------------------------------
+// ---- events ---------------------------------------------------------------------------------
 
-void HostLevel::routed(Layer layer, std::span<const Demand> demands) {
-    gate_ = layer;
-    if (n_slot(layer) > 0) {
-        for (const Demand & d : demands) {
-            wanted(layer, d.expert) = 1;
+void HostLevel::filter(const Event & event, Commands & out, size_t first) {
+    note_needs(event);
+    unfiltered_.assign(out.begin() + int64_t(first), out.end());
+    out.resize(first, Cancel{});
+    for (const Command & command : unfiltered_) {
+        const auto * copy = std::get_if<Copy>(&command);
+        if (copy && copy->route == Route::file_to_slot && n_slot(copy->layer) > 0) {
+            redirect(*copy, out);
+        } else {
+            out.push_back(command);
         }
     }
+    // After the redirection: the scheduler may have ordered again what was cancelled.
+    std::visit(
+        Overloaded{
+            [&](const Copied & e) { owns(e.ticket) ? copied(e.ticket) : end_use(e.ticket, true, out); },
+            [&](const Cancelled & e) { owns(e.ticket) ? cancelled(e.ticket, out) : end_use(e.ticket, false, out); },
+            [&](const Failed & e) { owns(e.ticket) ? failed(e.ticket) : end_use(e.ticket, false, out); },
+            [&](const Routed & e) { drop_unwanted(e.routing.layer, out); },
+            [](const auto &) {},
+        },
+        event);
+    for (const Forecast & forecast : expected_) {
+        fetch(forecast, out);
+    }
+    expected_.clear();
+}
+
+// What the layer in progress still needs is not evicted.
+void HostLevel::note_needs(const Event & event) {
+    std::visit(Overloaded{
+                   [&](const PassBegan &) { residency_.reclaim(); },
+                   [&](const Routed & e) {
+                       for (Expert expert : e.routing.ids) {
+                           wanted(e.routing.layer, expert) = n_slot(e.routing.layer) > 0;
+                       }
+                   },
+                   [&](const Computed & e) {
+                       if (e.part != Part::top || !slots_.layout().layers[size_t(e.layer)].is_cut()) {
+                           wanted(e.layer, e.expert) = 0;
+                       }
+                   },
+                   [&](const Aborted &) {
+                       for (auto & wanted : wanted_) {
+                           std::fill(wanted.begin(), wanted.end(), uint8_t(0));
+                       }
+                   },
+                   [](const auto &) {},
+               },
+               event);
 }
 
 void HostLevel::expect(const Forecast & forecast) {
     if (n_slot(forecast.layer) > 0) {
         expected_.push_back(forecast);
-    }
-}
-
-void HostLevel::computed(Layer layer, Expert expert, Part part) {
-    if (part != Part::top || !slots_.layout().layers[size_t(layer)].is_cut()) {
-        wanted(layer, expert) = 0;
-    }
-}
-
-void HostLevel::aborted() {
-    for (auto & wanted : wanted_) {
-        std::fill(wanted.begin(), wanted.end(), uint8_t(0));
     }
 }
 
@@ -98,7 +129,7 @@ void HostLevel::cancelled(Ticket ticket, Commands & out) {
     residency_.chunks_cancelled(flight.pool, flight.slot, flight.mask);
     const SlotInfo & info = residency_.at(flight.pool, flight.slot);
     if (users(info.layer, flight.slot) > 0 && !info.broken) {
-        order(info.layer, flight.slot, Urgency::high, true, out);  // called back to be queued high
+        order(info.layer, flight.slot, Urgency::high, true, out);  // it was cancelled to be queued high
         return;
     }
     settle(flight.place.layer, flight.slot);
@@ -110,34 +141,7 @@ void HostLevel::failed(Ticket ticket) {
     settle(flight.place.layer, flight.slot);
 }
 
-void HostLevel::ended(Ticket ticket, bool is_there) { ends_.push_back({ticket, is_there}); }
-
 // ---- copies into slots ------------------------------------------------------------------------
-
-void HostLevel::descend(Commands & out, size_t first) {
-    taken_.assign(out.begin() + int64_t(first), out.end());
-    out.resize(first, Cancel{});
-    for (const Command & command : taken_) {
-        const auto * copy = std::get_if<Copy>(&command);
-        if (copy && copy->route == Route::file_to_slot && n_slot(copy->layer) > 0) {
-            redirect(*copy, out);
-        } else {
-            out.push_back(command);
-        }
-    }
-    for (const End & end : ends_) {  // only now: what was called back may have been ordered anew
-        end_use(end, out);
-    }
-    ends_.clear();
-    if (gate_ != none) {
-        drop_unwanted(gate_, out);
-        gate_ = none;
-    }
-    for (const Forecast & forecast : expected_) {
-        fetch(forecast, out);
-    }
-    expected_.clear();
-}
 
 void HostLevel::redirect(Copy copy, Commands & out) {
     const Layer layer = copy.layer;
@@ -149,7 +153,7 @@ void HostLevel::redirect(Copy copy, Commands & out) {
         }
     }
     if (slot == none || residency_.at(layer, slot).broken) {
-        out.push_back(copy);  // past the store
+        out.push_back(copy);  // straight from the file
         return;
     }
     const bool whole = copy.chunk == whole_expert;
@@ -161,18 +165,14 @@ void HostLevel::redirect(Copy copy, Commands & out) {
         }
         order(layer, slot, copy.urgency, !whole, out);
     }
-    uint64_t n_byte = 0;
-    for (Chunk c = 0; c < residency_.n_chunk(layer); c++) {
-        n_byte += mask & (1u << c) ? slots_.bytes_of({layer, copy.part}, 1u << c) : 0;
-    }
-    sources_[copy.ticket] = {layer, copy.expert, n_byte, found};
+    sources_[copy.ticket] = {layer, copy.expert, slots_.bytes_of({layer, copy.part}, mask), found};
     users(layer, slot)++;
     copy.route = Route::host_to_slot;
     copy.from_slot = slot;
     out.push_back(copy);
 }
 
-// Has the file bring what the slot lacks and what is not on its way.
+// Orders from the file the chunks that the slot lacks and that are not in flight.
 void HostLevel::order(Layer layer, Slot slot, Urgency urgency, bool by_chunk, Commands & out) {
     const size_t first = out.size();
     desk_.order(layer, slot, urgency, by_chunk, out);
@@ -181,11 +181,11 @@ void HostLevel::order(Layer layer, Slot slot, Urgency urgency, bool by_chunk, Co
     }
 }
 
-// What is expected further ahead than the slots reach, or finds no room there, is brought here.
+// Fetches into the store the experts of a forecast for which the slots have no room or which lie beyond the depth.
 void HostLevel::fetch(const Forecast & forecast, Commands & out) {
     const Layer layer = forecast.layer;
     for (const Expert e : forecast.experts) {
-        if (slots_.find({layer, part_in_slots(layer)}, e) != none || slots_.find({layer, Part::staged}, e) != none ||
+        if (in_slots(layer, e) || slots_.find({layer, Part::staged}, e) != none ||
             residency_.find(place(layer), e) != none) {
             continue;
         }
@@ -197,31 +197,32 @@ void HostLevel::fetch(const Forecast & forecast, Commands & out) {
     }
 }
 
-void HostLevel::end_use(const End & end, Commands & out) {
-    const auto it = sources_.find(end.ticket);
+// A copy into a slot is over.
+void HostLevel::end_use(Ticket ticket, bool is_there, Commands & out) {
+    const auto it = sources_.find(ticket);
     if (it == sources_.end()) {
-        return;  // it went past the store
+        return;  // it came straight from the file
     }
     const Source source = it->second;
     sources_.erase(it);
-    if (end.is_there) {
+    if (is_there) {
         HostCounts & counts = counts_[size_t(source.layer)];
         (source.found ? counts.bytes_found : counts.bytes_awaited) += source.n_byte;
     }
     const Slot slot = residency_.find(place(source.layer), source.expert);
     assert(slot != none);
-    if (end.is_there) {
+    if (is_there) {
         residency_.mark_used(source.layer, slot);
     }
     if (--users(source.layer, slot) == 0) {
-        if (!end.is_there) {
+        if (!is_there) {
             desk_.call_back(place(source.layer), slot, out);
         }
         settle(source.layer, slot);
     }
 }
 
-// At the gate what was fetched for the layer, and is not asked for, need not come any more.
+// At the gate: cancels what was fetched for the layer and is not needed.
 void HostLevel::drop_unwanted(Layer layer, Commands & out) {
     for (Slot slot = 0; slot < n_slot(layer); slot++) {
         const SlotInfo & info = residency_.at(layer, slot);
@@ -231,7 +232,7 @@ void HostLevel::drop_unwanted(Layer layer, Commands & out) {
     }
 }
 
-// After something of a slot has ended: half an expert that nobody waits for is of no use.
+// After a copy or a use of a slot has ended: releases half an expert that nobody waits for.
 void HostLevel::settle(Layer layer, Slot slot) {
     const SlotInfo & info = residency_.at(layer, slot);
     if (info.state == SlotState::pending && info.flying == 0 && users(layer, slot) == 0) {
@@ -260,19 +261,19 @@ Slot HostLevel::acquire(Layer layer, Expert expert) {
     return victim;
 }
 
-// Of what may leave, and is worth less than `below`, the least worthy; or `none`. Where the slots hold at
-// least as much as the store, what is in both leaves first, and of that what will stay in the slots longest:
-// else the store would hold the same as they, and be of no use.
+// The least worthy expert that may be evicted and is worth less than `below`, or `none`. In an exclusive layer,
+// experts that the slots hold too go first, and among them the one that will stay in the slots longest. Otherwise
+// the store would hold the same as the slots, and be of no use.
 Slot HostLevel::least_worthy(Layer layer, double below) {
     Slot victim = none;
-    bool is_double = false;  // of the victim
+    bool is_double = false;  // the slots hold the victim too
     for (Slot slot = 0; slot < n_slot(layer); slot++) {
         const SlotInfo & info = residency_.at(layer, slot);
         if (info.state != SlotState::ready || users(layer, slot) > 0 || wanted(layer, info.expert)) {
             continue;
         }
         const double keep = worth(layer, info.expert);
-        if (keeps_apart_[size_t(layer)] && slots_.find({layer, part_in_slots(layer)}, info.expert) != none) {
+        if (is_exclusive_[size_t(layer)] && in_slots(layer, info.expert)) {
             if (!is_double || keep > below) {
                 victim = slot;
                 below = keep;
@@ -297,7 +298,5 @@ void HostLevel::hold(Layer layer, Expert expert) {
 }
 
 void HostLevel::let_go(Layer layer, Expert expert) { users(layer, residency_.find(place(layer), expert))--; }
-
-HostCounts HostLevel::counts(Layer layer) const { return counts_[size_t(layer)]; }
 
 }  // namespace outrider

@@ -1,22 +1,22 @@
-// Which slots there are, and how each layer's experts are cut: what an allocation decides.
+// What an allocation decides: the slots of each layer, and how its experts are cut.
 #pragma once
 
-#include "types.h"
+#include "core/types.h"
 
 namespace outrider {
 
 struct PoolLayout {
     int32_t n_slot = 0;
-    // What was computed leaves first: slots to pass through, not a cache.
+    // Experts pass through and leave when they are computed: no cache.
     bool buffer = false;
 };
 
 struct LayerLayout {
-    // The share of an expert's hidden width that is its top part: i / Shape::cuts(). MoEpic's theta.
+    // The top's share of an expert's hidden width: i / Shape::cuts(). MoEpic's theta.
     double top_share = 1;
-    // [part]: whose slots hold this layer's parts; `none` where the part is empty
+    // [part]: the pool that holds this layer's parts; `none` for an empty part
     std::array<Pool, 2> pool{none, none};
-    // Whose slots a prompt's experts pass through beside those; `none`: only through the layer's own.
+    // The pool through which a prompt's experts pass beside the layer's own slots, or `none`.
     Pool stage = none;
 
     Pool pool_of(Part part) const { return part == Part::staged ? stage : pool[size_t(part)]; }
@@ -32,19 +32,18 @@ struct Layout {
 
     // Bytes of one chunk of one part of an expert.
     uint64_t chunk_bytes(const Shape & shape, Layer layer, Part part, Chunk chunk) const;
-    // The same with a stage of n_slot slots for all layers of a kind that lack slots for some of their
-    // experts, but no more than two of them can use. Cut experts, and slots that are buffers, get none.
+    // The same layout with stages: of n_slot slots for each kind, but no more than two layers can use. A layer gets one
+    // if it lacks slots for some of its experts, is not cut, and its slots are no buffer.
     Layout staged(const Shape & shape, int32_t n_slot) const;
 
-    // Bytes of all slots together but the stages'; a slot of a pool is as large as the largest part that it
-    // may hold.
+    // Bytes of all slots without the stages. A slot is as large as the largest part that its pool may hold.
     uint64_t bytes(const Shape & shape) const;
     uint64_t stage_bytes(const Shape & shape) const;
-    // Whether all experts of the layer have room in slots that no other layer uses: then expert i is in slot i.
+    // Whether the layer's own pool has a slot for every expert. Then expert i is in slot i.
     bool is_whole(const Shape & shape, Layer layer) const;
     bool any_cut() const;
-    // Throws std::invalid_argument where it does not fit the shape: a layer without room for one
-    // expert, a pool that layers of different kinds share, a share that the tensors' blocks forbid.
+    // Throws std::invalid_argument for a layout that does not fit the shape: a layer without room for one expert, a
+    // pool of layers of different kinds, a share at which the tensors cannot be cut.
     void validate(const Shape & shape) const;
 
   private:

@@ -1,18 +1,17 @@
 // INVARIANT: see residency.h; check() states it in code.
-#include "residency.h"
+#include "core/residency.h"
 
 #include <cstdio>
 #include <cstdlib>
 
 namespace outrider {
-namespace {
 
-void require(bool condition, const char * what) {
-    if (!condition) {
-        std::fprintf(stderr, "outrider: broken invariant: %s\n", what);
-        std::abort();
-    }
+void broken_invariant(const char * what) {
+    std::fprintf(stderr, "outrider: broken invariant: %s\n", what);
+    std::abort();
 }
+
+namespace {
 
 size_t index_of(Place place) { return size_t(place.layer) * n_place + size_t(place.part); }
 

@@ -1,54 +1,61 @@
-// What is where: the slots of every pool, their states, and what is on its way into them.
+// The slots of every pool: their states, their experts, and what is in flight into them.
 #pragma once
 
-#include "layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 
+// Aborts the process and prints what is wrong.
+[[noreturn]] void broken_invariant(const char * what);
+inline void require(bool condition, const char * what) {
+    if (!condition) {
+        broken_invariant(what);
+    }
+}
+
 struct SlotInfo {
     SlotState state = SlotState::free;
-    Layer layer = none;        // what it holds or shall hold: this part
+    Layer layer = none;        // it holds or awaits this part
     Part part = Part::top;
-    Expert expert = none;      // of this expert
+    Expert expert = none;
     uint32_t arrived = 0;      // bit per chunk that has been copied
-    uint32_t flying = 0;       // bit per chunk whose copy was ordered and has not ended
-    bool pinned = false;       // needed by the layer in progress: must not leave
+    uint32_t flying = 0;       // bit per chunk in flight
+    bool pinned = false;       // the layer in progress needs it: it may not leave
     bool broken = false;       // a copy failed; quarantined as soon as nothing is flying
     bool prefetched = false;   // ordered by a forecast
     bool used = false;         // computed, or found at routing time, since it was ordered
     uint64_t bytes = 0;        // copied into it since it was ordered
 };
 
-// Counters since the start. bytes_read = bytes_useful + bytes_wasted + what is resident and unused.
-// Of experts that are cut, each part counts.
+// Counters since the start. bytes_read = bytes_useful + bytes_wasted + bytes that are resident and unused. Of a cut
+// expert each part counts.
 struct LayerCounts {
     uint64_t hits = 0;
     uint64_t late = 0;
     uint64_t misses = 0;
-    uint64_t on_host = 0;            // of the late and missed ones, computed by the host
-    uint64_t host_rows = 0;          // and how many rows of tokens these had
+    uint64_t on_host = 0;            // late or missed, and computed by the host
+    uint64_t host_rows = 0;          // rows of tokens of these
     uint64_t bytes_read = 0;
     uint64_t bytes_useful = 0;
     uint64_t bytes_wasted = 0;
     uint64_t prefetches = 0;         // parts ordered by a forecast
-    uint64_t prefetches_useful = 0;  // of these, used before they left
-    uint64_t prefetches_wasted = 0;  // of these, gone without use
+    uint64_t prefetches_useful = 0;  // used before they left
+    uint64_t prefetches_wasted = 0;  // evicted without use
     // GoodPred = (predicted_used / predicted) * (predicted_ready / predicted) (ProMoE, section 4.1)
     uint64_t predicted = 0;        // experts in the last forecast for a layer before it was routed
-    uint64_t predicted_used = 0;   // of these, needed
-    uint64_t predicted_ready = 0;  // of these, resident when the layer was routed
+    uint64_t predicted_used = 0;   // needed
+    uint64_t predicted_ready = 0;  // resident when the layer was routed
 };
 
-// A part of a layer's experts, as a key: its slots' pool and which slot holds which expert.
+// A part of a layer's experts, or its stage: the key to a pool and to the slots of its experts.
 struct Place {
     Layer layer;
     Part part;
     friend bool operator==(const Place &, const Place &) = default;
 };
 
-// INVARIANT, after every call: in every pool free + pending + ready + quarantined = slots; a part
-// of an expert is in at most one slot; a pinned slot is pending or ready; a free slot has no expert,
-// nothing arrived and nothing flying.
+// INVARIANT, after every call: in every pool free + pending + ready + quarantined = slots; a part of an expert is in at
+// most one slot; a pinned slot is pending or ready; a free slot has no expert, nothing arrived and nothing in flight.
 class Residency {
   public:
     Residency(const Shape & shape, const Layout & layout);
@@ -70,31 +77,32 @@ class Residency {
 
     // A free slot, or `none`.
     Slot free_slot(Pool pool) const;
-    // A free slot of the place's pool that this expert may have, or `none`: its own where all have one.
+    // A free slot of the place's pool that this expert may have, or `none`. In a whole layer that is slot i for
+    // expert i.
     Slot free_slot(Place place, Expert expert) const;
-    // Whether all experts of the layer have slots of their own (Layout::is_whole), and are there: they stay.
+    // Whether the layer is whole (Layout::is_whole) and all its experts are resident: they stay.
     bool is_settled(Layer layer) const;
     bool is_whole(Layer layer) const { return is_whole_[layer]; }
 
     // REQUIRES: the slot is free, is of the place's pool, and the expert has no slot.
     void assign(Place place, Slot slot, Expert expert, bool prefetched);
-    // REQUIRES: pending. Returns the chunk mask that was neither copied nor on its way, now flying.
+    // Returns the mask of the chunks that had neither arrived nor been in flight; now they are. REQUIRES: pending.
     uint32_t take_missing_chunks(Pool pool, Slot slot);
     void chunks_arrived(Pool pool, Slot slot, uint32_t mask);
     void chunks_cancelled(Pool pool, Slot slot, uint32_t mask);
     void chunks_failed(Pool pool, Slot slot, uint32_t mask);
     void set_pinned(Pool pool, Slot slot, bool pinned);
-    // The part in the slot is of use: its bytes count as useful from now on.
+    // The part in the slot is used: count its bytes as useful.
     void mark_used(Pool pool, Slot slot);
-    // REQUIRES: nothing flying, not pinned. The slot becomes free, or quarantined when broken.
+    // The slot becomes free, or quarantined if it is broken. REQUIRES: nothing in flight, not pinned.
     void release(Pool pool, Slot slot);
-    // Quarantined slots become free again.
+    // Free the quarantined slots.
     void reclaim();
 
     uint32_t all_chunks(Layer layer) const { return (1u << n_chunk(layer)) - 1; }
     uint64_t bytes_of(Place place, uint32_t mask) const;
 
-    // Aborts the process when the invariant does not hold (tests and debug builds).
+    // Aborts the process if the invariant does not hold.
     void check() const;
 
   private:
@@ -103,13 +111,13 @@ class Residency {
     Shape shape_;
     Layout layout_;
     std::vector<std::vector<SlotInfo>> pools_;
-    std::vector<int32_t> n_free_;             // [pool]
+    std::vector<int32_t> n_free_;  // [pool]
     int32_t n_quarantined_ = 0;
     std::vector<std::vector<Slot>> slot_of_;  // [layer * n_place + part][expert]
-    std::vector<LayerCounts> counts_;         // [layer]
+    std::vector<LayerCounts> counts_;  // [layer]
     std::vector<std::vector<uint64_t>> chunk_bytes_;  // [layer * n_place + part][chunk]
     std::vector<uint8_t> is_whole_;  // [layer]
-    std::vector<int32_t> n_ready_;   // [layer], in its own slots
+    std::vector<int32_t> n_ready_;  // [layer], in its own slots
 };
 
 }  // namespace outrider

@@ -1,4 +1,4 @@
-#include "spec.h"
+#include "core/spec.h"
 
 #include <stdexcept>
 

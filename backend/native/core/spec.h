@@ -1,13 +1,12 @@
-// How a method names its parts: each by a name, with numbers and arrays; and what a driver can
-// give to them. Each family has a registry of its parts (predict/registry.h, evict/registry.h,
-// schedule/registry.h, allocate/registry.h).
+// How a method names its parts, each by a name with numbers and arrays, and what a driver offers to them. Each family
+// has a registry (predict/registry.h, evict/registry.h, schedule/registry.h, allocate/registry.h).
 #pragma once
 
 #include <map>
 #include <memory>
 #include <string>
 
-#include "layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 
@@ -24,20 +23,20 @@ struct Spec {
 
     // The number called `key`, or `otherwise`.
     double number(const std::string & key, double otherwise) const;
-    // Throws std::invalid_argument when it is missing.
+    // Throws std::invalid_argument if it is missing.
     const Array & array(const std::string & key) const;
     bool has(const std::string & key) const { return arrays.count(key) > 0; }
 };
 
-// All routings of a trace in advance: for belady, oracle and predictors of a set accuracy.
+// All routings of a trace: for belady, oracle and predictors of a set accuracy, which know the future.
 struct Future {
     struct Pass {
         Phase phase;
         int32_t n_token;
         bool begins_request;
         std::vector<int32_t> tokens;           // ids of the tokens, or empty
-        // [layer][tokens of the layer * n_expert_used]: llama.cpp computes the last layer of a prompt only
-        // for the last tokens of a pass, so that it may have fewer, even none.
+        // [layer][tokens of the layer * n_expert_used]. llama.cpp computes the last layer of a prompt only for the
+        // tokens whose logits are asked for, so it may have fewer tokens than the pass, or none.
         std::vector<std::vector<Expert>> ids;
     };
     std::vector<Pass> passes;
@@ -45,16 +44,16 @@ struct Future {
 
 class MoepicStatistics;
 
-// What a driver can give to the parts. A part that needs what is not there refuses by name.
+// What a driver offers to the parts. A part that needs more throws and names what it lacks.
 struct Surroundings {
     const Shape & shape;
     const Layout & layout;
     int32_t n_embd = 0;
-    // [layer]: n_expert rows of n_embd values, or empty where a layer's router is unknown. The
-    // memory must outlive the parts.
+    // [layer]: n_expert rows of n_embd values, or empty where the router is unknown. The memory must outlive the
+    // parts.
     std::vector<std::span<const float>> routers{};
     std::shared_ptr<const Future> future{};  // null in a live engine without a recorded trace
-    // What MoEpic's configurator learns from, also after the cache was laid out anew; null: nobody asks.
+    // MoEpic's configurator learns from these, also after a new layout; null: none is wanted.
     std::shared_ptr<MoepicStatistics> statistics{};
 };
 

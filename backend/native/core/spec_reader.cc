@@ -1,4 +1,4 @@
-#include "spec_reader.h"
+#include "core/spec_reader.h"
 
 #include <algorithm>
 #include <cmath>

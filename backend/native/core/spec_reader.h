@@ -1,9 +1,9 @@
-// Reads what a Spec gives to a part, and refuses what makes no sense.
+// Reads a part's numbers and arrays from a Spec, and refuses wrong ones.
 #pragma once
 
 #include <set>
 
-#include "spec.h"
+#include "core/spec.h"
 
 namespace outrider {
 
@@ -16,13 +16,12 @@ class SpecReader {
     double number(const std::string & key, double otherwise, double least, double most);
     int32_t whole(const std::string & key, int32_t otherwise, int32_t least, int32_t most);
     bool flag(const std::string & key, bool otherwise) { return whole(key, otherwise, 0, 1) != 0; }
-    // The array called `key`, or null where there is none. `shape`: -1 for a dimension of any size.
-    // Every value is finite.
+    // The array called `key`, or null. `shape`: -1 for a dimension of any size. Every value must be finite.
     std::shared_ptr<const Array> find(const std::string & key, const std::vector<int64_t> & shape);
-    // Likewise; and none is negative.
+    // As find(); no value may be negative.
     std::shared_ptr<const Array> find_counts(const std::string & key, const std::vector<int64_t> & shape);
     std::shared_ptr<const Array> need(const std::string & key, const std::vector<int64_t> & shape);
-    // Say it last: a number or an array that nobody asked for is a mistake.
+    // Call it last: refuses numbers and arrays that no call asked for.
     void finish() const;
     [[noreturn]] void refuse(const std::string & why) const;
 

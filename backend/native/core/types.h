@@ -1,5 +1,4 @@
-// The vocabulary of the core: what happens (events are methods of Core) and what shall be done
-// (commands). Nothing here knows a clock, a thread, a file or ggml.
+// The vocabulary of the core: indices, commands and sizes. event_log.h has the events.
 #pragma once
 
 #include <array>
@@ -17,76 +16,96 @@ using Slot = int32_t;    // index of a slot within its pool
 using Chunk = int32_t;   // index of one of an expert's matrices; whole_expert for all of them
 using Ticket = uint64_t; // names one copy for as long as it lives
 
-inline constexpr Chunk whole_expert = -1;  // all chunks of the part in question
+inline constexpr Chunk whole_expert = -1;  // all chunks of a part
 inline constexpr int32_t none = -1;
 
 enum class Phase : uint8_t { prefill, decode };
 enum class Urgency : uint8_t { low, high };
 
-// From where to where a copy goes. Without a host store (host_level.h) all go from the file into slots.
+// Source and destination of a copy. Without a host store (host_level.h) every copy is file_to_slot.
 enum class Route : uint8_t { file_to_slot, file_to_host, host_to_slot };
 
-// The unit of residency is a part of an expert. Where a layer's experts are not cut, an expert is
-// all top. Where they are (MoEpic, section 3.1), the top is the first rows of the up and gate matrices
-// and columns of the down matrix, the bottom the rest, and the output is the sum of both outputs.
-// `staged` is no part but another place for a whole expert: the slots through which a prompt's layers
-// pass what they do not keep (LayerLayout::stage).
+// The unit of residency is a part of an expert. An expert that is not cut is all top. Of a cut expert (MoEpic,
+// section 3.1) the top is the first rows of the up and gate matrices and the first columns of the down matrix, the
+// bottom is the rest, and the expert's output is the sum of both outputs.
+// `staged` is not a part but a place for a whole expert: a slot of the stage, through which the layers of a prompt
+// pass the experts that they do not keep (LayerLayout::stage).
 enum class Part : uint8_t { top, bottom, staged };
 inline constexpr std::array parts{Part::top, Part::bottom};
-inline constexpr size_t n_place = 3;  // of a layer's experts: a part's slots, or the stage
+inline constexpr std::array places{Part::top, Part::bottom, Part::staged};
+inline constexpr size_t n_place = places.size();
 
 // free -> pending -> ready -> free; quarantined after a failed copy, until the next pass.
 enum class SlotState : uint8_t { free, pending, ready, quarantined };
 
-// At routing time a needed part is one of these.
-enum class Found : uint8_t { hit, late, miss };
+// One byte of Core::snapshot() says what is known of an expert: where it is, how its layer found it in the last
+// pass, and two flags. backend/methods/cells.py has the same values for Python.
+struct Cell {
+    enum Bits : uint8_t {
+        absent = 0,
+        resident = 1,
+        arriving = 2,
+        where = 3,    // mask of these
+        hit = 4,      // resident when the layer was routed
+        late = 8,     // arriving
+        miss = 12,    // absent
+        found = 12,   // mask of these; 0: not needed
+        pinned = 16,  // needed by the layer in progress
+        on_host = 32  // the host computed it
+    };
+};
 
-// Bring one chunk (or all) of a part of an expert into its slot. One from the host store may be
-// ordered before its bytes are there: it begins when the copies that bring them have ended.
+// Copy one chunk (or all) of a part of an expert into its slot. A copy from the host store may be ordered before
+// its bytes are there: it begins when the copies that bring them have ended.
 struct Copy {
     Ticket ticket;
     Layer layer;
     Expert expert;
     Part part;
     Chunk chunk;
-    Slot slot;  // of the host store, where it goes there
+    Slot slot;  // of the host store where the route is file_to_host
     Urgency urgency;
     Route route = Route::file_to_slot;
-    Slot from_slot = none;  // of the host store, where it comes from there
+    Slot from_slot = none;  // of the host store where the route is host_to_slot
+    friend bool operator==(const Copy &, const Copy &) = default;
 };
 
-// Do not begin this copy. The driver answers with cancelled() if it had not begun; otherwise the
-// copy ends as usual.
+// Do not begin this copy. The driver answers Cancelled if it had not begun. Otherwise the copy ends as usual.
 struct Cancel {
     Ticket ticket;
+    friend bool operator==(const Cancel &, const Cancel &) = default;
 };
 
-// The experts of a routed layer, in the order in which they are to be computed.
+// The experts of a routed layer in computing order.
 struct Order {
     Layer layer;
     std::vector<Expert> experts;
+    friend bool operator==(const Order &, const Order &) = default;
 };
 
-// This part is ready and pinned: compute it, then say computed(). A bottom is computed after its top.
-// Slot `none`: the host shall compute it where it lies (schedule/host_share.h).
+// Compute this part; it is ready and pinned. Then answer Computed. A bottom is computed after its top.
+// Slot `none`: the host computes the expert in its own memory (schedule/host_share.h).
 struct Compute {
     Layer layer;
     Expert expert;
     Part part;
     Slot slot;
+    friend bool operator==(const Compute &, const Compute &) = default;
 };
 
-// The host shall not compute this expert after all. The driver answers with withdrawn() if it had not begun;
-// otherwise it is computed as usual.
+// Take this expert back from the host. The driver answers Withdrawn if the host had not begun. Otherwise the expert
+// is computed as usual.
 struct Withdraw {
     Layer layer;
     Expert expert;
+    friend bool operator==(const Withdraw &, const Withdraw &) = default;
 };
 
-// This expert cannot be had: its copies failed again and again.
+// The expert cannot be read: its copies failed several times.
 struct GiveUp {
     Layer layer;
     Expert expert;
+    friend bool operator==(const GiveUp &, const GiveUp &) = default;
 };
 
 using Command = std::variant<Copy, Cancel, Order, Compute, Withdraw, GiveUp>;
@@ -97,10 +116,10 @@ struct Routing {
     Layer layer = none;
     int32_t n_token = 0;
     std::span<const Expert> ids;       // [n_token][n_expert_used]
-    std::span<const float> weights{};  // of the same shape, or empty where they are not known
+    std::span<const float> weights{};  // of the same shape; empty where unknown
 };
 
-// An expert that a layer needs now, and for how many tokens.
+// An expert that a layer needs now, and the number of tokens that use it.
 struct Demand {
     Expert expert;
     int32_t n_token;
@@ -111,12 +130,12 @@ struct Shape {
     int32_t n_layer = 0;
     int32_t n_expert = 0;
     int32_t n_expert_used = 0;
-    // chunk_bytes[layer][chunk]: bytes of each matrix of one expert
+    // [layer][chunk]: bytes of each matrix of one expert
     std::vector<std::vector<uint64_t>> chunk_bytes;
-    // [layer]: into how many equal pieces an expert's hidden width may be cut; 1, or empty: not at all
+    // [layer]: number of equal pieces into which an expert's hidden width may be cut; 1 or empty: it may not
     std::vector<int32_t> n_cut{};
-    // [layer]: layers of the same kind have experts of the same matrices and may share a pool;
-    // empty: layers with equal chunk_bytes
+    // [layer]: layers of one kind have experts of equal matrices and may share a pool. Empty: layers with equal
+    // chunk_bytes are of one kind.
     std::vector<int32_t> kind{};
 
     uint64_t expert_bytes(Layer layer) const;

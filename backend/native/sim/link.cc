@@ -1,6 +1,5 @@
-// INVARIANT: fewer than n_at_once_ copies are under way only where no high one waits, fewer than n_low_
-// only where none waits.
-#include "link.h"
+// INVARIANT: if fewer than n_at_once_ copies are in flight, no high one waits; if fewer than n_low_, none waits.
+#include "sim/link.h"
 
 #include <algorithm>
 #include <limits>
@@ -8,7 +7,7 @@
 namespace outrider {
 namespace {
 
-// What sums of rounded steps leave over of a copy that has ended.
+// The rounding error left of a copy that has ended.
 constexpr double almost_no_bytes = 1e-6;
 
 constexpr Ticket no_ticket = std::numeric_limits<Ticket>::max();
@@ -127,7 +126,7 @@ void Link::step(double at_us) {
     for (Running & r : running_) {
         if (r.flows_from_us <= clock_us_) {
             r.n_bytes -= n_moved;
-            // A rest that takes no time at this clock's resolution would never end.
+            // A rest below the clock's resolution would never end.
             if (r.n_bytes <= almost_no_bytes || at_us + r.n_bytes / bytes_per_us_ <= at_us) {
                 any_ended = true;
                 arrivals_.push_back(r.ticket);

@@ -1,6 +1,6 @@
-// The link in virtual time: what live/transfer.cc does with threads. High copies before low ones,
-// each kind in the order in which it was submitted; one that has begun is not preempted; low ones take
-// half of the places at most; those under way share the bandwidth equally.
+// The link in virtual time: what live/transfer.cc does with threads. High copies go before low ones, each kind in order
+// of submission. A copy that has begun is not preempted. Low copies take at most half of the places. The copies in
+// flight share the bandwidth equally.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "../core/types.h"
+#include "core/types.h"
 
 namespace outrider {
 
@@ -19,20 +19,20 @@ class Link {
 
     // At clock().
     void submit(Ticket ticket, Urgency urgency, double n_bytes);
-    // True when the copy had not begun at clock(): it never will, and no arrival follows.
+    // True if the copy had not begun at clock(). Then it never begins, and no arrival follows.
     bool cancel(Ticket ticket);
 
     double clock_us() const { return clock_us_; }
     double busy_us() const { return busy_us_; }
-    // Lets time pass. REQUIRES: until_us >= clock_us().
+    // Advance the clock. REQUIRES: until_us >= clock_us().
     void advance(double until_us);
-    // Lets time pass until something has arrived. False where nothing will until the limit: no time passes then
-    // without one, and else time passes up to it.
+    // Advance the clock until a copy has arrived. False if none arrives up to the limit; then the clock stands at the
+    // limit, or where it was if there is no limit.
     bool advance_to_arrival(double limit_us = std::numeric_limits<double>::infinity());
     // The next copy that has ended, in the order of their ends.
     bool take_arrival(Ticket & ticket);
 
-    // When the next copy ends or begins to flow; never where none is under way.
+    // When the next copy ends or begins to flow; infinity without a copy in flight.
     double next_event_us() const;
 
   private:
@@ -40,7 +40,7 @@ class Link {
         Ticket ticket;
         double n_bytes;
     };
-    struct Queue {  // what was cancelled keeps its place, with no ticket
+    struct Queue {  // a cancelled item keeps its place, without a ticket
         std::vector<Waiting> items;
         size_t head = 0;
     };
@@ -57,7 +57,7 @@ class Link {
     double bytes_per_us_;
     double latency_us_;
     size_t n_at_once_;
-    size_t n_low_;  // a low one begins only where fewer are under way
+    size_t n_low_;  // a low copy begins only if fewer are in flight
     double clock_us_ = 0;
     double busy_us_ = 0;
     Queue high_, low_;

@@ -1,4 +1,4 @@
-#include "links.h"
+#include "sim/links.h"
 
 #include <algorithm>
 #include <cmath>
@@ -98,7 +98,7 @@ bool Links::take_arrival(Ticket & ticket) {
     return true;
 }
 
-// REQUIRES: there is a store; nothing happens on either link before `at_us`.
+// REQUIRES: a host store; no event on either link before `at_us`.
 void Links::step(double at_us) {
     link_.advance(at_us);
     file_->advance(at_us);
@@ -112,12 +112,12 @@ void Links::step(double at_us) {
     }
 }
 
-// What waited for this copy from the file begins.
+// Submits the copies that waited for this one from the file.
 void Links::pass_on(Ticket ticket) {
     const auto it =
         std::find_if(reading_.begin(), reading_.end(), [&](const Sent & s) { return s.copy.ticket == ticket; });
     if (it == reading_.end()) {
-        return;  // it went past the store
+        return;  // straight into a slot
     }
     const Copy read = it->copy;
     reading_.erase(it);

@@ -1,14 +1,14 @@
-// All links of a machine in virtual time: what live/transfers.cc does with threads. Where the core has a
-// store in the host's memory, what the file brings there goes on over the device's link when it has come.
+// All links of a machine in virtual time: what live/transfers.cc does with threads. With a host store, bytes that
+// arrive from the file go on over the device's link.
 #pragma once
 
 #include <deque>
 #include <limits>
 #include <optional>
 
-#include "../core/core.h"
-#include "link.h"
-#include "simulator.h"
+#include "core/core.h"
+#include "sim/link.h"
+#include "sim/simulator.h"
 
 namespace outrider {
 
@@ -18,16 +18,15 @@ class Links {
 
     // At clock_us().
     void submit(const Copy & copy, double n_bytes);
-    // True when the copy had not begun: it never will, and no arrival follows.
+    // True if the copy had not begun. Then it never begins, and no arrival follows.
     bool cancel(Ticket ticket);
 
     double clock_us() const { return link_.clock_us(); }
-    // At least one copy into slots was under way.
+    // Time with at least one copy into slots in flight.
     double busy_us() const { return link_.busy_us(); }
-    // Lets time pass. REQUIRES: until_us >= clock_us().
+    // Advance the clock. REQUIRES: until_us >= clock_us().
     void advance(double until_us);
-    // Lets time pass until something has arrived. False where nothing will until the limit: no time passes then
-    // without one, and else time passes up to it.
+    // As Link::advance_to_arrival().
     bool advance_to_arrival(double limit_us = std::numeric_limits<double>::infinity());
     // The next copy that has ended, in the order of their ends.
     bool take_arrival(Ticket & ticket);
@@ -44,10 +43,10 @@ class Links {
 
     const Shape & shape_;
     Link link_;                                // into slots
-    std::optional<Link> file_;                 // where there is a store
+    std::optional<Link> file_;                 // with a host store only
     std::vector<std::vector<uint32_t>> here_;  // [layer][slot of the store]: bit per chunk
     std::vector<Sent> reading_;                // into the store
-    std::vector<Sent> waiting_;                // for what is read
+    std::vector<Sent> waiting_;                // for bytes in reading_
     std::deque<Ticket> arrivals_;
 };
 

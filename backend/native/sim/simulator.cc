@@ -1,5 +1,5 @@
-// The order of events is that of live/patch.cc; whoever changes one changes both.
-#include "simulator.h"
+// The order of events is that of live/patch.cc: change both together.
+#include "sim/simulator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "links.h"
+#include "sim/links.h"
 
 namespace outrider {
 namespace {
@@ -66,7 +66,7 @@ void add(SimulatedPhase & to, const SimulatedPhase & pass) {
     to.link_busy_us += pass.link_busy_us;
 }
 
-// Tells the core what happens and does what it says, as Patch does.
+// Sends the core its events and obeys its commands, like Patch.
 class Simulator {
   public:
     Simulator(Core & core, const Machine & machine, const SimulationExtras & extras)
@@ -122,16 +122,16 @@ class Simulator {
     std::vector<PartSize> sizes_;  // [layer * n_place + part]
 
     double now_us_ = 0;
-    double routed_us_ = 0;            // when the layer in progress was
+    double routed_us_ = 0;            // of the layer in progress
     SimulatedPhase pass_;             // in progress
     Commands commands_;               // to be obeyed
     size_t n_needed_ = 0;             // experts of the layer in progress
-    std::vector<Compute> ready_;      // said by the core, not yet computed
-    std::vector<Compute> computing_;  // computed together; the core hears of it at the next layer
+    std::vector<Compute> ready_;      // commanded, not computed
+    std::vector<Compute> computing_;  // computed together; the core is told at the next layer
     std::vector<Compute> wave_;
     struct HostWork {
         Compute compute;
-        double us;      // that it takes
+        double us;      // duration
         double told_us;  // when it was given to the host
         double begin_us = 0;
         double end_us = 0;
@@ -164,7 +164,7 @@ void Simulator::measure_parts() {
     }
 }
 
-// What a live engine measures while it runs.
+// Sends the speeds that a live engine measures.
 void Simulator::tell_speeds() {
     double mean_bytes = 0;
     for (Layer l = 0; l < shape_.n_layer; l++) {
@@ -263,7 +263,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     obey();
     see_gate(index, layer, n_token);
 
-    // Experts that are cut cannot be computed by llama.cpp's own nodes.
+    // llama.cpp's own nodes cannot compute cut experts.
     if (ready_.size() == n_needed_ && !core_.layout().layers[layer].is_cut()) {
         compute_wave(ready_);
         computing_.swap(ready_);
@@ -286,7 +286,7 @@ void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
     }
 }
 
-// Some experts are late: compute what is here, then the others as they arrive.
+// Computes the ready experts, then the others as they arrive.
 void Simulator::run_waves(Layer layer) {
     while (true) {
         collect_arrivals();
@@ -312,7 +312,7 @@ void Simulator::run_waves(Layer layer) {
     }
 }
 
-// The layer that was computed at once has run: its experts may leave.
+// The layer that was computed in one wave is over: its experts may leave.
 void Simulator::finish_layer() {
     for (const Compute & c : computing_) {
         core_.computed(c.layer, c.expert, c.part, commands_);
@@ -341,7 +341,7 @@ void Simulator::begin_on_host(const Compute & c) {
     time_host(on_host_.size() - 1);
 }
 
-// When the host begins and ends what it has, from this one on.
+// Times the host's work from this one on.
 void Simulator::time_host(size_t from) {
     for (size_t i = from; i < on_host_.size(); i++) {
         HostWork & work = on_host_[i];
@@ -350,7 +350,7 @@ void Simulator::time_host(size_t from) {
     }
 }
 
-// False where the host has begun with it.
+// False if the host has begun with it.
 bool Simulator::withdraw(Expert expert) {
     const auto it = std::find_if(on_host_.begin(), on_host_.end(),
                                  [&](const HostWork & work) { return work.compute.expert == expert; });
@@ -410,7 +410,7 @@ void Simulator::submit(const Copy & copy) {
     link_->submit(copy, copy.chunk == whole_expert ? size.bytes : size.chunk_bytes[copy.chunk]);
 }
 
-// What is still on its way arrives uncounted, so that the core can be used again.
+// Copies in flight arrive uncounted, so that the core can be used again.
 void Simulator::end_copies() {
     while (link_ && link_->advance_to_arrival()) {
         collect_arrivals();
@@ -425,7 +425,7 @@ void Simulator::collect_arrivals() {
     }
 }
 
-// Until something has arrived or the host has computed something.
+// Waits until a copy arrives or the host has computed an expert.
 void Simulator::wait(Layer layer) {
     if (!on_host_.empty()) {
         const double end_us = on_host_.front().end_us;
@@ -497,7 +497,7 @@ Simulation simulate(Core & core, const Future & trace, const Machine & machine, 
     if (!core.idle()) {
         throw std::invalid_argument("The core is in the middle of a layer");
     }
-    struct Recording {  // ends with the simulation, however that ends
+    struct Recording {  // stops on an exception too
         Core & core;
         bool on;
         ~Recording() {

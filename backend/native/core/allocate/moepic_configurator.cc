@@ -1,4 +1,4 @@
-#include "moepic_configurator.h"
+#include "core/allocate/moepic_configurator.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <numeric>
 #include <stdexcept>
 
-#include "split.h"
+#include "core/allocate/split.h"
 
 namespace outrider {
 namespace {
@@ -55,7 +55,7 @@ int32_t transfer(const MoepicModel & model, double step_bytes, std::vector<doubl
     return n_step;
 }
 
-// The bytes of all layers' tops, uniformly divided: what the buffers leave, and no less than the least.
+// The bytes of all layers' tops, uniformly divided: the budget without the buffers, but at least the minimum.
 std::vector<double> start(const MoepicModel & model, const Shape & shape, double budget_bytes) {
     const std::vector<int32_t> kinds = kinds_of(shape);
     std::vector<double> largest;  // [kind]: bytes of a bottom
@@ -67,7 +67,7 @@ std::vector<double> start(const MoepicModel & model, const Shape & shape, double
         least_bytes += model.least_bytes(l);
         all_bytes += model.expert_bytes(l);
     }
-    // U_b: the usual bottoms of each kind; where memory is short, fewer, down to one.
+    // U_b: the usual bottoms of each kind; fewer, down to one, if memory is short.
     const double one_bytes = std::accumulate(largest.begin(), largest.end(), 0.0);
     const double buffer_bytes = std::clamp(budget_bytes - least_bytes, one_bytes, one_bytes * usual_n_bottom(shape));
     const double rest_bytes = std::max(0.0, budget_bytes - buffer_bytes - least_bytes);
@@ -81,9 +81,8 @@ std::vector<double> start(const MoepicModel & model, const Shape & shape, double
 // VramAllocation with steps of `granularity` of the budget, and smaller ones.
 int32_t transfer_all(const MoepicModel & model, double granularity, std::vector<double> & budget) {
     const double all = std::accumulate(budget.begin(), budget.end(), 0.0);
-    // Smaller steps find more (Figure 9b), and a large one may be more than any layer can give: where
-    // it ends, half the step goes on, down to an expert. Slots are whole and cuts few, so that less
-    // than an expert would often change nothing.
+    // Smaller steps find more (Figure 9b), and a large one may exceed what any layer can give. So the search goes on
+    // with half the step, down to one expert. Slots are whole and cuts few: less than an expert often changes nothing.
     double least_bytes = 0;
     for (Layer l = 0; l < Layer(budget.size()); l++) {
         least_bytes = std::max(least_bytes, model.expert_bytes(l));
@@ -114,7 +113,7 @@ MoepicConfiguration configure(const MoepicStatistics & statistics, const Shape &
         split.top_share.push_back(cut.top_share);
     }
     split.n_bottom = fitting_n_bottom(shape, split, budget_bytes);
-    // What rounding and the buffers left: where one slot more saves the most loading, or else evenly.
+    // The rest of the budget goes where one more slot saves the most loading, or else evenly.
     const auto worth = [&](Layer l, int32_t n) {
         const double hits = model.hit_rate(l, n) - model.hit_rate(l, n - 1);
         return (hits + 1e-9 / n) * split.top_share[size_t(l)] / double(top_bytes(shape, l, split.top_share[size_t(l)]));
@@ -135,10 +134,9 @@ MoepicConfiguration moepic_configure(const MoepicStatistics & statistics, const 
     if (!(granularity > 0 && granularity < 1)) {
         throw std::invalid_argument("The granularity is not between 0 and 1");
     }
-    // All layers' bottoms pass through the same buffers, so that the smallest cut of any layer decides
-    // how large they are, which Algorithm 1 does not see. So some smallest cuts are tried, and it goes
-    // on from the best start. Where nothing is cut there are no buffers. The first is 0.5, where the
-    // method starts; any cut, 0, is what always fits.
+    // All layers' bottoms pass through the same buffers, so the smallest cut of any layer decides their size. Algorithm
+    // 1 does not see that. So several smallest cuts are tried, and the search goes on from the best start. Without cuts
+    // there are no buffers. The first smallest cut is 0.5, where the method starts; 0, any cut, always fits.
     double best_share = 0, best_us = std::numeric_limits<double>::infinity();
     for (double least_share : {0.5, 0.0, 0.25, 0.75, 1.0}) {
         const MoepicConfiguration begun = configure(statistics, shape, times, budget_bytes, 0, least_share);

@@ -2,7 +2,7 @@
 // and where its experts are cut, so that the least loading is left uncovered by computation.
 #pragma once
 
-#include "moepic_model.h"
+#include "core/allocate/moepic_model.h"
 
 namespace outrider {
 

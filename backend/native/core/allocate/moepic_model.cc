@@ -1,4 +1,4 @@
-#include "moepic_model.h"
+#include "core/allocate/moepic_model.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,7 @@ void require_sane(const MoepicStatistics & statistics, const Shape & shape, cons
     }
 }
 
-// Of finer cuts, about so many are tried: it is quick then, and thetas nearby are much alike (Figure 4b).
+// Cuts that are tried, about: few are fast, and neighbouring thetas are much alike (Figure 4b).
 constexpr int32_t max_cut = 8;
 
 // E[max(0, X)] of a normal X.
@@ -111,8 +111,8 @@ MoepicCut MoepicModel::judge(Layer layer, int32_t n_cached, double top_share, do
 }
 
 MoepicCut MoepicModel::choose(Layer layer, double budget_bytes, double window_us) const {
-    // Of equals the one that has the most ready, then the one that relies the least on forecasts: what
-    // is cached is there. Then the one nearest to 0.5, from where Algorithm 1 starts, with most experts.
+    // Among equals the one with the most ready, then the one that relies least on forecasts, since cached experts are
+    // certain. Then the one nearest to 0.5, where Algorithm 1 starts, with most experts.
     const auto rank = [&](const MoepicCut & cut) {
         return std::tuple(cut.stall_us, -cut.ready, -hit_rate(layer, cut.n_cached) * cut.top_share);
     };

@@ -1,11 +1,11 @@
-// What MoEpic's statistics predict: how many of a token's experts are in memory when they are needed,
-// and how long computation then waits (MoEpic, section 3.4, Eqs. 5 to 11).
+// Predicts from MoEpic's statistics how many of a token's experts are resident when needed, and how long computation
+// waits (MoEpic, section 3.4, Eqs. 5 to 11).
 #pragma once
 
 #include <functional>
 
-#include "../layout.h"
-#include "moepic_statistics.h"
+#include "core/allocate/moepic_statistics.h"
+#include "core/layout.h"
 
 namespace outrider {
 
@@ -14,7 +14,7 @@ struct MoepicTimes {
     double expert_us = 0;  // computing one expert: T_comp^exp
     double layer_us = 0;   // the rest of a layer: T_comp^att
     double head_us = 0;    // between the last layer and the first one of the next token: T_comp^head
-    double chunk_us = 0;   // copying a chunk, but for its bytes; T_load^exp is the sum over the chunks
+    double chunk_us = 0;   // copying a chunk, without its bytes; T_load^exp is the sum over the chunks
     double byte_us = 0;    // copying a byte
     double cut_us = 0;     // what a layer takes longer when its experts are computed in two parts
 };
@@ -33,8 +33,8 @@ struct MoepicCut {
 // The shape must outlive it.
 class MoepicModel {
   public:
-    // Cuts below `least_share` are not considered. Throws std::invalid_argument where a time is
-    // negative or not finite, or the shape is another.
+    // Considers no cuts below `least_share`. Throws std::invalid_argument if a time is negative or not finite, or the
+    // shape is another.
     MoepicModel(const MoepicStatistics & statistics, const Shape & shape, const MoepicTimes & times,
                 double least_share = 0);
 
@@ -45,7 +45,7 @@ class MoepicModel {
     MoepicCut choose(Layer layer, double budget_bytes, double window_us) const;
 
     struct Outcome {
-        std::vector<MoepicCut> cuts;   // [layer]
+        std::vector<MoepicCut> cuts;  // [layer]
         std::vector<double> stall_us;  // [layer]: T^i
         double sum_us = 0;
     };
@@ -68,13 +68,13 @@ class MoepicModel {
     MoepicTimes times_;
     int32_t n_expert_;
     int32_t n_rank_;
-    std::vector<double> chunks_us_;  // [layer]: copying an expert, but for its bytes
-    std::vector<double> bytes_us_;   // [layer]: its bytes
-    std::vector<double> least_share_;           // [layer]
-    std::vector<double> hits_;                   // [layer][C]: H
-    std::vector<double> right_;                  // [layer][y]: P
-    std::vector<double> resident_;               // [layer][C][y]: PH
-    std::vector<std::vector<double>> cuts_of_;   // [layer]: thetas, nearest to 0.5 first
+    std::vector<double> chunks_us_;  // [layer]: copying an expert, without its bytes
+    std::vector<double> bytes_us_;  // [layer]: its bytes
+    std::vector<double> least_share_;  // [layer]
+    std::vector<double> hits_;  // [layer][C]: H
+    std::vector<double> right_;  // [layer][y]: P
+    std::vector<double> resident_;  // [layer][C][y]: PH
+    std::vector<std::vector<double>> cuts_of_;  // [layer]: thetas, nearest to 0.5 first
 };
 
 }  // namespace outrider

@@ -1,4 +1,4 @@
-#include "moepic_statistics.h"
+#include "core/allocate/moepic_statistics.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,4 @@
-// What MoEpic's configurator knows of the model's habits (MoEpic, section 3.4.2), gathered while
-// running: for each layer i
+// The model's statistics for MoEpic's configurator (MoEpic, section 3.4.2), gathered while running: for each layer i
 //   H_i(C)      share of the activated experts that hit a cache of C experts;
 //   P_i(y)      how often the expert with the y-th highest predicted score is activated;
 //   PH_i(y, C)  how often that expert is in a cache of C experts.
@@ -8,7 +7,7 @@
 // priority, before it is activated, is C at most, and one count per rank gives H for every C.
 #pragma once
 
-#include "../predict/predictor.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 
@@ -39,7 +38,7 @@ class MoepicStatistics {
     // [layer][n_expert]: requests that c + 1 slots would have made hits and c would not.
     std::vector<float> reuse() const;
 
-    // All that was learned, to go on later.
+    // The whole state, to continue later.
     struct State {
         std::vector<uint32_t> used;      // [layer][n_expert]: activations, mu in Eq. 4
         std::vector<uint64_t> last;      // [layer][n_expert]: token of the last one, from 1; 0: never
@@ -50,7 +49,7 @@ class MoepicStatistics {
         std::vector<uint32_t> resident;  // [layer][n_rank][n_expert]: forecasts by rank of priority
     };
     const State & state() const { return state_; }
-    // Throws std::invalid_argument where the sizes are others.
+    // Throws std::invalid_argument for other sizes.
     void restore(State state);
 
   private:

@@ -1,10 +1,10 @@
-#include "planned.h"
+#include "core/allocate/planned.h"
 
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
-#include "split.h"
+#include "core/allocate/split.h"
 
 namespace outrider {
 namespace {

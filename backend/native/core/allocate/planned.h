@@ -1,15 +1,15 @@
-// Slots and cuts of each layer by a plan that was made elsewhere.
+// Slots and cuts of each layer from a given plan.
 #pragma once
 
-#include "../spec.h"
+#include "core/spec.h"
 
 namespace outrider {
 
 // Arrays of the spec, each [n_layer]: "n_slot", the layers' slots, or "share", the weights by which
-// the rate's bytes are divided among the layers; "top_share" (MoEpic's theta), 1 where it is
-// missing. Number "n_bottom": slots for bottoms in each kind, 2 * n_expert_used where it is missing.
-// Every layer has n_expert_used to n_expert slots. A plan by "n_slot" that takes more than the rate
-// allows is refused: one that was silently changed is none.
+// the rate's bytes are divided among the layers; "top_share" (MoEpic's theta), by default
+// 1. Number "n_bottom": slots for bottoms in each kind, by default 2 * n_expert_used.
+// Every layer has n_expert_used to n_expert slots. A plan by "n_slot" that exceeds the rate is
+// refused, not changed.
 Layout allocate_planned(const Spec & spec, const Shape & shape, double cache_rate);
 
 }  // namespace outrider

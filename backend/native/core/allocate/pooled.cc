@@ -1,9 +1,9 @@
-#include "pooled.h"
+#include "core/allocate/pooled.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "split.h"
+#include "core/allocate/split.h"
 
 namespace outrider {
 namespace {
@@ -56,8 +56,8 @@ Layout allocate_one_pool(const Shape & shape, double cache_rate, bool buffer) {
         open_bytes += double(all[k].slot_bytes()) * double(all[k].n_expert);
         order.push_back(k);
     }
-    // The smallest kinds first: those for which their share is too little take their least, and the
-    // others divide the rest.
+    // The smallest kinds first: those whose share is below their minimum take the minimum, and the others divide the
+    // rest.
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return all[a].n_expert < all[b].n_expert; });
     std::vector<int32_t> n_slot(all.size());
     for (size_t k : order) {

@@ -1,12 +1,12 @@
-#include "registry.h"
+#include "core/allocate/registry.h"
 
 #include <algorithm>
 #include <functional>
 #include <stdexcept>
 
-#include "planned.h"
-#include "pooled.h"
-#include "uniform.h"
+#include "core/allocate/planned.h"
+#include "core/allocate/pooled.h"
+#include "core/allocate/uniform.h"
 
 namespace outrider {
 namespace {
@@ -29,8 +29,7 @@ Layout stream(const Spec & spec, const Shape & shape, double cache_rate) {
     return allocate_stream(shape, cache_rate, int32_t(std::min(k_slots, double(shape.n_layer) * shape.n_expert)));
 }
 
-// It starts uniform with theta = 0.5 (MoEpic, Algorithm 1, line 4), until the configurator has made
-// a plan (moepic_configurator.h).
+// Uniform with theta = 0.5 (MoEpic, Algorithm 1, line 4), until the configurator has a plan (moepic_configurator.h).
 Layout moepic(const Spec & spec, const Shape & shape, double cache_rate) {
     return spec.has("n_slot") ? allocate_planned(spec, shape, cache_rate)
                               : allocate_uniform(shape, cache_rate, spec.number("top_share", 0.5));

@@ -1,4 +1,4 @@
-#include "split.h"
+#include "core/allocate/split.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,24 +1,24 @@
-// What the allocations share: budgets in bytes, and layouts of experts that are cut in two. Each
-// layer has its own slots for tops; bottoms pass through slots that all layers of a kind share, for
-// they are not kept (MoEpic, section 3.1: "into VRAM's buffer").
+// What the allocations share: budgets in bytes, and layouts of cut experts. Each layer has its own slots for tops;
+// bottoms are not kept and pass through slots that all layers of a kind share (MoEpic, section 3.1: "into VRAM's
+// buffer").
 #pragma once
 
 #include <functional>
 #include <string>
 
-#include "../layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 
-// Bytes that a cache rate (share of all experts' bytes) allows. Above 1 counts as 1. Throws
-// std::invalid_argument where it is negative or not a number.
+// Bytes of a cache rate (share of all experts' bytes). Above 1 counts as 1. Throws std::invalid_argument if it is
+// negative or not a number.
 uint64_t rate_bytes(const Shape & shape, double cache_rate);
 
 // [layer]: index of the layer's kind, numbered in the order in which they appear.
 std::vector<int32_t> kinds_of(const Shape & shape);
 
-// The cut nearest to `share` that the layer's tensors allow. What is above 0 stays above 0; an
-// expert that cannot be cut is all top, but for a share of 0, which is all bottom.
+// The cut nearest to `share` that the layer's tensors allow; above 0 for a share above 0. An expert that cannot be cut
+// is all top, or for a share of 0 all bottom.
 double nearest_share(const Shape & shape, Layer layer, double share);
 
 // Bytes of the top `share` of one expert.
@@ -38,7 +38,7 @@ Layout split_layout(const Shape & shape, const Split & split);
 // 0.5 this is the buffer of section 4.1, K whole experts.
 inline int32_t usual_n_bottom(const Shape & shape) { return 2 * shape.n_expert_used; }
 
-// Of `n_bottom` slots as many as fit into `budget_bytes` beside the tops.
+// At most `n_bottom` slots, as many as fit into `budget_bytes` beside the tops.
 int32_t fitting_n_bottom(const Shape & shape, Split split, uint64_t budget_bytes);
 
 // Gives top slots one by one, each to the layer where `worth(layer, n)`, of its n-th slot, is the

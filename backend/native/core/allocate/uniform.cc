@@ -1,8 +1,8 @@
-#include "uniform.h"
+#include "core/allocate/uniform.h"
 
 #include <algorithm>
 
-#include "split.h"
+#include "core/allocate/split.h"
 
 namespace outrider {
 namespace {

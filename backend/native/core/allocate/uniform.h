@@ -1,7 +1,7 @@
-// How much each layer gets: the same number of slots in every layer.
+// The same number of slots for every layer.
 #pragma once
 
-#include "../layout.h"
+#include "core/layout.h"
 
 namespace outrider {
 

@@ -1,4 +1,4 @@
-#include "belady.h"
+#include "core/evict/belady.h"
 
 #include <limits>
 #include <stdexcept>

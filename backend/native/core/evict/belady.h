@@ -1,12 +1,11 @@
-// The optimal eviction for a trace: what is needed last, or never again, leaves (Belady, 1966). It knows
-// the future, so only a simulator or a study of a recorded trace can have it. The moment of a use is
-// (pass, layer), so it is right where layers share a pool, too. Optimal where slots are of one size and
-// whatever is needed must get one, which is so here.
+// The optimal eviction for a trace: the part needed last, or never again, leaves (Belady, 1966). It knows the future,
+// so only a simulator, or a study of a recorded trace, can use it. A use is a (pass, layer), so it is right for pools
+// that layers share. It is optimal where slots are of one size and every need gets one, which holds here.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

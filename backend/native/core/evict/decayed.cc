@@ -1,6 +1,6 @@
-#include "decayed.h"
+#include "core/evict/decayed.h"
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {

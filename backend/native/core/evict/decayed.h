@@ -1,19 +1,19 @@
-// How often an expert was used of late (use_rate.h): LFU that forgets, at two speeds. LRU knows only the
-// last use, so one chance use pushes out what every third token needs; LFU keeps for ever what a long
-// prompt needed, and LCP counts it in full as soon as it is used again. The half-lives are 3 and 23 passes. An
-// expert that a predictor expects in the layer's next pass is worth more than any that nobody expects.
+// LFU that forgets: recent uses of an expert, decaying at two speeds (use_rate.h), with half-lives of 3 and 23 passes.
+// LRU knows only the last use, so one chance use evicts what every third token needs. LFU keeps forever what a long
+// prompt needed, and LCP counts it in full as soon as it is used again. An expert that a predictor expects in the
+// layer's next pass is worth more than any unexpected one.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "expected.h"
-#include "use_rate.h"
+#include "core/evict/eviction.h"
+#include "core/evict/expected.h"
+#include "core/evict/use_rate.h"
+#include "core/spec.h"
 
 namespace outrider {
 
 class Decayed final : public Eviction {
   public:
-    // Numbers: fast (0.8), slow (0.97): what a use counts after each further pass; slow_share (0.9).
+    // Numbers: fast (0.8), slow (0.97): the factor on a use for each further pass; slow_share (0.9).
     Decayed(const Spec & spec, const Shape & shape);
 
     bool wants_weights() const override { return true; }

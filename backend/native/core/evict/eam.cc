@@ -1,9 +1,9 @@
-#include "eam.h"
+#include "core/evict/eam.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

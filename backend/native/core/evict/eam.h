@@ -1,14 +1,13 @@
-// MoE-Infinity's eviction (section 4.7, Algorithm 1): (p + epsilon) * (1 - layer / L), the lowest
-// leaves, so that of equals the early layers stay: they are needed first, and nothing can be
-// prefetched for them. p is the predicted share of a layer's activations (Algorithm 1, line 12, divides
-// by the row's sum): from the last forecast for the layer in this request, or, while there is none, from
-// the request's own activations. Without scores all experts of a forecast are equal. The paper gives no
-// epsilon; it only has to order experts with p = 0.
+// MoE-Infinity's eviction (section 4.7, Algorithm 1): the worth is (p + epsilon) * (1 - layer / L). Among equals the
+// early layers stay: they are needed first, and nothing can be prefetched for them. p is the predicted share of a
+// layer's activations (Algorithm 1, line 12, divides by the row's sum): from the last forecast for the layer in this
+// request or, without one, from the request's own activations. Without scores all experts of a forecast are equal. The
+// paper gives no epsilon; it only has to order experts with p = 0.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -1,10 +1,10 @@
-// Which experts the last forecast for a layer named, until the layer is routed.
+// The experts of the last forecast for a layer, until the layer is routed.
 #pragma once
 
 #include <vector>
 
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
 
 namespace outrider {
 
@@ -26,7 +26,7 @@ class Expected {
         experts_[size_t(layer)].clear();
     }
     void in_vain(Layer layer, Expert expert) { bonus_.at(layer, expert) = 0; }
-    // More than any rate of use, or 0.
+    // Above any rate of use, or 0.
     double bonus(Layer layer, Expert expert) const { return bonus_.at(layer, expert); }
 
   private:

@@ -1,9 +1,9 @@
-#include "lcp.h"
+#include "core/evict/lcp.h"
 
 #include <cmath>
 #include <limits>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

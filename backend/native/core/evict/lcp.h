@@ -2,9 +2,9 @@
 // and nu the tokens since the last one. The lowest leaves.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 
@@ -14,7 +14,7 @@ class Lcp final : public Eviction {
     Lcp(const Spec & spec, const Shape & shape);
 
     void routed(const Routing & routing, std::span<const Demand> demands) override;
-    // Its logarithm: orders alike, and neither overflows nor vanishes.
+    // The logarithm of the priority: same order, no overflow or underflow.
     double keep(Layer layer, Part, Expert expert) const override {
         return log_count_.at(layer, expert) + log_decay_ * (clock_[size_t(layer)] - last_.at(layer, expert));
     }

@@ -1,8 +1,8 @@
-#include "lfu.h"
+#include "core/evict/lfu.h"
 
 #include <cmath>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

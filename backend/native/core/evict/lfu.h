@@ -1,10 +1,10 @@
-// Least frequently used: the tokens that chose an expert, counted over all time; or, aged, so that a
-// use counts half after `half_life` passes: what was popular long ago may leave.
+// Least frequently used: the number of tokens that chose an expert. With `half_life`, a use counts half after that many
+// passes.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 
@@ -18,8 +18,8 @@ class Lfu final : public Eviction {
     double keep(Layer layer, Part, Expert expert) const override { return count_.at(layer, expert); }
 
   private:
-    double growth_ = 1;  // of what a use is worth, per pass: later uses count more instead of earlier ones less
-    double worth_ = 1;   // of a use in this pass
+    double growth_ = 1;  // of worth_, per pass: later uses count more, instead of earlier ones less
+    double worth_ = 1;  // of a use in this pass
     PerExpert<double> count_;
 };
 

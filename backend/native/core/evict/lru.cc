@@ -1,8 +1,8 @@
-#include "lru.h"
+#include "core/evict/lru.h"
 
 namespace outrider {
 
-// Token by token: of a prompt, what its last tokens used is the most recent.
+// Token by token: the experts of a prompt's last tokens are the most recent.
 void Lru::routed(const Routing & routing, std::span<const Demand>) {
     for (Expert e : routing.ids) {
         stamp_.at(routing.layer, e) = ++now_;

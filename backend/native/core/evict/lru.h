@@ -1,10 +1,10 @@
-// Least recently used. A predicted expert counts as used (ProMoE, section 6.1): a correct
-// prediction of something resident thereby delays its eviction. What was fetched in vain leaves
-// next: otherwise every wrong forecast would push out something that was needed once.
+// Least recently used. A predicted expert counts as used (ProMoE, section 6.1), so a correct prediction of a resident
+// expert delays its eviction. A part fetched in vain leaves next: otherwise every wrong forecast would evict something
+// that was needed once.
 #pragma once
 
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
 
 namespace outrider {
 

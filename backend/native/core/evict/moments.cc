@@ -1,16 +1,16 @@
-#include "moments.h"
+#include "core/evict/moments.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "use_rate.h"
+#include "core/evict/use_rate.h"
 
 namespace outrider {
 namespace {
 
-// What the likeness of the layers so far counts beside that of one more layer.
+// The weight of the likeness so far, beside that of one more layer.
 constexpr double persistence = 0.65;
-// Moments whose weight is below exp(-5) of the best one's are no matches.
+// Moments below exp(-5) of the best weight are no matches.
 constexpr double deepest = 5;
 constexpr size_t block_size = 16;
 
@@ -42,11 +42,11 @@ void Moments::routed(const Routing & routing) {
     if (n_token_ == 0) {
         n_token_ = n_row;
         if (n_row > 1) {
-            forget_likeness();  // of a token that is not the one before the last
+            forget_likeness();  // its token does not precede the last one
         }
     }
     const bool weighted = routing.weights.size() == routing.ids.size();
-    // A layer may have the last tokens of a pass only. A prompt may be longer than the window.
+    // A layer may have only the last tokens of a pass. A prompt may exceed the window.
     for (int64_t back = std::min({n_row, n_token_, window_}); back-- > 0;) {
         const size_t at = size_t(n_row - 1 - back) * n_used_;
         remember(routing.layer, present() - back, routing.ids.subspan(at, n_used_),
@@ -93,7 +93,7 @@ void Moments::compare(Layer layer, std::span<const Expert> experts) {
 
 void Moments::match(double sharpness, std::vector<Match> & matches) const {
     matches.clear();
-    // In blocks, most of which hold nothing of interest.
+    // By blocks: most hold no match.
     double best = 0;
     for (size_t block = 0; block < tops_.size(); block++) {
         double top[4] = {};

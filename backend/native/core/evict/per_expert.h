@@ -1,7 +1,7 @@
 // A value for every expert of every layer.
 #pragma once
 
-#include "../types.h"
+#include "core/types.h"
 
 namespace outrider {
 

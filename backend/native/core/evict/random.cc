@@ -1,7 +1,7 @@
-#include "random.h"
+#include "core/evict/random.h"
 
-#include "../spec_reader.h"
-#include "../splitmix.h"
+#include "core/spec_reader.h"
+#include "core/splitmix.h"
 
 namespace outrider {
 

@@ -1,10 +1,9 @@
-// Any one may leave: a hash of a seed, the expert and how often it was needed, so that the same run
-// gives the same victims.
+// Evicts at random: by a hash of a seed, the expert and the number of its uses, so equal runs evict equally.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 

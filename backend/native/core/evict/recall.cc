@@ -1,13 +1,13 @@
-#include "recall.h"
+#include "core/evict/recall.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {
 
-// What follows a moment is looked at no further ahead.
+// Tokens after a moment that count.
 constexpr int64_t horizon = 6;
 
 }  // namespace
@@ -69,7 +69,7 @@ double Recall::keep(Layer layer, Part, Expert expert) const {
     return rate_.of(layer, expert) + options_.follow * followed_.at(layer, expert) + expected_.bonus(layer, expert);
 }
 
-// A layer that this pass has not reached will need now what it needed at the moments themselves.
+// A layer that this pass has not reached needs next what it needed at the moments themselves.
 void Recall::follow(Layer layer, int64_t nearest) const {
     const auto followed = followed_.row(layer);
     std::ranges::fill(followed, 0.0);

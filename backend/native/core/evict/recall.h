@@ -1,33 +1,32 @@
-// What followed the moments that resembled this one? Text repeats itself, and so does routing: when the
-// experts of the present token are those of some earlier token, the next tokens tend to need what the
-// tokens after that one needed. An expert's worth is what followed at the moments like the present one,
-// plus how often it was used of late (use_rate.h). The first part knows of the next few tokens, which
-// decides where the cache is small; the second of the next dozens, which decides where it is large.
+// Keeps what followed moments like the present one. Text repeats itself, and so does routing: when the experts of the
+// present token are those of an earlier token, the next tokens tend to need what followed that one. An expert's worth
+// is what followed at similar moments, plus its recent rate of use (use_rate.h). The first part knows the next few
+// tokens, which decide for a small cache; the second the next dozens, which decide for a large one.
 //
-// Moments are tokens, prompts' tokens included, also of earlier requests: the last `window` ones. The
-// likeness of a moment to the present one is the share of experts in common, weighted by what the router
-// gave them, averaged over the layers that this token has passed and, less and less, over those that the
-// token before passed (against the moment's predecessor). Moments weigh exp(sharpness * likeness), so a
-// few that are much alike decide. What followed at distance h counts reach^(h - 1).
+// Moments are the last `window` tokens, of prompts and of earlier requests too. The likeness of a moment to the present
+// one is the share of experts in common, weighted by the router, averaged over the layers that this token has passed
+// and, with decreasing weight, over those that the token before passed (compared with the moment's predecessor).
+// Moments weigh exp(sharpness * likeness), so the few most alike decide. What followed at distance h counts
+// reach^(h - 1).
 //
-// Cost: a routing visits the layer's uses of the present experts within the window, and all moments
-// once; the worths of a layer are computed when somebody asks, at most twice per pass.
+// Cost: a routing visits the layer's uses of the present experts within the window, and all moments once. The worths of
+// a layer are computed on demand, at most twice per pass.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "expected.h"
-#include "moments.h"
-#include "use_rate.h"
+#include "core/evict/eviction.h"
+#include "core/evict/expected.h"
+#include "core/evict/moments.h"
+#include "core/evict/use_rate.h"
+#include "core/spec.h"
 
 namespace outrider {
 
 struct RecallOptions {
-    int32_t window;     // moments that are remembered
-    double sharpness;   // of the choice among them
-    double reach;       // what one token further ahead counts
-    double follow;      // the weight of what followed, beside the rate of use
-    double alike;       // what a use by a moment like the present one counts, beside a use
+    int32_t window;  // number of moments
+    double sharpness;  // of the weights of moments
+    double reach;  // factor for each further token
+    double follow;  // weight of what followed, beside the rate of use
+    double alike;  // weight of a use by a similar moment, beside any use
     double fast, slow, slow_share;  // of the rate of use: see use_rate.h
 
     explicit RecallOptions(const Spec & spec);
@@ -56,11 +55,11 @@ class Recall final : public Eviction {
     UseRate rate_;
     Expected expected_;
     Moments moments_;
-    std::vector<Match> matches_;  // of the layer that was routed last
+    std::vector<Match> matches_;  // of the last routed layer
     int64_t pass_ = 0;
-    bool is_under_way_ = false;       // a layer of the pass was routed
+    bool is_under_way_ = false;  // a layer of the pass was routed
     std::vector<int64_t> routed_in_;  // [layer]: the last pass
-    // What followed, of a layer in the state that is named: computed when somebody asks.
+    // What followed, computed on demand for a layer in the state followed_at_.
     mutable PerExpert<double> followed_;
     mutable std::vector<int64_t> followed_at_;  // [layer]: 3 * pass, plus 1 if the pass is under way, or 2 if
                                                 // it reached the layer

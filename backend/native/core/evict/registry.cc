@@ -1,18 +1,18 @@
-#include "registry.h"
+#include "core/evict/registry.h"
 
 #include <functional>
 #include <stdexcept>
 
-#include "../spec_reader.h"
-#include "belady.h"
-#include "decayed.h"
-#include "eam.h"
-#include "lcp.h"
-#include "lfu.h"
-#include "lru.h"
-#include "random.h"
-#include "recall.h"
-#include "static.h"
+#include "core/evict/belady.h"
+#include "core/evict/decayed.h"
+#include "core/evict/eam.h"
+#include "core/evict/lcp.h"
+#include "core/evict/lfu.h"
+#include "core/evict/lru.h"
+#include "core/evict/random.h"
+#include "core/evict/recall.h"
+#include "core/evict/static.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {

@@ -1,8 +1,8 @@
-#include "static.h"
+#include "core/evict/static.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

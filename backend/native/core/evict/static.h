@@ -1,18 +1,17 @@
-// A fixed set (ProMoE, section 7.1: Static): the experts that are used most, by a given table, or by the
-// first tokens. Others are the next to leave as soon as they are computed. Until the warm-up is over it
-// is LFU.
+// A fixed set (ProMoE, section 7.1: Static): the most used experts, by a given table or by the first tokens. Others
+// leave as soon as they are computed. During the warm-up it is LFU.
 #pragma once
 
-#include "../spec.h"
-#include "eviction.h"
-#include "per_expert.h"
+#include "core/evict/eviction.h"
+#include "core/evict/per_expert.h"
+#include "core/spec.h"
 
 namespace outrider {
 
 class Static final : public Eviction {
   public:
-    // Number: warmup (64), tokens per layer that are counted; the pass that reaches it counts whole.
-    // Array: popularity [n_layer, n_expert], in its place.
+    // Number: warmup (64), tokens counted per layer; the pass that reaches it counts in full.
+    // Array: popularity [n_layer, n_expert], instead of counting.
     Static(const Spec & spec, const Shape & shape);
 
     void routed(const Routing & routing, std::span<const Demand> demands) override;

@@ -1,4 +1,4 @@
-#include "use_rate.h"
+#include "core/evict/use_rate.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,18 +1,18 @@
-// How often each expert is used, per pass, of late: the sum of two decaying averages, a fast and a slow
-// one, of what each pass had for it. Worth per routing: O(experts used).
+// How often each expert was used of late, per pass: the sum of a fast and a slow decaying average of its share in each
+// pass. Cost per routing: O(experts used).
 #pragma once
 
-#include "../types.h"
-#include "per_expert.h"
+#include "core/evict/per_expert.h"
+#include "core/types.h"
 
 namespace outrider {
 
 class UseRate {
   public:
-    // `fast` and `slow`: what a use counts after each further pass; `slow_share`: of the sum.
+    // `fast`, `slow`: the factor on a use for each further pass; `slow_share`: of the sum.
     UseRate(const Shape & shape, double fast, double slow, double slow_share);
 
-    // A pass through the layer: say it before what it used.
+    // The layer begins another pass. Comes before its uses.
     void pass(Layer layer);
     void add(Layer layer, Expert expert, double amount);
     double of(Layer layer, Expert expert) const {
@@ -26,22 +26,20 @@ class UseRate {
         double fast = 0;
         double slow = 0;
     };
-    // What a stored sum is worth today. Sums are not decayed at each pass; later uses are stored as
-    // more instead.
+    // The present worth of a stored sum. Instead of decaying sums at each pass, later uses are stored as more.
     struct Scale {
         double fast;
         double slow;
     };
     Scale decay_;
-    Scale fresh_;                // what a use of the present pass is worth
+    Scale fresh_;                // of a use in the present pass
     std::vector<Scale> scales_;  // [layer]
     PerExpert<Sums> sums_;
 };
 
-// How much a layer's pass had for each expert that it used: the fourth root of the router's weights, summed
-// over tokens, so that a token gives k in all; of tokens, where the weights are not known. So the many
-// tokens of a prompt count for little more than one of an answer, which resembles the next ones more,
-// and a strong choice for more than a weak one.
+// The share of each used expert in a layer's pass: the fourth root of the router's weights, summed over tokens and
+// scaled to k per token; the number of tokens where weights are unknown. So the many tokens of a prompt count little
+// more than one of an answer, which resembles the next ones more, and a strong choice counts more than a weak one.
 class Amounts {
   public:
     explicit Amounts(const Shape & shape) : sums_(size_t(shape.n_expert), 0) {}
@@ -56,7 +54,7 @@ class Amounts {
         }
     }
 
-    // Weights of one token, scaled to a sum of k; all 1 where they are unknown or no numbers.
+    // Weights of one token, scaled to a sum of k; all 1 if they are unknown or not finite.
     static void even_out(std::span<const float> weights, std::span<double> strengths);
 
   private:

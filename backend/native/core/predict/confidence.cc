@@ -1,4 +1,4 @@
-#include "confidence.h"
+#include "core/predict/confidence.h"
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,7 @@ size_t Confidence::age_class(uint32_t n_ago) {
     return n_ago == 0 ? n_age_class - 1 : std::min<size_t>(size_t(std::bit_width(n_ago)) - 1, n_age_class - 1);
 }
 
-// Routings of the layer since it used the expert, the present one included; 0: never.
+// Routings of the layer since it used the expert, with the present one; 0: never.
 uint32_t Confidence::n_ago(Layer layer, Expert expert) const {
     const uint32_t last = last_used_[size_t(layer) * size_t(n_expert_) + size_t(expert)];
     return last == 0 ? 0 : n_routed_[size_t(layer)] + 1 - last;

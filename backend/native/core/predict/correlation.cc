@@ -1,9 +1,9 @@
-#include "correlation.h"
+#include "core/predict/correlation.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
+#include "core/predict/mat_vec.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 
@@ -58,7 +58,7 @@ int32_t Correlation::token_before(const Step & earlier, const Step & later, int3
     if (later.layer == 0) {
         return token == 0 ? earlier.n_token - 1 : -1;  // the last token of the pass before
     }
-    // The last layer may compute the last tokens only.
+    // The last layer may have only the last tokens.
     return std::max(token + earlier.n_token - later.n_token, -1);
 }
 

@@ -1,9 +1,9 @@
-#include "eam.h"
+#include "core/predict/eam.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 
@@ -67,7 +67,7 @@ void Eam::routed(const Routing & routing, Forecasts & out) {
     }
 }
 
-// Adds the layer to what is compared, and then to the request's EAM.
+// Adds the layer to the pass's EAM, and then to the request's.
 void Eam::see(Layer layer) {
     const EamCollection & past = past_[phase_];
     float * own = &request_[phase_][size_t(layer) * n_expert_];
@@ -100,7 +100,7 @@ void Eam::match(Layer layer) {
 }
 
 void Eam::consider(double dot, double square, int32_t which) {
-    // The square of the cosine, but for what all have in common.
+    // The square of the cosine, without the factor that all share.
     const double likeness = dot > 0 ? dot * dot / square : 0;
     if (!(likeness > (matches_.size() < n_match_ ? 0 : matches_.back().likeness))) {
         return;

@@ -1,21 +1,20 @@
-// Request-level expert activation matching (MoE-Infinity, sections 4.3 and 4.5, appendix B.1): what
-// past requests that began alike went on to use.
+// Request-level expert activation matching (MoE-Infinity, sections 4.3 and 4.5, appendix B.1): predicts what past
+// requests that began like this one used later.
 #pragma once
 
-#include "../spec.h"
-#include "eam_collection.h"
-#include "ranking.h"
+#include "core/predict/eam_collection.h"
+#include "core/predict/ranking.h"
+#include "core/spec.h"
 
 namespace outrider {
 
-// The EAM of the present pass (of the layers routed so far) is compared with the same layers of past
-// requests' EAMs of the same phase, by the cosine of both as vectors. The most similar ones are
-// summed, each layer's row is divided by its sum, and row i weighs 1 - (i - l) / L, l being the present
-// layer: the scores of all later layers. Experts with none are not forecast.
-// Numbers: capacity, the number of requests that are remembered for each phase, by default 120;
-// matches, the number of EAMs that are summed up, by default 1 (the paper says "several", and not how
-// many); own, 1: what this request did so far counts as a past request, too, 0 (the default): not.
-// Arrays: prefill and decode [n][n_layer][n_expert]: EAMs to begin with; optional, not negative.
+// The EAM of the present pass (of the layers routed so far) is compared with the same layers of past requests' EAMs of
+// the same phase, by cosine. The most similar ones are summed, each layer's row is divided by its sum, and row i weighs
+// 1 - (i - l) / L, where l is the present layer. These are the scores of all later layers. Experts without a score are
+// not forecast.
+// Numbers: capacity, the past requests of each phase, by default 120; matches, the number of EAMs that are summed, by
+// default 1 (the paper says "several"); own, 1: this request so far counts as a past one too, 0 (the default): no.
+// Arrays: prefill and decode [n][n_layer][n_expert]: initial EAMs; optional, not negative.
 class Eam final : public Predictor {
   public:
     Eam(const Spec & spec, const Surroundings & around, int32_t n_predict);
@@ -36,27 +35,27 @@ class Eam final : public Predictor {
     int32_t n_predict_;
     size_t n_match_;
     bool own_;
-    std::array<EamCollection, 2> past_;            // [phase]
-    std::array<std::vector<float>, 2> request_;    // [phase]: this request's EAM
+    std::array<EamCollection, 2> past_;  // [phase]
+    std::array<std::vector<float>, 2> request_;  // [phase]: this request's EAM
     std::array<std::vector<double>, 2> own_squares_;  // [phase][layer]: squares of the cells of one layer
     size_t phase_ = 0;
     std::vector<float> counts_;  // [n_expert]: the present layer's row of the pass's EAM
-    std::vector<double> dots_;   // [past EAM]: product of its cells and the pass's, so far
-    double own_dot_ = 0;         // likewise, of this request's EAM before the pass
+    std::vector<double> dots_;  // [past EAM]: product of its cells and the pass's, so far
+    double own_dot_ = 0;  // the same with this request's EAM before the pass
     double own_norm_ = 0;
     struct Match {
         double likeness;
         int32_t which;  // index into the collection; its size: this request
     };
     std::vector<Match> matches_;
-    // What these matches said of a layer the last time, without the weight of its proximity.
+    // The last scores of a layer for these matches, without the weight of its distance.
     struct Known {
         std::vector<int32_t> matches;
         Forecast forecast;
     };
-    std::vector<Known> known_;       // [phase * n_layer + layer]
-    std::vector<int32_t> matched_;   // which of matches_, in ascending order
-    std::vector<float> sums_;        // [n_expert]
+    std::vector<Known> known_;  // [phase * n_layer + layer]
+    std::vector<int32_t> matched_;  // which of matches_, in ascending order
+    std::vector<float> sums_;  // [n_expert]
 };
 
 }  // namespace outrider

@@ -1,4 +1,4 @@
-#include "eam_collection.h"
+#include "core/predict/eam_collection.h"
 
 #include <cmath>
 

@@ -1,9 +1,9 @@
-#include "expert_mlp.h"
+#include "core/predict/expert_mlp.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
+#include "core/predict/mat_vec.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

@@ -1,8 +1,8 @@
-#include "foresight.h"
+#include "core/predict/foresight.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 
@@ -39,7 +39,7 @@ Foresight::Due Foresight::due_after(int64_t present) {
     int64_t end = std::min(present + 1 + lookahead_, n_all);
     const auto next = size_t(pass_ + 1);
     if (next < future_->passes.size() && future_->passes[next].begins_request) {
-        end = std::min(end, int64_t(next) * n_layer_);  // nobody knows what will be asked
+        end = std::min(end, int64_t(next) * n_layer_);  // the next request is unknown
     }
     told_ = std::max(begin, end);
     return {begin, told_};

@@ -1,20 +1,19 @@
-// What predictors that know the future share: where in the trace they are, and what is due.
+// What predictors that know the future share: their position in the trace, and which layers are due.
 #pragma once
 
-#include "../spec.h"
-#include "predictor.h"
+#include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 
 class SpecReader;
 
-// Every layer of every pass is due once, as soon as it is at most `lookahead` layers after the
-// present one, those of the next pass included unless it begins a request. The passes must be those of the future, in
-// order; after its end nothing is due.
+// Every layer of every pass is due once: when it is at most `lookahead` layers after the present one, also in the next
+// pass unless that begins a request. The passes must be those of the future, in order; after its end nothing is due.
 class Foresight {
   public:
     // Number: lookahead, 1 .. n_layer.
-    // Throws std::invalid_argument where there is no future, or one of another model.
+    // Throws std::invalid_argument without a future, or with that of another model.
     Foresight(SpecReader & settings, const Surroundings & around, int32_t default_lookahead);
 
     // Layers, numbered over all passes.
@@ -26,10 +25,10 @@ class Foresight {
     Due routed(Layer layer);
     Layer layer_of(int64_t at) const { return Layer(at % n_layer_); }
 
-    // The experts that the layer will choose, each once, with the number of tokens as scores: those
-    // of most tokens first, of equals the one that was chosen first.
+    // The experts that the layer will choose, each once, with the number of tokens as scores: the most tokens first,
+    // then the first chosen.
     Forecast truth(int64_t at);
-    // What the layer's tokens will choose, one after the other.
+    // The choices of the layer's tokens, in order.
     std::span<const Expert> choices(int64_t at) const {
         return future_->passes[size_t(at / n_layer_)].ids[size_t(at % n_layer_)];
     }
@@ -41,7 +40,7 @@ class Foresight {
     int32_t n_layer_;
     int32_t lookahead_;
     int64_t pass_ = -1;
-    int64_t told_ = 0;             // all before this were due
+    int64_t told_ = 0;  // all before this were due
     std::vector<int32_t> counts_;  // [n_expert], 0 between calls
 };
 

@@ -1,11 +1,11 @@
-#include "learned.h"
+#include "core/predict/learned.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
-#include "next_router.h"
+#include "core/predict/mat_vec.h"
+#include "core/predict/next_router.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {
@@ -97,7 +97,7 @@ Learned::Network Learned::load(SpecReader & settings, const std::string & prefix
     return n;
 }
 
-// What `layer` says of the one that is `stride` later; its target is none where there is nothing.
+// The network of `layer` for the layer `stride` later; its target is none if there is no such network.
 Learned::Network Learned::load(SpecReader & settings, const Surroundings & around, Layer layer, int32_t stride) const {
     const std::string prefix = numbered("l", layer).append(numbered(".s", stride)).append(".");
     Network n = load(settings, prefix, n_embd_);
@@ -120,7 +120,7 @@ Learned::Network Learned::load(SpecReader & settings, const Surroundings & aroun
     return n;
 }
 
-// What token ids say of the first layers; false where nothing is to be used.
+// Reads the networks that forecast the first layers from token ids; false if there are none to use.
 bool Learned::load_tokens(SpecReader & settings, int32_t stride) {
     token_rows_ = settings.find("token.rows", {-1, -1});
     if (!token_rows_) {
@@ -153,7 +153,7 @@ void Learned::pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out
         return;
     }
     if (n_token > 1) {
-        last_input_.clear();  // of none of these tokens but the first
+        last_input_.clear();  // it precedes only the first of these tokens
     }
     for (Network & network : of_token_) {
         const auto before = n_token == 1 ? std::span<const Expert>(last_[network.target]) : std::span<const Expert>();

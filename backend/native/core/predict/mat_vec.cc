@@ -1,4 +1,4 @@
-#include "mat_vec.h"
+#include "core/predict/mat_vec.h"
 
 namespace outrider {
 namespace {

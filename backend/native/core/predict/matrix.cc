@@ -1,21 +1,21 @@
-#include "matrix.h"
+#include "core/predict/matrix.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "mat_vec.h"
+#include "core/predict/mat_vec.h"
 
 namespace outrider {
 namespace {
 
 constexpr float most_byte = 127;
-constexpr int32_t most_columns = 1 << 16;  // with more, too little would be left of x
+constexpr int32_t most_columns = 1 << 16;  // with more, x would lose too much precision
 
 float largest(const float * values, int32_t n) {
     float most = 0;
     for (int32_t i = 0; i < n; i++) {
-        // A value that is not a number is the largest of all.
+        // NaN counts as the largest value.
         most = std::abs(values[i]) <= most ? most : std::isnan(values[i]) ? INFINITY : std::abs(values[i]);
     }
     return most;
@@ -59,7 +59,7 @@ void Matrix::add_product(const float * x, float * y) {
     if (most == 0) {
         return;
     }
-    // As fine as sums of 32 bits allow.
+    // As fine as 32-bit sums allow.
     const auto steps = float(std::min(INT32_MAX / (int32_t(most_byte) * n_col_), int32_t(INT16_MAX)));
     for (int32_t i = 0; i < n_col_; i++) {
         x_[size_t(i)] = int16_t(std::lrint(x[i] / most * steps));

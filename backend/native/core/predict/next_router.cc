@@ -1,9 +1,9 @@
-#include "next_router.h"
+#include "core/predict/next_router.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
+#include "core/predict/mat_vec.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

@@ -2,14 +2,14 @@
 // residual stream changes little from one layer to the next.
 #pragma once
 
-#include "../spec.h"
-#include "ranking.h"
+#include "core/predict/ranking.h"
+#include "core/spec.h"
 
 namespace outrider {
 
 // Numbers: stride, 1 (as in the paper) or 2.
-// The first layers are predicted from the last layer's input of the previous token (section 4), in
-// passes of several tokens of the last one. Layers whose router is unknown are not predicted.
+// The first layers are predicted from the last layer's input of the previous token (section 4); after a pass of several
+// tokens, of its last one. Layers with an unknown router are not predicted.
 class NextRouter final : public Predictor {
   public:
     NextRouter(const Spec & spec, const Surroundings & around, int32_t n_predict);
@@ -27,7 +27,7 @@ class NextRouter final : public Predictor {
     Poll poll_;
 };
 
-// The routers of the surroundings. Throws std::invalid_argument where there are none, or of a wrong size.
+// The routers of the surroundings. Throws std::invalid_argument if they are absent or of a wrong size.
 std::vector<std::span<const float>> known_routers(const Spec & spec, const Surroundings & around);
 
 }  // namespace outrider

@@ -1,9 +1,9 @@
-#include "oracle.h"
+#include "core/predict/oracle.h"
 
 #include <algorithm>
 
-#include "../splitmix.h"
-#include "ranking.h"
+#include "core/predict/ranking.h"
+#include "core/splitmix.h"
 
 namespace outrider {
 

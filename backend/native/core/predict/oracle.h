@@ -1,12 +1,12 @@
-// Predictors for studies, which know the future: the ceiling, and one that is right as often as asked.
+// Predictors for studies, which know the future: the upper bound, and one of a set accuracy.
 #pragma once
 
-#include "../spec_reader.h"
-#include "foresight.h"
+#include "core/predict/foresight.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 
-// What will be: of the experts that a layer will choose those with most tokens, n_predict for each token.
+// The future: the experts of most tokens among those that a layer will choose, n_predict for each token.
 // Number: lookahead; by default a whole pass, n_layer.
 class Oracle final : public Predictor {
   public:
@@ -24,10 +24,10 @@ class Oracle final : public Predictor {
     Foresight foresight_;
 };
 
-// n_predict experts of a token, of which each is right with the probability `accuracy`, by a hash of seed, pass,
-// layer, token and rank. Once all that are right were named the others are wrong, and the other way round. Of several
-// tokens those that are asked name as many as they use, and what most of them named comes first.
-// Numbers: accuracy, 0 .. 1 (the default); seed, a whole number, by default 0; lookahead, by default 1.
+// n_predict experts of a token, each right with the probability `accuracy`, by a hash of seed, pass, layer, token and
+// rank. When all right ones are named the others are wrong, and vice versa. In a pass of several tokens each asked
+// token names as many experts as it uses; the experts named most often come first. Numbers: accuracy, 0 .. 1 (the
+// default); seed, a whole number, by default 0; lookahead, by default 1.
 class SetAccuracy final : public Predictor {
   public:
     SetAccuracy(const Spec & spec, const Surroundings & around, int32_t n_predict);

@@ -1,9 +1,9 @@
-#include "popularity.h"
+#include "core/predict/popularity.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
-#include "ranking.h"
+#include "core/predict/ranking.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 

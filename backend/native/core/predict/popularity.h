@@ -1,13 +1,13 @@
-// The experts that each layer chose most often so far: what any other predictor has to beat.
+// The experts that each layer chose most often so far: the baseline of all predictors.
 #pragma once
 
-#include "../spec.h"
-#include "predictor.h"
+#include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 
-// Numbers: online, 1 (the default): counts what it sees, 0: does not.
-// Arrays: counts [n_layer][n_expert], to begin with; optional, not negative.
+// Numbers: online, 1 (the default): learns from what it sees, 0: does not.
+// Arrays: counts [n_layer][n_expert], the initial counts; optional, not negative.
 // When a pass begins it forecasts all layers.
 class Popularity final : public Predictor {
   public:

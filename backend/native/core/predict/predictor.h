@@ -1,14 +1,14 @@
-// What will be used: from what the model has shown so far, which experts later layers will choose.
+// Which experts later layers will choose, from what the model has shown so far.
 #pragma once
 
 #include <vector>
 
-#include "../types.h"
+#include "core/types.h"
 
 namespace outrider {
 
-// Experts that `layer` will probably choose, the most probable first. A layer at or before the
-// present one means the next pass.
+// Experts that `layer` will probably choose, the most probable first. A layer at or before the present one is of the
+// next pass.
 struct Forecast {
     Layer layer = none;
     std::vector<Expert> experts;
@@ -16,20 +16,20 @@ struct Forecast {
 };
 using Forecasts = std::vector<Forecast>;
 
-// Told in this order: pass_began, then for each layer routed and gate_seen. Each may add forecasts
-// for any layers; at most n_predict experts for each token of the pass (set when it was made).
+// Called in this order: pass_began, then for each layer routed and gate_seen. Each may add forecasts for any layer, of
+// at most n_predict experts (set by the registry) for each token of the pass.
 class Predictor {
   public:
     virtual ~Predictor() = default;
 
-    // True when gate_seen() is to be called: a driver has to fetch the layer's input for it.
+    // Whether gate_seen() is to be called: the driver then has to read the layer's input.
     virtual bool wants_input() const { return false; }
-    // Whether routed() makes something of the router's weights.
+    // Whether routed() uses the router's weights.
     virtual bool wants_weights() const { return false; }
 
     // A new conversation begins.
     virtual void request_began() {}
-    // `tokens`: ids of the pass's tokens, or empty where they are not known.
+    // `tokens`: ids of the pass's tokens; empty if unknown.
     virtual void pass_began(Phase, std::span<const int32_t> tokens, Forecasts & out) { (void) tokens, (void) out; }
     virtual void routed(const Routing &, Forecasts &) {}
     // `input`: the MoE input of `layer`, n_token rows of n_embd values.

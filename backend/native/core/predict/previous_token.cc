@@ -1,9 +1,9 @@
-#include "previous_token.h"
+#include "core/predict/previous_token.h"
 
 #include <algorithm>
 
-#include "../spec_reader.h"
-#include "ranking.h"
+#include "core/predict/ranking.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 
@@ -25,7 +25,7 @@ void PreviousToken::routed(const Routing & routing, Forecasts & out) {
     }
     Forecast forecast = best_of(routing.layer, routing.weights.last(n_used), n_predict_);
     for (Expert & e : forecast.experts) {
-        e = ids[e];  // it ranked positions
+        e = ids[e];  // from a position to its expert
     }
     out.push_back(std::move(forecast));
 }

@@ -1,13 +1,13 @@
-// What a layer chose for the last token, it will choose for the next one.
+// Predicts that a layer chooses for the next token what it chose for the last one.
 #pragma once
 
-#include "../spec.h"
-#include "predictor.h"
+#include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 
-// No numbers, no arrays. After a layer is routed it forecasts the same layer of the next pass: the
-// last token's experts, in the order of the router's weights.
+// No numbers, no arrays. A routed layer gives a forecast for itself in the next pass: the last token's experts, in the
+// order of the router's weights.
 class PreviousToken final : public Predictor {
   public:
     PreviousToken(const Spec & spec, const Surroundings & around, int32_t n_predict);

@@ -1,4 +1,4 @@
-#include "ranking.h"
+#include "core/predict/ranking.h"
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,7 @@ Forecast best_of(Layer layer, std::span<const float> scores, int32_t n, float fl
         }
         return best;
     }
-    // Few of many, the common case: most experts are passed over by one comparison.
+    // Few of many is the common case: one comparison rejects most experts.
     Expert experts[few];
     float values[few];
     int32_t n_found = 0;
@@ -80,7 +80,7 @@ void Poll::vote(int32_t n) {
 
 Forecast Poll::result(Layer layer, int32_t n) {
     if (std::count(named_.begin(), named_.end(), 1) == 0) {
-        return best_of(layer, votes_, n);  // there were no scores to go by
+        return best_of(layer, votes_, n);  // no token had scores
     }
     for (size_t e = 0; e < votes_.size(); e++) {
         votes_[e] = named_[e] ? votes_[e] : lowest;

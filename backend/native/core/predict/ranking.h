@@ -3,28 +3,27 @@
 
 #include <algorithm>
 
-#include "predictor.h"
+#include "core/predict/predictor.h"
 
 namespace outrider {
 
-// As many experts as a forecast shall hold: 0 means as many as a token uses.
+// Experts in a forecast; 0: as many as a token uses.
 inline int32_t forecast_size(const Shape & shape, int32_t n_predict) {
     return std::min(n_predict > 0 ? n_predict : shape.n_expert_used, shape.n_expert);
 }
 
-// The `n` experts with the highest scores, the highest first, of equals the lowest index; what is
-// not a finite number is the lowest. Only scores above `floor`.
+// The `n` experts with the highest scores above `floor`, the highest first, among equals the lowest index. A score that
+// is not finite is the lowest.
 Forecast best_of(Layer layer, std::span<const float> scores, int32_t n, float floor);
 Forecast best_of(Layer layer, std::span<const float> scores, int32_t n);
 
-// The layer that is `stride` after `layer`: of this pass, or, after the last one, of the next.
-// `none` where that is more than one pass away.
+// The layer `stride` after `layer`, in this pass or the next; `none` if it is farther away.
 inline Layer layer_after(Layer layer, int32_t stride, int32_t n_layer) {
     const Layer target = layer + stride;
     return target < n_layer ? target : target - n_layer <= layer ? target - n_layer : none;
 }
 
-// Which tokens of a pass are asked: all of a few, or some of many, evenly spaced, the last among them.
+// The tokens of a pass that are asked: all of a few; of many, evenly spaced ones with the last among them.
 class Asked {
   public:
     static constexpr int32_t most = 32;
@@ -38,9 +37,9 @@ class Asked {
     int32_t n_;
 };
 
-// What a pass will need. Of one token: the n experts with the highest scores. Of several: every expert that is
-// among the n best of an asked token, in the order of votes; each token votes with exp(score - its best
-// score), so that none outweighs the others.
+// The forecast of a pass. For one token: the n experts with the highest scores. For several: every expert among the n
+// best of an asked token, in the order of votes; each token votes with exp(score - its best score), so that none
+// outweighs the others.
 class Poll {
   public:
     explicit Poll(int32_t n_expert) : scores_(n_expert), votes_(n_expert), named_(n_expert) {}
@@ -63,8 +62,8 @@ class Poll {
     void vote(int32_t n);
     Forecast result(Layer layer, int32_t n);
 
-    std::vector<float> scores_;   // [n_expert], of one token
-    std::vector<float> votes_;    // [n_expert]
+    std::vector<float> scores_;  // [n_expert], of one token
+    std::vector<float> votes_;  // [n_expert]
     std::vector<uint8_t> named_;  // [n_expert]: among the best of an asked token
 };
 

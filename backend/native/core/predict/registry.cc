@@ -1,16 +1,16 @@
-#include "registry.h"
+#include "core/predict/registry.h"
 
 #include <stdexcept>
 
-#include "correlation.h"
-#include "eam.h"
-#include "expert_mlp.h"
-#include "learned.h"
-#include "next_router.h"
-#include "oracle.h"
-#include "popularity.h"
-#include "previous_token.h"
-#include "token_table.h"
+#include "core/predict/correlation.h"
+#include "core/predict/eam.h"
+#include "core/predict/expert_mlp.h"
+#include "core/predict/learned.h"
+#include "core/predict/next_router.h"
+#include "core/predict/oracle.h"
+#include "core/predict/popularity.h"
+#include "core/predict/previous_token.h"
+#include "core/predict/token_table.h"
 
 namespace outrider {
 namespace {

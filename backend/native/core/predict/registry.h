@@ -1,16 +1,15 @@
-// The predictors by name.
+// Predictors by name.
 #pragma once
 
 #include <string>
 
-#include "../spec.h"
-#include "predictor.h"
+#include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 
-// A forecast holds at most `n_predict` experts. An empty name: null. Throws std::invalid_argument, a
-// sentence, for an unknown name, numbers out of range, arrays of a wrong shape, or where the
-// surroundings lack what the predictor needs.
+// A forecast holds at most `n_predict` experts. Null for an empty name. Throws std::invalid_argument, a sentence, for
+// an unknown name, numbers out of range, arrays of a wrong shape, or surroundings that lack what the predictor needs.
 std::unique_ptr<Predictor> make_predictor(const Spec & spec, const Surroundings & around, int32_t n_predict);
 std::vector<std::string> predictor_names();
 

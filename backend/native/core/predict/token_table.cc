@@ -1,10 +1,10 @@
-#include "token_table.h"
+#include "core/predict/token_table.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "../spec_reader.h"
-#include "mat_vec.h"
+#include "core/predict/mat_vec.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 
@@ -98,7 +98,7 @@ void TokenTable::pass_began(Phase, std::span<const int32_t> tokens, Forecasts & 
     }
     pass_rows_.assign(tokens.size(), none);
     for (size_t i = 0; i < tokens.size(); i++) {
-        // Of a long pass some may have left again.
+        // Some of a long pass may be evicted again.
         if (const auto it = row_by_token_.find(tokens[i]); it != row_by_token_.end()) {
             pass_rows_[i] = it->second;
         }
@@ -132,7 +132,7 @@ void TokenTable::routed(const Routing & routing, Forecasts &) {
     }
     const size_t n_used = routing.ids.size() / size_t(routing.n_token);
     for (int32_t i = 0; i < routing.n_token; i++) {
-        // The last layer may compute the last tokens only.
+        // The last layer may have only the last tokens.
         const int32_t row = pass_rows_[size_t(n_pass - routing.n_token + i)];
         const auto ids = routing.ids.subspan(size_t(i) * n_used, n_used);
         learn(counts(0, routing.layer), totals_[routing.layer], ids);

@@ -3,13 +3,13 @@
 
 #include <memory>
 
-#include "scheduler.h"
+#include "core/schedule/scheduler.h"
 
 namespace outrider {
 
 class ByPhase final : public Scheduler {
   public:
-    // Both must share what they know of copies (CopyDesk).
+    // REQUIRES: both use the same CopyDesk.
     ByPhase(std::unique_ptr<Scheduler> prefill, std::unique_ptr<Scheduler> decode)
         : prefill_(std::move(prefill)), decode_(std::move(decode)) {}
 
@@ -32,6 +32,7 @@ class ByPhase final : public Scheduler {
     void aborted(Commands & out) override { now_->aborted(out); }
     bool idle() const override { return now_->idle(); }
     double planned_device_us() const override { return now_->planned_device_us(); }
+    void check() const override { now_->check(); }
 
   private:
     std::unique_ptr<Scheduler> prefill_;

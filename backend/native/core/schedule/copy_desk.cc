@@ -1,5 +1,5 @@
 // INVARIANT: flights_[i].ticket = flights_[0].ticket + i; the first one is not over.
-#include "copy_desk.h"
+#include "core/schedule/copy_desk.h"
 
 #include <algorithm>
 #include <cassert>
@@ -37,23 +37,43 @@ Flight CopyDesk::end(Ticket ticket) {
     return ended;
 }
 
-void CopyDesk::call_back_low(Place place, Slot slot, Commands & out) const {
+template <typename Is>
+void CopyDesk::cancel(Is && is, Commands & out) const {
     for (const Flight & f : flights_) {
-        if (!f.over && f.urgency == Urgency::low && f.place == place && (slot == none || f.slot == slot)) {
+        if (!f.over && is(f)) {
             out.push_back(Cancel{f.ticket});
         }
     }
 }
 
+void CopyDesk::call_back_low(Place place, Slot slot, Commands & out) const {
+    cancel(
+        [&](const Flight & f) {
+            return f.urgency == Urgency::low && f.place == place && (slot == none || f.slot == slot);
+        },
+        out);
+}
+
+void CopyDesk::call_back(Place place, Slot slot, Commands & out) const {
+    cancel([&](const Flight & f) { return f.place == place && f.slot == slot; }, out);
+}
+
+void CopyDesk::call_back(Layer layer, Commands & out) const {
+    cancel([&](const Flight & f) { return f.place.layer == layer; }, out);
+}
+
+template <typename Is>
+int64_t CopyDesk::count(Is && is) const {
+    return std::count_if(flights_.begin(), flights_.end(), [&](const Flight & f) { return !f.over && is(f); });
+}
+
 size_t CopyDesk::n_low(Layer layer) const {
-    return size_t(std::count_if(flights_.begin(), flights_.end(), [&](const Flight & f) {
-        return !f.over && f.urgency == Urgency::low && (layer == none || f.place.layer == layer);
-    }));
+    return size_t(count(
+        [&](const Flight & f) { return f.urgency == Urgency::low && (layer == none || f.place.layer == layer); }));
 }
 
 int32_t CopyDesk::n_open(Layer layer) const {
-    return int32_t(std::count_if(flights_.begin(), flights_.end(),
-                                 [&](const Flight & f) { return !f.over && f.place.layer == layer; }));
+    return int32_t(count([&](const Flight & f) { return f.place.layer == layer; }));
 }
 
 uint64_t CopyDesk::begun_bytes(int32_t n_copy, Layer but_of) const {
@@ -65,22 +85,6 @@ uint64_t CopyDesk::begun_bytes(int32_t n_copy, Layer but_of) const {
         }
     }
     return bytes;
-}
-
-void CopyDesk::call_back(Place place, Slot slot, Commands & out) const {
-    for (const Flight & f : flights_) {
-        if (!f.over && f.place == place && f.slot == slot) {
-            out.push_back(Cancel{f.ticket});
-        }
-    }
-}
-
-void CopyDesk::call_back(Layer layer, Commands & out) const {
-    for (const Flight & f : flights_) {
-        if (!f.over && f.place.layer == layer) {
-            out.push_back(Cancel{f.ticket});
-        }
-    }
 }
 
 }  // namespace outrider

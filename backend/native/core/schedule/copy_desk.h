@@ -1,10 +1,10 @@
-// The copies between their order and their end: what all schedulers of a core share, so that one
-// may end what another began.
+// The copies in flight: ordered and not ended. All schedulers of a core share one desk, so that one may end what
+// another began.
 #pragma once
 
 #include <deque>
 
-#include "../residency.h"
+#include "core/residency.h"
 
 namespace outrider {
 
@@ -20,33 +20,36 @@ struct Flight {
 
 class CopyDesk {
   public:
-    // Its tickets begin with `first`, so that several desks of a core do not mix theirs up.
+    // `first`: its first ticket. The desks of a core use different ranges.
     explicit CopyDesk(Residency & residency, Ticket first = 1) : residency_(residency), next_ticket_(first) {}
 
-    // Orders what the slot lacks: chunk by chunk, or all that is missing at once if nothing has
-    // come yet. REQUIRES: pending.
+    // Order the chunks that the slot lacks and that are not in flight: one copy for each chunk, or one for all if the
+    // whole expert is missing. REQUIRES: pending.
     void order(Pool pool, Slot slot, Urgency urgency, bool by_chunk, Commands & out);
-    // The copy has ended in whatever way. REQUIRES: it was ordered and has not ended.
+    // The copy has ended: copied, cancelled or failed. REQUIRES: it is in flight.
     Flight end(Ticket ticket);
 
-    // Calls back low copies of the place (of one slot of it, or of all when `none`).
+    // Cancel low copies into one slot of the place, or (`none`) into all.
     void call_back_low(Place place, Slot slot, Commands & out) const;
-    // Calls back every copy into this slot of the place.
+    // Cancel every copy into this slot of the place.
     void call_back(Place place, Slot slot, Commands & out) const;
-    // Whether any copy has been ordered and has not ended.
-    bool any_open() const { return !flights_.empty(); }
-    // How many copies were ordered ahead of need, for this layer or (`none`) for any, and have not ended.
-    size_t n_low(Layer layer) const;
-    // Copies of the layer that were ordered and have not ended.
-    int32_t n_open(Layer layer) const;
-    // Bytes of the `n_copy` copies that were ordered first and have not ended, but for the layer's: those
-    // that may have begun.
-    uint64_t begun_bytes(int32_t n_copy, Layer but_of) const;
-
-    // Calls back every copy of the layer.
+    // Cancel every copy of the layer.
     void call_back(Layer layer, Commands & out) const;
 
+    bool any_open() const { return !flights_.empty(); }
+    // Low copies in flight for the layer, or (`none`) for all.
+    size_t n_low(Layer layer) const;
+    // Copies in flight for the layer.
+    int32_t n_open(Layer layer) const;
+    // Bytes of the first `n_copy` copies in flight, which may have begun, without those of one layer.
+    uint64_t begun_bytes(int32_t n_copy, Layer but_of) const;
+
   private:
+    template <typename Is>
+    void cancel(Is && is, Commands & out) const;
+    template <typename Is>
+    int64_t count(Is && is) const;
+
     Residency & residency_;
     std::deque<Flight> flights_;  // by ticket, without gaps: tickets are consecutive
     Ticket next_ticket_;

@@ -1,4 +1,4 @@
-#include "host_share.h"
+#include "core/schedule/host_share.h"
 
 #include <algorithm>
 #include <limits>
@@ -7,7 +7,7 @@
 namespace outrider {
 namespace {
 
-// Who costs the host least for each byte of a copy that it saves, first. Before anything was measured, few rows.
+// Orders by the host's cost for each byte of copying that it saves, the lowest first. Unmeasured: fewest rows first.
 std::vector<size_t> host_order(const HostSpeeds & speeds, std::span<const Missing> missing, bool measured) {
     std::vector<double> gains;
     for (const Missing & m : missing) {
@@ -20,7 +20,7 @@ std::vector<size_t> host_order(const HostSpeeds & speeds, std::span<const Missin
     return order;
 }
 
-// With which number of the first ones on the host both are done soonest.
+// The number of experts on the host, from the first one on, with which the layer ends soonest.
 size_t soonest(const HostSpeeds & speeds, std::span<const Missing> ordered, const DeviceQueue & queue) {
     const size_t n_all = ordered.size();
     std::vector<double> host_end_us{0};  // [number]

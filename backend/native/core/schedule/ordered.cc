@@ -1,141 +1,62 @@
-// INVARIANT: a needed part that is not computed is either without a slot (and waits in serve()), or
-// ready, or in a pending slot all of whose missing chunks are flying, or in one that is broken and
-// waits for its last flight.
-// Unless the order is strict, its slot is pinned from the moment it has one; with a strict order, from
-// its Compute on, since an expert further down may have to give way to the first one.
-#include "ordered.h"
+// INVARIANT: a part that the device waits for has no slot (and is served next), or it is ready, or its slot is pending
+// and all missing chunks are in flight, or its slot is broken and waits for its last flight. Parts found at the gate,
+// and those that got a slot since, are pinned until they are computed; in a strict order only from their Compute on,
+// since a later expert may have to give way to the first. check() states this in code.
+#include "core/schedule/ordered.h"
 
 #include <algorithm>
 #include <cassert>
 #include <utility>
 
 namespace outrider {
+namespace {
 
-OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, OrderedOptions options,
-                                   const HostShare & host)
-    : residency_(residency),
-      eviction_(eviction),
-      desk_(desk),
-      options_(options),
-      host_(host),
-      expected_(residency.layout().layers.size()),
-      displaced_(residency.layout().layers.size()),
-      prefetched_(residency.layout().layers.size()),
-      wanted_(size_t(residency.n_expert()) * n_place, 0) {}
+constexpr int32_t max_attempts = 3;      // copies of a part, until it is given up
+constexpr int32_t max_stream_token = 64;  // rows of the experts that a streaming layer computes together
 
-void OrderedScheduler::pass_began(Phase phase) {
+}  // namespace
+
+OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk,
+                                   const OrderedOptions & options, const HostShare & host)
+    : OrderedState{options, Phase::prefill, NeedList(residency)},
+      OrderedPart(residency, eviction, desk, OrderedState::options, phase, needs),
+      victims_(*this),
+      ahead_(*this, victims_),
+      stage_(*this, victims_),
+      sharing_(*this, victims_, host) {}
+
+void OrderedScheduler::pass_began(Phase new_phase) {
     assert(idle());
-    phase_ = phase;
-    ahead_ = routed_ = none;
+    phase = new_phase;
+    ahead_.pass_began();
+    stage_.restart();
     residency_.reclaim();
 }
 
-// ---- forecasts ------------------------------------------------------------------------------
-
 void OrderedScheduler::push_predicted(const Forecast & forecast, Commands & out) {
-    if (options_.prefetch_after_first && !any_issued_ && !idle()) {
+    if (options_.prefetch_after_first && !needs_.any_issued() && !idle()) {
         held_.push_back(forecast);
-        return;
+    } else {
+        ahead_.expect(forecast, out);
     }
-    if (reads_ahead() && forecast.layer > routed_) {
-        expected_[size_t(forecast.layer)] = {forecast.experts};
-        read_ahead(out);
-        return;
-    }
-    fetch_predicted(forecast, out);
-}
-
-void OrderedScheduler::fetch_predicted(const Forecast & forecast, Commands & out) {
-    if (streams_ && residency_.pool({forecast.layer, Part::staged}) != none) {
-        return;  // what it needs comes through the stage, and would displace here what it needs as well
-    }
-    for (Expert e : forecast.experts) {
-        wanted(e, Part::top) = wanted(e, Part::bottom) = 1;
-    }
-    bool room = true;
-    for (size_t i = 0; i < forecast.experts.size() && room; i++) {
-        for (Part part : parts) {
-            const Place place{forecast.layer, part};
-            const Expert e = forecast.experts[i];
-            if (room && lacks(place, e)) {
-                room = claim_ahead(place, e);
-                if (room) {
-                    order_ahead(place, e, out);
-                }
-            }
-        }
-    }
-    for (Expert e : forecast.experts) {
-        wanted(e, Part::top) = wanted(e, Part::bottom) = 0;
-    }
-}
-
-// Whether there is such a part, and it is neither here nor on its way.
-bool OrderedScheduler::lacks(Place place, Expert expert) const {
-    return residency_.pool(place) != none && residency_.find(place, expert) == none &&
-           residency_.find({place.layer, Part::staged}, expert) == none;
-}
-
-// Gives it a slot, from which it may be ordered; false where none is to be had.
-bool OrderedScheduler::claim_ahead(Place place, Expert expert) {
-    const Slot slot = acquire_for_prefetch(place, expert);
-    if (slot != none) {
-        residency_.assign(place, slot, expert, true);
-    }
-    return slot != none;
-}
-
-void OrderedScheduler::order_ahead(Place place, Expert expert, Commands & out) {
-    desk_.order(residency_.pool(place), residency_.find(place, expert), Urgency::low, options_.chunks, out);
-    prefetched_[place.layer].push_back(expert);
-}
-
-// What was fetched for this layer in vain; said before the needs take their slots.
-void OrderedScheduler::disappoint(Layer layer) {
-    for (Expert e : prefetched_[layer]) {
-        for (Part part : parts) {
-            const Place place{layer, part};
-            const Pool pool = residency_.pool(place);
-            const Slot slot = pool == none ? none : residency_.find(place, e);
-            if (slot != none && residency_.at(pool, slot).prefetched && !residency_.at(pool, slot).used) {
-                eviction_.disappointed(layer, e);
-                break;
-            }
-        }
-    }
-    prefetched_[layer].clear();
 }
 
 // ---- needs ----------------------------------------------------------------------------------
 
 void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands, Commands & out) {
     assert(idle());
-    layer_ = routed_ = layer;
-    needs_.clear();
-    n_fetched_ = n_staged_ = 0;
-    n_issued_ = n_issued_token_ = 0;
-    any_issued_ = false;
-    for (const Demand & d : demands) {
-        for (Part part : parts) {
-            if (residency_.pool({layer, part}) == none) {
-                continue;
-            }
-            const bool staged = part == Part::top && residency_.find({layer, part}, d.expert) == none &&
-                                residency_.find({layer, Part::staged}, d.expert) != none;
-            needs_.push_back({d.expert, staged ? Part::staged : part, d.n_token});
-            n_staged_ += staged;
-        }
-    }
-    n_open_ = needs_.size();
-    for (Need & need : needs_) {
+    needs_.begin(layer, demands);
+    for (const Need & need : needs_) {
         count(need);
     }
-    disappoint(layer);
-    judge_ahead(layer);
-    share_with_host();
-    sweep_stage();
-    streams_ = phase_ == Phase::prefill && !strict() && options_.n_stream > 0 && (n_staged_ > 0 || layer_streams());
-    sort_needs();
+    ahead_.gate(layer);
+    sharing_.share();
+    stage_.sweep();
+    needs_.set_streams(may_stream() && (needs_.n_staged() > 0 || needs_.exceeds_slots()));
+    if (!strict()) {
+        const bool ranked = phase_ == Phase::prefill && options_.order == ComputeOrder::arrived;
+        needs_.sort(options_.order == ComputeOrder::tokens, ranked ? &eviction_ : nullptr);
+    }
     Order order{layer, {}};
     for (const Need & need : needs_) {
         if (std::find(order.experts.begin(), order.experts.end(), need.expert) == order.experts.end()) {
@@ -145,22 +66,59 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
     out.push_back(std::move(order));
 
     if (options_.early_preemption) {
-        for (Part part : {Part::top, Part::bottom, Part::staged}) {
+        for (Part part : places) {
             desk_.call_back_low({layer, part}, none, out);
         }
     }
-    begin_on_host(out);
+    sharing_.begin(out);
     serve(out);
     if (options_.fill && options_.early_preemption && residency_.is_whole(layer)) {
         fill(out);
     }
 }
 
-// Gives slots to needed parts without one, in order, and says what can be computed.
+// How the part was found at the gate.
+void OrderedScheduler::count(const Need & need) {
+    LayerCounts & counts = residency_.counts(needs_.layer());
+    const Slot slot = needs_.slot_of(need);
+    if (slot == none) {
+        counts.misses++;
+        return;
+    }
+    const Pool pool = needs_.pool_of(need);
+    (residency_.at(pool, slot).state == SlotState::ready ? counts.hits : counts.late)++;
+    residency_.mark_used(pool, slot);
+    if (!strict()) {
+        residency_.set_pinned(pool, slot, true);
+    }
+}
+
+// How many missing parts may have slots and not be computed.
+size_t OrderedScheduler::max_open() const {
+    const bool few = needs_.streams() && (options_.max_open == 0 || options_.n_stream < options_.max_open);
+    const int32_t n = few ? options_.n_stream : options_.max_open;
+    return n > 0 ? size_t(n) : needs_.size();
+}
+
+// Fetches all experts of a layer that has a slot for each, so that its choice need not be read any more.
+void OrderedScheduler::fill(Commands & out) {
+    const Place place{needs_.layer(), Part::top};
+    for (Expert e = 0; e < residency_.n_expert(); e++) {
+        if (residency_.find(place, e) != none) {
+            continue;
+        }
+        if (const Slot slot = residency_.free_slot(place, e); slot != none) {
+            residency_.assign(place, slot, e, true);
+            order(place, slot, Urgency::low, out);
+        }
+    }
+}
+
+// Gives slots to needed parts without one, in order, and sends what can be computed.
 void OrderedScheduler::serve(Commands & out) {
     bool slots_left = true;
-    bool all_issued = true;    // of those before
-    bool all_computed = true;  // of those before
+    bool all_issued = true;    // of the needs before
+    bool all_computed = true;  // of the needs before
     for (size_t i = 0; i < needs_.size(); i++) {
         Need & need = needs_[i];
         if (need.on_host) {
@@ -171,56 +129,131 @@ void OrderedScheduler::serve(Commands & out) {
             continue;
         }
         const bool has_slot = try_fetch(i, all_computed, slots_left, out);
-        if (has_slot && !streams_ && can_compute(need) && (!strict() || all_issued)) {
+        if (has_slot && !needs_.streams() && needs_.can_compute(need) && (!strict() || all_issued)) {
             issue(need, out);
         } else {
             all_issued = false;
         }
         all_computed = false;
     }
-    if (streams_ && stage() != none) {
-        issue_batch(out);
-        stage_ahead(out);
-    } else if (streams_) {
+    if (needs_.streams() && stage_.pool() != none) {
+        issue_wave(out);
+        stage_.order_ahead(out);
+    } else if (needs_.streams()) {
         issue_some(out);
     }
-    read_ahead(out);
-    if (any_issued_ && !held_.empty()) {
+    ahead_.run(out);
+    if (needs_.any_issued() && !held_.empty()) {
         for (const Forecast & forecast : std::exchange(held_, {})) {
-            fetch_predicted(forecast, out);
+            ahead_.fetch(forecast, out);
         }
     }
 }
 
-bool OrderedScheduler::can_compute(const Need & need) {
-    const Slot slot = slot_of(need);
-    if (slot == none || residency_.at(pool_of(need), slot).state != SlotState::ready) {
+// True when the need has a slot. `slots_left`: false once a need got none, so that those behind it do not overtake it.
+bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out) {
+    Need & need = needs_[position];
+    const bool may_fetch = options_.early_preemption || all_computed;
+    Slot slot = needs_.slot_of(need);
+    if (slot == none && need.part == Part::staged) {  // its copy failed
+        needs_.unstage(need);
+    }
+    if (slot == none && (!may_fetch || need.attempts >= max_attempts)) {
         return false;
     }
-    const Need * top = need.part == Part::bottom ? find_need(layer_, need.expert, Part::top) : nullptr;
-    return top == nullptr || top->computed;
+    if (slot == none && needs_.streams() && stage_.takes(need)) {
+        slot = stage_.acquire();
+        if (slot == none && needs_.n_staged() > 0) {
+            return false;  // a part in the stage will leave it
+        }
+        if (slot != none) {
+            needs_.stage(need);
+            residency_.assign({needs_.layer(), need.part}, slot, need.expert, false);
+            residency_.mark_used(stage_.pool(), slot);
+            residency_.set_pinned(stage_.pool(), slot, true);
+        }
+    }
+    const Place place{needs_.layer(), need.part};
+    const Pool pool = residency_.pool(place);
+    if (slot == none) {
+        // The first need never waits for those behind it, which wait for it.
+        if (!slots_left || (!all_computed && needs_.n_fetched() >= max_open())) {
+            return false;
+        }
+        slot = acquire(position);
+        if (slot == none) {
+            slots_left = is_cut(place.layer);  // tops and bottoms have different pools: neither waits for the other's
+            return false;
+        }
+        residency_.assign(place, slot, need.expert, false);
+        residency_.mark_used(pool, slot);
+        needs_.fetch(need);
+        if (!strict()) {
+            residency_.set_pinned(pool, slot, true);
+        }
+    } else if (may_fetch && !options_.early_preemption && !need.promoted) {
+        need.promoted = true;
+        desk_.call_back_low(place, slot, out);
+    }
+    const SlotInfo & info = residency_.at(pool, slot);
+    const bool lacks = (info.arrived | info.flying) != residency_.all_chunks(place.layer);
+    if (info.state == SlotState::pending && !info.broken && lacks) {
+        // All chunks of a new expert. Of an expert whose copies were cancelled earlier, those not in flight: a
+        // half-loaded expert would hold its slot forever.
+        order(place, slot, Urgency::high, out);
+    }
+    return true;
 }
+
+Slot OrderedScheduler::acquire(size_t position) {
+    const Need & need = needs_[position];
+    const Place place{needs_.layer(), need.part};
+    const Pool pool = residency_.pool(place);
+    if (const Slot slot = residency_.free_slot(place, need.expert); slot != none) {
+        return slot;
+    }
+    if (residency_.is_whole(place.layer)) {  // its slot is quarantined
+        residency_.reclaim();
+        return residency_.free_slot(place, need.expert);
+    }
+    Slot victim = victims_.find_beside_needs(pool);
+    // In a strict order an expert may have to leave before its turn, and come back.
+    for (size_t i = needs_.size(); strict() && i-- > position + 1 && victim == none;) {
+        const Slot slot = needs_.slot_of(needs_[i]);
+        if (slot != none && needs_.pool_of(needs_[i]) == pool && !needs_[i].issued &&
+            residency_.at(pool, slot).state == SlotState::ready) {
+            victim = slot;
+            needs_.unfetch(needs_[i]);
+        }
+    }
+    if (victim == none) {
+        residency_.reclaim();  // a slot that failed once is better than none
+        return residency_.free_slot(pool);
+    }
+    residency_.release(pool, victim);
+    return victim;
+}
+
+// ---- computing --------------------------------------------------------------------------------
 
 void OrderedScheduler::issue(Need & need, Commands & out) {
-    const Slot slot = slot_of(need);
-    residency_.set_pinned(pool_of(need), slot, true);
-    need.issued = true;
-    any_issued_ = true;
-    n_issued_++;
-    n_issued_token_ += need.n_token;
-    out.push_back(Compute{layer_, need.expert, need.part, slot});
+    const Slot slot = needs_.slot_of(need);
+    residency_.set_pinned(needs_.pool_of(need), slot, true);
+    needs_.issue(need);
+    out.push_back(Compute{needs_.layer(), need.expert, need.part, slot});
 }
 
-// While a layer streams, little is computed at a time, so that slots come free for reads that go on
-// meanwhile; and first what holds a slot that others wait for.
+// A layer that streams through its own slots computes little at a time, so that slots come free for reads that go on
+// meanwhile; and first the parts whose slots others wait for.
 void OrderedScheduler::issue_some(Commands & out) {
     const int32_t most = std::max(options_.n_stream / 4, 1);
     for (const bool fetched : {true, false}) {
         for (Need & need : needs_) {
-            if (need.issued || need.fetched != fetched || !can_compute(need)) {
+            if (need.issued || need.fetched != fetched || !needs_.can_compute(need)) {
                 continue;
             }
-            if (n_issued_ > 0 && (n_issued_ >= most || n_issued_token_ + need.n_token > max_stream_token)) {
+            if (needs_.n_issued() > 0 &&
+                (needs_.n_issued() >= most || needs_.n_issued_token() + need.n_token > max_stream_token)) {
                 return;
             }
             issue(need, out);
@@ -228,108 +261,36 @@ void OrderedScheduler::issue_some(Commands & out) {
     }
 }
 
-// True when the need has a slot. `slots_left`: false once a need got none, so that those behind
-// it do not overtake it.
-bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out) {
-    Need & need = needs_[position];
-    const bool may_fetch = options_.early_preemption || all_computed;
-    Slot slot = slot_of(need);
-    if (slot == none && need.part == Part::staged) {  // its copy failed
-        need.part = Part::top;
-        n_staged_--;
-    }
-    if (slot == none && may_fetch && need.attempts < max_attempts && passes_through(need)) {
-        slot = acquire_in_stage();
-        if (slot == none && n_staged_ > 0) {
-            return false;  // one of those that are there will leave
-        }
-        if (slot != none) {
-            need.part = Part::staged;
-            n_staged_++;
-            residency_.assign({layer_, need.part}, slot, need.expert, false);
-            residency_.mark_used(stage(), slot);
-            residency_.set_pinned(stage(), slot, true);
+// A layer that streams through the stage computes several experts together, so that little time is lost between them.
+// Copies go on meanwhile.
+void OrderedScheduler::issue_wave(Commands & out) {
+    size_t n_ready = 0;
+    size_t n_coming = 0;
+    for (const Need & need : needs_) {
+        if (!need.issued) {
+            (needs_.can_compute(need) ? n_ready : n_coming) += needs_.slot_of(need) != none;
         }
     }
-    const Pool pool = pool_of(need);
-    if (slot == none) {
-        // The first one never waits for those behind it, which wait for it.
-        const bool too_many = n_fetched_ >= max_open() && !all_computed;
-        if (!slots_left || !may_fetch || too_many || need.attempts >= max_attempts) {
-            return false;
-        }
-        slot = acquire_for_need(position);
-        if (slot == none) {
-            // A top must not starve for want of a bottom's slot: the pools differ.
-            slots_left = residency_.layout().layers[layer_].is_cut();
-            return false;
-        }
-        residency_.assign({layer_, need.part}, slot, need.expert, false);
-        residency_.mark_used(pool, slot);
-        need.fetched = true;
-        n_fetched_++;
-        if (!strict()) {
-            residency_.set_pinned(pool, slot, true);
-        }
-    } else if (may_fetch && !options_.early_preemption && !need.promoted) {
-        need.promoted = true;
-        desk_.call_back_low({layer_, need.part}, slot, out);
-    }
-    const SlotInfo & info = residency_.at(pool, slot);
-    if (info.state == SlotState::pending && !info.broken) {
-        // All of a new one; of one whose copies were called back in an earlier pass, what is
-        // not on its way: at once, for half an expert would keep its slot for ever.
-        desk_.order(pool, slot, Urgency::high, options_.chunks, out);
-    }
-    return true;
-}
-
-// ---- how copies and computation end -----------------------------------------------------------
-
-void OrderedScheduler::copied(Ticket ticket, Commands & out) {
-    const Flight flight = desk_.end(ticket);
-    residency_.chunks_arrived(flight.pool, flight.slot, flight.mask);
-    link_moved_ = true;
-    settle(flight, out);
-}
-
-void OrderedScheduler::cancelled(Ticket ticket, Commands & out) {
-    const Flight flight = desk_.end(ticket);
-    residency_.chunks_cancelled(flight.pool, flight.slot, flight.mask);
-    const SlotInfo & info = residency_.at(flight.pool, flight.slot);
-    if (!info.broken && is_open(info)) {
-        desk_.order(flight.pool, flight.slot, Urgency::high, options_.chunks, out);
+    if (n_coming > 0 && n_ready < stage_.wave_size()) {
         return;
     }
-    if (!info.broken && is_kept(info)) {
-        desk_.order(flight.pool, flight.slot, Urgency::low, options_.chunks, out);
-        return;
+    for (Need & need : needs_) {
+        if (!need.issued && needs_.can_compute(need)) {
+            issue(need, out);
+        }
     }
-    settle(flight, out);
-}
-
-void OrderedScheduler::failed(Ticket ticket, Commands & out) {
-    const Flight flight = desk_.end(ticket);
-    residency_.chunks_failed(flight.pool, flight.slot, flight.mask);
-    settle(flight, out);
 }
 
 void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands & out) {
-    Need * need = find_need(layer, expert, part);
+    Need * need = needs_.find(layer, expert, part);
     assert(need && need->issued && !need->computed);
-    need->computed = true;
-    n_open_--;
-    n_staged_ -= part == Part::staged;
+    needs_.finish(*need);
     if (need->on_host) {
-        host_moved_ = true;
-        keep_for_later(*need, out);
+        sharing_.computed(*need, out);
         return;
     }
-    n_issued_--;
-    n_issued_token_ -= need->n_token;
-    forget_fetch(*need);
-    const Pool pool = pool_of(*need);
-    const Slot slot = slot_of(*need);
+    const Pool pool = needs_.pool_of(*need);
+    const Slot slot = needs_.slot_of(*need);
     residency_.set_pinned(pool, slot, false);
     if (is_buffer(pool)) {
         residency_.release(pool, slot);
@@ -337,79 +298,101 @@ void OrderedScheduler::computed(Layer layer, Expert expert, Part part, Commands 
     serve(out);
 }
 
+void OrderedScheduler::withdrawn(Layer layer, Expert expert, Commands & out) {
+    sharing_.withdrawn(layer, expert);
+    serve(out);
+}
+
+// ---- how copies end ---------------------------------------------------------------------------
+
+void OrderedScheduler::copied(Ticket ticket, Commands & out) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_arrived(flight.pool, flight.slot, flight.mask);
+    sharing_.copied();
+    settle(flight.pool, flight.slot, out);
+}
+
+void OrderedScheduler::cancelled(Ticket ticket, Commands & out) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_cancelled(flight.pool, flight.slot, flight.mask);
+    const SlotInfo & info = residency_.at(flight.pool, flight.slot);
+    if (!info.broken && needs_.is_open(info)) {
+        order(flight.place, flight.slot, Urgency::high, out);
+    } else if (!info.broken && sharing_.keeps(info)) {
+        order(flight.place, flight.slot, Urgency::low, out);
+    } else {
+        settle(flight.pool, flight.slot, out);
+    }
+}
+
+void OrderedScheduler::failed(Ticket ticket, Commands & out) {
+    const Flight flight = desk_.end(ticket);
+    residency_.chunks_failed(flight.pool, flight.slot, flight.mask);
+    settle(flight.pool, flight.slot, out);
+}
+
 void OrderedScheduler::aborted(Commands & out) {
-    const Layer layer = layer_;
+    const Layer layer = needs_.layer();
     needs_.clear();
     held_.clear();
-    n_open_ = 0;
-    n_fetched_ = n_staged_ = 0;
-    ahead_ = none;
-    layer_ = none;
+    stage_.restart();
     if (layer == none) {
         return;
     }
     desk_.call_back(layer, out);
-    for (Part part : {Part::top, Part::bottom, Part::staged}) {
+    for (Part part : places) {
         const Pool pool = residency_.pool({layer, part});
         for (Slot s = 0; pool != none && s < residency_.n_slot(pool); s++) {
             if (residency_.at(pool, s).layer == layer && residency_.at(pool, s).pinned) {
                 residency_.set_pinned(pool, s, false);
             }
-            settle({0, {layer, part}, pool, s, 0, Urgency::low, true}, out);
+            settle(pool, s, out);
         }
     }
 }
 
-// After a copy into this slot has ended in whatever way: decide what becomes of the slot.
-void OrderedScheduler::settle(const Flight & flight, Commands & out) {
-    const SlotInfo & info = residency_.at(flight.pool, flight.slot);
+// After a copy into this slot has ended, or its layer was aborted: decides what becomes of the slot.
+void OrderedScheduler::settle(Pool pool, Slot slot, Commands & out) {
+    const SlotInfo & info = residency_.at(pool, slot);
     if (info.flying != 0) {
-        return;  // nobody can do anything with a part of it
+        return;  // until the last copy ends
     }
-    if (info.state == SlotState::pending) {
-        const bool open = is_open(info);
-        if (info.broken) {
-            const Expert expert = info.expert;
-            Need * need = open ? find_need(info.layer, expert, info.part) : nullptr;
-            if (info.pinned) {
-                residency_.set_pinned(flight.pool, flight.slot, false);
-            }
-            residency_.release(flight.pool, flight.slot);
-            if (need) {
-                forget_fetch(*need);
-                if (++need->attempts >= max_attempts) {
-                    out.push_back(GiveUp{layer_, expert});
-                    return;
-                }
-            }
-        } else if (!open) {
-            residency_.release(flight.pool, flight.slot);  // dropped halfway: a part is of no use
+    const bool is_staged = info.part == Part::staged && info.layer <= needs_.layer();
+    if (info.state == SlotState::pending || (info.state == SlotState::ready && is_staged)) {
+        Need * need = needs_.find(info.layer, info.expert, info.part);
+        need = need && need->is_open() ? need : nullptr;
+        const bool broken = info.broken;
+        if (broken && info.pinned) {
+            residency_.set_pinned(pool, slot, false);
         }
-    } else if (info.part == Part::staged && info.state == SlotState::ready && info.layer <= layer_ && !is_open(info)) {
-        residency_.release(flight.pool, flight.slot);  // its layer does without it
+        if (broken || !need) {
+            residency_.release(pool, slot);  // also half an expert, or one in the stage that its layer does without
+        }
+        if (broken && need) {
+            needs_.unfetch(*need);
+            if (++need->attempts >= max_attempts) {
+                out.push_back(GiveUp{needs_.layer(), need->expert});
+                return;
+            }
+        }
     }
-    if (n_open_ > 0) {
-        serve(out);  // the slot may be what a need waits for, even if it was another layer's
+    if (!idle()) {
+        serve(out);  // a need may wait for this slot, even if it was another layer's
     }
 }
 
-void OrderedScheduler::forget_fetch(Need & need) {
-    n_fetched_ -= need.fetched ? 1 : 0;
-    need.fetched = false;
-}
-
-OrderedScheduler::Need * OrderedScheduler::find_need(Layer layer, Expert expert, Part part) {
-    if (layer != layer_) {
-        return nullptr;
+void OrderedScheduler::check() const {
+    needs_.check();
+    for (const Need & need : needs_) {
+        if (!need.is_open() || needs_.slot_of(need) == none) {
+            continue;
+        }
+        const SlotInfo & info = needs_.info_of(need);
+        const uint32_t all = residency_.all_chunks(info.layer);
+        require(info.state == SlotState::ready || (info.arrived | info.flying) == all || (info.broken && info.flying),
+                "what the device waits for is in flight");
+        require(info.pinned || !need.fetched || strict(), "what was fetched for the layer is pinned");
     }
-    const auto it = std::find_if(needs_.begin(), needs_.end(),
-                                 [&](const Need & n) { return n.expert == expert && n.part == part; });
-    return it == needs_.end() ? nullptr : &*it;
-}
-
-bool OrderedScheduler::is_open(const SlotInfo & info) {
-    const Need * need = find_need(info.layer, info.expert, info.part);
-    return need && !need->computed && !need->on_host;
 }
 
 }  // namespace outrider

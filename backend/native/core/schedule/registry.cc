@@ -1,20 +1,20 @@
-#include "registry.h"
+#include "core/schedule/registry.h"
 
 #include <stdexcept>
 
-#include "../spec_reader.h"
-#include "ordered.h"
+#include "core/schedule/ordered.h"
+#include "core/spec_reader.h"
 
 namespace outrider {
 namespace {
 
-// What each name means; numbers of the spec change it.
+// The options behind each name; numbers of the spec change them.
 const std::vector<std::pair<std::string, OrderedOptions>> & schedulers() {
     static const std::vector<std::pair<std::string, OrderedOptions>> all = {
         // An expert is fetched when its turn comes (ProMoE, section 7.1: Base).
         {"reactive", {.chunks = false, .early_preemption = false, .order = ComputeOrder::router}},
-        // ProMoE, section 5. Over cut experts it is MoEpic's pipeline: bottoms, or whole missing experts,
-        // in the order of their scores, while resident tops compute (MoEpic, section 3.2).
+        // ProMoE, section 5. With cut experts it is MoEpic's pipeline: bottoms, or whole missing experts, are copied in
+        // the order of their scores while resident tops compute (MoEpic, section 3.2).
         {"ordered", {.n_stream = 8}},
         {"split_pipeline", {.n_stream = 8}},
         // Whole experts one after the other through k slots; the next is fetched while one computes

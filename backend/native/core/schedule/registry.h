@@ -1,14 +1,14 @@
-// The schedulers by name.
+// Schedulers by name.
 #pragma once
 
 #include <memory>
 #include <string>
 
-#include "../evict/eviction.h"
-#include "../spec.h"
-#include "copy_desk.h"
-#include "host_share.h"
-#include "scheduler.h"
+#include "core/evict/eviction.h"
+#include "core/schedule/copy_desk.h"
+#include "core/schedule/host_share.h"
+#include "core/schedule/scheduler.h"
+#include "core/spec.h"
 
 namespace outrider {
 

@@ -1,11 +1,11 @@
-// What moves, and in what order. A scheduler owns the pass through one layer at a time: it hears
-// forecasts, the routed experts and how copies end, and answers with commands.
+// What is copied, and in which order. A scheduler drives one layer at a time: it gets forecasts, the routed experts
+// and the ends of copies, and answers with commands.
 #pragma once
 
 #include <span>
 
-#include "../predict/predictor.h"
-#include "../types.h"
+#include "core/predict/predictor.h"
+#include "core/types.h"
 
 namespace outrider {
 
@@ -23,18 +23,20 @@ class Scheduler {
     virtual void cancelled(Ticket ticket, Commands & out) = 0;
     virtual void failed(Ticket ticket, Commands & out) = 0;
     virtual void computed(Layer layer, Expert expert, Part part, Commands & out) = 0;
-    // The host will not compute this expert, as it was told.
+    // The host will not compute this expert (Withdraw).
     virtual void withdrawn(Layer layer, Expert expert, Commands & out) = 0;
-    // All that has happened was told, so long after push_precise(): host and device may help each other now.
+    // The scheduler knows all that happened up to `us` after push_precise(): let host and device help each other.
     virtual void balance(double us, Commands & out) = 0;
-    // The layer in progress will not be finished: nothing is needed any more, and its copies need
-    // not begin, so that the next pass does not wait behind them.
+    // The layer in progress will not be finished: forget its needs and cancel its copies, so that the next pass does
+    // not wait behind them.
     virtual void aborted(Commands & out) = 0;
     // True when every expert of the layer in progress has been computed.
     virtual bool idle() const = 0;
-    // How long the device's side of the layer in progress should take, by what was measured; 0: not known, or
-    // nothing is copied (host_share.h).
-    virtual double planned_device_us() const { return 0; }
+    // How long the device should take for the layer in progress, as measured; 0: unknown, or nothing is copied
+    // (host_share.h).
+    virtual double planned_device_us() const = 0;
+    // Aborts the process if an invariant does not hold.
+    virtual void check() const = 0;
 };
 
 }  // namespace outrider

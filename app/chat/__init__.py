@@ -1,0 +1,5 @@
+"""The conversation: page, transcript, answers, composer.
+
+`markdown` cuts an answer into blocks, without Qt.
+May import: settings and below (tests/test_imports.py).
+"""

@@ -1,0 +1,21 @@
+"""The small line under an answer."""
+
+from app.text import units
+from app.text.language import translate
+from backend.protocol.statistics import Statistics
+
+
+def footer(stats: Statistics, n_token_before: int = 0) -> str:
+    """Return the small line under an answer."""
+    parts = []
+    if stats.n_token:
+        parts.append(f"{units.speed(stats.tokens_per_s)}{units.SPACE}token/s")
+        parts.append(
+            translate("answer", "first token {time}").format(time=units.seconds(stats.ttft_s))
+        )
+    parts.append(units.count(stats.n_token + n_token_before, "token"))
+    if stats.total_s > 0:
+        parts.append(
+            translate("answer", "stall {share}").format(share=units.percent(stats.stall_share))
+        )
+    return " · ".join(parts)

@@ -1,0 +1,76 @@
+"""One sentence about what happened, with buttons for what can be done."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app.state.engine_state import Notice
+from app.text.sentences import said
+from app.widgets.icon_button import IconButton
+
+
+class Banner(QFrame):
+    """Shows a Notice until it is replaced, acted upon or closed."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("banner")
+        self.setAccessibleName(self.tr("Notice"))
+        self._text = QLabel()
+        self._text.setWordWrap(True)
+        self._text.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        close = IconButton("close", self.tr("Close this notice"), side=28)
+        close.clicked.connect(self.hide)
+        self._foot = QWidget()
+        self._buttons = QHBoxLayout(self._foot)
+        self._buttons.setContentsMargins(0, 0, 0, 0)
+        self._buttons.setSpacing(8)
+        inner = QVBoxLayout()
+        inner.setSpacing(10)
+        inner.addWidget(self._text)
+        inner.addWidget(self._foot)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(16, 12, 10, 12)
+        layout.addLayout(inner, 1)
+        layout.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
+        self.hide()
+
+    @property
+    def sentence(self) -> str:
+        """What is said."""
+        return self._text.text()
+
+    @property
+    def buttons(self) -> list[QPushButton]:
+        """What can be done, the sensible thing first."""
+        items = [self._buttons.itemAt(index) for index in range(self._buttons.count())]
+        widgets = [item.widget() for item in items if item is not None]
+        return [widget for widget in widgets if isinstance(widget, QPushButton)]
+
+    def show_notice(self, notice: Notice | None) -> None:
+        """Show a notice, or none."""
+        while item := self._buttons.takeAt(0):
+            if widget := item.widget():
+                widget.hide()
+                widget.deleteLater()
+        if notice is None:
+            self.hide()
+            return
+        sentence = said(notice.sentence)
+        self._text.setText(sentence)
+        self.setAccessibleDescription(sentence)
+        self.setProperty("kind", "trouble" if notice.is_trouble else "plain")
+        self.style().unpolish(self)
+        self.style().polish(self)
+        for index, (label, action) in enumerate(notice.actions):
+            button = QPushButton(label)
+            if index == 0 and notice.is_trouble:
+                button.setProperty("role", "primary")
+            button.setAccessibleName(label)
+            button.clicked.connect(self.hide)
+            button.clicked.connect(lambda _=False, action=action: action())
+            self._buttons.addWidget(button)
+        self._buttons.addStretch(1)
+        self._foot.setVisible(bool(notice.actions))  # without any it would hold the text together
+        self.show()

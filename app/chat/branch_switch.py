@@ -1,0 +1,39 @@
+"""Goes from one branch of a chat to the next: an arrow, 2/3, an arrow."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QWidget
+
+from app.widgets.icon_button import IconButton
+
+
+class BranchSwitch(QWidget):
+    """Hidden where there is only one branch.
+
+    Signals:
+        stepped: -1 or 1.
+    """
+
+    stepped = Signal(int)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._label = QLabel()
+        self._label.setProperty("role", "small")
+        back = IconButton("left", self.tr("Version before this one"), side=22)
+        forth = IconButton("right", self.tr("Version after this one"), side=22)
+        back.clicked.connect(lambda: self.stepped.emit(-1))
+        forth.clicked.connect(lambda: self.stepped.emit(1))
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(1)
+        for widget in (back, self._label, forth):
+            layout.addWidget(widget)
+        self.hide()
+
+    def show_branch(self, branch: tuple[int, int]) -> None:
+        """Show which of how many it is."""
+        place, count = branch
+        self._label.setText(f"{place}/{count}")
+        self.setVisible(count > 1)

@@ -1,0 +1,126 @@
+"""A block of code with its language and a Copy button."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QTimer
+from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextLayout
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app.chat.markdown import highlight
+from app.chat.text_block import TextBlock
+from app.widgets import theme
+
+PART_LINES = 50  # long code is several texts, of which only the last is coloured anew
+PART_CHARS = 6000
+WAIT_MS = 60  # until a lexer that is being loaded is asked for again
+
+
+class CodeCard(QFrame):
+    """Shows code as it grows."""
+
+    def __init__(self, language: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("codeCard")
+        self._language = language
+        self._text = ""
+        self._parts: list[tuple[TextBlock, int]] = []  # with where in the text each begins
+        label = QLabel(language or "text")
+        label.setProperty("role", "small")
+        copy = QPushButton(self.tr("Copy"))
+        copy.setProperty("role", "quiet")
+        copy.setAccessibleName(self.tr("Copy this code"))
+        copy.clicked.connect(self._copy)
+        head = QHBoxLayout()
+        head.addWidget(label)
+        head.addStretch(1)
+        head.addWidget(copy)
+        self._bodies = QVBoxLayout()
+        self._bodies.setSpacing(0)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 7, 8, 8)
+        layout.setSpacing(5)
+        layout.addLayout(head)
+        layout.addLayout(self._bodies)
+        self._later = QTimer(self)
+        self._later.setSingleShot(True)
+        self._later.setInterval(WAIT_MS)
+        self._later.timeout.connect(self.colour_all)
+
+    def show_text(self, text: str) -> None:
+        """Show the code so far; what was there already is not laid out again."""
+        text = text.rstrip("\n")
+        if not text.startswith(self._text):
+            self._clear()
+        if not self._parts:
+            self._new_part(0)
+        while len(self._text) < len(text):
+            body, begin = self._parts[-1]
+            part = text[begin : begin + PART_CHARS]
+            lines = part.split("\n", PART_LINES)
+            end = begin + len("\n".join(lines[:PART_LINES]))
+            addition = text[len(self._text) : end]
+            if len(self._text) == begin:
+                body.show_plain(addition)
+            else:
+                body.append_plain(addition)
+            self._text = text[:end]
+            if end < len(text):  # the line break that follows is between two parts
+                self._colour(body, begin)
+                step = 1 if text[end] == "\n" else 0
+                self._text = text[: end + step]
+                self._new_part(end + step)
+        self._colour(*self._parts[-1])
+
+    def colour_all(self) -> None:
+        """Colour everything, after a change of theme or when the lexer has come."""
+        for body, begin in self._parts:
+            self._colour(body, begin)
+
+    def _new_part(self, begin: int) -> None:
+        body = TextBlock(is_code=True)
+        body.setAccessibleName(self.tr("Code"))
+        self._parts.append((body, begin))
+        self._bodies.addWidget(body)
+
+    def _colour(self, body: TextBlock, begin: int) -> None:
+        if not highlight.is_ready(self._language):
+            self._later.start()
+            return
+        text = body.toPlainText()
+        pieces = highlight.pieces(self._language, text)
+        block, column = body.document().begin(), 0
+        spans: list[QTextLayout.FormatRange] = []
+        place = 0
+        for piece in pieces:
+            for number, line in enumerate(text[place : place + piece.n_char].split("\n")):
+                if number:
+                    block.layout().setFormats(spans)
+                    block, column, spans = block.next(), 0, []
+                if piece.kind and line:
+                    spans.append(_span(column, len(line), piece.kind))
+                column += len(line)
+            place += piece.n_char
+        if pieces and block.isValid():
+            block.layout().setFormats(spans)
+        if pieces:
+            body.document().markContentsDirty(0, len(text))
+
+    def _clear(self) -> None:
+        for body, _ in self._parts:
+            self._bodies.removeWidget(body)
+            body.hide()
+            body.deleteLater()
+        self._parts.clear()
+        self._text = ""
+
+    def _copy(self) -> None:
+        QGuiApplication.clipboard().setText(self._text)
+
+
+def _span(start: int, length: int, kind: str) -> QTextLayout.FormatRange:
+    span = QTextLayout.FormatRange()
+    span.start, span.length = start, length
+    look = QTextCharFormat()
+    look.setForeground(theme.colour(kind))
+    span.format = look
+    return span

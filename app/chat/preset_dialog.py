@@ -1,0 +1,191 @@
+"""The system prompt and the sampling of a chat, or of all chats with a model."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QT_TRANSLATE_NOOP, Qt
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QButtonGroup,
+    QDialog,
+    QDialogButtonBox,
+    QDoubleSpinBox,
+    QFormLayout,
+    QHBoxLayout,
+    QLabel,
+    QPlainTextEdit,
+    QPushButton,
+    QRadioButton,
+    QSpinBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.state.preset import RANGES, SYSTEM_CHARS, WHOLE, Preset
+from app.text.language import translate
+from app.widgets.fields import FIELD_HEIGHT, Decimal
+from backend.protocol.settings import Sampling
+
+NAMED: dict[str, dict[str, float]] = {
+    str(QT_TRANSLATE_NOOP("sampling", "Balanced")): {},
+    str(QT_TRANSLATE_NOOP("sampling", "Precise")): {"temperature": 0.2, "top_k": 20, "top_p": 0.9},
+    str(QT_TRANSLATE_NOOP("sampling", "Creative")): {
+        "temperature": 1.1,
+        "top_k": 100,
+        "top_p": 0.98,
+        "min_p": 0.02,
+    },
+}
+_LABELS = {
+    "temperature": QT_TRANSLATE_NOOP("sampling", "Temperature"),
+    "top_k": QT_TRANSLATE_NOOP("sampling", "Top k"),
+    "top_p": QT_TRANSLATE_NOOP("sampling", "Top p"),
+    "min_p": QT_TRANSLATE_NOOP("sampling", "Min p"),
+    "repeat_penalty": QT_TRANSLATE_NOOP("sampling", "Repeat penalty"),
+}
+_HELP = {
+    "temperature": QT_TRANSLATE_NOOP(
+        "sampling", "0 always takes the most probable token; higher is more varied."
+    ),
+    "top_k": QT_TRANSLATE_NOOP("sampling", "Only the k most probable tokens; 0: all."),
+    "top_p": QT_TRANSLATE_NOOP(
+        "sampling", "Only the most probable tokens that together have this probability; 1: all."
+    ),
+    "min_p": QT_TRANSLATE_NOOP(
+        "sampling", "Only tokens with at least this share of the best one's probability; 0: all."
+    ),
+    "repeat_penalty": QT_TRANSLATE_NOOP(
+        "sampling", "Above 1, what was just said becomes less probable."
+    ),
+}
+
+
+class PresetDialog(QDialog):
+    """Edits a Preset; `preset` and `for_model` hold the result once it was accepted."""
+
+    def __init__(
+        self, preset: Preset, model: str, for_model: bool, parent: QWidget | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.setWindowTitle(self.tr("System prompt and sampling"))
+        self.setMinimumWidth(460)
+        self._seed = preset.sampling.get("seed")
+        self._system = QPlainTextEdit(preset.system)
+        self._system.setObjectName("system")
+        self._system.setAccessibleName(self.tr("System prompt"))
+        self._system.setPlaceholderText(
+            self.tr("What the model should know or how it should answer")
+        )
+        self._system.setTabChangesFocus(True)
+        self._system.setFixedHeight(120)
+        self._fields: dict[str, QSpinBox | QDoubleSpinBox] = {}
+        form = QFormLayout()
+        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        for name, label in _LABELS.items():
+            field = _field(name)
+            self._fields[name] = field
+            caption = QLabel(translate("sampling", str(label)))
+            caption.setBuddy(field)
+            caption.setMinimumHeight(FIELD_HEIGHT)  # in line with the field
+            form.addRow(caption, field)
+        self._show_sampling(preset.sampling)
+        named = QHBoxLayout()
+        for title, sampling in NAMED.items():
+            title = translate("sampling", title)
+            button = QPushButton(title)
+            button.setAccessibleName(self.tr("Sampling: {name}").format(name=title))
+            button.setAutoDefault(False)
+            button.clicked.connect(lambda _=False, values=sampling: self._show_sampling(values))
+            named.addWidget(button)
+        named.addStretch(1)
+        self._chat = QRadioButton(self.tr("This chat"))
+        self._model = QRadioButton(
+            self.tr("All chats with {model}").format(model=model) if model else self.tr("All chats")
+        )
+        self._group = QButtonGroup(self)
+        for choice in (self._chat, self._model):
+            choice.setAccessibleName(choice.text())
+            self._group.addButton(choice)
+        self._model.setEnabled(bool(model))
+        (self._model if for_model and model else self._chat).setChecked(True)
+        kinds = QDialogButtonBox.StandardButton
+        buttons = QDialogButtonBox(kinds.Save | kinds.Cancel)
+        for kind in (kinds.Save, kinds.Cancel):
+            buttons.button(kind).setAccessibleName(buttons.button(kind).text().replace("&", ""))
+        buttons.button(kinds.Save).setProperty("role", "primary")
+        buttons.accepted.connect(self.accept)
+        buttons.rejected.connect(self.reject)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(20, 18, 20, 16)
+        layout.setSpacing(10)
+        layout.addWidget(_strong(self.tr("System prompt")))
+        layout.addWidget(self._system)
+        layout.addWidget(_strong(self.tr("Sampling")))
+        layout.addLayout(named)
+        layout.addLayout(form)
+        self._for = _strong(self.tr("For"))
+        layout.addWidget(self._for)
+        layout.addWidget(self._chat)
+        layout.addWidget(self._model)
+        layout.addSpacing(6)
+        layout.addWidget(buttons)
+
+    @property
+    def preset(self) -> Preset:
+        """What is set; values that are the engine's own are left out."""
+        sampling: dict[str, float] = {}
+        for name, field in self._fields.items():
+            value = int(field.value()) if name in WHOLE else round(float(field.value()), 3)
+            if value != getattr(Sampling(), name):
+                sampling[name] = value
+        if self._seed is not None:
+            sampling["seed"] = self._seed
+        return Preset(self._system.toPlainText().strip()[:SYSTEM_CHARS], sampling)
+
+    def hide_choice(self) -> None:
+        """It is clear already for which chats this is."""
+        for widget in (self._for, self._chat, self._model):
+            widget.hide()
+
+    @property
+    def for_model(self) -> bool:
+        """Whether it is for all chats with the model."""
+        return self._model.isChecked()
+
+    def _show_sampling(self, sampling: dict[str, float]) -> None:
+        for name, field in self._fields.items():
+            value = sampling.get(name, getattr(Sampling(), name))
+            field.setValue(int(value) if name in WHOLE else value)
+
+
+def name_of(preset: Preset) -> str:
+    """Return how a preset's sampling is called."""
+    values = {name: value for name, value in preset.sampling.items() if name != "seed"}
+    for title, sampling in NAMED.items():
+        if values == sampling:
+            return translate("sampling", title)
+    return translate("sampling", "Own sampling")
+
+
+def _field(name: str) -> QSpinBox | QDoubleSpinBox:
+    low, high = RANGES[name]
+    field: QSpinBox | QDoubleSpinBox
+    if name in WHOLE:
+        field = QSpinBox()
+        field.setRange(int(low), int(high))
+    else:
+        field = Decimal()
+        field.setRange(low, high)
+        field.setSingleStep(0.05)
+        field.setDecimals(2)
+    field.setAccessibleName(translate("sampling", str(_LABELS[name])))
+    field.setToolTip(translate("sampling", str(_HELP[name])))
+    field.setFixedWidth(110)
+    field.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
+    field.lineEdit().setTextMargins(8, 0, 8, 0)
+    return field
+
+
+def _strong(text: str) -> QLabel:
+    label = QLabel(text)
+    label.setProperty("role", "strong")
+    return label

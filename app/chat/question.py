@@ -1,0 +1,157 @@
+"""What the user said, in a bubble at the right, and the field to change it."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtGui import QKeyEvent, QResizeEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QPlainTextEdit,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.chat.branch_switch import BranchSwitch
+from app.chat.text_block import TextBlock
+from app.state.conversation import Message
+
+WIDEST = 0.82  # of the column
+PADDING = (18, 9, 18, 11)  # a line's extra height lies above its text
+N_LINE_MAX = 12
+
+
+class _Editor(QPlainTextEdit):
+    """Enter sends, Escape gives up.
+
+    Signals:
+        done: (bool) whether to send.
+    """
+
+    done = Signal(bool)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setObjectName("input")
+        self.setAccessibleName(self.tr("Your message, to change"))
+        self.setAcceptDrops(False)
+        self.setTabChangesFocus(True)
+        self.viewport().setAutoFillBackground(False)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+        is_enter = event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter)
+        if is_enter and not event.modifiers() & Qt.KeyboardModifier.ShiftModifier:
+            self.done.emit(True)
+        elif event.key() == Qt.Key.Key_Escape:
+            self.done.emit(False)
+        else:
+            super().keyPressEvent(event)
+
+
+class UserBubble(QWidget):
+    """A message of the user, as wide as it needs to be.
+
+    Signals:
+        edited: (text) the user wants this asked instead.
+        stepped: -1 or 1, to another branch.
+    """
+
+    edited = Signal(str)
+    stepped = Signal(int)
+
+    def __init__(self, message: Message, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._message = message
+        self._editor: _Editor | None = None
+        self.setAccessibleName(self.tr("Your message"))
+        self._text = TextBlock()
+        self._text.setAccessibleName(self.tr("Your message"))
+        self._text.show_plain(message.content)
+        self._frame = QFrame()
+        self._frame.setObjectName("bubble")
+        self._inside = QVBoxLayout(self._frame)
+        self._inside.setContentsMargins(*PADDING)
+        self._inside.addWidget(self._text)
+        self._edit = _button(self.tr("Edit"), self.tr("Change this message"), self.begin_edit)
+        self._send = _button(
+            self.tr("Send"), self.tr("Ask this instead"), lambda: self._end_edit(True)
+        )
+        self._cancel = _button(
+            self.tr("Cancel"), self.tr("Leave it as it is"), lambda: self._end_edit(False)
+        )
+        self._branches = BranchSwitch()
+        self._branches.stepped.connect(self.stepped)
+        self._branches.show_branch(message.branch)
+        foot = QHBoxLayout()
+        foot.setSpacing(4)
+        foot.addStretch(1)
+        for widget in (self._branches, self._edit, self._send, self._cancel):
+            foot.addWidget(widget)
+        self._send.hide()
+        self._cancel.hide()
+        row = QHBoxLayout()
+        row.addStretch(1)
+        row.addWidget(self._frame)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(2)
+        layout.addLayout(row)
+        layout.addLayout(foot)
+
+    def begin_edit(self) -> None:
+        """Put a field in the place of the text."""
+        if self._editor is not None:
+            return
+        editor = _Editor()
+        editor.setPlainText(self._message.content)
+        editor.moveCursor(editor.textCursor().MoveOperation.End)
+        editor.done.connect(self._end_edit)
+        editor.textChanged.connect(self._fit_editor)
+        self._editor = editor
+        self._inside.addWidget(editor)
+        self._show_editing(True)
+        self._fit_editor()
+        editor.setFocus()
+
+    def _end_edit(self, is_sent: bool) -> None:
+        editor, self._editor = self._editor, None
+        if editor is None:
+            return
+        text = editor.toPlainText().strip()
+        editor.hide()
+        self._inside.removeWidget(editor)
+        editor.deleteLater()
+        self._show_editing(False)
+        if is_sent and text:
+            self.edited.emit(text)
+
+    def _show_editing(self, editing: bool) -> None:
+        for widget in (self._text, self._edit):
+            widget.setVisible(not editing)
+        for widget in (self._send, self._cancel):
+            widget.setVisible(editing)
+        self._branches.setVisible(not editing and self._message.branch[1] > 1)
+        self._fit()
+
+    def _fit_editor(self) -> None:
+        if self._editor is not None:
+            n_line = min(max(self._editor.blockCount(), 2), N_LINE_MAX)
+            self._editor.setFixedHeight(self._editor.fontMetrics().lineSpacing() * n_line + 14)
+
+    def _fit(self) -> None:
+        widest = int(self.width() * WIDEST)
+        wanted = widest if self._editor else self._text.ideal_width() + 2 * PADDING[0]
+        self._frame.setFixedWidth(min(wanted, widest))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        self._fit()
+
+
+def _button(text: str, name: str, action: object) -> QPushButton:
+    button = QPushButton(text)
+    button.setProperty("role", "quiet")
+    button.setAccessibleName(name)
+    button.clicked.connect(action)
+    return button

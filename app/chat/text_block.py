@@ -1,0 +1,188 @@
+"""A piece of formatted text that is as tall as what it holds."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from PySide6.QtCore import QSizeF, Qt, QUrl
+from PySide6.QtGui import (
+    QDesktopServices,
+    QFont,
+    QTextBlockFormat,
+    QTextCharFormat,
+    QTextCursor,
+    QTextDocument,
+    QTextFormat,
+    QTextFrameFormat,
+    QTextTable,
+    QWheelEvent,
+)
+from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
+
+from app.chat.markdown.latex import replace_math
+from app.widgets import theme
+
+LINE_HEIGHT = 1.55  # of the text's size
+PARAGRAPH_GAP = 9  # pixels
+
+# No HTML: what a model writes is text, never markup with references to elsewhere.
+_FEATURES = (
+    QTextDocument.MarkdownFeature.MarkdownDialectGitHub
+    | QTextDocument.MarkdownFeature.MarkdownNoHTML
+)
+
+# Lines whose place at the start of a line means something: lists, quotes, headings, tables, code.
+_STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)|.*\|")
+_RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
+_LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
+
+
+class TextBlock(QTextBrowser):
+    """Selectable text without scroll bars; it never loads anything that the text refers to."""
+
+    def __init__(self, parent: QWidget | None = None, *, is_code: bool = False) -> None:
+        super().__init__(parent)
+        self._is_code = is_code
+        self.setAccessibleName(self.tr("Part of the answer"))
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setOpenLinks(False)
+        self.setFocusPolicy(Qt.FocusPolicy.ClickFocus)
+        self.setAcceptDrops(False)
+        self.document().setDocumentMargin(0)
+        self.document().setIndentWidth(24)
+        self.viewport().setAutoFillBackground(False)
+        self.document().documentLayout().documentSizeChanged.connect(self._fit)
+        self.anchorClicked.connect(_open_link)
+        self.setFixedHeight(1)
+
+    def show_markdown(self, text: str) -> None:
+        """Show Markdown; single line breaks stay line breaks."""
+        document = self.document()
+        document.setMarkdown(keep_breaks(replace_math(text)), _FEATURES)
+        self._format()
+
+    def show_plain(self, text: str) -> None:
+        """Show text as it is."""
+        self.setPlainText(text)
+        self._format(gap=0)
+
+    def append_plain(self, text: str) -> None:
+        """Add to the end without laying out again what is there."""
+        cursor = QTextCursor(self.document())
+        cursor.movePosition(QTextCursor.MoveOperation.End)
+        cursor.insertText(text)
+
+    def ideal_width(self) -> int:
+        """Return the width at which no line would wrap."""
+        copy = self.document().clone()
+        copy.setTextWidth(-1)
+        return math.ceil(copy.idealWidth()) + 1
+
+    def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: D102, N802
+        return None
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
+        event.ignore()  # the transcript scrolls, not one message
+
+    def _fit(self, size: QSizeF) -> None:
+        height = max(math.ceil(size.height()), 1)
+        if height != self.height():
+            self.setFixedHeight(height)
+
+    def _format(self, gap: int = PARAGRAPH_GAP) -> None:
+        """Set room between lines and paragraphs, a ground under inline code, quiet tables."""
+        document = self.document()
+        # The sizes of the style sheet, which this may not have yet.
+        line_height = round((theme.pixels() + (not self._is_code)) * LINE_HEIGHT)
+        cursor = QTextCursor(document)
+        cursor.beginEditBlock()
+        block = document.begin()
+        while block.isValid():
+            layout = QTextBlockFormat()
+            # The same height for every line, whatever fonts are in it; headings set their own.
+            kinds = QTextBlockFormat.LineHeightTypes
+            if block.blockFormat().headingLevel():
+                layout.setLineHeight(120, kinds.ProportionalHeight.value)
+            else:
+                layout.setLineHeight(line_height, kinds.FixedHeight.value)
+            in_list = block.textList() is not None and block.next().textList() is not None
+            is_first = block == document.begin()
+            layout.setTopMargin(gap if block.blockFormat().headingLevel() and not is_first else 0)
+            cursor.setPosition(block.position())
+            in_table = cursor.currentTable() is not None
+            last = not block.next().isValid()
+            layout.setBottomMargin(0 if last else 0 if in_table else 3 if in_list else gap)
+            cursor.mergeBlockFormat(layout)
+            if block.blockFormat().hasProperty(_RULE):
+                cursor.mergeBlockFormat(_rule_format())
+            self._format_code(block.begin(), cursor)
+            block = block.next()
+        for frame in document.rootFrame().childFrames():
+            if isinstance(frame, QTextTable):
+                _format_table(frame)
+        cursor.endEditBlock()
+
+    def _format_code(self, iterator: Any, cursor: QTextCursor) -> None:
+        spans = []
+        while not iterator.atEnd():
+            fragment = iterator.fragment()
+            if fragment.isValid() and fragment.charFormat().fontFixedPitch():
+                spans.append((fragment.position(), fragment.length()))
+            iterator += 1
+        for position, length in spans:
+            look = QTextCharFormat()
+            look.setBackground(theme.colour("hover"))
+            look.setFontFamilies([theme.fixed_family()])
+            cursor.setPosition(position)
+            cursor.setPosition(position + length, QTextCursor.MoveMode.KeepAnchor)
+            cursor.mergeCharFormat(look)
+
+
+def _rule_format() -> QTextBlockFormat:
+    """A line between paragraphs, in the colour of other borders."""
+    layout = QTextBlockFormat()
+    layout.setBackground(theme.colour("border"))
+    layout.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+    return layout
+
+
+def _format_table(table: QTextTable) -> None:
+    look = table.format()
+    look.setBorderCollapse(True)
+    look.setBorder(1)
+    look.setBorderBrush(theme.colour("border"))
+    look.setBorderStyle(QTextFrameFormat.BorderStyle.BorderStyle_Solid)
+    look.setCellPadding(6)
+    look.setCellSpacing(0)
+    look.setTopMargin(PARAGRAPH_GAP)
+    look.setBottomMargin(PARAGRAPH_GAP)
+    table.setFormat(look)
+    for column in range(table.columns()):  # Qt puts an empty line into a head after a quotation
+        cell = table.cellAt(0, column)
+        cursor = cell.firstCursorPosition()
+        if not cursor.block().text() and cursor.block() != cell.lastCursorPosition().block():
+            cursor.deleteChar()
+        bold = QTextCharFormat()
+        bold.setFontWeight(QFont.Weight.DemiBold)
+        cursor.setPosition(cell.lastPosition(), QTextCursor.MoveMode.KeepAnchor)
+        cursor.mergeCharFormat(bold)
+
+
+def keep_breaks(text: str) -> str:
+    """Make single line breaks between plain lines stay, which Markdown would turn into spaces."""
+    lines = text.split("\n")
+    plain = [_STRUCTURE.match(line) is None for line in lines]
+    pieces = []
+    for index, line in enumerate(lines):
+        stays = index + 1 < len(lines) and plain[index] and plain[index + 1]
+        pieces.append(line.rstrip() + _LINE_SEPARATOR if stays else line + "\n")
+    return "".join(pieces).removesuffix("\n")
+
+
+def _open_link(url: QUrl) -> None:
+    if url.scheme() in ("http", "https"):
+        QDesktopServices.openUrl(url)

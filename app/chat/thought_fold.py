@@ -1,0 +1,97 @@
+"""A model's reasoning, folded to one line that says how long it took."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from app.chat.text_block import TextBlock
+from app.text import units
+
+PIECE_CHARS = 4000  # of text in one block, of which only the last is laid out anew
+
+
+class ThoughtFold(QWidget):
+    """A button with the duration; the text is under it when it is unfolded."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._text = ""
+        self._n_shown = 0
+        self._blocks: list[TextBlock] = []
+        self._head = QPushButton()
+        self._head.setProperty("role", "quiet")
+        self._head.setCheckable(True)
+        self._head.toggled.connect(self._toggle)
+        self._body = QVBoxLayout()
+        self._body.setContentsMargins(20, 0, 0, 0)
+        self._body.setSpacing(0)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(6)
+        layout.addWidget(self._head, 0)
+        layout.addLayout(self._body)
+        self._head.setSizePolicy(
+            self._head.sizePolicy().Policy.Maximum, self._head.sizePolicy().Policy.Fixed
+        )
+        self._label = ""
+
+    @property
+    def label(self) -> str:
+        """What the folded line says."""
+        return self._label
+
+    @property
+    def button(self) -> QPushButton:
+        """What folds and unfolds."""
+        return self._head
+
+    def show_thought(self, text: str, is_open: bool, duration_s: float) -> None:
+        """Show the reasoning so far."""
+        text = text.strip()
+        if not text.startswith(self._text[: self._n_shown]):
+            self._clear()
+        self._text = text
+        if duration_s > 0:
+            label = (
+                self.tr("Thinking for {time}\u2026") if is_open else self.tr("Thought for {time}")
+            )
+            self._label = label.format(time=units.seconds(duration_s))
+        else:
+            self._label = self.tr("Thinking\u2026") if is_open else self.tr("Thought")
+        self._show_head()
+        if self._head.isChecked():
+            self._fill()
+
+    def _toggle(self, unfolded: bool) -> None:
+        self._show_head()
+        if unfolded:
+            self._fill()
+        for block in self._blocks:
+            block.setVisible(unfolded)
+
+    def _show_head(self) -> None:
+        arrow = "\u25be" if self._head.isChecked() else "\u25b8"
+        self._head.setText(f"{arrow} {self._label}")
+        self._head.setAccessibleName(self.tr("Reasoning: {label}").format(label=self._label))
+
+    def _fill(self) -> None:
+        """Add what is missing to the last block, or to a new one where that is long."""
+        while self._n_shown < len(self._text):
+            piece = self._text[self._n_shown : self._n_shown + PIECE_CHARS]
+            last = self._blocks[-1] if self._blocks else None
+            if last is None or last.document().characterCount() > PIECE_CHARS:
+                last = TextBlock()
+                last.setAccessibleName(self.tr("Reasoning"))
+                last.setProperty("role", "thought")
+                self._blocks.append(last)
+                self._body.addWidget(last)
+            last.append_plain(piece)
+            self._n_shown += len(piece)
+
+    def _clear(self) -> None:
+        for block in self._blocks:
+            self._body.removeWidget(block)
+            block.hide()
+            block.deleteLater()
+        self._blocks.clear()
+        self._n_shown = 0

@@ -1,0 +1,181 @@
+"""The conversation as a column that follows the answer until the user scrolls up."""
+
+from __future__ import annotations
+
+import time
+
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+
+from app.chat.answer import AnswerView
+from app.chat.question import UserBubble
+from app.state.conversation import Conversation, Message
+from app.widgets.icon_button import IconButton
+
+COLUMN_WIDTH = 760
+SLICE_S = 0.015  # of work on a long chat, before other events have their turn
+NEAR_END = 24  # pixels from the end that still count as the end
+
+
+class Transcript(QScrollArea):
+    """Shows the messages of a conversation.
+
+    Signals:
+        go_on: the user wants the last answer continued.
+        regenerate: (index) another answer is wanted in the place of this one.
+        edited: (index, text) another question is to be asked in the place of this one.
+        stepped: (index, -1 or 1) another branch is wanted.
+    """
+
+    go_on = Signal()
+    regenerate = Signal(int)
+    edited = Signal(int, str)
+    stepped = Signal(int, int)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setWidgetResizable(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setAccessibleName(self.tr("Conversation"))
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        self.viewport().setAutoFillBackground(False)
+        self._views: list[UserBubble | AnswerView] = []
+        self._earlier: list[Message] = []  # messages before these, still without a view
+        self._slices = QTimer(self)
+        self._slices.setSingleShot(True)
+        self._slices.setInterval(0)
+        self._slices.timeout.connect(self._show_earlier)
+        self._follows = True
+        self._moving = False
+
+        self._column = QWidget()
+        self._column.setObjectName("transcriptColumn")
+        self._messages = QVBoxLayout(self._column)
+        self._messages.setContentsMargins(0, 28, 0, 20)
+        self._messages.setSpacing(26)
+        self._messages.addStretch(1)  # below the messages: a short chat begins at the top
+        self._column.setMaximumWidth(COLUMN_WIDTH)
+        outside = QWidget()
+        outside.setObjectName("transcriptColumn")
+        centre = QHBoxLayout(outside)
+        centre.setContentsMargins(28, 0, 28, 0)
+        centre.addStretch(1)
+        centre.addWidget(self._column, 1000)
+        centre.addStretch(1)
+        self.setWidget(outside)
+
+        self._to_end = IconButton("down", self.tr("Jump to the end"), fill="raised", parent=self)
+        self._to_end.clicked.connect(self.follow)
+        self._to_end.hide()
+        bar = self.verticalScrollBar()
+        bar.valueChanged.connect(self._scrolled)
+        bar.rangeChanged.connect(self._grew)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the end stays in view as text arrives."""
+        return self._follows
+
+    def view(self, index: int) -> UserBubble | AnswerView:
+        """Return the widget of one message."""
+        return self._views[index - len(self._earlier)]
+
+    def show_conversation(self, conversation: Conversation) -> None:
+        """Replace everything."""
+        self.cut(0)
+        self._earlier = list(conversation.messages)
+        self._show_earlier()
+        self.follow()
+
+    def add(self, message: Message) -> None:
+        """Show a new message at the end; one of the user's brings the end into view."""
+        if message.role == "user":
+            self._follows = True
+        self._insert(len(self._views), message)
+        self._mark_last()
+
+    def cut(self, index: int) -> None:
+        """Remove this message and those after it."""
+        place = max(index - len(self._earlier), 0)
+        for view in self._views[place:]:
+            self._messages.removeWidget(view)
+            view.hide()
+            view.deleteLater()
+        del self._views[place:]
+        del self._earlier[index:]
+
+    def refresh(self, index: int) -> None:
+        """Take in that a message has changed."""
+        place = index - len(self._earlier)
+        if not 0 <= place < len(self._views):
+            return
+        view = self._views[place]
+        if isinstance(view, AnswerView):
+            view.refresh()
+            self._mark_last()
+
+    def _insert(self, place: int, message: Message) -> None:
+        """Make the view of a message; the layout has the views in the order of the list."""
+        view: UserBubble | AnswerView
+        if message.role == "user":
+            view = UserBubble(message)
+            view.edited.connect(lambda text: self.edited.emit(self._index(view), text))
+        else:
+            view = AnswerView(message)
+            view.go_on.connect(self.go_on)
+            view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
+        view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
+        self._views.insert(place, view)
+        self._messages.insertWidget(place, view)
+
+    def _index(self, view: UserBubble | AnswerView) -> int:
+        return len(self._earlier) + self._views.index(view)
+
+    def _show_earlier(self) -> None:
+        """Insert earlier messages at the top, newest first, for SLICE_S; then continue later."""
+        ends_s = time.perf_counter() + SLICE_S
+        while self._earlier:
+            self._insert(0, self._earlier.pop())
+            if time.perf_counter() > ends_s:
+                self._slices.start()
+                break
+        self._mark_last()
+
+    def follow(self) -> None:
+        """Go to the end and stay there."""
+        self._follows = True
+        self._move_to_end()
+        self._to_end.hide()
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            for view in self._views:
+                if isinstance(view, AnswerView):
+                    view.redress()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        area = self.viewport().rect()
+        self._to_end.move(area.center().x() - 17, area.bottom() - 46)
+
+    def _mark_last(self) -> None:
+        for view in self._views[-3:]:
+            if isinstance(view, AnswerView):
+                view.show_last(view is self._views[-1])
+
+    def _move_to_end(self) -> None:
+        self._moving = True
+        bar = self.verticalScrollBar()
+        bar.setValue(bar.maximum())
+        self._moving = False
+
+    def _scrolled(self, value: int) -> None:
+        if not self._moving:
+            self._follows = value >= self.verticalScrollBar().maximum() - NEAR_END
+        self._to_end.setVisible(not self._follows)
+
+    def _grew(self) -> None:
+        if self._follows:
+            self._move_to_end()

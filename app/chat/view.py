@@ -1,0 +1,49 @@
+"""The chat: notices and progress above, the conversation, and the composer below."""
+
+from __future__ import annotations
+
+from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
+
+from app.chat.banner import Banner
+from app.chat.composer import Composer
+from app.chat.loading_strip import LoadingStrip
+from app.chat.transcript import COLUMN_WIDTH, Transcript
+from app.chat.welcome import Welcome
+
+
+class ChatView(QWidget):
+    """Holds its parts as attributes; the window connects them."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("chat")
+        self.loading = LoadingStrip()
+        self.banner = Banner()
+        self.welcome = Welcome()
+        self.transcript = Transcript()
+        self.composer = Composer()
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self.welcome)
+        self._stack.addWidget(self.transcript)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 14, 0, 22)
+        layout.setSpacing(8)
+        layout.addLayout(_column(self.loading))
+        layout.addWidget(self._stack, 1)
+        layout.addLayout(_column(self.banner))
+        layout.addLayout(_column(self.composer))
+
+    def show_messages(self, any_messages: bool) -> None:
+        """Show the conversation, or the welcome where there is none."""
+        self._stack.setCurrentWidget(self.transcript if any_messages else self.welcome)
+
+
+def _column(widget: QWidget) -> QHBoxLayout:
+    """Put a widget in the middle, as wide as the conversation's column."""
+    row = QHBoxLayout()
+    row.setContentsMargins(24, 0, 24, 0)
+    widget.setMaximumWidth(COLUMN_WIDTH + 24)
+    row.addStretch(1)
+    row.addWidget(widget, 1000)
+    row.addStretch(1)
+    return row

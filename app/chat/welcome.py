@@ -1,0 +1,128 @@
+"""What is shown before anything was said."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QT_TRANSLATE_NOOP, QRectF, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent
+from PySide6.QtWidgets import QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app.session import known_models as models
+from app.text import units
+from app.text.language import translate
+from app.widgets import icons, theme
+from backend.protocol.status import ModelFacts
+
+SUGGESTIONS = (
+    QT_TRANSLATE_NOOP("welcome", "Tell me a fairy tale about a tin soldier who learns to swim."),
+    QT_TRANSLATE_NOOP("welcome", "Why does the sky turn red in the evening?"),
+    QT_TRANSLATE_NOOP("welcome", "Write a letter to a friend who lives by the sea."),
+)
+
+
+WORDS_WIDTH = 400
+
+
+class _Mark(QWidget):
+    """The application's mark."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFixedSize(52, 52)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        icons.paint_mark(painter, QRectF(self.rect()), theme.colours())
+        painter.end()
+
+
+class Welcome(QWidget):
+    """The model's name, a word about it, and something to start with.
+
+    Signals:
+        suggested: (text) the user picked a suggestion.
+        open_file: the user wants to pick a model.
+    """
+
+    suggested = Signal(str)
+    open_file = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._title = QLabel()
+        self._title.setProperty("role", "title")
+        self._words = QLabel()
+        self._words.setProperty("role", "muted")
+        for label in (self._title, self._words):
+            label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+            label.setWordWrap(True)
+        self._suggestions = []
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(28, 0, 28, 0)
+        layout.setSpacing(10)
+        layout.addStretch(3)
+        layout.addWidget(_Mark(), 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addSpacing(12)
+        layout.addWidget(self._title)
+        self._words.setFixedWidth(WORDS_WIDTH)
+        layout.addWidget(self._words, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addSpacing(20)
+        for _ in SUGGESTIONS:
+            button = QPushButton()
+            button.setProperty("role", "suggestion")
+            button.clicked.connect(lambda _=False, one=button: self.suggested.emit(one.text()))
+            button.setMaximumWidth(480)
+            self._suggestions.append(button)
+            layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+        self._open = QPushButton(self.tr("Open a GGUF file\u2026"))
+        self._open.setAccessibleName(self.tr("Open a model file"))
+        self._open.clicked.connect(self.open_file)
+        layout.addWidget(self._open, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addStretch(4)
+
+    def show_model(self, model: ModelFacts | None, is_loading: bool, is_embedded: bool) -> None:
+        """Say which model would answer."""
+        ready = model is not None
+        for button, suggestion in zip(self._suggestions, SUGGESTIONS, strict=True):
+            # The embedded model speaks English alone.
+            text = str(suggestion) if is_embedded else translate("welcome", str(suggestion))
+            button.setText(text)
+            button.setAccessibleName(self.tr("Ask: {question}").format(question=text))
+            button.setVisible(ready or is_loading)
+            button.setEnabled(ready)
+        self._open.setVisible(not ready and not is_loading)
+        if model is not None:
+            self._title.setText(_name(model, is_embedded))
+            self._words.setText(_words(model, is_embedded))
+        elif is_loading:
+            self._title.setText(self.tr("One moment"))
+            self._words.setText(self.tr("The model is being read. You can write already."))
+        else:
+            self._title.setText(self.tr("Which model?"))
+            text = self.tr("Drop a GGUF file on this window, or open one.")
+            if not models.embedded_model():
+                text += " " + self.tr("The embedded model is not installed.")
+            self._words.setText(text)
+
+
+def _name(model: ModelFacts, is_embedded: bool) -> str:
+    if is_embedded:
+        return translate("welcome", "Ask me something")
+    return model.name or translate("welcome", "Ready")
+
+
+def _words(model: ModelFacts, is_embedded: bool) -> str:
+    if is_embedded:
+        return translate(
+            "welcome",
+            "This is the embedded model: {size}, here to try things out. It makes up most of what "
+            "it says.\nDrop a GGUF file on the window for a larger one.",
+        ).format(size=units.size(model.file_bytes))
+    parts = [units.size(model.file_bytes), model.architecture]
+    if model.is_moe:
+        parts.append(
+            translate("welcome", "{layers} layers of {experts} experts, {used} used").format(
+                layers=len(model.moe_layers), experts=model.n_expert, used=model.n_expert_used
+            )
+        )
+    return " · ".join(part for part in parts if part)

@@ -1,0 +1,231 @@
+"""The cache rate in the bar at the top: the slider, or in words what the memory decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
+
+from app.state.slot_range import SlotRange
+from app.text import units
+from app.text.sentences import said
+from app.widgets.elided_label import ElidedLabel
+from backend.library.estimate import Speed
+from backend.protocol.status import CacheFacts, ModelFacts
+
+N_LEAST = 20  # characters of what was decided that are shown before the model's name
+KEYS_SETTLE_MS = 500  # after the last arrow key, a position counts as chosen
+
+
+@dataclass(frozen=True)
+class RateState:
+    """What the control shows.
+
+    slots: what the model allows, None where there is no choice. waits: what is asked for comes into
+    force only after this answer. shows_off: it is the embedded model, with a small cache to see.
+    """
+
+    slots: SlotRange | None = None
+    model: ModelFacts | None = None
+    cache: CacheFacts | None = None
+    asked_rate: float = 0.0
+    waits: bool = False
+    automatic: bool = False
+    shows_off: bool = False
+
+
+class RateControl(QWidget):
+    """Steps are experts per layer. What was asked for and what is in force are both shown.
+
+    `speed_of` says how many tokens per second a number of slots would give, or None where that is
+    not known.
+
+    Signals:
+        chosen: (rate) the slider was released, or came to rest under the keyboard.
+    """
+
+    chosen = Signal(float)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._state = RateState()
+        self.speed_of: Callable[[int], Speed | None] = lambda _: None
+        self._caption = QLabel(self.tr("Cache rate"))
+        self._caption.setProperty("role", "muted")
+        self.slider = QSlider(Qt.Orientation.Horizontal)
+        self.slider.setAccessibleName(self.tr("Cache rate"))
+        self.slider.setMinimumWidth(90)
+        self.slider.setMaximumWidth(200)
+        self._caption.setBuddy(self.slider)
+        self._compact = False
+        self._asked = ElidedLabel(n_least=N_LEAST)
+        self._asked.setProperty("role", "strong")
+        self._force = ElidedLabel(n_least=N_LEAST)
+        self._force.setProperty("role", "small")
+        words = QVBoxLayout()
+        words.setSpacing(1)
+        words.addStretch(1)
+        words.addWidget(self._asked)
+        words.addWidget(self._force)
+        words.addStretch(1)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(12)
+        layout.addStretch(1)
+        layout.addWidget(self._caption)
+        layout.addWidget(self.slider, 100)
+        layout.addLayout(words)
+        self._settle = QTimer(self)
+        self._settle.setSingleShot(True)
+        self._settle.setInterval(KEYS_SETTLE_MS)
+        self._settle.timeout.connect(self._choose)
+        self.slider.valueChanged.connect(self._moved)
+        self.slider.sliderReleased.connect(self._choose)
+        self.show_state(RateState())
+
+    @property
+    def asked_text(self) -> str:
+        """The label of the slider's position, or of what was decided."""
+        return self._asked.text()
+
+    @property
+    def force_text(self) -> str:
+        """The line below: what is in force, or why there is no choice."""
+        return self._force.text()
+
+    def show_state(self, state: RateState) -> None:
+        """Show what a model allows, what was asked for, and what is in force."""
+        self._state = state
+        slots = state.slots
+        self._show_parts()
+        self.slider.setEnabled(slots is not None)
+        if slots is None:
+            self._settle.stop()
+            self._show_reason()
+        elif state.automatic:
+            self._settle.stop()
+            self._show_decided(slots)
+        else:
+            if not self.slider.isSliderDown() and not self._settle.isActive():
+                self._set_slider(slots.n_slot_min, slots.n_expert, slots.n_slot(state.asked_rate))
+            self._show_labels(slots)
+
+    def set_compact(self, compact: bool) -> None:
+        """Leave out the caption where there is little room."""
+        if compact != self._compact:
+            self._compact = compact
+            self.show_state(self._state)
+
+    def _show_parts(self) -> None:
+        self.slider.setVisible(not self._state.automatic)
+        self._caption.setVisible(not self._compact and not self._state.automatic)
+
+    def _set_slider(self, least: int, most: int, value: int) -> None:
+        self.slider.blockSignals(True)
+        self.slider.setRange(least, most)
+        self.slider.setPageStep(max((most - least) // 10, 1))
+        self.slider.setValue(value)
+        self.slider.blockSignals(False)
+
+    def _show_reason(self) -> None:
+        model, cache = self._state.model, self._state.cache
+        self._set_slider(0, 1, 0)
+        if model is None or cache is None:
+            self._asked.setText(self.tr("No model"))
+            self._set_force("", "small")
+        else:
+            kind = self.tr("No expert cache") if model.is_moe else self.tr("A dense model")
+            self._asked.setText(kind)
+            self._set_force(said(cache.reason) or self.tr("It has no experts to cache."), "small")
+        self.slider.setAccessibleDescription(f"{self._asked.text()}. {self._force.text()}")
+
+    def _show_decided(self, slots: SlotRange) -> None:
+        cache = self._state.cache
+        if cache is None:
+            return
+        n_slot = slots.n_expert if cache.mode == "plain" else cache.n_slot
+        self._asked.setText(self._words(slots, n_slot))
+        self._asked.setToolTip(self._explain(slots, n_slot))
+        if self._state.shows_off:
+            self._set_force(self.tr("a small cache, to see it work"), "small")
+        elif cache.mode == "plain":
+            self._set_force(self.tr("all of it fits in memory"), "small")
+        else:
+            self._set_force(self._size_and_speed(slots, n_slot), "small")
+
+    def _show_labels(self, slots: SlotRange) -> None:
+        cache = self._state.cache
+        if cache is None:
+            return
+        n_slot = self.slider.value()
+        self._asked.setText(self._words(slots, n_slot))
+        self._asked.setToolTip(self._explain(slots, n_slot))
+        in_force = slots.n_expert if cache.mode == "plain" else cache.n_slot
+        size = units.size(n_slot * slots.bytes_per_slot)
+        if in_force == n_slot:
+            self._set_force(self._size_and_speed(slots, n_slot), "small")
+        elif self._state.waits:
+            self._set_force(
+                self.tr("{size}, from the next answer; now {n} experts").format(
+                    size=size, n=in_force
+                ),
+                "warning",
+            )
+        elif self.slider.isSliderDown() or self._settle.isActive():
+            self._set_force(self._size_and_speed(slots, n_slot), "small")
+        else:
+            self._set_force(
+                self.tr("{size}; in force: {n} experts").format(size=size, n=in_force), "warning"
+            )
+            if cache.reason:
+                self._force.setToolTip(said(cache.reason))
+        self.slider.setAccessibleDescription(
+            self.tr("{words} per layer, {size}").format(
+                words=self._asked.text(), size=self._force.text()
+            )
+        )
+
+    def _words(self, slots: SlotRange, n_slot: int) -> str:
+        return self.tr("{percent} \u00b7 {n} of {most} experts").format(
+            percent=units.percent(slots.rate(n_slot)), n=n_slot, most=slots.n_expert
+        )
+
+    def _explain(self, slots: SlotRange, n_slot: int) -> str:
+        return self.tr(
+            "{n} of the {most} experts of each layer are kept in memory, {size} altogether.\n"
+            "More needs more memory and waits less for the disk."
+        ).format(n=n_slot, most=slots.n_expert, size=units.size(n_slot * slots.bytes_per_slot))
+
+    def _size_and_speed(self, slots: SlotRange, n_slot: int) -> str:
+        size = units.size(n_slot * slots.bytes_per_slot)
+        speed = self.speed_of(n_slot)
+        if speed is None:
+            return self.tr("{size} of memory").format(size=size)
+        tokens = f"{units.speed(speed.tokens_per_s)}{units.SPACE}token/s"
+        if self._compact:
+            return tokens if speed.is_measured else self.tr("about {speed}").format(speed=tokens)
+        if speed.is_measured:
+            return self.tr("{size}, {speed} the last time").format(size=size, speed=tokens)
+        return self.tr("{size}, about {speed}").format(size=size, speed=tokens)
+
+    def _set_force(self, text: str, role: str) -> None:
+        self._force.setText(text)
+        self._force.setToolTip(text)
+        self._force.setVisible(bool(text))
+        if self._force.property("role") != role:
+            self._force.setProperty("role", role)
+            self._force.style().unpolish(self._force)
+            self._force.style().polish(self._force)
+
+    def _moved(self) -> None:
+        if not self.slider.isSliderDown():
+            self._settle.start()
+        if self._state.slots is not None:
+            self._show_labels(self._state.slots)
+
+    def _choose(self) -> None:
+        self._settle.stop()
+        if self._state.slots is not None:
+            self.chosen.emit(self._state.slots.rate(self.slider.value()))

@@ -1,1 +1,0 @@
-"""The engine panel: what the engine does, live, and over the last answer again."""

@@ -1,0 +1,129 @@
+"""The group "Learning from your chats" of the settings: consent, what is recorded, what came of it.
+
+Nothing is recorded before the user switches it on. The worker keeps the answer and everything else
+(backend/learning/supervisor.py); this only shows it and passes on what the user wants.
+"""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QGroupBox,
+    QLabel,
+    QProgressBar,
+    QPushButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.session.worker_link import EngineLink
+from app.text import units
+from app.text.sentences import said
+from backend.protocol.status import LearningFacts
+
+REFRESH_MS = 5_000
+
+
+class LearningGroup(QGroupBox):
+    """A switch, the size on disk, the state in a sentence, and a button that deletes."""
+
+    def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._link = link
+        self._facts: LearningFacts | None = None
+        self.setTitle(self.tr("Learning from your chats"))
+        self.switch = QCheckBox(self.tr("Record which experts my chats use, and learn from it"))
+        self.switch.setAccessibleName(self.switch.text())
+        self._explanation = _label(
+            self.tr(
+                "What is recorded stays on this computer. It holds no text, but the numbers of the "
+                "words, so it is as private as your chats. While you do not use the model, this "
+                "computer learns from it which experts will be needed next. Answers stay the same; "
+                "at most they come faster."
+            )
+        )
+        self._state = _label()
+        self._state.setAccessibleName(self.tr("State of learning"))
+        self._size = _label()
+        self._size.setAccessibleName(self.tr("Size of the recordings"))
+        self.bar = QProgressBar()
+        self.bar.setRange(0, 1000)
+        self.bar.setTextVisible(False)
+        self.bar.setAccessibleName(self.tr("Progress of training"))
+        self.bar.hide()
+        self.delete = QPushButton(self.tr("Delete all recordings"))
+        self.delete.setAccessibleName(self.delete.text())
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        for widget in (self.switch, self._explanation, self._state, self.bar, self._size):
+            layout.addWidget(widget)
+        layout.addWidget(self.delete, 0, Qt.AlignmentFlag.AlignLeft)
+        self.switch.clicked.connect(lambda yes: link.learn("allow" if yes else "forbid"))
+        self.delete.clicked.connect(lambda: link.learn("delete"))
+        link.learning.connect(self.show_facts)
+        link.hello.connect(self._ask)
+        link.died.connect(lambda _: self.show_facts(None))
+        self._timer = QTimer(self)
+        self._timer.setInterval(REFRESH_MS)
+        self._timer.timeout.connect(self._ask)
+        self.show_facts(None)
+
+    @property
+    def sentence(self) -> str:
+        """What is said of the state."""
+        return self._state.text()
+
+    @property
+    def size_text(self) -> str:
+        """What is said of the size."""
+        return self._size.text()
+
+    def show_facts(self, facts: LearningFacts | None) -> None:
+        """Show what the worker said; None: there is no worker."""
+        self._facts = facts
+        self.switch.setEnabled(facts is not None)
+        self.switch.setChecked(facts is not None and facts.allowed)
+        self.delete.setEnabled(facts is not None and facts.n_bytes > 0)
+        self.bar.setVisible(facts is not None and facts.share is not None)
+        if facts is None:
+            self._state.setText(self.tr("The engine is not running."))
+            self._size.clear()
+            return
+        self.bar.setValue(int(1000 * (facts.share or 0.0)))
+        self._state.setText(said(facts.sentence))
+        self._size.setText(self._words_of_size(facts))
+
+    def _words_of_size(self, facts: LearningFacts) -> str:
+        size = units.size(facts.n_bytes)
+        if not facts.n_bytes:
+            return self.tr("There are no recordings.")
+        if not facts.most_bytes:
+            return self.tr("The recordings take {size} on this computer.").format(size=size)
+        return self.tr(
+            "The recordings take {size} on this computer. Of each model at most {most} are kept."
+        ).format(size=size, most=units.size(facts.most_bytes))
+
+    def _ask(self) -> None:
+        if self.isVisible():
+            self._link.learn("status")
+
+    def showEvent(self, event: QShowEvent) -> None:  # noqa: N802
+        """Ask how things are, now and as long as it is seen."""
+        super().showEvent(event)
+        self._ask()
+        self._timer.start()
+
+    def hideEvent(self, event: QHideEvent) -> None:  # noqa: N802
+        """Nobody looks."""
+        super().hideEvent(event)
+        self._timer.stop()
+
+
+def _label(text: str = "") -> QLabel:
+    label = QLabel(text)
+    label.setWordWrap(True)
+    label.setProperty("role", "small")
+    return label

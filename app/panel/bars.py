@@ -1,0 +1,38 @@
+"""Bars of three parts: computing, waiting for experts, and what is not explained."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRect, Qt
+from PySide6.QtGui import QPainter
+
+from app.widgets import theme
+
+PARTS = ("compute", "stall", "other")
+
+
+class Bars:
+    """Collects rectangles, to paint all of a colour at once: a call for each costs far more.
+
+    `bottom` is where bars stand, in pixels; `scale_s` the seconds that reach from there to 0.
+    """
+
+    def __init__(self, bottom: int, scale_s: float) -> None:
+        self._bottom, self._scale_s = bottom, scale_s
+        self._rects: list[list[QRect]] = [[] for _ in PARTS]
+
+    def add(self, x: int, width: int, parts_s: tuple[float, float, float]) -> None:
+        """One bar; what is higher than the scale is cut off."""
+        y, sum_s = self._bottom, 0.0
+        for rects, part_s in zip(self._rects, parts_s, strict=True):
+            sum_s += part_s
+            top = max(self._bottom - round(sum_s / self._scale_s * self._bottom), 0)
+            if top < y:
+                rects.append(QRect(x, top, width, y - top))
+                y = top
+
+    def paint(self, painter: QPainter) -> None:
+        """Paint all of them."""
+        painter.setPen(Qt.PenStyle.NoPen)
+        for name, rects in zip(PARTS, self._rects, strict=True):
+            painter.setBrush(theme.colour(name))
+            painter.drawRects(rects)

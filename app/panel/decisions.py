@@ -1,0 +1,68 @@
+"""What the method `auto` decided in this answer: the last sentence, and all of them on request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+
+class Decisions(QWidget):
+    """Hidden where nothing was decided."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._lines: tuple[str, ...] = ()
+        self.last = _text()
+        self.all = _text()
+        self.all.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.button = QPushButton()
+        self.button.setProperty("role", "quiet")
+        self.button.setCheckable(True)
+        self.button.setAccessibleName(self.tr("All decisions"))
+        self.button.setCursor(Qt.CursorShape.PointingHandCursor)
+        self.button.toggled.connect(lambda _: self._write())
+        title = QLabel(self.tr("Decided by auto"))
+        title.setProperty("role", "strong")
+        head = QHBoxLayout()
+        head.addWidget(title)
+        head.addStretch(1)
+        head.addWidget(self.button)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(4)
+        layout.addLayout(head)
+        layout.addWidget(self.last)
+        layout.addWidget(self.all)
+        self.show_lines(())
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What was decided, the oldest first."""
+        return self._lines
+
+    def show_lines(self, lines: Sequence[str]) -> None:
+        """Show sentences, the oldest first."""
+        if tuple(lines) != self._lines or not lines:
+            self._lines = tuple(lines)
+            self._write()
+
+    def _write(self) -> None:
+        lines, is_open = self._lines, self.button.isChecked()
+        self.setVisible(bool(lines))
+        self.last.setText(lines[-1] if lines else "")
+        self.last.setVisible(not is_open)
+        self.all.setVisible(is_open)
+        self.all.setText("\n".join(f"{i}. {line}" for i, line in enumerate(lines, 1)))
+        self.button.setVisible(len(lines) > 1)
+        self.button.setText(
+            self.tr("Only the last") if is_open else self.tr("All %n decision(s)", "", len(lines))
+        )
+
+
+def _text() -> QLabel:
+    label = QLabel()
+    label.setProperty("role", "small")
+    label.setWordWrap(True)
+    return label

@@ -1,0 +1,42 @@
+"""What the colours of a picture mean."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent
+from PySide6.QtWidgets import QLabel, QWidget
+
+from app.widgets import theme
+
+SQUARE = "\u25a0"
+Items = Sequence[tuple[str, str] | tuple[str, str, str]]
+
+
+class Legend(QLabel):
+    """Words with squares of colour before them; wraps where there is little room."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._items: Items = []
+        self.setProperty("role", "small")
+        self.setWordWrap(True)
+
+    def show_items(self, items: Items) -> None:
+        """Show a colour's name and its meaning; a third is the sign, if it is no square."""
+        self._items = items
+        self._write()
+
+    def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
+        super().changeEvent(event)
+        if event.type() == QEvent.Type.PaletteChange:
+            self._write()
+
+    def _write(self) -> None:
+        text = "&nbsp;&nbsp; ".join(
+            f'<span style="color:{theme.colour(name).name()}">{(*sign, SQUARE)[0]}</span>'
+            f"&nbsp;{words.replace(' ', '&nbsp;')}"
+            for name, words, *sign in self._items
+        )
+        if text != self.text():
+            self.setText(text)

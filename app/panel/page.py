@@ -1,0 +1,85 @@
+"""Joins the engine panel with the engine: what it wants to hear, and what its user wants of it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, Signal
+
+from app.panel.panel import EnginePanel
+from app.session.engine import EngineSession
+from app.state.engine_state import Notice, State
+from backend.protocol.statistics import Batch, Residency, Statistics
+from backend.protocol.status import Advice
+
+
+class EnginePage(QObject):
+    """The panel and what it needs from the session. `link_gb_per_s`: the drive's measured speed.
+
+    A panel that nobody sees costs nothing: the worker then sends neither maps nor moments.
+
+    Signals:
+        notice: (Notice) something to say in the window.
+    """
+
+    notice = Signal(object)
+
+    def __init__(
+        self,
+        session: EngineSession,
+        link_gb_per_s: Callable[[], float | None],
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._session = session
+        self._link_gb_per_s = link_gb_per_s
+        self.panel = EnginePanel()
+        link = session.link
+        self.panel.shown.connect(self._shown)
+        self.panel.trouble.connect(lambda text: self.notice.emit(Notice(text)))
+        self.panel.rate_wanted.connect(self._use)
+        session.model_changed.connect(self._show_model)
+        session.state_changed.connect(self._state_changed)
+        session.residency_changed.connect(self._show_residency)
+        link.statistics.connect(self._show_statistics)
+        link.done.connect(lambda _, statistics: self.panel.show_statistics(statistics, False))
+        link.moments.connect(self._add_moments)
+        link.advice.connect(self._show_advice)
+        self._show_model()
+
+    def _shown(self, is_shown: bool) -> None:
+        self._session.link.watch("all" if is_shown else "nothing")
+        if is_shown:
+            self.panel.show_limit(self._link_gb_per_s())
+
+    def _show_model(self) -> None:
+        self.panel.show_model(self._session.model, self._session.cache)
+
+    def _state_changed(self, state: State) -> None:
+        if state is State.IDLE:
+            self.panel.show_limit(self._link_gb_per_s())
+
+    def _show_residency(self, residency: Residency) -> None:
+        self.panel.show_residency(residency)
+
+    def _show_statistics(self, statistics: Statistics) -> None:
+        self.panel.show_statistics(statistics, True)
+
+    def _add_moments(self, batch: Batch) -> None:
+        # A batch that does not fit the model is not worth an interruption.
+        with contextlib.suppress(ValueError):
+            self.panel.add_moments(batch)
+
+    def _show_advice(self, advice: Advice) -> None:
+        self.panel.show_advice(advice)
+
+    def _use(self, n_slot: int) -> None:
+        """Take the cache that the simulator recommends, by hand."""
+        session = self._session
+        if session.slots is not None and session.cache is not None:
+            rate = session.slots.rate(n_slot)
+            method = session.cache.method
+            choice = replace(session.asked, automatic=False, cache_rate=rate, method=method)
+            session.choose(choice)

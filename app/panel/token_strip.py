@@ -1,0 +1,165 @@
+"""Tokens as bars: computing, waiting for experts, and what is not explained."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
+from PySide6.QtGui import QHelpEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
+
+from app.panel.bars import Bars
+from app.text import units
+from app.widgets import theme
+from backend.protocol.statistics import TokenCost
+
+STEP = 6  # pixels from one bar to the next
+N_SHOWN_MAX = 128
+OUTLIER = 4.0  # times the median
+
+
+class TokenStrip(QWidget):
+    """The newest token is at the right; a chosen one is marked.
+
+    The slowest token fills the height, unless it is an outlier that would flatten all the others:
+    then the scale ends before it, and its bar has a bright end.
+
+    Signals:
+        picked: number of a token that the user clicked.
+    """
+
+    picked = Signal(int)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._tokens: Sequence[TokenCost] = ()
+        self._first = 0
+        self._chosen: int | None = None
+        self._scale_s = 0.0
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
+        self.setMinimumHeight(44)
+        self.setMaximumHeight(120)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self.setAccessibleName(self.tr("Time of the last tokens"))
+
+    @property
+    def n_room(self) -> int:
+        """How many tokens fit."""
+        return min(max(self.width() // STEP, 1), N_SHOWN_MAX)
+
+    @property
+    def numbers(self) -> range:
+        """The numbers of the tokens that are shown, counted from 0."""
+        return range(self._first, self._first + len(self._tokens))
+
+    @property
+    def slowest_s(self) -> float:
+        """The time of the slowest token shown."""
+        return max((token.total_s for token in self._tokens), default=0.0)
+
+    @property
+    def scale_s(self) -> float:
+        """The time that fills the height."""
+        return self._scale_s
+
+    @property
+    def scale_words(self) -> str:
+        """The scale in words; empty without tokens."""
+        if self.scale_s <= 0:
+            return ""
+        words = self.tr("0 to {time}").format(time=units.short_time(self.scale_s))
+        if self.slowest_s > self.scale_s:
+            slowest = self.tr("slowest {time}").format(time=units.short_time(self.slowest_s))
+            words = f"{words}, {slowest}"
+        return words
+
+    def show_tokens(
+        self, tokens: Sequence[TokenCost], first: int = 0, chosen: int | None = None
+    ) -> None:
+        """Show the last of these; `first` is the number of the first of them."""
+        n_cut = max(len(tokens) - self.n_room, 0)
+        self._tokens = tokens[n_cut:]
+        self._first, self._chosen = first + n_cut, chosen
+        self._scale_s = 0.0
+        text = self.tr("No tokens")
+        if self._tokens:
+            usual_s = statistics.median(token.total_s for token in self._tokens)
+            self._scale_s = min(self.slowest_s, OUTLIER * usual_s)
+            text = self.tr("The slowest of the last {n} took {time}").format(
+                n=len(self._tokens), time=units.short_time(self.slowest_s)
+            )
+        self.setAccessibleDescription(text)
+        self.update()
+
+    def describe(self, number: int) -> str:
+        """One token in words."""
+        token = self._tokens[number - self._first]
+        return self.tr(
+            "Token {number}: {total}; compute {compute}, waiting {waiting}, unexplained {other}"
+        ).format(
+            number=units.number(number + 1), total=units.short_time(token.total_s),
+            compute=units.short_time(token.compute_s), waiting=units.short_time(token.stall_s),
+            other=units.short_time(token.other_s),
+        )  # fmt: skip
+
+    def token_at(self, place: QPoint) -> int | None:
+        """Return the number of the token under a point."""
+        number = self._first + (place.x() - self._left()) // STEP
+        return number if number in self.numbers else None
+
+    def sizeHint(self) -> QSize:  # noqa: D102, N802
+        return QSize(360, 56)
+
+    def event(self, event: QEvent) -> bool:  # noqa: D102
+        if event.type() == QEvent.Type.ToolTip and isinstance(event, QHelpEvent):
+            number = self.token_at(event.pos())
+            if number is None:
+                QToolTip.hideText()
+            else:
+                QToolTip.showText(event.globalPos(), self.describe(number), self)
+            return True
+        return super().event(event)
+
+    def mousePressEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+        number = self.token_at(event.position().toPoint())
+        if number is not None:
+            self.picked.emit(number)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.colour("surface"))
+        bottom = self.height() - 1
+        if self._tokens:
+            painter.fillRect(0, bottom, self.width(), 1, theme.colour("border"))
+        else:
+            painter.setPen(theme.colour("faint"))
+            centre = Qt.AlignmentFlag.AlignCenter | Qt.TextFlag.TextWordWrap
+            painter.drawText(self.rect(), centre, self.tr("A bar for each token of an answer"))
+        x = self._left()
+        if self._scale_s > 0:
+            bars = Bars(bottom, self._scale_s)
+            for token in self._tokens:
+                bars.add(x, STEP - 1, (token.compute_s, token.stall_s, token.other_s))
+                x += STEP
+            chosen = None if self._chosen is None else self._chosen - self._first
+            place = QRect(self._left() + (chosen or 0) * STEP - 1, 0, STEP, bottom)
+            if chosen is not None:
+                painter.fillRect(place, theme.colour("hover"))
+            bars.paint(painter)
+            self._paint_outliers(painter)
+            if chosen is not None:
+                painter.setPen(theme.colour("text"))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                painter.drawRect(place)
+        painter.end()
+
+    def _paint_outliers(self, painter: QPainter) -> None:
+        x = self._left()
+        for token in self._tokens:
+            if token.total_s > self._scale_s:
+                painter.fillRect(x, 0, STEP - 1, 2, theme.colour("text"))
+            x += STEP
+
+    def _left(self) -> int:
+        return self.width() - len(self._tokens) * STEP

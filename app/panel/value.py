@@ -1,0 +1,63 @@
+"""Text of the panel that changes several times a second."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPaintEvent
+from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
+
+from app.widgets import theme
+
+# By role: pixels more than ordinary text, weight, colour. As the style sheet has them for labels.
+_LOOKS = {
+    "figure": (11, QFont.Weight.DemiBold, "text"),
+    "strong": (0, QFont.Weight.DemiBold, "text"),
+    "small": (-1, QFont.Weight.Normal, "muted"),
+}
+
+
+class Value(QWidget):
+    """One line. Whenever a QLabel has another text, all around it is laid out again; this is not.
+
+    It takes the width that there is, and is painted without what lies under it.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignLeft,
+        parent: QWidget | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._role, self._align, self._text = role, align, ""
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+
+    def text(self) -> str:
+        """Return what is shown."""
+        return self._text
+
+    def setText(self, text: str) -> None:  # noqa: N802
+        """Show another text."""
+        if text != self._text:
+            self._text = text
+            self.setAccessibleDescription(text)
+            self.update()
+
+    def sizeHint(self) -> QSize:  # noqa: D102, N802
+        return QSize(20, QFontMetrics(self._font()).height())
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        painter = QPainter(self)
+        painter.fillRect(event.rect(), theme.colour("surface"))
+        painter.setFont(self._font())
+        painter.setPen(theme.colour(_LOOKS[self._role][2]))
+        painter.drawText(self.rect(), self._align | Qt.AlignmentFlag.AlignVCenter, self._text)
+        painter.end()
+
+    def _font(self) -> QFont:
+        more, weight, _ = _LOOKS[self._role]
+        font = QFont(QApplication.font())
+        font.setPixelSize(theme.pixels() + more)
+        font.setWeight(weight)
+        return font

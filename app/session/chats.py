@@ -1,0 +1,305 @@
+"""Keeps what a session says in the store, as it is said, and knows which chats there are."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+from PySide6.QtCore import QObject, QTimer, Signal
+
+from app.session.session import Session
+from app.state.conversation import Conversation, Message
+from app.state.engine_state import Notice
+from app.state.preset import Preset
+from app.store.chats import ChatRow, ChatStore, title_of
+from app.store.schema import StoreError
+
+ANY_MODEL = ""  # in the store: the preset of models without one
+SAVE_MS = 250  # between two writes of an answer that grows
+
+
+class Chats(QObject):
+    """The bridge between a session and the store.
+
+    Connect it to the session before anything that shows messages: what is shown is then kept. Where
+    the store fails, `trouble` says so once. A question that cannot be kept is not sent, unless the
+    user wants that; then what was missed is written with the next message for which there is room.
+
+    Signals:
+        list_changed: another chat, name, pin or order.
+        trouble: one sentence.
+    """
+
+    list_changed = Signal()
+    trouble = Signal(str)
+
+    def __init__(self, session: Session, store: ChatStore, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._session = session
+        self.store = store
+        self._n_saved: dict[int, int] = {}  # characters of growing answers: message id -> count
+        self._said_trouble = False
+        self._why = ""  # of the last failure, until something could be written again
+        session.why_not_kept = lambda message: "" if message.id else self._why
+        self._rows: list[ChatRow] | None = None
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(SAVE_MS)
+        self._timer.timeout.connect(self._save_growth)
+        session.message_added.connect(self._on_added)
+        session.changed.connect(self._on_changed)
+        session.withdrawn.connect(self._on_withdrawn)
+        session.model_changed.connect(self._on_model)
+        session.busy_changed.connect(self.list_changed)
+
+    @property
+    def open_id(self) -> int:
+        """The chat that is shown; 0 for one that is not kept."""
+        return self._session.conversation.chat_id
+
+    @property
+    def busy(self) -> set[int]:
+        """The chats with an answer that is written or waits."""
+        return self._session.busy_chats
+
+    def n_saved(self, message: Message) -> int:
+        """Return how many characters of a message are on disk."""
+        return self._n_saved.get(message.id, 0)
+
+    # What the user does with chats
+
+    def rows(self, search: str = "") -> list[ChatRow]:
+        """Return the list, or the part of it in which words occur."""
+        try:
+            if self._rows is None:
+                self._rows = self.store.chats()
+            if not search.strip():
+                return self._rows
+            by_id = {row.id: row for row in self._rows}
+            return [
+                ChatRow(row.id, row.title, row.is_pinned, row.changed_s, found.snippet)
+                for found in self.store.search(search)
+                if (row := by_id.get(found.chat_id)) is not None
+            ]
+        except StoreError as error:
+            self._fail(error)
+            return self._rows or []
+
+    def open(self, chat_id: int) -> bool:
+        """Show a chat; False where it is not there any more."""
+        if chat_id == self.open_id:
+            return True
+        conversation = self._session.under_way(chat_id) or self._load(chat_id)
+        if conversation is not None:
+            self._session.show(conversation)
+            self.list_changed.emit()
+        return conversation is not None
+
+    def switch(self, index: int, step: int) -> None:
+        """Show another branch at a message of the open chat."""
+        message = self._session.conversation.messages[index]
+        if not message.id or message.branch[1] < 2:
+            return
+        self._session.stop()
+        try:
+            self.store.switch(self.open_id, message.id, step)
+        except StoreError as error:
+            self._fail(error)
+            return
+        conversation = self._load(self.open_id)
+        if conversation is not None:
+            self._session.show(conversation)
+
+    def rename(self, chat_id: int, title: str) -> None:
+        """Give a chat another name."""
+        title = " ".join(title.split())
+        if title and self._try(lambda: self.store.rename(chat_id, title)):
+            if chat_id == self.open_id:
+                self._session.conversation.title = title
+            self._list_changed()
+
+    def pin(self, chat_id: int, is_pinned: bool) -> None:
+        """Keep a chat at the head of the list, or no longer."""
+        if self._try(lambda: self.store.pin(chat_id, is_pinned)):
+            self._list_changed()
+
+    def delete(self, chat_id: int) -> None:
+        """Delete a chat, with a notice that can undo it."""
+        row = next((row for row in self.rows() if row.id == chat_id), None)
+        was_open = chat_id == self.open_id
+        self._session.stop_chat(chat_id)
+        self._save_growth()
+        if row is None or not self._try(lambda: self.store.delete(chat_id)):
+            return
+        if was_open:
+            self._session.show(Conversation())
+        self._list_changed()
+
+        def undo() -> None:
+            if self._try(lambda: self.store.restore(chat_id)):
+                self._list_changed()
+                if was_open:
+                    self.open(chat_id)
+
+        words = self.tr("\u201c{chat}\u201d was deleted.").format(chat=row.title)
+        self._session.notice.emit(Notice(words, ((self.tr("Undo"), undo),), is_trouble=False))
+
+    def set_preset(self, preset: Preset | None) -> None:
+        """Set the open chat's own system prompt and sampling; None: those of the model."""
+        conversation = self._session.conversation
+        conversation.preset = preset
+        if conversation.chat_id:
+            self._try(lambda: self.store.set_preset(conversation.chat_id, preset))
+
+    def set_model_preset(self, preset: Preset) -> None:
+        """Set what the chats with this model begin with."""
+        self._session.model_preset = preset
+        model = self._model_name()
+        if model:
+            self._try(lambda: self.store.set_model_preset(model, preset))
+
+    @property
+    def any_preset(self) -> Preset:
+        """What chats begin with where nothing was set for their model."""
+        try:
+            return self.store.model_preset(ANY_MODEL)
+        except StoreError as error:
+            self._fail(error)
+            return Preset()
+
+    def set_any_preset(self, preset: Preset) -> None:
+        """Set what chats begin with where nothing was set for their model."""
+        self._try(lambda: self.store.set_model_preset(ANY_MODEL, preset))
+        self._on_model()
+
+    def reload_list(self) -> None:
+        """Read the list again, after an import."""
+        self._list_changed()
+
+    def close(self) -> None:
+        """Keep what is left, and let go of the file."""
+        self._timer.stop()
+        self._save_growth()
+        self.store.close()
+
+    # What the session says
+
+    def _on_added(self, index: int) -> None:
+        """Keep a message before anything else happens with it, and those that were missed."""
+        conversation = self._session.conversation
+        try:
+            if not conversation.chat_id:
+                conversation.title = title_of(conversation.messages[0].content)
+                conversation.chat_id = self.store.new_chat(conversation.title, conversation.preset)
+            parent = 0
+            for message in conversation.messages:
+                if not message.id:
+                    self.store.add(conversation.chat_id, parent, message)
+                    self._n_saved[message.id] = len(message.content)
+                parent = message.id
+            self._succeed()
+        except StoreError as error:
+            self._fail(error)
+        self._touch()
+
+    def _on_changed(self, conversation: Conversation, message: Message) -> None:
+        if message.is_live:
+            if len(message.content) < self._n_saved.get(message.id, 0):
+                self._save(message)  # going on cut its end
+            elif not self._timer.isActive():
+                self._timer.start()
+            return
+        self._save(message)
+        if conversation.slides:
+            self._try(lambda: self.store.set_slides(conversation.chat_id, True))
+
+    def _save_growth(self) -> None:
+        for message in self._session.growing:
+            n_saved = self._n_saved.get(message.id, 0)
+            grown = message.content[n_saved:]
+            if message.id and grown and self._append(message.id, grown):
+                self._n_saved[message.id] = n_saved + len(grown)
+
+    def _append(self, message_id: int, grown: str) -> bool:
+        return self._try(lambda: self.store.append(message_id, grown))
+
+    def _save(self, message: Message) -> None:
+        if message.id and self._try(lambda: self.store.save(message)):
+            self._n_saved[message.id] = len(message.content)
+
+    def _on_withdrawn(self, messages: list[Message]) -> None:
+        conversation = self._session.conversation
+        if conversation.chat_id:
+            self._try(lambda: self.store.withdraw(conversation.chat_id, messages))
+            if not conversation.messages:
+                conversation.chat_id = 0
+            self._list_changed()
+
+    def _on_model(self) -> None:
+        model = self._model_name()
+        if model and self._session.model is not None:
+            try:
+                self._session.model_preset = self._preset_of(model)
+            except StoreError as error:
+                self._fail(error)
+
+    def _preset_of(self, model: str) -> Preset:
+        """What chats with a model begin with: its own preset, or that of all models."""
+        own = self.store.model_preset(model)
+        return own if own != Preset() else self.store.model_preset(ANY_MODEL)
+
+    def _model_name(self) -> str:
+        return self._session.path.name if self._session.path is not None else ""
+
+    # Inside
+
+    def _load(self, chat_id: int) -> Conversation | None:
+        self._save_growth()
+        try:
+            conversation = self.store.load(chat_id)
+        except StoreError as error:
+            self._fail(error)
+            return None
+        growing = {message.id for message in self._session.growing}
+        self._n_saved = {key: n for key, n in self._n_saved.items() if key in growing}
+        if conversation is not None:
+            self._n_saved |= {item.id: len(item.content) for item in conversation.messages}
+        return conversation
+
+    def _try(self, action: object) -> bool:
+        assert callable(action)
+        try:
+            action()
+        except StoreError as error:
+            self._fail(error)
+            return False
+        self._succeed()
+        return True
+
+    def _succeed(self) -> None:
+        self._said_trouble, self._why = False, ""
+
+    def _fail(self, error: StoreError) -> None:
+        self._why = str(error)
+        if not self._said_trouble:
+            self._said_trouble = True
+            self.trouble.emit(str(error))
+
+    def _touch(self) -> None:
+        """Put the open chat at the head of its part of the list, without reading all of it."""
+        rows, conversation = self._rows, self._session.conversation
+        if rows is None or not conversation.chat_id:
+            return self._list_changed()
+        old = next((row for row in rows if row.id == conversation.chat_id), None)
+        new = replace(
+            old or ChatRow(conversation.chat_id, conversation.title, False, 0.0),
+            changed_s=time.time(),
+        )
+        rest = [row for row in rows if row is not old]
+        place = 0 if new.is_pinned else sum(row.is_pinned for row in rest)
+        self._rows = [*rest[:place], new, *rest[place:]]
+        self.list_changed.emit()
+
+    def _list_changed(self) -> None:
+        self._rows = None
+        self.list_changed.emit()

@@ -1,0 +1,104 @@
+"""What happened in the window and its engine since the start, in lines without personal text.
+
+No prompts, answers, titles of chats or paths come in here: what is logged are states, versions,
+sizes and the engine's own sentences, and of these every path is cut to its last name.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import time
+from collections import deque
+from pathlib import Path
+
+from app.session.engine import EngineSession
+from backend.protocol.status import CacheFacts, ModelFacts
+
+N_LINE = 400
+_PATH = re.compile(
+    r"""(?P<quote>["'])(?:~|[A-Za-z]:)?[/\\][^"'\n]*(?P=quote)   # in quotes: with spaces
+      | (?<![\w.])(?:~|[A-Za-z]:)?[/\\](?:[^\s"'/\\:,;()]+[/\\])+[^\s"'/\\:,;()]*""",
+    re.VERBOSE,
+)
+
+
+class EventLog:
+    """The last lines, oldest first."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=N_LINE)
+        self._last = ""
+        self._errors: deque[str] = deque(maxlen=20)
+
+    def add(self, line: str, is_error: bool = False) -> None:
+        """Add a line; one that says the same again is left out."""
+        line = without_names(line)
+        if line == self._last and not is_error:
+            return
+        self._last = line
+        stamped = f"{time.strftime('%H:%M:%S')} {line}"
+        self._lines.append(stamped)
+        if is_error:
+            self._errors.append(stamped)
+
+    @property
+    def lines(self) -> list[str]:
+        """All lines."""
+        return list(self._lines)
+
+    @property
+    def errors(self) -> list[str]:
+        """The last that told of trouble."""
+        return list(self._errors)
+
+
+def without_names(text: str) -> str:
+    """Return a text without paths but for their last name, and without the user's name."""
+
+    def shorten(match: re.Match[str]) -> str:
+        inside = match[0].strip("\"'")
+        name = re.split(r"[/\\]", inside.rstrip("/\\"))[-1]
+        return f"\u2026/{name}"
+
+    home = str(Path.home())
+    text = _PATH.sub(shorten, text.replace(home, "~") if len(home) > 1 else text)
+    for name in _user_names():
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "user", text)
+    return text
+
+
+def _user_names() -> set[str]:
+    names = {os.environ.get(key, "") for key in ("USER", "USERNAME", "LOGNAME")}
+    try:
+        names.add(getpass.getuser())
+    except (OSError, KeyError, ImportError):
+        pass
+    names.add(Path.home().name)
+    return {name for name in names if len(name) > 2 and name != "root"}
+
+
+def follow(log: EventLog, session: EngineSession) -> None:
+    """Log what becomes of an engine. What is said in chats is not among it."""
+    link = session.link
+
+    def loaded(model: ModelFacts, cache: CacheFacts) -> None:
+        log.add(
+            f"{model.architecture}, {model.file_bytes} bytes: {cache.mode}, method {cache.method}, "
+            f"{cache.n_slot} of {model.n_expert} experts of each layer, context "
+            f"{model.context_length}. {cache.reason}".rstrip()
+        )
+
+    def failed(request: str, sentence: str) -> None:
+        log.add(f"{request} failed: {sentence}", is_error=True)
+
+    log.add("The window was opened.")
+    session.state_changed.connect(lambda state: log.add(f"Engine: {state.value}"))
+    link.hello.connect(lambda: log.add("The engine's process has started."))
+    link.loaded.connect(loaded)
+    link.configured.connect(loaded)
+    link.cache_changed.connect(lambda cache: log.add(f"Cache: {cache.n_slot}. {cache.reason}"))
+    link.failed.connect(failed)
+    link.died.connect(lambda sentence: log.add(sentence, is_error=True))
+    link.hangs.connect(lambda sentence: log.add(sentence, is_error=True))

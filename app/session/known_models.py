@@ -1,0 +1,34 @@
+"""Where models come from: the one that ships with the application, and the user's files."""
+
+from pathlib import Path
+
+from app.text.language import translate
+from backend.system import paths
+from backend.system.paths import is_file
+
+
+def embedded_model() -> Path | None:
+    """Return the model that ships with the application, or None where it is not there."""
+    try:
+        return paths.embedded_model()
+    except FileNotFoundError:
+        return None
+
+
+def is_embedded(path: Path) -> bool:
+    """Whether a path is the embedded model's."""
+    embedded = embedded_model()
+    return embedded is not None and path == embedded
+
+
+def title(path: Path) -> str:
+    """How a model is called in the window, before its own name is known."""
+    return translate("library", "Embedded model") if is_embedded(path) else path.stem
+
+
+def model_in_drop(paths: list[Path]) -> Path | None:
+    """Return the first GGUF file among dropped ones."""
+    for path in paths:
+        if path.suffix.lower() == ".gguf" and is_file(path):
+            return path
+    return None

@@ -1,0 +1,88 @@
+"""Keeps the settings: writes them when something was chosen, and dresses the window by them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QApplication
+
+from app.session import known_models as models
+from app.session.local_server import LocalServer
+from app.settings import settings
+from app.settings.settings import Settings
+from app.state.engine_choice import EngineChoice
+from app.widgets import theme
+
+
+class Preferences(QObject):
+    """The settings of this user, in a file.
+
+    Signals:
+        trouble: one sentence; they could not be written. Said once.
+    """
+
+    trouble = Signal(str)
+
+    def __init__(self, path: Path, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.path = path
+        self.values, self.remark = settings.load(path)
+        self._failed = False
+
+    def set_theme(self, choice: theme.Choice) -> None:
+        """Change the colours, and remember the choice."""
+        self.values.theme = choice.value
+        self.save()
+        self.dress()
+
+    def dress(self) -> None:
+        """Give the application the colours that are set."""
+        app = QApplication.instance()
+        assert isinstance(app, QApplication)
+        theme.apply(app, theme.Choice(self.values.theme))
+
+    def set_language(self, code: str) -> None:
+        """Remember a language for the next start."""
+        self.values.language = code
+        self.save()
+
+    def take_choice(self, choice: EngineChoice) -> None:
+        """Remember what is asked of the engine."""
+        if choice != self.values.choice:
+            self.values.take_choice(choice)
+            self.save()
+
+    def take_server(self, server: LocalServer) -> None:
+        """Remember whether the local server is wanted, and how."""
+        values = self.values
+        before = (values.server_on, values.server_port, values.server_key)
+        now = (server.wanted, server.port, server.key)
+        if now != before:
+            values.server_on, values.server_port, values.server_key = now
+            self.save()
+
+    def remember_model(self, path: Path) -> None:
+        """Remember a model that was loaded."""
+        if models.is_embedded(path):
+            self.values.last_model = ""
+        else:
+            self.values.last_model = str(path)
+            self.values.remember(path)
+        self.save()
+
+    def reset(self) -> None:
+        """All settings back to the beginning; which models were used is not one of them."""
+        fresh, kept = Settings(), self.values
+        for name in ("recent", "last_model", "open_chat", "width", "height", "geometry", "page"):
+            setattr(fresh, name, getattr(kept, name))
+        vars(kept).update(vars(fresh))
+        self.save()
+        self.dress()
+
+    def save(self) -> None:
+        """Write the file."""
+        trouble = settings.save(self.values, self.path)
+        if trouble and not self._failed:
+            self._failed = True
+            self.trouble.emit(trouble)

@@ -1,0 +1,91 @@
+"""The dialogs that write chats to files and read them back."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from PySide6.QtCore import QObject, Signal
+from PySide6.QtWidgets import QFileDialog, QWidget
+
+from app.session.chats import Chats
+from app.state.engine_state import Notice
+from app.store import exchange
+from app.store.schema import StoreError
+from app.text import units
+from app.text.language import translate
+
+
+class ChatExchange(QObject):
+    """Export and import.
+
+    Signals:
+        notice: Notice, on how it went.
+    """
+
+    notice = Signal(object)
+
+    def __init__(self, chats: Chats, window: QWidget) -> None:
+        super().__init__(window)
+        self._chats = chats
+        self._window = window
+
+    def ask_export(self, chat_id: int, kind: str) -> None:
+        """Ask for a name and write one chat, as "md" or "json"."""
+        title = next((row.title for row in self._chats.rows() if row.id == chat_id), "")
+        label = self.tr("Markdown (*.md)") if kind == "md" else self.tr("JSON (*.json)")
+        name, _ = QFileDialog.getSaveFileName(
+            self._window, self.tr("Export the chat"), f"{file_name(title)}.{kind}", label
+        )
+        if name:
+            self.export(chat_id, Path(name))
+
+    def export(self, chat_id: int, path: Path) -> None:
+        """Write one chat: as Markdown where the name ends so, otherwise as JSON."""
+        store = self._chats.store
+        try:
+            if path.suffix.lower() in (".md", ".markdown", ".txt"):
+                conversation = store.load(chat_id)
+                text = exchange.to_markdown(conversation) if conversation else ""
+            else:
+                text = exchange.to_json(store, [chat_id])
+            path.write_text(text, encoding="utf-8", newline="\n")
+        except StoreError as error:
+            self.notice.emit(Notice(str(error)))
+        except OSError as error:
+            sentence = self.tr("{file} could not be written: {reason}.").format(
+                file=path.name, reason=error.strerror or error
+            )
+            self.notice.emit(Notice(sentence))
+        else:
+            sentence = self.tr("The chat was written to {file}.").format(file=path.name)
+            self.notice.emit(Notice(sentence, is_trouble=False))
+
+    def ask_import(self) -> None:
+        """Ask for a file and read its chats."""
+        name, _ = QFileDialog.getOpenFileName(
+            self._window, self.tr("Import chats"), "", self.tr("Chats (*.json *.md);;All files (*)")
+        )
+        if name:
+            self.import_file(Path(name))
+
+    def import_file(self, path: Path) -> None:
+        """Read the chats of a file, and show the first."""
+        try:
+            ids = exchange.import_file(self._chats.store, path)
+        except (exchange.ImportRefused, StoreError) as error:
+            self.notice.emit(Notice(str(error)))
+            return
+        self._chats.reload_list()
+        if ids:
+            self._chats.open(ids[0])
+        words = self.tr("{chats} imported from {file}.").format(
+            chats=units.count(len(ids), "chat"), file=path.name
+        )
+        self.notice.emit(Notice(words, is_trouble=False))
+
+
+def file_name(title: str) -> str:
+    """Return a title as a name that every file system takes."""
+    name = re.sub(r'[\x00-\x1f<>:"/\\|?*]+', " ", title)
+    return " ".join(name.split())[:80].strip(". ") or translate("chats", "Chat")

@@ -1,0 +1,136 @@
+"""The list of chats: one click opens, F2 renames, Delete deletes, a menu has the rest."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QItemSelectionModel, QModelIndex, QPoint, Qt, Signal
+from PySide6.QtGui import QContextMenuEvent, QKeyEvent, QMouseEvent
+from PySide6.QtWidgets import QAbstractItemView, QListView, QMenu, QWidget
+
+from app.sidebar.list_delegate import MORE_WIDTH, ChatDelegate
+from app.sidebar.list_model import ChatListModel
+from app.store.chats import ChatRow
+
+
+class ChatList(QListView):
+    """Shows ChatRows.
+
+    Signals:
+        opened, deleted: (chat id).
+        pinned: (chat id, whether).
+        renamed: (chat id, title).
+        exported: (chat id, "md" or "json").
+    """
+
+    opened = Signal(int)
+    deleted = Signal(int)
+    pinned = Signal(int, bool)
+    renamed = Signal(int, str)
+    exported = Signal(int, str)
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("chatList")
+        self.setAccessibleName(self.tr("Chats"))
+        self._model = ChatListModel()
+        self._model.renamed.connect(self.renamed)
+        self.setModel(self._model)
+        self.setItemDelegate(ChatDelegate(self))
+        self.setMouseTracking(True)
+        self.setUniformItemSizes(False)
+        self.setEditTriggers(QAbstractItemView.EditTrigger.EditKeyPressed)
+        self.setVerticalScrollMode(QAbstractItemView.ScrollMode.ScrollPerPixel)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setFrameShape(QListView.Shape.NoFrame)
+        self.setLayoutMode(QListView.LayoutMode.Batched)
+        self.setBatchSize(200)
+
+    def show_rows(self, rows: list[ChatRow], open_id: int, with_headings: bool = True) -> None:
+        """Replace the list, and mark the chat that is open."""
+        bar = self.verticalScrollBar()
+        place = bar.value()
+        self._model.show_rows(rows, with_headings)
+        self.mark(open_id)
+        bar.setValue(place)
+
+    def show_busy(self, chats: set[int]) -> None:
+        """Mark the chats with an answer under way, from the next time that rows are shown."""
+        self._model.busy = chats
+
+    def mark(self, open_id: int) -> None:
+        """Mark the chat that is open."""
+        row = self._model.row_of(open_id)
+        if row < 0:
+            self.clearSelection()
+            self.setCurrentIndex(QModelIndex())
+            return
+        index = self._model.index(row)
+        flags = QItemSelectionModel.SelectionFlag.ClearAndSelect
+        self.selectionModel().setCurrentIndex(index, flags)
+
+    def titles(self) -> list[str]:
+        """Return the titles in the list, without the headings."""
+        indices = (self._model.index(row) for row in range(self._model.rowCount()))
+        return [chat.title for index in indices if (chat := self._model.chat(index))]
+
+    def edit_name(self, chat_id: int) -> None:
+        """Let the user rename a chat in its place."""
+        row = self._model.row_of(chat_id)
+        if row >= 0:
+            self.edit(self._model.index(row))
+
+    def menu_for(self, chat: ChatRow) -> QMenu:
+        """Return the menu of one chat."""
+        menu = QMenu(self)
+        menu.addAction(self.tr("Rename") + "\tF2", lambda: self.edit_name(chat.id))
+        label = self.tr("Unpin") if chat.is_pinned else self.tr("Pin")
+        menu.addAction(label, lambda: self.pinned.emit(chat.id, not chat.is_pinned))
+        menu.addSeparator()
+        menu.addAction(
+            self.tr("Export as Markdown\u2026"), lambda: self.exported.emit(chat.id, "md")
+        )
+        menu.addAction(self.tr("Export as JSON\u2026"), lambda: self.exported.emit(chat.id, "json"))
+        menu.addSeparator()
+        menu.addAction(self.tr("Delete") + "\tDel", lambda: self.deleted.emit(chat.id))
+        return menu
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+        chat = self._model.chat(self.currentIndex())
+        key = event.key()
+        if chat is not None and key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
+            if self.state() != QAbstractItemView.State.EditingState:
+                self.opened.emit(chat.id)
+                return
+        pins = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
+        if chat is not None and key == Qt.Key.Key_P and event.modifiers() == pins:
+            self.pinned.emit(chat.id, not chat.is_pinned)
+            return
+        if chat is not None and key == Qt.Key.Key_Delete:
+            self.deleted.emit(chat.id)
+            return
+        if key == Qt.Key.Key_Escape:
+            event.ignore()
+            return
+        super().keyPressEvent(event)
+
+    def mouseReleaseEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
+        super().mouseReleaseEvent(event)
+        if event.button() != Qt.MouseButton.LeftButton:
+            return
+        index = self.indexAt(event.position().toPoint())
+        chat = self._model.chat(index)
+        if chat is None:
+            return
+        place = self.visualRect(index)
+        if event.position().x() > place.right() - MORE_WIDTH:
+            corner = QPoint(place.right() - MORE_WIDTH, place.bottom())
+            self.menu_for(chat).popup(self.viewport().mapToGlobal(corner))
+        else:
+            self.opened.emit(chat.id)
+
+    def contextMenuEvent(self, event: QContextMenuEvent) -> None:  # noqa: D102, N802
+        by_key = event.reason() == QContextMenuEvent.Reason.Keyboard
+        index = self.currentIndex() if by_key else self.indexAt(event.pos())
+        chat = self._model.chat(index)
+        if chat is not None:
+            place = self.visualRect(index).center() if by_key else event.pos()
+            self.menu_for(chat).popup(self.viewport().mapToGlobal(place))

@@ -1,0 +1,112 @@
+"""Paints the rows of the list of chats."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRectF, QSize, Qt
+from PySide6.QtGui import QFont, QFontMetrics, QPainter, QPen
+from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
+
+from app.sidebar.list_model import ChatListModel
+from app.text.language import translate
+from app.widgets import icons, theme
+
+Index = QModelIndex | QPersistentModelIndex
+ROW = 34
+HEADING = 32
+SIDE = 10  # inside a row
+MORE_WIDTH = 30
+
+
+class ChatDelegate(QStyledItemDelegate):
+    """A chat is its title, and in a search the place that was found; a heading is small."""
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:  # noqa: D102, N802
+        chat = _model(index).chat(index)
+        if chat is None:
+            return QSize(80, HEADING)
+        line = QFontMetrics(_small(option.font)).height()
+        return QSize(80, ROW + (line if chat.snippet else 0))
+
+    def paint(  # noqa: D102
+        self, painter: QPainter, option: QStyleOptionViewItem, index: Index
+    ) -> None:
+        chat = _model(index).chat(index)
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        place = QRectF(option.rect)
+        left = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
+        small = _small(option.font)
+        if chat is None:
+            small.setWeight(QFont.Weight.DemiBold)
+            painter.setFont(small)
+            painter.setPen(theme.colour("muted"))
+            room = place.adjusted(SIDE, 8, -SIDE, 0)
+            painter.drawText(room, left, str(index.data()))
+            painter.restore()
+            return
+        state = option.state
+        selected = bool(state & QStyle.StateFlag.State_Selected)
+        hovered = bool(state & QStyle.StateFlag.State_MouseOver)
+        card = place.adjusted(0.5, 1, -0.5, -1)
+        if selected or hovered:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.colour("bubble" if selected else "raised"))
+            painter.drawRoundedRect(card, 8, 8)
+        if state & QStyle.StateFlag.State_HasFocus:
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.setPen(QPen(theme.colour("focus"), 1.3))
+            painter.drawRoundedRect(card, 8, 8)
+        busy = chat.id in _model(index).busy
+        marks = hovered or selected or chat.is_pinned or busy
+        room = place.adjusted(SIDE, 0, -(MORE_WIDTH if marks else SIDE), 0)
+        painter.setPen(theme.colour("text"))
+        metrics = QFontMetrics(option.font)
+        title = metrics.elidedText(chat.title, Qt.TextElideMode.ElideRight, int(room.width()))
+        painter.setFont(option.font)
+        painter.drawText(QRectF(room.x(), room.y(), room.width(), ROW), left, title)
+        if chat.snippet:
+            metrics = QFontMetrics(small)
+            painter.setFont(small)
+            painter.setPen(theme.colour("muted"))
+            text = metrics.elidedText(chat.snippet, Qt.TextElideMode.ElideRight, int(room.width()))
+            line = QRectF(room.x(), room.y() + ROW - 8, room.width(), metrics.height())
+            painter.drawText(line, left, text)
+        if hovered or selected:
+            self._icon(painter, place, "more")
+        elif busy:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(theme.colour("accent"))
+            painter.drawEllipse(QPointF(place.right() - MORE_WIDTH + 15, place.y() + ROW / 2), 4, 4)
+        elif chat.is_pinned:
+            self._icon(painter, place, "pin")
+        painter.restore()
+
+    def createEditor(  # noqa: D102, N802
+        self, parent: QWidget, option: QStyleOptionViewItem, index: Index
+    ) -> QWidget:
+        editor = QLineEdit(parent)
+        editor.setAccessibleName(translate("chats", "Name of the chat"))
+        editor.setMaxLength(200)
+        return editor
+
+    def updateEditorGeometry(  # noqa: D102, N802
+        self, editor: QWidget, option: QStyleOptionViewItem, index: Index
+    ) -> None:
+        editor.setGeometry(option.rect)
+
+    def _icon(self, painter: QPainter, place: QRectF, name: str) -> None:
+        y = place.y() + ROW / 2 - 7
+        spot = QRectF(place.right() - MORE_WIDTH + 8, y, 14, 14)
+        icons.paint(painter, name, spot, theme.colour("muted"))
+
+
+def _small(font: QFont) -> QFont:
+    small = QFont(font)
+    small.setPixelSize(max(theme.pixels() - 1, 11))
+    return small
+
+
+def _model(index: Index) -> ChatListModel:
+    model = index.model()
+    assert isinstance(model, ChatListModel)
+    return model

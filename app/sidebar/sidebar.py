@@ -1,0 +1,133 @@
+"""The column at the left: a new chat, search, and the chats there are."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent
+from PySide6.QtWidgets import (
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLineEdit,
+    QPushButton,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.session.chats import Chats
+from app.sidebar.list import ChatList
+
+SEARCH_MS = 60  # after the last letter
+
+
+class _Search(QLineEdit):
+    """The search field: Escape empties it, Down goes into the list.
+
+    Signals:
+        down: the user wants the list.
+    """
+
+    down = Signal()
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+        if event.key() == Qt.Key.Key_Escape and self.text():
+            self.clear()
+        elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            self.down.emit()
+        else:
+            super().keyPressEvent(event)
+
+
+class Sidebar(QFrame):
+    """Shows what Chats knows.
+
+    Signals:
+        new_chat: the user wants to begin one.
+        import_file: the user wants to read chats from a file.
+        opened: a chat was opened here.
+    """
+
+    new_chat = Signal()
+    import_file = Signal()
+    opened = Signal()
+
+    def __init__(self, chats: Chats, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("sidebar")
+        self._chats = chats
+        self.new = QPushButton(self.tr("New chat"))
+        self.new.setObjectName("newChat")
+        self.new.setAccessibleName(self.tr("New chat"))
+        self.new.setToolTip("Ctrl+N")
+        self.new.clicked.connect(self.new_chat)
+        self.search = _Search()
+        self.search.setObjectName("search")
+        self.search.setAccessibleName(self.tr("Search chats"))
+        self.search.setPlaceholderText(self.tr("Search chats"))
+        self.search.setToolTip("Ctrl+F")
+        self.search.setClearButtonEnabled(True)
+        for button in self.search.findChildren(QToolButton):
+            button.setAccessibleName(self.tr("Empty the search field"))
+        self.list = ChatList()
+        self._nothing = QLabel()
+        self._nothing.setProperty("role", "muted")
+        self._nothing.setWordWrap(True)
+        self._nothing.setContentsMargins(10, 8, 10, 8)
+        self._import = QPushButton(self.tr("Import chats\u2026"))
+        self._import.setProperty("role", "quiet")
+        self._import.setAccessibleName(self.tr("Import chats from a file"))
+        self._import.clicked.connect(self.import_file)
+        foot = QHBoxLayout()
+        foot.addWidget(self._import)
+        foot.addStretch(1)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(12, 14, 8, 10)
+        layout.setSpacing(8)
+        layout.addWidget(self.new)
+        layout.addWidget(self.search)
+        layout.addWidget(self._nothing)
+        layout.addWidget(self.list, 1)
+        layout.addLayout(foot)
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.timeout.connect(self.refresh)
+        self.search.textChanged.connect(lambda _: self._timer.start(SEARCH_MS))
+        self.search.down.connect(self._into_list)
+        chats.list_changed.connect(self._later)
+        self.list.opened.connect(self._open)
+        self.list.deleted.connect(chats.delete)
+        self.list.pinned.connect(chats.pin)
+        self.list.renamed.connect(chats.rename)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the list, or what was found."""
+        self._timer.stop()
+        text = self.search.text()
+        rows = self._chats.rows(text)
+        self.list.show_busy(self._chats.busy)
+        self.list.show_rows(rows, self._chats.open_id, with_headings=not text.strip())
+        self._nothing.setVisible(not rows)
+        self._nothing.setText(
+            self.tr("Nothing found.") if text.strip() else self.tr("Your chats will be here.")
+        )
+
+    def _later(self) -> None:
+        """Several changes at once are shown once."""
+        self._timer.start(0)
+
+    def _open(self, chat_id: int) -> None:
+        if self._chats.open(chat_id):
+            self.opened.emit()
+
+    def _into_list(self) -> None:
+        if self._timer.isActive():
+            self.refresh()
+        model = self.list.model()
+        for row in range(model.rowCount()):
+            index = model.index(row, 0)
+            if index.flags() & Qt.ItemFlag.ItemIsSelectable:
+                self.list.setCurrentIndex(index)
+                break
+        self.list.setFocus()

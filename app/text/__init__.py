@@ -1,0 +1,5 @@
+"""Languages, units and translated sentences.
+
+Qt Linguist's files in `translations` are read as they are.
+May import: no other package of app (tests/test_imports.py).
+"""

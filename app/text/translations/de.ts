@@ -1,0 +1,3228 @@
+<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE TS>
+<TS version="2.1" language="de" sourcelanguage="en">
+<context>
+<name>AboutPage</name>
+<message>
+<source>About Outrider</source>
+<translation>Über Outrider</translation>
+</message>
+<message>
+<source>Version {version}</source>
+<translation>Version {version}</translation>
+</message>
+<message>
+<source>Parts</source>
+<translation>Bestandteile</translation>
+</message>
+<message>
+<source>Licence</source>
+<translation>Lizenz</translation>
+</message>
+<message>
+<source>Chat with Mixture-of-Experts models that are larger than your memory. Nothing is sent anywhere. It is made of the parts below.</source>
+<translation>Chatten mit Mixture-of-Experts-Modellen, die größer sind als der Speicher. Nichts wird irgendwohin gesendet. Es besteht aus den Teilen unten.</translation>
+</message>
+<message>
+<source>This copy of it came without the text of its licence.</source>
+<translation>Dieser Kopie fehlt der Text der Lizenz.</translation>
+</message>
+</context>
+<context>
+<name>AnswerView</name>
+<message>
+<source>Answer</source>
+<translation>Antwort</translation>
+</message>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy this answer</source>
+<translation>Diese Antwort kopieren</translation>
+</message>
+<message>
+<source>Go on</source>
+<translation>Fortsetzen</translation>
+</message>
+<message>
+<source>Continue this answer</source>
+<translation>Diese Antwort fortsetzen</translation>
+</message>
+<message>
+<source>Retry</source>
+<translation>Noch einmal</translation>
+</message>
+<message>
+<source>Ask for another answer</source>
+<translation>Eine andere Antwort anfordern</translation>
+</message>
+<message>
+<source>Thinking…</source>
+<translation>Denkt nach …</translation>
+</message>
+</context>
+<context>
+<name>Banner</name>
+<message>
+<source>Notice</source>
+<translation>Hinweis</translation>
+</message>
+<message>
+<source>Close this notice</source>
+<translation>Diesen Hinweis schließen</translation>
+</message>
+</context>
+<context>
+<name>BranchSwitch</name>
+<message>
+<source>Version before this one</source>
+<translation>Vorige Fassung</translation>
+</message>
+<message>
+<source>Version after this one</source>
+<translation>Nächste Fassung</translation>
+</message>
+</context>
+<context>
+<name>ChatExchange</name>
+<message>
+<source>Markdown (*.md)</source>
+<translation>Markdown (*.md)</translation>
+</message>
+<message>
+<source>JSON (*.json)</source>
+<translation>JSON (*.json)</translation>
+</message>
+<message>
+<source>Export the chat</source>
+<translation>Chat exportieren</translation>
+</message>
+<message>
+<source>{file} could not be written: {reason}.</source>
+<translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
+</message>
+<message>
+<source>The chat was written to {file}.</source>
+<translation>Der Chat wurde in {file} geschrieben.</translation>
+</message>
+<message>
+<source>Import chats</source>
+<translation>Chats importieren</translation>
+</message>
+<message>
+<source>Chats (*.json *.md);;All files (*)</source>
+<translation>Chats (*.json *.md);;Alle Dateien (*)</translation>
+</message>
+<message>
+<source>{chats} imported from {file}.</source>
+<translation>{chats} aus {file} importiert.</translation>
+</message>
+</context>
+<context>
+<name>ChatList</name>
+<message>
+<source>Chats</source>
+<translation>Chats</translation>
+</message>
+<message>
+<source>Rename</source>
+<translation>Umbenennen</translation>
+</message>
+<message>
+<source>Unpin</source>
+<translation>Lösen</translation>
+</message>
+<message>
+<source>Pin</source>
+<translation>Anheften</translation>
+</message>
+<message>
+<source>Export as Markdown…</source>
+<translation>Als Markdown exportieren …</translation>
+</message>
+<message>
+<source>Export as JSON…</source>
+<translation>Als JSON exportieren …</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
+</message>
+</context>
+<context>
+<name>ChatListModel</name>
+<message>
+<source>{chat}, pinned</source>
+<translation>{chat}, angeheftet</translation>
+</message>
+</context>
+<context>
+<name>ChatPage</name>
+<message>
+<source>No model is loaded</source>
+<translation>Kein Modell geladen</translation>
+</message>
+<message>
+<source>The model is loading</source>
+<translation>Das Modell wird geladen</translation>
+</message>
+<message>
+<source>The engine takes the new settings</source>
+<translation>Die Engine übernimmt die neuen Einstellungen</translation>
+</message>
+<message>
+<source>Stopping</source>
+<translation>Wird angehalten</translation>
+</message>
+<message>
+<source>The engine is not running</source>
+<translation>Die Engine läuft nicht</translation>
+</message>
+<message>
+<source>System prompt set</source>
+<translation>System-Prompt gesetzt</translation>
+</message>
+<message>
+<source>System prompt</source>
+<translation>System-Prompt</translation>
+</message>
+<message>
+<source>context {used} of {limit}</source>
+<translation>Kontext {used} von {limit}</translation>
+</message>
+</context>
+<context>
+<name>Chats</name>
+<message>
+<source>“{chat}” was deleted.</source>
+<translation>„{chat}“ wurde gelöscht.</translation>
+</message>
+<message>
+<source>Undo</source>
+<translation>Rückgängig</translation>
+</message>
+</context>
+<context>
+<name>CodeCard</name>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy this code</source>
+<translation>Diesen Code kopieren</translation>
+</message>
+<message>
+<source>Code</source>
+<translation>Code</translation>
+</message>
+</context>
+<context>
+<name>Composer</name>
+<message>
+<source>Send</source>
+<translation>Senden</translation>
+</message>
+<message>
+<source>System prompt</source>
+<translation>System-Prompt</translation>
+</message>
+<message>
+<source>System prompt and sampling</source>
+<translation>System-Prompt und Sampling</translation>
+</message>
+<message>
+<source>System prompt and sampling (Ctrl+P)</source>
+<translation>System-Prompt und Sampling (Strg+P)</translation>
+</message>
+<message>
+<source>Stop (Esc)</source>
+<translation>Anhalten (Esc)</translation>
+</message>
+<message>
+<source>Send (Enter)</source>
+<translation>Senden (Eingabe)</translation>
+</message>
+</context>
+<context>
+<name>ContextMeter</name>
+<message>
+<source>{used} of {all} tokens of context</source>
+<translation>{used} von {all} Token des Kontexts</translation>
+</message>
+</context>
+<context>
+<name>Controls</name>
+<message>
+<source>Trust it and use it</source>
+<translation>Vertrauen und verwenden</translation>
+</message>
+<message>
+<source>Do not use it</source>
+<translation>Nicht verwenden</translation>
+</message>
+</context>
+<context>
+<name>ControlsStrip</name>
+<message>
+<source>Engine controls</source>
+<translation>Engine-Regler</translation>
+</message>
+<message>
+<source>16 bits</source>
+<translation>16 Bit</translation>
+</message>
+<message>
+<source>8 bits</source>
+<translation>8 Bit</translation>
+</message>
+<message>
+<source>4 bits</source>
+<translation>4 Bit</translation>
+</message>
+<message>
+<source>How the conversation is remembered: fewer bits need less memory.</source>
+<translation>Wie die Unterhaltung gemerkt wird: weniger Bit brauchen weniger Speicher.</translation>
+</message>
+<message>
+<source>copy</source>
+<translation>kopieren</translation>
+</message>
+<message>
+<source>both</source>
+<translation>beides</translation>
+</message>
+<message>
+<source>compute</source>
+<translation>rechnen</translation>
+</message>
+<message>
+<source>Experts that the device lacks are copied to its memory, or computed by the processor where they lie.</source>
+<translation>Experten, die dem Gerät fehlen, werden in seinen Speicher kopiert oder vom Prozessor berechnet, wo sie liegen.</translation>
+</message>
+<message>
+<source>automatic</source>
+<translation>automatisch</translation>
+</message>
+<message>
+<source>Close the engine controls</source>
+<translation>Engine-Regler schließen</translation>
+</message>
+<message>
+<source>Settings</source>
+<translation>Einstellungen</translation>
+</message>
+<message>
+<source>Method</source>
+<translation>Verfahren</translation>
+</message>
+<message>
+<source>Context in tokens</source>
+<translation>Kontext in Token</translation>
+</message>
+<message>
+<source>Attention cache</source>
+<translation>Attention-Cache</translation>
+</message>
+<message>
+<source>Device</source>
+<translation>Gerät</translation>
+</message>
+<message>
+<source>Missing experts</source>
+<translation>Fehlende Experten</translation>
+</message>
+<message>
+<source>Threads</source>
+<translation>Threads</translation>
+</message>
+<message>
+<source>Pack the experts</source>
+<translation>Experten packen</translation>
+</message>
+<message>
+<source>Pack the experts into a second file</source>
+<translation>Die Experten in eine zweite Datei packen</translation>
+</message>
+<message>
+<source>Stop packing</source>
+<translation>Packen anhalten</translation>
+</message>
+<message>
+<source>Stop packing the experts</source>
+<translation>Das Packen der Experten anhalten</translation>
+</message>
+<message>
+<source>processor</source>
+<translation>Prozessor</translation>
+</message>
+<message>
+<source>another machine…</source>
+<translation>anderer Rechner …</translation>
+</message>
+<message>
+<source>stock llama.cpp</source>
+<translation>llama.cpp unverändert</translation>
+</message>
+<message>
+<source>This comes into force with the next answer.</source>
+<translation>Das gilt ab der nächsten Antwort.</translation>
+</message>
+<message>
+<source>Experts computed by the processor: the answer is llama.cpp&apos;s but for rounding, and the same question may get another one.</source>
+<translation>Vom Prozessor berechnete Experten: die Antwort ist bis auf Rundung die von llama.cpp, und dieselbe Frage kann eine andere bekommen.</translation>
+</message>
+<message>
+<source>The cache gets the memory that is free and the context what that permits; prefetching and eviction are chosen by what is measured while it answers.</source>
+<translation>Der Cache bekommt den freien Speicher und der Kontext, was dann noch geht; Vorausladen und Verdrängen richten sich nach dem, was beim Antworten gemessen wird.</translation>
+</message>
+<message>
+<source>in force: {value}</source>
+<translation>in Kraft: {value}</translation>
+</message>
+</context>
+<context>
+<name>Decisions</name>
+<message>
+<source>All decisions</source>
+<translation>Alle Entscheidungen</translation>
+</message>
+<message>
+<source>Decided by auto</source>
+<translation>Von der Automatik entschieden</translation>
+</message>
+<message>
+<source>Only the last</source>
+<translation>Nur die letzte</translation>
+</message>
+<message numerus="yes">
+<source>All %n decision(s)</source>
+<translation>
+<numerusform>Die %n Entscheidung</numerusform>
+<numerusform>Alle %n Entscheidungen</numerusform>
+</translation>
+</message>
+</context>
+<context>
+<name>Details</name>
+<message>
+<source>Load</source>
+<translation>Laden</translation>
+</message>
+<message>
+<source>Show folder</source>
+<translation>Ordner zeigen</translation>
+</message>
+<message>
+<source>Show the folder of the model</source>
+<translation>Den Ordner des Modells zeigen</translation>
+</message>
+<message>
+<source>{size} in {parts} in {folder}</source>
+<translation>{size} in {parts} in {folder}</translation>
+</message>
+<message>
+<source>{size} in {folder}</source>
+<translation>{size} in {folder}</translation>
+</message>
+<message>
+<source>Memory plan with {share} of the experts, of {free} that are free for it</source>
+<translation>Speicherplan mit {share} der Experten, von {free}, die dafür frei sind</translation>
+</message>
+<message>
+<source>Memory plan, of {free} that are free for it</source>
+<translation>Speicherplan, von {free}, die dafür frei sind</translation>
+</message>
+<message>
+<source>Loaded</source>
+<translation>Geladen</translation>
+</message>
+<message>
+<source>Load {model}</source>
+<translation>{model} laden</translation>
+</message>
+</context>
+<context>
+<name>DiagnosticsPage</name>
+<message>
+<source>Diagnostics</source>
+<translation>Diagnose</translation>
+</message>
+<message>
+<source>Copy the report</source>
+<translation>Bericht kopieren</translation>
+</message>
+<message>
+<source>Report</source>
+<translation>Bericht</translation>
+</message>
+<message>
+<source>This is all that the report says: versions, the machine, the model, settings, figures and errors. It holds nothing that was said, no names and no folders, and it goes nowhere unless you paste it there.</source>
+<translation>Das ist alles, was der Bericht sagt: Versionen, Rechner, Modell, Einstellungen, Zahlen und Fehler. Er enthält nichts Gesagtes, keine Namen und keine Ordner, und er geht nirgendwohin, wo man ihn nicht selbst einfügt.</translation>
+</message>
+<message>
+<source>The report is in the clipboard.</source>
+<translation>Der Bericht ist in der Zwischenablage.</translation>
+</message>
+</context>
+<context>
+<name>DownloadRow</name>
+<message>
+<source>Download of {model}</source>
+<translation>Download von {model}</translation>
+</message>
+<message>
+<source>Pause</source>
+<translation>Pause</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Resume</source>
+<translation>Fortsetzen</translation>
+</message>
+<message>
+<source>Try again</source>
+<translation>Noch einmal</translation>
+</message>
+<message>
+<source>Load</source>
+<translation>Laden</translation>
+</message>
+<message>
+<source>Dismiss</source>
+<translation>Ausblenden</translation>
+</message>
+<message>
+<source>{action}: {model}</source>
+<extracomment>What a button does with a model, as in &quot;Pause: Qwen3-30B&quot;.</extracomment>
+<translation>{action}: {model}</translation>
+</message>
+<message>
+<source>{got} of {all}</source>
+<translation>{got} von {all}</translation>
+</message>
+<message>
+<source>{size} in {folder}, complete and checked.</source>
+<translation>{size} in {folder}, vollständig und geprüft.</translation>
+</message>
+<message>
+<source>{size} in {folder}, complete. The server states no checksum.</source>
+<translation>{size} in {folder}, vollständig. Der Server nennt keine Prüfsumme.</translation>
+</message>
+<message>
+<source>{progress}, paused.</source>
+<translation>{progress}, angehalten.</translation>
+</message>
+<message>
+<source>{progress}, waits for the others.</source>
+<translation>{progress}, wartet auf die anderen.</translation>
+</message>
+<message>
+<source>{progress}, waits for the server.</source>
+<translation>{progress}, wartet auf den Server.</translation>
+</message>
+<message>
+<source>{progress}, {speed}/s, {time} left.</source>
+<translation>{progress}, {speed}/s, noch {time}.</translation>
+</message>
+</context>
+<context>
+<name>DropHint</name>
+<message>
+<source>Drop to load {model}</source>
+<translation>Loslassen, um {model} zu laden</translation>
+</message>
+<message>
+<source>Drop to list the models of {folder}</source>
+<translation>Loslassen, um die Modelle in {folder} aufzulisten</translation>
+</message>
+<message>
+<source>This is not a GGUF file</source>
+<translation>Das ist keine GGUF-Datei</translation>
+</message>
+</context>
+<context>
+<name>Drops</name>
+<message>
+<source>{name} is not a GGUF file.</source>
+<translation>{name} ist keine GGUF-Datei.</translation>
+</message>
+</context>
+<context>
+<name>EnginePanel</name>
+<message>
+<source>Engine</source>
+<translation>Engine</translation>
+</message>
+<message>
+<source>Forecasts by: {predictor}.</source>
+<translation>Vorhersagen von: {predictor}.</translation>
+</message>
+<message>
+<source>stall ≤ {time}</source>
+<translation>Warten ≤ {time}</translation>
+</message>
+<message>
+<source>stall</source>
+<translation>Warten</translation>
+</message>
+</context>
+<context>
+<name>EngineSession</name>
+<message>
+<source>Back to the embedded model</source>
+<translation>Zurück zum eingebauten Modell</translation>
+</message>
+<message>
+<source>Back to {name}</source>
+<translation>Zurück zu {name}</translation>
+</message>
+<message>
+<source>Loading was cancelled.</source>
+<translation>Das Laden wurde abgebrochen.</translation>
+</message>
+<message>
+<source>There is memory again, and the cache has grown.</source>
+<translation>Es ist wieder Speicher frei; der Cache ist gewachsen.</translation>
+</message>
+<message>
+<source>Start again and go on</source>
+<translation>Neu starten und fortsetzen</translation>
+</message>
+<message>
+<source>Try again</source>
+<translation>Noch einmal</translation>
+</message>
+<message>
+<source>Try with half the cache</source>
+<translation>Mit halbem Cache versuchen</translation>
+</message>
+<message>
+<source>Start again</source>
+<translation>Neu starten</translation>
+</message>
+<message>
+<source>Keep waiting</source>
+<translation>Weiter warten</translation>
+</message>
+</context>
+<context>
+<name>ExpertMap</name>
+<message>
+<source>Map of the experts in memory</source>
+<translation>Karte der Experten im Speicher</translation>
+</message>
+<message>
+<source>Layer {layer}, expert {expert}</source>
+<translation>Schicht {layer}, Experte {expert}</translation>
+</message>
+<message>
+<source>not in memory</source>
+<translation>nicht im Speicher</translation>
+</message>
+<message>
+<source>in memory</source>
+<translation>im Speicher</translation>
+</message>
+<message>
+<source>arriving</source>
+<translation>kommt gerade</translation>
+</message>
+<message>
+<source>just used, a hit</source>
+<translation>eben benutzt, Treffer</translation>
+</message>
+<message>
+<source>just used, late</source>
+<translation>eben benutzt, verspätet</translation>
+</message>
+<message>
+<source>just used, a miss</source>
+<translation>eben benutzt, gefehlt</translation>
+</message>
+<message>
+<source>computed by the processor</source>
+<translation>vom Prozessor berechnet</translation>
+</message>
+<message>
+<source>pinned by the layer in progress</source>
+<translation>von der laufenden Schicht festgehalten</translation>
+</message>
+<message>
+<source>used by {n} of {tokens}</source>
+<translation>benutzt von {n} von {tokens}</translation>
+</message>
+<message>
+<source>No map</source>
+<translation>Keine Karte</translation>
+</message>
+<message>
+<source>{layers} layers of {experts} experts, {resident} experts in memory</source>
+<translation>{layers} Schichten mit {experts} Experten, {resident} Experten im Speicher</translation>
+</message>
+</context>
+<context>
+<name>Figures</name>
+<message>
+<source>token/s</source>
+<translation>Token/s</translation>
+</message>
+<message>
+<source>hits</source>
+<translation>Treffer</translation>
+</message>
+<message>
+<source>late</source>
+<translation>verspätet</translation>
+</message>
+<message>
+<source>GB/s read</source>
+<translation>GB/s gelesen</translation>
+</message>
+<message>
+<source>{file} from the file, {ram} from memory</source>
+<translation>{file} aus der Datei, {ram} aus dem Arbeitsspeicher</translation>
+</message>
+<message>
+<source>misses</source>
+<translation>gefehlt</translation>
+</message>
+<message>
+<source>waiting</source>
+<translation>Warten</translation>
+</message>
+<message>
+<source>prefetches useful</source>
+<translation>vorab nützlich</translation>
+</message>
+<message>
+<source>prefetches wasted</source>
+<translation>vorab vergeblich</translation>
+</message>
+<message>
+<source>of {limit} GB/s</source>
+<translation>von {limit} GB/s</translation>
+</message>
+<message>
+<source>Read from the drive, and what it was measured to read at most on this machine</source>
+<translation>Vom Laufwerk gelesen, und was es auf diesem Rechner gemessen höchstens liest</translation>
+</message>
+<message>
+<source>of {n} that the device lacked, the processor computed {share}</source>
+<translation>von {n}, die dem Gerät fehlten, berechnete der Prozessor {share}</translation>
+</message>
+</context>
+<context>
+<name>GetPage</name>
+<message>
+<source>owner/name, or the address of a GGUF file</source>
+<translation>besitzer/name oder die Adresse einer GGUF-Datei</translation>
+</message>
+<message>
+<source>Repository or address</source>
+<translation>Repository oder Adresse</translation>
+</message>
+<message>
+<source>Look up</source>
+<translation>Nachsehen</translation>
+</message>
+<message>
+<source>My models</source>
+<translation>Meine Modelle</translation>
+</message>
+<message>
+<source>Back to the chat (Esc)</source>
+<translation>Zurück zum Chat (Esc)</translation>
+</message>
+<message>
+<source>Asking the server</source>
+<translation>Der Server wird gefragt</translation>
+</message>
+<message>
+<source>Change…</source>
+<translation>Ändern …</translation>
+</message>
+<message>
+<source>Change the folder that downloads go to</source>
+<translation>Den Ordner für Downloads ändern</translation>
+</message>
+<message>
+<source>Download</source>
+<translation>Herunterladen</translation>
+</message>
+<message>
+<source>{host}, or the server of an address, is asked only when you look something up or download it.</source>
+<translation>{host} oder der Server einer Adresse wird nur beim Nachsehen und Herunterladen gefragt.</translation>
+</message>
+<message>
+<source>Models that can be downloaded</source>
+<translation>Modelle zum Herunterladen</translation>
+</message>
+<message>
+<source>Get models</source>
+<translation>Modelle holen</translation>
+</message>
+<message>
+<source>Downloads</source>
+<translation>Downloads</translation>
+</message>
+<message>
+<source>Asking…</source>
+<translation>Wird gefragt …</translation>
+</message>
+<message>
+<source>Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what each would do here. Nothing is fetched before you say so.</source>
+<translation>Ein Repository nennen, zum Beispiel unsloth/Qwen3-30B-A3B-GGUF, um seine Modelle zu sehen und was jedes hier leisten würde. Nichts wird ungefragt heruntergeladen.</translation>
+</message>
+<message>
+<source>Reading the header of the file to know more…</source>
+<translation>Der Kopf der Datei wird gelesen, um mehr zu wissen …</translation>
+</message>
+<message>
+<source>Judged by its size and by another file of this repository.</source>
+<translation>Beurteilt nach der Größe und nach einer anderen Datei dieses Repositorys.</translation>
+</message>
+<message>
+<source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
+<translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+</message>
+<message>
+<source>Into {folder}</source>
+<translation>Nach {folder}</translation>
+</message>
+<message>
+<source>Folder that downloads go to</source>
+<translation>Ordner für Downloads</translation>
+</message>
+</context>
+<context>
+<name>LearningGroup</name>
+<message>
+<source>Learning from your chats</source>
+<translation>Lernen aus den eigenen Chats</translation>
+</message>
+<message>
+<source>Record which experts my chats use, and learn from it</source>
+<translation>Aufzeichnen, welche Experten meine Chats nutzen, und daraus lernen</translation>
+</message>
+<message>
+<source>What is recorded stays on this computer. It holds no text, but the numbers of the words, so it is as private as your chats. While you do not use the model, this computer learns from it which experts will be needed next. Answers stay the same; at most they come faster.</source>
+<translation>Was aufgezeichnet wird, bleibt auf diesem Computer. Es enthält keinen Text, aber die Nummern der Wörter, ist also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich; höchstens kommen sie schneller.</translation>
+</message>
+<message>
+<source>State of learning</source>
+<translation>Stand des Lernens</translation>
+</message>
+<message>
+<source>Size of the recordings</source>
+<translation>Größe der Aufzeichnungen</translation>
+</message>
+<message>
+<source>Progress of training</source>
+<translation>Fortschritt des Lernens</translation>
+</message>
+<message>
+<source>Delete all recordings</source>
+<translation>Alle Aufzeichnungen löschen</translation>
+</message>
+<message>
+<source>The engine is not running.</source>
+<translation>Die Engine läuft nicht.</translation>
+</message>
+<message>
+<source>There are no recordings.</source>
+<translation>Es gibt keine Aufzeichnungen.</translation>
+</message>
+<message>
+<source>The recordings take {size} on this computer.</source>
+<translation>Die Aufzeichnungen belegen {size} auf diesem Computer.</translation>
+</message>
+<message>
+<source>The recordings take {size} on this computer. Of each model at most {most} are kept.</source>
+<translation>Die Aufzeichnungen belegen {size} auf diesem Computer. Von jedem Modell werden höchstens {most} behalten.</translation>
+</message>
+</context>
+<context>
+<name>LibraryPage</name>
+<message>
+<source>{model} has arrived.</source>
+<translation>{model} ist da.</translation>
+</message>
+<message>
+<source>{file} was deleted or moved. You can go on with it now, but it cannot be loaded again.</source>
+<translation>{file} wurde gelöscht oder verschoben. Jetzt geht es damit noch weiter, aber es kann nicht noch einmal geladen werden.</translation>
+</message>
+</context>
+<context>
+<name>LibraryView</name>
+<message>
+<source>Search models</source>
+<translation>Modelle suchen</translation>
+</message>
+<message>
+<source>Folders…</source>
+<translation>Ordner …</translation>
+</message>
+<message>
+<source>Folders of models</source>
+<translation>Ordner mit Modellen</translation>
+</message>
+<message>
+<source>Back to the chat (Esc)</source>
+<translation>Zurück zum Chat (Esc)</translation>
+</message>
+<message>
+<source>Measure this machine</source>
+<translation>Diesen Rechner messen</translation>
+</message>
+<message>
+<source>Measure this machine again; it takes about two seconds.</source>
+<translation>Diesen Rechner noch einmal messen; das dauert etwa zwei Sekunden.</translation>
+</message>
+<message>
+<source>Get models…</source>
+<translation>Modelle holen …</translation>
+</message>
+<message numerus="yes">
+<source>Getting %n model(s)…</source>
+<translation>
+<numerusform>%n Modell wird geholt …</numerusform>
+<numerusform>%n Modelle werden geholt …</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>%n download(s) stopped…</source>
+<translation>
+<numerusform>%n Download angehalten …</numerusform>
+<numerusform>%n Downloads angehalten …</numerusform>
+</translation>
+</message>
+<message>
+<source>Models</source>
+<translation>Modelle</translation>
+</message>
+<message>
+<source>Add a folder…</source>
+<translation>Ordner hinzufügen …</translation>
+</message>
+<message>
+<source>Remove from the list</source>
+<translation>Aus der Liste entfernen</translation>
+</message>
+<message>
+<source>Looking through the folders…</source>
+<translation>Die Ordner werden durchgesehen …</translation>
+</message>
+<message>
+<source>No model has these words.</source>
+<translation>Kein Modell enthält diese Wörter.</translation>
+</message>
+<message>
+<source>There are no models yet. Add a folder, or drop one or a GGUF file on the window.</source>
+<translation>Noch keine Modelle. Einen Ordner hinzufügen, oder einen Ordner oder eine GGUF-Datei auf das Fenster ziehen.</translation>
+</message>
+<message>
+<source>Measuring this machine…</source>
+<translation>Dieser Rechner wird gemessen …</translation>
+</message>
+<message>
+<source>drive {drive} GB/s, memory {memory} GB/s</source>
+<translation>Laufwerk {drive} GB/s, Speicher {memory} GB/s</translation>
+</message>
+<message>
+<source>Add a folder of models</source>
+<translation>Einen Ordner mit Modellen hinzufügen</translation>
+</message>
+</context>
+<context>
+<name>LoadingStrip</name>
+<message>
+<source>Loading</source>
+<translation>Laden</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Cancel loading</source>
+<translation>Das Laden abbrechen</translation>
+</message>
+<message>
+<source>Loading {model}…</source>
+<translation>{model} wird geladen …</translation>
+</message>
+<message>
+<source>Loading {model}, {share}</source>
+<translation>{model} wird geladen, {share}</translation>
+</message>
+</context>
+<context>
+<name>MainWindow</name>
+<message>
+<source>Open a model</source>
+<translation>Ein Modell öffnen</translation>
+</message>
+<message>
+<source>GGUF models (*.gguf);;All files (*)</source>
+<translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
+</message>
+<message>
+<source>Reset all settings?</source>
+<translation>Alle Einstellungen zurücksetzen?</translation>
+</message>
+<message>
+<source>Chats, models and what was measured stay; the settings do not.</source>
+<translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
+</message>
+<message>
+<source>Reset</source>
+<translation>Zurücksetzen</translation>
+</message>
+<message>
+<source>Keep them</source>
+<translation>Behalten</translation>
+</message>
+</context>
+<context>
+<name>MemoryBar</name>
+<message>
+<source>Memory</source>
+<translation>Speicher</translation>
+</message>
+<message>
+<source>dense</source>
+<translation>dicht</translation>
+</message>
+<message>
+<source>experts</source>
+<translation>Experten</translation>
+</message>
+<message>
+<source>other programs</source>
+<translation>andere Programme</translation>
+</message>
+<message>
+<source>free</source>
+<translation>frei</translation>
+</message>
+</context>
+<context>
+<name>ModeSwitch</name>
+<message>
+<source>Automatic</source>
+<translation>Automatisch</translation>
+</message>
+<message>
+<source>Automatic engine settings</source>
+<translation>Automatische Engine-Einstellungen</translation>
+</message>
+<message>
+<source>The cache gets the memory that is free, and what pays here is measured while it answers.</source>
+<translation>Der Cache bekommt den freien Speicher, und was sich hier lohnt, wird beim Antworten gemessen.</translation>
+</message>
+<message>
+<source>Manual</source>
+<translation>Von Hand</translation>
+</message>
+<message>
+<source>Engine settings by hand</source>
+<translation>Engine-Einstellungen von Hand</translation>
+</message>
+<message>
+<source>You set the cache rate, the method and the context.</source>
+<translation>Cache-Anteil, Verfahren und Kontext sind selbst einzustellen.</translation>
+</message>
+</context>
+<context>
+<name>ModelButton</name>
+<message>
+<source>Choose a model</source>
+<translation>Modell wählen</translation>
+</message>
+<message>
+<source>Model: {model}</source>
+<translation>Modell: {model}</translation>
+</message>
+<message>
+<source>All models</source>
+<translation>Alle Modelle</translation>
+</message>
+<message>
+<source>Open a GGUF file…</source>
+<translation>GGUF-Datei öffnen …</translation>
+</message>
+</context>
+<context>
+<name>PackDesk</name>
+<message>
+<source>The experts are being packed: {share}.</source>
+<translation>Die Experten werden gepackt: {share}.</translation>
+</message>
+<message>
+<source>Packing the experts would make answers about {gain} times as fast, but needs {size} of the drive, and {free} are free.</source>
+<translation>Gepackte Experten würden Antworten etwa {gain}-mal so schnell machen, brauchen aber {size} auf dem Laufwerk, und {free} sind frei.</translation>
+</message>
+<message>
+<source>Packing the experts into a second file of {size} would make answers about {gain} times as fast, by what was measured here.</source>
+<translation>Die Experten in eine zweite Datei von {size} zu packen würde Antworten nach den Messungen hier etwa {gain}-mal so schnell machen.</translation>
+</message>
+<message>
+<source>Packing was stopped. What was written is used when it is wanted again.</source>
+<translation>Das Packen wurde angehalten. Was geschrieben wurde, wird genutzt, wenn es wieder gewünscht ist.</translation>
+</message>
+<message>
+<source>Delete it</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>The experts are packed: about {gain} times as fast is to be expected.</source>
+<translation>Die Experten sind gepackt: Etwa {gain}-mal so schnell ist zu erwarten.</translation>
+</message>
+</context>
+<context>
+<name>Page</name>
+<message>
+<source>Back to the chat (Esc)</source>
+<translation>Zurück zum Chat (Esc)</translation>
+</message>
+</context>
+<context>
+<name>PanelParts</name>
+<message>
+<source>Now</source>
+<translation>Jetzt</translation>
+</message>
+<message>
+<source>Use the cache that would help</source>
+<translation>Den Cache einstellen, der helfen würde</translation>
+</message>
+<message>
+<source>Go on with what is now</source>
+<translation>Weiter mit dem, was jetzt ist</translation>
+</message>
+<message>
+<source>Pause the panel</source>
+<translation>Die Ansicht anhalten</translation>
+</message>
+<message>
+<source>Save or copy</source>
+<translation>Speichern oder kopieren</translation>
+</message>
+<message>
+<source>resident</source>
+<translation>im Speicher</translation>
+</message>
+<message>
+<source>arriving</source>
+<translation>kommt gerade</translation>
+</message>
+<message>
+<source>hit</source>
+<translation>Treffer</translation>
+</message>
+<message>
+<source>late</source>
+<translation>verspätet</translation>
+</message>
+<message>
+<source>miss</source>
+<translation>gefehlt</translation>
+</message>
+<message>
+<source>pinned</source>
+<translation>festgehalten</translation>
+</message>
+<message>
+<source>computed by the processor</source>
+<translation>vom Prozessor berechnet</translation>
+</message>
+<message>
+<source>in memory</source>
+<translation>im Speicher</translation>
+</message>
+<message>
+<source>not in memory</source>
+<translation>nicht im Speicher</translation>
+</message>
+<message>
+<source>brighter: used more often</source>
+<translation>heller: öfter benutzt</translation>
+</message>
+<message>
+<source>token {number} of {all}</source>
+<translation>Token {number} von {all}</translation>
+</message>
+<message>
+<source>asked for {asked}, in force {force}</source>
+<translation>verlangt {asked}, in Kraft {force}</translation>
+</message>
+<message>
+<source>Use a cache of {size}</source>
+<translation>Cache von {size} verwenden</translation>
+</message>
+<message>
+<source>Tables (*.csv)</source>
+<translation>Tabellen (*.csv)</translation>
+</message>
+<message>
+<source>Pictures (*.png)</source>
+<translation>Bilder (*.png)</translation>
+</message>
+<message>
+<source>Save the tokens as CSV…</source>
+<translation>Die Token als CSV speichern …</translation>
+</message>
+<message>
+<source>tokens.csv</source>
+<translation>token.csv</translation>
+</message>
+<message>
+<source>Save the experts as CSV…</source>
+<translation>Die Experten als CSV speichern …</translation>
+</message>
+<message>
+<source>experts.csv</source>
+<translation>experten.csv</translation>
+</message>
+<message>
+<source>Save the picture as PNG…</source>
+<translation>Das Bild als PNG speichern …</translation>
+</message>
+<message>
+<source>engine.png</source>
+<translation>engine.png</translation>
+</message>
+<message>
+<source>Copy the picture</source>
+<translation>Das Bild kopieren</translation>
+</message>
+<message>
+<source>Save</source>
+<translation>Speichern</translation>
+</message>
+<message>
+<source>State</source>
+<translation>Zustand</translation>
+</message>
+<message>
+<source>What is in memory and what was just used</source>
+<translation>Was im Speicher ist und was eben benutzt wurde</translation>
+</message>
+<message>
+<source>Use</source>
+<translation>Nutzung</translation>
+</message>
+<message>
+<source>How often this answer used each expert</source>
+<translation>Wie oft diese Antwort jeden Experten benutzt hat</translation>
+</message>
+<message>
+<source>Map: {view}</source>
+<translation>Karte: {view}</translation>
+</message>
+<message>
+<source>Engine</source>
+<translation>Engine</translation>
+</message>
+<message>
+<source>Layers × experts</source>
+<translation>Schichten × Experten</translation>
+</message>
+<message>
+<source>compute</source>
+<translation>Rechnen</translation>
+</message>
+<message>
+<source>waiting for experts</source>
+<translation>Warten auf Experten</translation>
+</message>
+<message>
+<source>unexplained</source>
+<translation>unerklärt</translation>
+</message>
+<message>
+<source>Tokens</source>
+<translation>Token</translation>
+</message>
+<message>
+<source>Memory</source>
+<translation>Speicher</translation>
+</message>
+</context>
+<context>
+<name>PlanBar</name>
+<message>
+<source>Memory plan</source>
+<translation>Speicherplan</translation>
+</message>
+</context>
+<context>
+<name>PresetDialog</name>
+<message>
+<source>System prompt and sampling</source>
+<translation>System-Prompt und Sampling</translation>
+</message>
+<message>
+<source>System prompt</source>
+<translation>System-Prompt</translation>
+</message>
+<message>
+<source>What the model should know or how it should answer</source>
+<translation>Was das Modell wissen oder wie es antworten soll</translation>
+</message>
+<message>
+<source>Sampling: {name}</source>
+<translation>Sampling: {name}</translation>
+</message>
+<message>
+<source>This chat</source>
+<translation>Diesen Chat</translation>
+</message>
+<message>
+<source>All chats with {model}</source>
+<translation>Alle Chats mit {model}</translation>
+</message>
+<message>
+<source>All chats</source>
+<translation>Alle Chats</translation>
+</message>
+<message>
+<source>Sampling</source>
+<translation>Sampling</translation>
+</message>
+<message>
+<source>For</source>
+<translation>Für</translation>
+</message>
+</context>
+<context>
+<name>RateControl</name>
+<message>
+<source>Cache rate</source>
+<translation>Cache-Anteil</translation>
+</message>
+<message>
+<source>No model</source>
+<translation>Kein Modell</translation>
+</message>
+<message>
+<source>No expert cache</source>
+<translation>Kein Experten-Cache</translation>
+</message>
+<message>
+<source>A dense model</source>
+<translation>Ein dichtes Modell</translation>
+</message>
+<message>
+<source>It has no experts to cache.</source>
+<translation>Es hat keine Experten für den Cache.</translation>
+</message>
+<message>
+<source>a small cache, to see it work</source>
+<translation>klein, um ihm zuzusehen</translation>
+</message>
+<message>
+<source>all of it fits in memory</source>
+<translation>alles passt in den Speicher</translation>
+</message>
+<message>
+<source>{size}, from the next answer; now {n} experts</source>
+<translation>{size}, ab der nächsten Antwort; jetzt {n} Experten</translation>
+</message>
+<message>
+<source>{size}; in force: {n} experts</source>
+<translation>{size}; in Kraft: {n} Experten</translation>
+</message>
+<message>
+<source>{words} per layer, {size}</source>
+<translation>{words} je Schicht, {size}</translation>
+</message>
+<message>
+<source>{percent} · {n} of {most} experts</source>
+<translation>{percent} · {n} von {most} Experten</translation>
+</message>
+<message>
+<source>{n} of the {most} experts of each layer are kept in memory, {size} altogether.
+More needs more memory and waits less for the disk.</source>
+<translation>{n} der {most} Experten jeder Schicht bleiben im Speicher, zusammen {size}.
+Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
+</message>
+<message>
+<source>{size} of memory</source>
+<translation>{size} Speicher</translation>
+</message>
+<message>
+<source>about {speed}</source>
+<translation>etwa {speed}</translation>
+</message>
+<message>
+<source>{size}, {speed} the last time</source>
+<translation>{size}, zuletzt {speed}</translation>
+</message>
+<message>
+<source>{size}, about {speed}</source>
+<translation>{size}, etwa {speed}</translation>
+</message>
+</context>
+<context>
+<name>RemoteDialog</name>
+<message>
+<source>Another machine</source>
+<translation>Anderer Rechner</translation>
+</message>
+<message>
+<source>Address of the machine</source>
+<translation>Adresse des Rechners</translation>
+</message>
+<message>
+<source>Address at which llama.cpp&apos;s rpc server runs there</source>
+<translation>Adresse, unter der dort der RPC-Server von llama.cpp läuft</translation>
+</message>
+<message>
+<source>Trust it and use it</source>
+<translation>Vertrauen und verwenden</translation>
+</message>
+<message>
+<source>That machine</source>
+<translation>Jener Rechner</translation>
+</message>
+</context>
+<context>
+<name>ServerSection</name>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Programs on this machine can use the loaded model through OpenAI&apos;s protocol. Nothing outside this machine can connect, and a key is needed. Requests and the chat take turns.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell über das Protokoll von OpenAI nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Anfragen und der Chat wechseln sich ab.</translation>
+</message>
+<message>
+<source>Serve the loaded model</source>
+<translation>Das geladene Modell bereitstellen</translation>
+</message>
+<message>
+<source>Serve the loaded model to programs on this machine</source>
+<translation>Das geladene Modell für Programme auf diesem Rechner bereitstellen</translation>
+</message>
+<message>
+<source>0: any free port</source>
+<translation>0: irgendein freier Port</translation>
+</message>
+<message>
+<source>Key</source>
+<translation>Schlüssel</translation>
+</message>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy the key</source>
+<translation>Den Schlüssel kopieren</translation>
+</message>
+<message>
+<source>Renew</source>
+<translation>Erneuern</translation>
+</message>
+<message>
+<source>Make another key</source>
+<translation>Einen anderen Schlüssel erzeugen</translation>
+</message>
+<message>
+<source>Port</source>
+<translation>Port</translation>
+</message>
+<message>
+<source>On, at {address}.</source>
+<translation>An, unter {address}.</translation>
+</message>
+<message numerus="yes">
+<source>%n request(s) so far.</source>
+<translation>
+<numerusform>Bisher %n Anfrage.</numerusform>
+<numerusform>Bisher %n Anfragen.</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>%n of them under way.</source>
+<translation>
+<numerusform>%n davon läuft.</numerusform>
+<numerusform>%n davon laufen.</numerusform>
+</translation>
+</message>
+<message>
+<source>It starts with the engine.</source>
+<translation>Er startet mit der Engine.</translation>
+</message>
+<message>
+<source>Off.</source>
+<translation>Aus.</translation>
+</message>
+</context>
+<context>
+<name>Session</name>
+<message>
+<source>Open a model first.</source>
+<translation>Zuerst ein Modell öffnen.</translation>
+</message>
+<message>
+<source>Send it anyway</source>
+<translation>Trotzdem senden</translation>
+</message>
+<message>
+<source>So it was not sent.</source>
+<translation>Deshalb wurde nichts gesendet.</translation>
+</message>
+<message>
+<source>Waits for the answer in another chat</source>
+<translation>Wartet auf die Antwort in einem anderen Chat</translation>
+</message>
+<message>
+<source>A program on this machine is answered first</source>
+<translation>Zuerst bekommt ein Programm auf diesem Rechner seine Antwort</translation>
+</message>
+<message>
+<source>Reading the prompt: {done} of {total}</source>
+<translation>Der Prompt wird gelesen: {done} von {total}</translation>
+</message>
+<message>
+<source>Stopped.</source>
+<translation>Angehalten.</translation>
+</message>
+<message>
+<source>The context is full.</source>
+<translation>Der Kontext ist voll.</translation>
+</message>
+<message>
+<source>The context of {tokens} is full. The answer can go on without the middle of this chat: its beginning and its end are kept.</source>
+<translation>Der Kontext von {tokens} ist voll. Die Antwort kann ohne die Mitte dieses Chats weitergehen: Anfang und Ende bleiben.</translation>
+</message>
+<message>
+<source>Leave out the middle and go on</source>
+<translation>Die Mitte weglassen und fortsetzen</translation>
+</message>
+<message>
+<source>Stop here</source>
+<translation>Hier aufhören</translation>
+</message>
+<message>
+<source>Cut off here.</source>
+<translation>Hier abgebrochen.</translation>
+</message>
+<message>
+<source>The context has no room for this.</source>
+<translation>Dafür reicht der Kontext nicht.</translation>
+</message>
+</context>
+<context>
+<name>SettingsPage</name>
+<message>
+<source>Settings</source>
+<translation>Einstellungen</translation>
+</message>
+<message>
+<source>Appearance</source>
+<translation>Aussehen</translation>
+</message>
+<message>
+<source>As the system has it</source>
+<translation>Wie das System</translation>
+</message>
+<message>
+<source>Light</source>
+<translation>Hell</translation>
+</message>
+<message>
+<source>Dark</source>
+<translation>Dunkel</translation>
+</message>
+<message>
+<source>Colours</source>
+<translation>Farben</translation>
+</message>
+<message>
+<source>Language</source>
+<translation>Sprache</translation>
+</message>
+<message>
+<source>The language changes at the next start.</source>
+<translation>Die Sprache wechselt beim nächsten Start.</translation>
+</message>
+<message>
+<source>Engine</source>
+<translation>Engine</translation>
+</message>
+<message>
+<source>Engine settings</source>
+<translation>Engine-Einstellungen</translation>
+</message>
+<message>
+<source>Engine controls…</source>
+<translation>Engine-Regler …</translation>
+</message>
+<message>
+<source>Show the engine controls</source>
+<translation>Die Engine-Regler zeigen</translation>
+</message>
+<message>
+<source>The next model begins with what is set here, in the bar at the top and in the engine controls.</source>
+<translation>Das nächste Modell beginnt mit dem, was hier, in der Leiste oben und in den Engine-Reglern eingestellt ist.</translation>
+</message>
+<message>
+<source>Models</source>
+<translation>Modelle</translation>
+</message>
+<message>
+<source>Folders of models</source>
+<translation>Ordner mit Modellen</translation>
+</message>
+<message>
+<source>Add…</source>
+<translation>Hinzufügen …</translation>
+</message>
+<message>
+<source>Add a folder of models</source>
+<translation>Einen Ordner mit Modellen hinzufügen</translation>
+</message>
+<message>
+<source>Remove</source>
+<translation>Entfernen</translation>
+</message>
+<message>
+<source>Remove the folder from the list</source>
+<translation>Den Ordner aus der Liste entfernen</translation>
+</message>
+<message>
+<source>The files stay where they are.</source>
+<translation>Die Dateien bleiben, wo sie sind.</translation>
+</message>
+<message>
+<source>Change…</source>
+<translation>Ändern …</translation>
+</message>
+<message>
+<source>Change the folder that downloads go to</source>
+<translation>Den Ordner für Downloads ändern</translation>
+</message>
+<message>
+<source>Folders that are looked through for models:</source>
+<translation>Ordner, die nach Modellen durchsucht werden:</translation>
+</message>
+<message>
+<source>Downloads go to</source>
+<translation>Downloads kommen nach</translation>
+</message>
+<message>
+<source>None yet. A model that was opened is listed anyway.</source>
+<translation>Noch keine. Ein geöffnetes Modell wird auch so aufgeführt.</translation>
+</message>
+<message>
+<source>Folder that downloads go to</source>
+<translation>Ordner für Downloads</translation>
+</message>
+<message>
+<source>New chats</source>
+<translation>Neue Chats</translation>
+</message>
+<message>
+<source>System prompt and sampling…</source>
+<translation>System-Prompt und Sampling …</translation>
+</message>
+<message>
+<source>What new chats begin with</source>
+<translation>Womit neue Chats beginnen</translation>
+</message>
+<message>
+<source>What chats begin with where nothing was set for their model.</source>
+<translation>Womit Chats beginnen, wenn für ihr Modell nichts eingestellt wurde.</translation>
+</message>
+<message>
+<source>Privacy</source>
+<translation>Privatsphäre</translation>
+</message>
+<message>
+<source>Nothing is sent anywhere: no figures, no reports, no updates. Chats and settings stay in files on this machine. The network is used only for downloads that you start yourself.</source>
+<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte, keine Aktualisierungen. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für selbst gestartete Downloads benutzt.</translation>
+</message>
+<message>
+<source>Reset</source>
+<translation>Zurücksetzen</translation>
+</message>
+<message>
+<source>Reset all settings…</source>
+<translation>Alle Einstellungen zurücksetzen …</translation>
+</message>
+<message>
+<source>Reset all settings</source>
+<translation>Alle Einstellungen zurücksetzen</translation>
+</message>
+<message>
+<source>Chats, models and what was measured stay; the settings do not.</source>
+<translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
+</message>
+</context>
+<context>
+<name>ShortcutsPage</name>
+<message>
+<source>Keyboard shortcuts</source>
+<translation>Tastenkürzel</translation>
+</message>
+<message>
+<source>Keys</source>
+<translation>Tasten</translation>
+</message>
+<message>
+<source>What they do</source>
+<translation>Was sie tun</translation>
+</message>
+<message>
+<source>Columns</source>
+<translation>Spalten</translation>
+</message>
+</context>
+<context>
+<name>Sidebar</name>
+<message>
+<source>New chat</source>
+<translation>Neuer Chat</translation>
+</message>
+<message>
+<source>Search chats</source>
+<translation>Chats durchsuchen</translation>
+</message>
+<message>
+<source>Empty the search field</source>
+<translation>Das Suchfeld leeren</translation>
+</message>
+<message>
+<source>Import chats…</source>
+<translation>Chats importieren …</translation>
+</message>
+<message>
+<source>Import chats from a file</source>
+<translation>Chats aus einer Datei importieren</translation>
+</message>
+<message>
+<source>Nothing found.</source>
+<translation>Nichts gefunden.</translation>
+</message>
+<message>
+<source>Your chats will be here.</source>
+<translation>Hier werden die Chats stehen.</translation>
+</message>
+</context>
+<context>
+<name>StallBars</name>
+<message>
+<source>Waiting time of each layer</source>
+<translation>Wartezeit jeder Schicht</translation>
+</message>
+<message>
+<source>Layer {layer} waited longest, {time}</source>
+<translation>Schicht {layer} wartete am längsten, {time}</translation>
+</message>
+<message>
+<source>No layer waited</source>
+<translation>Keine Schicht wartete</translation>
+</message>
+<message>
+<source>Layer {layer} waited {time}</source>
+<translation>Schicht {layer} wartete {time}</translation>
+</message>
+<message>
+<source>the processor computed {n}</source>
+<translation>der Prozessor berechnete {n}</translation>
+</message>
+</context>
+<context>
+<name>TextBlock</name>
+<message>
+<source>Part of the answer</source>
+<translation>Teil der Antwort</translation>
+</message>
+</context>
+<context>
+<name>ThoughtFold</name>
+<message>
+<source>Thinking for {time}…</source>
+<translation>Denkt seit {time} nach …</translation>
+</message>
+<message>
+<source>Thought for {time}</source>
+<translation>Hat {time} nachgedacht</translation>
+</message>
+<message>
+<source>Thinking…</source>
+<translation>Denkt nach …</translation>
+</message>
+<message>
+<source>Thought</source>
+<translation>Gedanken</translation>
+</message>
+<message>
+<source>Reasoning: {label}</source>
+<translation>Überlegung: {label}</translation>
+</message>
+<message>
+<source>Reasoning</source>
+<translation>Überlegung</translation>
+</message>
+</context>
+<context>
+<name>TimeLine</name>
+<message>
+<source>Token of the answer</source>
+<translation>Token der Antwort</translation>
+</message>
+</context>
+<context>
+<name>TokenStrip</name>
+<message>
+<source>Time of the last tokens</source>
+<translation>Zeit der letzten Token</translation>
+</message>
+<message>
+<source>0 to {time}</source>
+<translation>0 bis {time}</translation>
+</message>
+<message>
+<source>slowest {time}</source>
+<translation>langsamstes {time}</translation>
+</message>
+<message>
+<source>No tokens</source>
+<translation>Keine Token</translation>
+</message>
+<message>
+<source>The slowest of the last {n} took {time}</source>
+<translation>Das langsamste der letzten {n} brauchte {time}</translation>
+</message>
+<message>
+<source>Token {number}: {total}; compute {compute}, waiting {waiting}, unexplained {other}</source>
+<translation>Token {number}: {total}; Rechnen {compute}, Warten {waiting}, unerklärt {other}</translation>
+</message>
+<message>
+<source>A bar for each token of an answer</source>
+<translation>Ein Balken für jedes Token einer Antwort</translation>
+</message>
+</context>
+<context>
+<name>TopBar</name>
+<message>
+<source>Show or hide the chats (Ctrl+B)</source>
+<translation>Chats zeigen oder verbergen (Strg+B)</translation>
+</message>
+<message>
+<source>New chat (Ctrl+N)</source>
+<translation>Neuer Chat (Strg+N)</translation>
+</message>
+<message>
+<source>Show or hide the engine controls (Ctrl+K)</source>
+<translation>Engine-Regler zeigen oder verbergen (Strg+K)</translation>
+</message>
+<message>
+<source>Show or hide the engine panel (Ctrl+E)</source>
+<translation>Engine-Ansicht zeigen oder verbergen (Strg+E)</translation>
+</message>
+<message>
+<source>More</source>
+<translation>Mehr</translation>
+</message>
+</context>
+<context>
+<name>Transcript</name>
+<message>
+<source>Conversation</source>
+<translation>Unterhaltung</translation>
+</message>
+<message>
+<source>Jump to the end</source>
+<translation>Zum Ende springen</translation>
+</message>
+</context>
+<context>
+<name>UserBubble</name>
+<message>
+<source>Your message</source>
+<translation>Eigene Nachricht</translation>
+</message>
+<message>
+<source>Edit</source>
+<translation>Ändern</translation>
+</message>
+<message>
+<source>Change this message</source>
+<translation>Diese Nachricht ändern</translation>
+</message>
+<message>
+<source>Send</source>
+<translation>Senden</translation>
+</message>
+<message>
+<source>Ask this instead</source>
+<translation>Stattdessen dies fragen</translation>
+</message>
+<message>
+<source>Cancel</source>
+<translation>Abbrechen</translation>
+</message>
+<message>
+<source>Leave it as it is</source>
+<translation>So lassen, wie es ist</translation>
+</message>
+</context>
+<context>
+<name>Welcome</name>
+<message>
+<source>Open a GGUF file…</source>
+<translation>GGUF-Datei öffnen …</translation>
+</message>
+<message>
+<source>Open a model file</source>
+<translation>Eine Modelldatei öffnen</translation>
+</message>
+<message>
+<source>Ask: {question}</source>
+<translation>Fragen: {question}</translation>
+</message>
+<message>
+<source>One moment</source>
+<translation>Einen Moment</translation>
+</message>
+<message>
+<source>The model is being read. You can write already.</source>
+<translation>Das Modell wird gelesen. Geschrieben werden kann schon.</translation>
+</message>
+<message>
+<source>Which model?</source>
+<translation>Welches Modell?</translation>
+</message>
+<message>
+<source>Drop a GGUF file on this window, or open one.</source>
+<translation>Eine GGUF-Datei auf dieses Fenster ziehen oder eine öffnen.</translation>
+</message>
+<message>
+<source>The embedded model is not installed.</source>
+<translation>Das eingebaute Modell ist nicht installiert.</translation>
+</message>
+</context>
+<context>
+<name>_Editor</name>
+<message>
+<source>Your message, to change</source>
+<translation>Eigene Nachricht zum Ändern</translation>
+</message>
+</context>
+<context>
+<name>_Input</name>
+<message>
+<source>Message</source>
+<translation>Nachricht</translation>
+</message>
+<message>
+<source>Ask something…</source>
+<translation>Etwas fragen …</translation>
+</message>
+</context>
+<context>
+<name>_Nouns</name>
+<message numerus="yes">
+<source>{n} chat(s)</source>
+<translation>
+<numerusform>{n} Chat</numerusform>
+<numerusform>{n} Chats</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} day(s)</source>
+<translation>
+<numerusform>{n} Tag</numerusform>
+<numerusform>{n} Tagen</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} expert(s)</source>
+<translation>
+<numerusform>{n} Experte</numerusform>
+<numerusform>{n} Experten</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} file(s)</source>
+<translation>
+<numerusform>{n} Datei</numerusform>
+<numerusform>{n} Dateien</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} message(s)</source>
+<translation>
+<numerusform>{n} Nachricht</numerusform>
+<numerusform>{n} Nachrichten</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} model(s)</source>
+<translation>
+<numerusform>{n} Modell</numerusform>
+<numerusform>{n} Modelle</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} part(s)</source>
+<translation>
+<numerusform>{n} Teil</numerusform>
+<numerusform>{n} Teilen</numerusform>
+</translation>
+</message>
+<message numerus="yes">
+<source>{n} token(s)</source>
+<translation>
+<numerusform>{n} Token</numerusform>
+<numerusform>{n} Token</numerusform>
+</translation>
+</message>
+</context>
+<context>
+<name>answer</name>
+<message>
+<source>first token {time}</source>
+<translation>erstes Token {time}</translation>
+</message>
+<message>
+<source>stall {share}</source>
+<translation>Warten {share}</translation>
+</message>
+</context>
+<context>
+<name>chats</name>
+<message>
+<source>Name of the chat</source>
+<translation>Name des Chats</translation>
+</message>
+<message>
+<source>Chat</source>
+<translation>Chat</translation>
+</message>
+<message>
+<source>An answer is being written</source>
+<translation>Eine Antwort wird geschrieben</translation>
+</message>
+<message>
+<source>Pinned</source>
+<translation>Angeheftet</translation>
+</message>
+<message>
+<source>Today</source>
+<translation>Heute</translation>
+</message>
+<message>
+<source>Yesterday</source>
+<translation>Gestern</translation>
+</message>
+<message>
+<source>This week</source>
+<translation>Diese Woche</translation>
+</message>
+<message>
+<source>This month</source>
+<translation>Diesen Monat</translation>
+</message>
+</context>
+<context>
+<name>commands</name>
+<message>
+<source>New chat</source>
+<translation>Neuer Chat</translation>
+</message>
+<message>
+<source>Search chats</source>
+<translation>Chats durchsuchen</translation>
+</message>
+<message>
+<source>Chats</source>
+<translation>Chats</translation>
+</message>
+<message>
+<source>Open a GGUF file…</source>
+<translation>GGUF-Datei öffnen …</translation>
+</message>
+<message>
+<source>Models</source>
+<translation>Modelle</translation>
+</message>
+<message>
+<source>Get models…</source>
+<translation>Modelle holen …</translation>
+</message>
+<message>
+<source>System prompt and sampling…</source>
+<translation>System-Prompt und Sampling …</translation>
+</message>
+<message>
+<source>Engine controls</source>
+<translation>Engine-Regler</translation>
+</message>
+<message>
+<source>Engine panel</source>
+<translation>Engine-Ansicht</translation>
+</message>
+<message>
+<source>Stop, or back to the chat</source>
+<translation>Anhalten, oder zurück zum Chat</translation>
+</message>
+<message>
+<source>Write</source>
+<translation>Schreiben</translation>
+</message>
+<message>
+<source>Settings</source>
+<translation>Einstellungen</translation>
+</message>
+<message>
+<source>Diagnostics</source>
+<translation>Diagnose</translation>
+</message>
+<message>
+<source>Keyboard shortcuts</source>
+<translation>Tastenkürzel</translation>
+</message>
+<message>
+<source>About Outrider</source>
+<translation>Über Outrider</translation>
+</message>
+<message>
+<source>Quit</source>
+<translation>Beenden</translation>
+</message>
+<message>
+<source>In the message: send</source>
+<translation>In der Nachricht: senden</translation>
+</message>
+<message>
+<source>In the message: a new line</source>
+<translation>In der Nachricht: neue Zeile</translation>
+</message>
+<message>
+<source>In the list of chats: rename</source>
+<translation>In der Chatliste: umbenennen</translation>
+</message>
+<message>
+<source>In the list of chats: delete</source>
+<translation>In der Chatliste: löschen</translation>
+</message>
+<message>
+<source>In the list of chats: pin or unpin</source>
+<translation>In der Chatliste: anheften oder lösen</translation>
+</message>
+<message>
+<source>In the list of chats: all that can be done</source>
+<translation>In der Chatliste: alles, was möglich ist</translation>
+</message>
+<message>
+<source>To the next control</source>
+<translation>Zum nächsten Bedienelement</translation>
+</message>
+</context>
+<context>
+<name>devices</name>
+<message>
+<source>{address} is sent the model&apos;s weights, your prompts and the answers, unencrypted, and whoever reaches that port controls it. Use it only in a network that you trust.</source>
+<translation>{address} bekommt die Gewichte des Modells, die Eingaben und die Antworten, unverschlüsselt, und wer diesen Port erreicht, beherrscht ihn. Nur in einem vertrauenswürdigen Netz verwenden.</translation>
+</message>
+</context>
+<context>
+<name>export</name>
+<message>
+<source>{name} could not be saved: there is no room on the drive.</source>
+<translation>{name} konnte nicht gespeichert werden: Auf dem Laufwerk ist kein Platz.</translation>
+</message>
+<message>
+<source>{name} could not be saved: its folder cannot be written to.</source>
+<translation>{name} konnte nicht gespeichert werden: In den Ordner kann nicht geschrieben werden.</translation>
+</message>
+<message>
+<source>{name} could not be saved: its folder does not exist.</source>
+<translation>{name} konnte nicht gespeichert werden: Den Ordner gibt es nicht.</translation>
+</message>
+<message>
+<source>{name} could not be saved: {reason}.</source>
+<translation>{name} konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+</context>
+<context>
+<name>language</name>
+<message>
+<source>Language of the system</source>
+<translation>Sprache des Systems</translation>
+</message>
+</context>
+<context>
+<name>library</name>
+<message>
+<source>Name</source>
+<translation>Name</translation>
+</message>
+<message>
+<source>Here</source>
+<translation>Hier</translation>
+</message>
+<message>
+<source>Type</source>
+<translation>Typ</translation>
+</message>
+<message>
+<source>Files</source>
+<translation>Dateien</translation>
+</message>
+<message>
+<source>Size</source>
+<translation>Größe</translation>
+</message>
+<message>
+<source>dense</source>
+<translation>dicht</translation>
+</message>
+<message>
+<source>experts</source>
+<translation>Experten</translation>
+</message>
+<message>
+<source>KV cache</source>
+<translation>KV-Cache</translation>
+</message>
+<message>
+<source>computing</source>
+<translation>Rechnen</translation>
+</message>
+<message>
+<source>headroom</source>
+<translation>Reserve</translation>
+</message>
+<message>
+<source>free</source>
+<translation>frei</translation>
+</message>
+<message>
+<source>missing</source>
+<translation>fehlt</translation>
+</message>
+<message>
+<source>Embedded model</source>
+<translation>Eingebautes Modell</translation>
+</message>
+<message>
+<source>Parameters</source>
+<translation>Parameter</translation>
+</message>
+<message>
+<source>Architecture</source>
+<translation>Architektur</translation>
+</message>
+<message>
+<source>Layers × experts × used</source>
+<translation>Schichten × Exp. × genutzt</translation>
+</message>
+<message>
+<source>Context</source>
+<translation>Kontext</translation>
+</message>
+<message>
+<source>Last used</source>
+<translation>Zuletzt</translation>
+</message>
+<message>
+<source>{total}, {active} active</source>
+<translation>{total}, {active} aktiv</translation>
+</message>
+<message>
+<source>{layers}, dense</source>
+<translation>{layers}, dicht</translation>
+</message>
+<message>
+<source>today</source>
+<translation>heute</translation>
+</message>
+<message>
+<source>yesterday</source>
+<translation>gestern</translation>
+</message>
+<message>
+<source>{days} ago</source>
+<translation>vor {days}</translation>
+</message>
+<message>
+<source>about {speed}</source>
+<translation>etwa {speed}</translation>
+</message>
+<message>
+<source>cannot be used</source>
+<translation>nicht verwendbar</translation>
+</message>
+<message>
+<source>too large</source>
+<translation>zu groß</translation>
+</message>
+<message>
+<source>fits in memory</source>
+<translation>passt in den Speicher</translation>
+</message>
+<message>
+<source>through the cache</source>
+<translation>über den Cache</translation>
+</message>
+<message>
+<source>fits, {speed}</source>
+<translation>passt, {speed}</translation>
+</message>
+<message>
+<source>cache, {speed}</source>
+<translation>Cache, {speed}</translation>
+</message>
+<message>
+<source>It cannot be used: {reason}.</source>
+<translation>Nicht verwendbar: {reason}.</translation>
+</message>
+<message>
+<source>It fits in memory.</source>
+<translation>Es passt in den Speicher.</translation>
+</message>
+<message>
+<source>It fits in memory, at {speed}.</source>
+<translation>Es passt in den Speicher, mit {speed}.</translation>
+</message>
+<message>
+<source>The cache is not used: {reason}.</source>
+<translation>Der Cache wird nicht verwendet: {reason}.</translation>
+</message>
+<message>
+<source>All its experts fit in memory.</source>
+<translation>Alle Experten passen in den Speicher.</translation>
+</message>
+<message>
+<source>All its experts fit in memory, at {speed}.</source>
+<translation>Alle Experten passen in den Speicher, mit {speed}.</translation>
+</message>
+<message>
+<source>It runs through the cache: {n} of {all} experts of each layer fit in memory.</source>
+<translation>Es läuft über den Cache: {n} von {all} Experten jeder Schicht passen in den Speicher.</translation>
+</message>
+<message>
+<source>It runs through the cache: {n} of {all} experts of each layer fit in memory, at {speed}.</source>
+<translation>Es läuft über den Cache: {n} von {all} Experten jeder Schicht passen in den Speicher, mit {speed}.</translation>
+</message>
+<message>
+<source>At the cache rate that is set, {share}, it takes {size}.</source>
+<translation>Mit dem eingestellten Cache-Anteil, {share}, braucht es {size}.</translation>
+</message>
+<message>
+<source>At the cache rate that is set, {share}, it takes {size} and runs at {speed}.</source>
+<translation>Mit dem eingestellten Cache-Anteil, {share}, braucht es {size} und läuft mit {speed}.</translation>
+</message>
+<message>
+<source>Too large: it needs {size} even with {n} experts of each layer, beside {headroom} that are left to other programs, and {free} are free.</source>
+<translation>Zu groß: Selbst mit {n} Experten jeder Schicht braucht es {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
+</message>
+<message>
+<source>It would run with {size} more.</source>
+<translation>Mit {size} mehr würde es laufen.</translation>
+</message>
+<message>
+<source>Too large: it needs {size}, beside {headroom} that are left to other programs, and {free} are free.</source>
+<translation>Zu groß: Es braucht {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
+</message>
+<message>
+<source>The cache cannot help: {reason}.</source>
+<translation>Der Cache kann nicht helfen: {reason}.</translation>
+</message>
+<message>
+<source>Measured in the last answer; other cache rates are forecast from it.</source>
+<translation>In der letzten Antwort gemessen; andere Cache-Anteile sind daraus vorhergesagt.</translation>
+</message>
+<message>
+<source>A forecast, corrected by what the last answer measured at another cache rate.</source>
+<translation>Eine Vorhersage, berichtigt durch die Messung der letzten Antwort bei einem anderen Cache-Anteil.</translation>
+</message>
+<message>
+<source>A forecast from this machine&apos;s measured speeds; the first answer corrects it.</source>
+<translation>Eine Vorhersage aus den gemessenen Geschwindigkeiten dieses Rechners; die erste Antwort berichtigt sie.</translation>
+</message>
+<message>
+<source>A forecast from this machine&apos;s measured speeds and a guess of how many experts will be found in memory; the first answer corrects it.</source>
+<translation>Eine Vorhersage aus den gemessenen Geschwindigkeiten dieses Rechners und einer Schätzung, wie viele Experten schon im Speicher sein werden; die erste Antwort berichtigt sie.</translation>
+</message>
+<message>
+<source>No models.</source>
+<translation>Keine Modelle.</translation>
+</message>
+<message>
+<source>The folder {folder} {trouble}.</source>
+<translation>Der Ordner {folder} {trouble}.</translation>
+</message>
+</context>
+<context>
+<name>sampling</name>
+<message>
+<source>Balanced</source>
+<translation>Ausgewogen</translation>
+</message>
+<message>
+<source>Precise</source>
+<translation>Genau</translation>
+</message>
+<message>
+<source>Creative</source>
+<translation>Kreativ</translation>
+</message>
+<message>
+<source>Temperature</source>
+<translation>Temperatur</translation>
+</message>
+<message>
+<source>Top k</source>
+<translation>Top k</translation>
+</message>
+<message>
+<source>Top p</source>
+<translation>Top p</translation>
+</message>
+<message>
+<source>Min p</source>
+<translation>Min p</translation>
+</message>
+<message>
+<source>Repeat penalty</source>
+<translation>Wiederholungsabzug</translation>
+</message>
+<message>
+<source>0 always takes the most probable token; higher is more varied.</source>
+<translation>0 nimmt immer das wahrscheinlichste Token; höher wird es abwechslungsreicher.</translation>
+</message>
+<message>
+<source>Only the k most probable tokens; 0: all.</source>
+<translation>Nur die k wahrscheinlichsten Token; 0: alle.</translation>
+</message>
+<message>
+<source>Only the most probable tokens that together have this probability; 1: all.</source>
+<translation>Nur die wahrscheinlichsten Token, die zusammen diese Wahrscheinlichkeit haben; 1: alle.</translation>
+</message>
+<message>
+<source>Only tokens with at least this share of the best one&apos;s probability; 0: all.</source>
+<translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
+</message>
+<message>
+<source>Above 1, what was just said becomes less probable.</source>
+<translation>Über 1 wird unwahrscheinlicher, was eben gesagt wurde.</translation>
+</message>
+<message>
+<source>Own sampling</source>
+<translation>Eigenes Sampling</translation>
+</message>
+</context>
+<context>
+<name>sentences</name>
+<message>
+<source>The engine&apos;s process ended unexpectedly.</source>
+<translation>Der Prozess der Engine endete unerwartet.</translation>
+</message>
+<message>
+<source>The engine&apos;s process ended unexpectedly without an error.</source>
+<translation>Der Prozess der Engine endete unerwartet, ohne einen Fehler.</translation>
+</message>
+<message>
+<source>The engine&apos;s process ended unexpectedly with status {number}.</source>
+<translation>Der Prozess der Engine endete unerwartet mit dem Status {number}.</translation>
+</message>
+<message>
+<source>The engine&apos;s process ended unexpectedly: {reason}.</source>
+<translation>Der Prozess der Engine endete unerwartet: {reason}.</translation>
+</message>
+<message>
+<source>llama.cpp stopped on a failed check ({check})</source>
+<translation>llama.cpp hielt bei einer gescheiterten Prüfung an ({check})</translation>
+</message>
+<message>
+<source>it was killed (signal 9), most likely because memory ran out; a lower cache rate or a shorter context needs less</source>
+<translation>er wurde beendet (Signal 9), höchstwahrscheinlich weil der Speicher ausging; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+</message>
+<message>
+<source>memory ran out; a lower cache rate or a shorter context needs less</source>
+<translation>der Speicher ging aus; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+</message>
+<message>
+<source>memory ran out (signal {number}); a lower cache rate or a shorter context needs less</source>
+<translation>der Speicher ging aus (Signal {number}); ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+</message>
+<message>
+<source>the model file could not be read any more (signal {number}); it may have been shortened, or its drive removed</source>
+<translation>die Modelldatei war nicht mehr lesbar (Signal {number}); vielleicht wurde sie gekürzt oder ihr Laufwerk entfernt</translation>
+</message>
+<message>
+<source>it crashed (this processor lacks an instruction that it needs) (signal {number})</source>
+<translation>er stürzte ab (diesem Prozessor fehlt ein Befehl, den er braucht) (Signal {number})</translation>
+</message>
+<message>
+<source>it crashed (signal {number})</source>
+<translation>er stürzte ab (Signal {number})</translation>
+</message>
+<message>
+<source>it stopped on a failed check (signal {number})</source>
+<translation>er hielt bei einer gescheiterten Prüfung an (Signal {number})</translation>
+</message>
+<message>
+<source>it was told to end (signal {number})</source>
+<translation>er wurde zum Ende aufgefordert (Signal {number})</translation>
+</message>
+<message>
+<source>it was ended (signal {number})</source>
+<translation>er wurde beendet (Signal {number})</translation>
+</message>
+<message>
+<source>The engine&apos;s process does not answer.</source>
+<translation>Der Prozess der Engine antwortet nicht.</translation>
+</message>
+<message>
+<source>The engine&apos;s process closed its pipe and was ended.</source>
+<translation>Der Prozess der Engine schloss seine Verbindung und wurde beendet.</translation>
+</message>
+<message>
+<source>The engine could not be started.</source>
+<translation>Die Engine konnte nicht gestartet werden.</translation>
+</message>
+<message>
+<source>The engine could not be started: {reason}</source>
+<translation>Die Engine konnte nicht gestartet werden: {reason}</translation>
+</message>
+<message>
+<source>The engine&apos;s process is of another version than this program.</source>
+<translation>Der Prozess der Engine hat eine andere Version als dieses Programm.</translation>
+</message>
+<message>
+<source>The engine has not answered for {n} seconds.</source>
+<translation>Die Engine hat seit {n} Sekunden nicht geantwortet.</translation>
+</message>
+<message>
+<source>The engine runs but has made no progress for {n} minutes.</source>
+<translation>Die Engine läuft, kommt aber seit {n} Minuten nicht voran.</translation>
+</message>
+<message>
+<source>The engine sent something that could not be understood.</source>
+<translation>Die Engine hat etwas Unverständliches gesendet.</translation>
+</message>
+<message>
+<source>The engine failed unexpectedly ({kind}): {reason}</source>
+<translation>Die Engine scheiterte unerwartet ({kind}): {reason}</translation>
+</message>
+<message>
+<source>There is not enough memory; a lower cache rate or a shorter context needs less.</source>
+<translation>Der Speicher reicht nicht; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger.</translation>
+</message>
+<message>
+<source>{file} cannot be used: {reason}.</source>
+<translation>{file} ist nicht verwendbar: {reason}.</translation>
+</message>
+<message>
+<source>llama.cpp could not load {file}: {reason}.</source>
+<translation>llama.cpp konnte {file} nicht laden: {reason}.</translation>
+</message>
+<message>
+<source>{file} was changed or replaced after it was checked; load it again.</source>
+<translation>{file} wurde nach der Prüfung geändert oder ersetzt; bitte neu laden.</translation>
+</message>
+<message>
+<source>The model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
+<translation>Das Modell hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
+</message>
+<message>
+<source>its file may be damaged, so fetch it again or take another model</source>
+<translation>die Datei ist vielleicht beschädigt; sie erneut laden oder ein anderes Modell nehmen</translation>
+</message>
+<message>
+<source>the tensor {name} has a value that is NaN or infinite</source>
+<translation>der Tensor {name} enthält einen Wert, der NaN oder unendlich ist</translation>
+</message>
+<message>
+<source>the tensor {name} has a value that is NaN or infinite, in block {n}</source>
+<translation>der Tensor {name} enthält im Block {n} einen Wert, der NaN oder unendlich ist</translation>
+</message>
+<message>
+<source>The context could not be made: {reason}.</source>
+<translation>Der Kontext konnte nicht angelegt werden: {reason}.</translation>
+</message>
+<message>
+<source>Reading the weights</source>
+<translation>Die Gewichte werden gelesen</translation>
+</message>
+<message>
+<source>Loading was cancelled.</source>
+<translation>Das Laden wurde abgebrochen.</translation>
+</message>
+<message>
+<source>No model is loaded.</source>
+<translation>Kein Modell ist geladen.</translation>
+</message>
+<message>
+<source>A dense model has no experts to cache.</source>
+<translation>Ein dichtes Modell hat keine Experten für den Cache.</translation>
+</message>
+<message>
+<source>every expert is in memory</source>
+<translation>alle Experten sind im Speicher</translation>
+</message>
+<message>
+<source>it is a dense model, without experts</source>
+<translation>es ist ein dichtes Modell, ohne Experten</translation>
+</message>
+<message>
+<source>the experts of this {name} file are not stored as stacked tensors</source>
+<translation>die Experten dieser {name}-Datei sind nicht als gestapelte Tensoren gespeichert</translation>
+</message>
+<message>
+<source>The experts of the architecture {name} cannot be cached: {reason}.</source>
+<translation>Die Experten der Architektur {name} können nicht in den Cache: {reason}.</translation>
+</message>
+<message>
+<source>{size} of memory are free: {n} of {all} experts of each layer are kept instead of {wanted}.</source>
+<translation>{size} Speicher sind frei: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
+</message>
+<message>
+<source>Other programs need memory: {n} of {all} experts of each layer are kept instead of {wanted}.</source>
+<translation>Andere Programme brauchen Speicher: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
+</message>
+<message>
+<source>All {n} layers are computed by {names}.</source>
+<translation>Alle {n} Schichten berechnet {names}.</translation>
+</message>
+<message>
+<source>The last {n} of {all} layers are computed by {names}, whose memory holds no more; the CPU computes the others.</source>
+<translation>Die letzten {n} von {all} Schichten berechnet {names}, dessen Speicher nicht mehr fasst; die übrigen berechnet der Prozessor.</translation>
+</message>
+<message>
+<source>The memory of {names} holds not even one layer: the CPU computes.</source>
+<translation>Der Speicher von {names} fasst nicht einmal eine Schicht: Es rechnet der Prozessor.</translation>
+</message>
+<message>
+<source>The slots of {tensor} need {size} in one piece, more than {device} allows; a lower cache rate needs less.</source>
+<translation>Die Plätze von {tensor} brauchen {size} in einem Stück, mehr als {device} erlaubt; ein kleinerer Cache-Anteil braucht weniger.</translation>
+</message>
+<message>
+<source>A context of {n} tokens takes {size} there.</source>
+<translation>Ein Kontext von {n} Token belegt dort {size}.</translation>
+</message>
+<message>
+<source>The context is {n} tokens instead of {wanted}, so that more layers fit; it takes {size} there.</source>
+<translation>Der Kontext hat {n} Token statt {wanted}, damit mehr Schichten Platz finden; er belegt dort {size}.</translation>
+</message>
+<message>
+<source>Kept there are {n} of {all} experts of each layer, as asked, in {size}.</source>
+<translation>Dort liegen {n} von {all} Experten jeder Schicht, wie gewünscht, in {size}.</translation>
+</message>
+<message>
+<source>Kept there are {n} of {all} experts of each layer instead of {wanted}, in {size}; {left} are left to others.</source>
+<translation>Dort liegen {n} von {all} Experten jeder Schicht statt {wanted}, in {size}; {left} bleiben für andere frei.</translation>
+</message>
+<message>
+<source>Prompts copy the experts once for every {n} tokens.</source>
+<translation>Lange Eingaben kopieren die Experten einmal je {n} Token.</translation>
+</message>
+<message>
+<source>RAM keeps no experts for devices, as asked.</source>
+<translation>Das RAM behält wie gewünscht keine Experten für Geräte.</translation>
+</message>
+<message>
+<source>RAM keeps all of them, in {size}: the file is read once.</source>
+<translation>Das RAM behält alle, in {size}: die Datei wird einmal gelesen.</translation>
+</message>
+<message>
+<source>RAM keeps {n} of {all} experts of each layer, in {size}; the others are read from the file.</source>
+<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {size}; die anderen werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>RAM keeps {n} of {all} experts of each layer, in {size} instead of {wanted}; the others are read from the file.</source>
+<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {size} statt {wanted}; die anderen werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>Of the CPU&apos;s layers it keeps {n} of {all} experts, in {size}.</source>
+<translation>Von den Schichten des Prozessors behält es {n} von {all} Experten, in {size}.</translation>
+</message>
+<message>
+<source>The {size} of RAM that may keep experts hold not one of each layer: nearly all are read from the file.</source>
+<translation>In die {size} RAM, die Experten behalten dürfen, passt nicht einer jeder Schicht: fast alle werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>Other programs need memory: RAM keeps {n} experts of each layer for the device instead of {wanted}.</source>
+<translation>Andere Programme brauchen Speicher: Das RAM behält für das Gerät {n} Experten jeder Schicht statt {wanted}.</translation>
+</message>
+<message>
+<source>Other programs need memory: RAM keeps {n} experts of each layer of the CPU&apos;s instead of {wanted}.</source>
+<translation>Andere Programme brauchen Speicher: Das RAM behält von jeder Schicht des Prozessors {n} Experten statt {wanted}.</translation>
+</message>
+<message>
+<source>Prompts copy the experts once for every {n} tokens, through {size} beside the slots, ahead of the layers that need them.</source>
+<translation>Lange Eingaben kopieren die Experten einmal je {n} Token, durch {size} neben den Plätzen und den Schichten voraus, die sie brauchen.</translation>
+</message>
+<message>
+<source>Other programs need the device&apos;s memory: {n} of {all} experts of each layer are kept there instead of {wanted}.</source>
+<translation>Andere Programme brauchen den Speicher des Geräts: {n} von {all} Experten jeder Schicht bleiben dort statt {wanted}.</translation>
+</message>
+<message>
+<source>The prompt has {n} tokens, but the context holds only {n_context}.</source>
+<translation>Der Prompt hat {n} Token, aber der Kontext fasst nur {n_context}.</translation>
+</message>
+<message>
+<source>The chat template of {name} failed: {reason}.</source>
+<translation>Die Chat-Vorlage von {name} scheiterte: {reason}.</translation>
+</message>
+<message>
+<source>The chat template of {name} takes too long.</source>
+<translation>Die Chat-Vorlage von {name} braucht zu lange.</translation>
+</message>
+<message>
+<source>The chat template of {name} cannot go on with an answer.</source>
+<translation>Die Chat-Vorlage von {name} kann eine Antwort nicht fortsetzen.</translation>
+</message>
+<message>
+<source>Starts reactive, measures what prefetching and other evictions bring on this machine with this model, and keeps what pays.</source>
+<translation>Beginnt abwartend, misst, was Vorausladen und anderes Verdrängen auf diesem Rechner mit diesem Modell bringen, und behält, was sich lohnt.</translation>
+</message>
+<message>
+<source>As promoe, but what was used most often of late stays, not what was used last.</source>
+<translation>Wie promoe, aber es bleibt, was in letzter Zeit am häufigsten benutzt wurde, nicht das zuletzt Benutzte.</translation>
+</message>
+<message>
+<source>As promoe, but what followed at moments like the present one stays: for slow drives.</source>
+<translation>Wie promoe, aber es bleibt, was in ähnlichen Augenblicken folgte: für langsame Laufwerke.</translation>
+</message>
+<message>
+<source>Prefetches what a predictor expects of the next layers; needed experts overtake, ready ones are computed first.</source>
+<translation>Lädt voraus, was eine Vorhersage für die nächsten Schichten erwartet; gebrauchte Experten überholen, fertige werden zuerst berechnet.</translation>
+</message>
+<message>
+<source>Keeps the top parts of hot experts and fetches the bottoms while the tops compute; sizes and cuts are fitted to what was measured.</source>
+<translation>Behält die oberen Teile oft genutzter Experten und holt die unteren, während die oberen rechnen; Größen und Schnitte richten sich nach dem Gemessenen.</translation>
+</message>
+<message>
+<source>As moepic, but every layer has the same slots and every expert is cut in the middle.</source>
+<translation>Wie moepic, aber jede Schicht hat gleich viele Plätze und jeder Experte wird in der Mitte geschnitten.</translation>
+</message>
+<message>
+<source>Passes experts through a few slots: in prompts one after the other, then what is predicted for the next layer.</source>
+<translation>Führt Experten durch wenige Plätze: in Prompts einen nach dem anderen, dann das für die nächste Schicht Vorhergesagte.</translation>
+</message>
+<message>
+<source>Remembers which experts past requests used and fetches what the most similar ones did; one pool for all layers.</source>
+<translation>Merkt sich, welche Experten frühere Anfragen nutzten, und holt, was die ähnlichsten brauchten; ein Vorrat für alle Schichten.</translation>
+</message>
+<message>
+<source>Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at once, hot ones first, and releases it.</source>
+<translation>Holt die meistgenutzten Experten voraus, dann die vom Gate genannten; alle Token eines Experten auf einmal, die meistgenutzten zuerst, und gibt ihn frei.</translation>
+</message>
+<message>
+<source>Reads an expert when its turn to be computed comes, and keeps the most recently used.</source>
+<translation>Liest einen Experten, wenn er mit dem Rechnen dran ist, und behält die zuletzt benutzten.</translation>
+</message>
+<message>
+<source>As lru, but at the gate all missing experts are ordered, and computed as they arrive.</source>
+<translation>Wie lru, aber am Gate werden alle fehlenden Experten bestellt und berechnet, wie sie eintreffen.</translation>
+</message>
+<message>
+<source>Reads an expert when its turn to be computed comes, and keeps the most often used.</source>
+<translation>Liest einen Experten, wenn er mit dem Rechnen dran ist, und behält die am häufigsten benutzten.</translation>
+</message>
+<message>
+<source>Keeps a fixed set, the most used of the first tokens; others pass through.</source>
+<translation>Behält eine feste Auswahl, die meistgenutzten der ersten Token; andere gehen nur durch.</translation>
+</message>
+<message>
+<source>Reads an expert when its turn to be computed comes; any one may leave.</source>
+<translation>Liest einen Experten, wenn er mit dem Rechnen dran ist; weichen muss irgendeiner.</translation>
+</message>
+<message>
+<source>Stock llama.cpp: the operating system pages the file in and out.</source>
+<translation>llama.cpp unverändert: Das Betriebssystem lagert die Datei ein und aus.</translation>
+</message>
+<message>
+<source>Stock llama.cpp: the experts are computed by the processor, where they lie.</source>
+<translation>llama.cpp unverändert: Der Prozessor berechnet die Experten, wo sie liegen.</translation>
+</message>
+<message>
+<source>The first step of ProMoE&apos;s ablation: prefetching, and nothing else.</source>
+<translation>Der erste Schritt der Ablation von ProMoE: Vorausladen und sonst nichts.</translation>
+</message>
+<message>
+<source>The second step: prefetching matrix by matrix.</source>
+<translation>Der zweite Schritt: Vorausladen Matrix für Matrix.</translation>
+</message>
+<message>
+<source>The third step: needed experts overtake predicted ones.</source>
+<translation>Der dritte Schritt: Gebrauchte Experten überholen vorhergesagte.</translation>
+</message>
+<message>
+<source>The fourth step: what is ready is computed first.</source>
+<translation>Der vierte Schritt: Was fertig ist, wird zuerst berechnet.</translation>
+</message>
+<message>
+<source>A remote device is written rpc://host:port, not {text}.</source>
+<translation>Ein Gerät auf einem anderen Rechner schreibt man rpc://rechner:port, nicht {text}.</translation>
+</message>
+<message>
+<source>No device server can be reached at {address} ({reason}).</source>
+<translation>Unter {address} ist kein Geräteserver zu erreichen ({reason}).</translation>
+</message>
+<message>
+<source>The device server at {address} does not answer; it may be serving somebody else.</source>
+<translation>Der Geräteserver unter {address} antwortet nicht; vielleicht bedient er gerade jemand anderen.</translation>
+</message>
+<message>
+<source>What answers at {address} is no rpc server of llama.cpp.</source>
+<translation>Was unter {address} antwortet, ist kein RPC-Server von llama.cpp.</translation>
+</message>
+<message>
+<source>the file is gone</source>
+<translation>die Datei ist weg</translation>
+</message>
+<message>
+<source>it is a link to a file that is gone</source>
+<translation>sie ist ein Verweis auf eine Datei, die weg ist</translation>
+</message>
+<message>
+<source>part {i} of {n} is missing</source>
+<translation>Teil {i} von {n} fehlt</translation>
+</message>
+<message>
+<source>the parts {list} of {n} are missing</source>
+<translation>die Teile {list} von {n} fehlen</translation>
+</message>
+<message>
+<source>part {i} of {n} of the model is missing</source>
+<translation>Teil {i} von {n} des Modells fehlt</translation>
+</message>
+<message>
+<source>is not there</source>
+<translation>ist nicht da</translation>
+</message>
+<message>
+<source>is not a folder</source>
+<translation>ist kein Ordner</translation>
+</message>
+<message>
+<source>may not be read</source>
+<translation>darf nicht gelesen werden</translation>
+</message>
+<message>
+<source>it may not be read</source>
+<translation>sie darf nicht gelesen werden</translation>
+</message>
+<message>
+<source>cannot be read ({reason})</source>
+<translation>ist nicht lesbar ({reason})</translation>
+</message>
+<message>
+<source>it cannot be read ({reason})</source>
+<translation>sie ist nicht lesbar ({reason})</translation>
+</message>
+<message>
+<source>it is empty</source>
+<translation>sie ist leer</translation>
+</message>
+<message>
+<source>it is a folder</source>
+<translation>es ist ein Ordner</translation>
+</message>
+<message>
+<source>it is not a GGUF file, as it does not begin with the letters GGUF</source>
+<translation>es ist keine GGUF-Datei, denn sie beginnt nicht mit den Buchstaben GGUF</translation>
+</message>
+<message>
+<source>it is truncated: {detail}</source>
+<translation>sie ist abgeschnitten: {detail}</translation>
+</message>
+<message>
+<source>its architecture {name} is not known to llama.cpp</source>
+<translation>llama.cpp kennt ihre Architektur {name} nicht</translation>
+</message>
+<message>
+<source>its numbers make no sense</source>
+<translation>ihre Zahlen ergeben keinen Sinn</translation>
+</message>
+<message>
+<source>its path holds bytes that are not UTF-8; rename the file or its folder</source>
+<translation>ihr Pfad enthält Bytes, die kein UTF-8 sind; benennen Sie die Datei oder ihren Ordner um</translation>
+</message>
+<message>
+<source>The list of folders</source>
+<translation>Die Liste der Ordner</translation>
+</message>
+<message>
+<source>The list of downloads</source>
+<translation>Die Liste der Downloads</translation>
+</message>
+<message>
+<source>{list} could not be saved: {reason}.</source>
+<translation>{list} konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+<message>
+<source>{list} was damaged; an empty one is used.</source>
+<translation>{list} war beschädigt; es wird mit einer leeren begonnen.</translation>
+</message>
+<message>
+<source>{list} was damaged; an empty one is used and the old file is {file}.</source>
+<translation>{list} war beschädigt; es wird mit einer leeren begonnen, und die alte Datei ist {file}.</translation>
+</message>
+<message>
+<source>{list} could not be read: {reason}.</source>
+<translation>{list} konnte nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>The settings file</source>
+<translation>Die Datei der Einstellungen</translation>
+</message>
+<message>
+<source>{list} was damaged; the defaults are used.</source>
+<translation>{list} war beschädigt; es gelten die Vorgaben.</translation>
+</message>
+<message>
+<source>{list} was damaged; the defaults are used and the old file is {file}.</source>
+<translation>{list} war beschädigt; es gelten die Vorgaben, und die alte Datei ist {file}.</translation>
+</message>
+<message>
+<source>Outrider is open already, and its window does not answer. End that process, then start again.</source>
+<translation>Outrider ist schon geöffnet, und sein Fenster antwortet nicht. Beenden Sie diesen Prozess und starten Sie dann neu.</translation>
+</message>
+<message>
+<source>only {n} of its {all} parts are there</source>
+<translation>nur {n} von {all} Teilen sind da</translation>
+</message>
+<message>
+<source>&apos;{text}&apos; is neither a repository, such as owner/name, nor an address.</source>
+<translation>„{text}“ ist weder ein Repository wie besitzer/name noch eine Adresse.</translation>
+</message>
+<message>
+<source>This repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
+<translation>Dieses Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+</message>
+<message>
+<source>There is no such repository on {host}, or it is private and HF_TOKEN is needed.</source>
+<translation>Dieses Repository gibt es auf {host} nicht, oder es ist privat und braucht HF_TOKEN.</translation>
+</message>
+<message>
+<source>The repository on {host} has no such revision.</source>
+<translation>Das Repository auf {host} hat diesen Stand nicht.</translation>
+</message>
+<message>
+<source>There is no GGUF model in {place}.</source>
+<translation>In {place} ist kein GGUF-Modell.</translation>
+</message>
+<message>
+<source>{host} asks for a token: set HF_TOKEN to yours.</source>
+<translation>{host} verlangt ein Token: HF_TOKEN auf das eigene setzen.</translation>
+</message>
+<message>
+<source>{host} does not let you have this.</source>
+<translation>{host} gibt das nicht heraus.</translation>
+</message>
+<message>
+<source>There is no such file on {host}.</source>
+<translation>Diese Datei gibt es auf {host} nicht.</translation>
+</message>
+<message>
+<source>{host} asks to wait: there were too many requests.</source>
+<translation>{host} bittet zu warten: Es waren zu viele Anfragen.</translation>
+</message>
+<message>
+<source>{host} is out of order at the moment (HTTP {status}).</source>
+<translation>{host} ist gerade gestört (HTTP {status}).</translation>
+</message>
+<message>
+<source>{host} gave an answer that was not expected (HTTP {status}).</source>
+<translation>{host} gab eine unerwartete Antwort (HTTP {status}).</translation>
+</message>
+<message>
+<source>{host} sent an answer that makes no sense.</source>
+<translation>{host} sandte eine sinnlose Antwort.</translation>
+</message>
+<message>
+<source>{host} does not answer.</source>
+<translation>{host} antwortet nicht.</translation>
+</message>
+<message>
+<source>{host} cannot be reached.</source>
+<translation>{host} ist nicht erreichbar.</translation>
+</message>
+<message>
+<source>The connection to {host} broke.</source>
+<translation>Die Verbindung zu {host} brach ab.</translation>
+</message>
+<message>
+<source>The proxy refused the connection to {host}.</source>
+<translation>Der Proxy lehnte die Verbindung zu {host} ab.</translation>
+</message>
+<message>
+<source>The proxy of the environment cannot be used: {reason}.</source>
+<translation>Der Proxy der Umgebung ist nicht verwendbar: {reason}.</translation>
+</message>
+<message>
+<source>HF_HUB_OFFLINE is set, so nothing is downloaded.</source>
+<translation>HF_HUB_OFFLINE ist gesetzt, also wird nichts heruntergeladen.</translation>
+</message>
+<message>
+<source>What {host} sends from this address is not a GGUF file.</source>
+<translation>Was {host} von dieser Adresse sendet, ist keine GGUF-Datei.</translation>
+</message>
+<message>
+<source>The address does not end in the name of a GGUF file.</source>
+<translation>Die Adresse endet nicht mit dem Namen einer GGUF-Datei.</translation>
+</message>
+<message>
+<source>{host} does not say how large the file is.</source>
+<translation>{host} sagt nicht, wie groß die Datei ist.</translation>
+</message>
+<message>
+<source>The file on {host} is no longer the one that was listed.</source>
+<translation>Die Datei auf {host} ist nicht mehr die, die aufgelistet war.</translation>
+</message>
+<message>
+<source>{file} arrived damaged: its checksum is not the one that {host} states. It has to be fetched again.</source>
+<translation>{file} kam beschädigt an: Ihre Prüfsumme ist nicht die, die {host} nennt. Sie muss noch einmal geholt werden.</translation>
+</message>
+<message>
+<source>Another window or program is downloading this file.</source>
+<translation>Ein anderes Fenster oder Programm lädt diese Datei gerade herunter.</translation>
+</message>
+<message>
+<source>There is another file named {file} in {folder}.</source>
+<translation>In {folder} ist schon eine andere Datei namens {file}.</translation>
+</message>
+<message>
+<source>There is too little room on the drive of {folder}: {needed} are needed and {margin} to spare, and {free} are free.</source>
+<translation>Auf dem Laufwerk von {folder} ist zu wenig Platz: {needed} werden gebraucht und {margin} als Reserve, und {free} sind frei.</translation>
+</message>
+<message>
+<source>The drive of {folder} is full. What has arrived is kept.</source>
+<translation>Das Laufwerk von {folder} ist voll. Was da ist, bleibt erhalten.</translation>
+</message>
+<message>
+<source>Nothing can be written to {folder}.</source>
+<translation>In {folder} kann nicht geschrieben werden.</translation>
+</message>
+<message>
+<source>Writing to {folder} failed: {reason}.</source>
+<translation>Das Schreiben nach {folder} scheiterte: {reason}.</translation>
+</message>
+<message>
+<source>MIT; the embedded model CC BY-SA 4.0</source>
+<translation>MIT; das eingebaute Modell CC BY-SA 4.0</translation>
+</message>
+<message>
+<source>Cut off here.</source>
+<translation>Hier abgebrochen.</translation>
+</message>
+<message>
+<source>The chats cannot be kept: {reason}.</source>
+<translation>Die Chats können nicht aufbewahrt werden: {reason}.</translation>
+</message>
+<message>
+<source>The chats cannot be read: {reason}.</source>
+<translation>Die Chats können nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>What is said is not being kept: {reason}.</source>
+<translation>Was gesagt wird, wird nicht aufbewahrt: {reason}.</translation>
+</message>
+<message>
+<source>The chats were written by a newer version of Outrider. They are left as they are, and what is said here is not kept.</source>
+<translation>Die Chats stammen von einer neueren Version von Outrider. Sie bleiben, wie sie sind, und was hier gesagt wird, wird nicht aufbewahrt.</translation>
+</message>
+<message>
+<source>The file of chats was damaged; a new one was begun and the old one is {file}.</source>
+<translation>Die Datei der Chats war beschädigt; eine neue wurde begonnen, und die alte ist {file}.</translation>
+</message>
+<message>
+<source>the disk is full</source>
+<translation>das Laufwerk ist voll</translation>
+</message>
+<message>
+<source>the folder for them cannot be written</source>
+<translation>in ihren Ordner kann nicht geschrieben werden</translation>
+</message>
+<message>
+<source>another program uses the file</source>
+<translation>ein anderes Programm benutzt die Datei</translation>
+</message>
+<message>
+<source>the file is damaged</source>
+<translation>die Datei ist beschädigt</translation>
+</message>
+<message>
+<source>{file} could not be read: {reason}.</source>
+<translation>{file} konnte nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>{file} is not a file.</source>
+<translation>{file} ist keine Datei.</translation>
+</message>
+<message>
+<source>{file} is not UTF-8 text.</source>
+<translation>{file} ist kein UTF-8-Text.</translation>
+</message>
+<message>
+<source>{file} cannot be imported: {reason}.</source>
+<translation>{file} kann nicht importiert werden: {reason}.</translation>
+</message>
+<message>
+<source>it is not a file of chats</source>
+<translation>es ist keine Datei mit Chats</translation>
+</message>
+<message>
+<source>it was written by a newer version</source>
+<translation>sie stammt von einer neueren Version</translation>
+</message>
+<message>
+<source>it is neither JSON nor Markdown from this program</source>
+<translation>es ist weder JSON noch Markdown von diesem Programm</translation>
+</message>
+<message>
+<source>Nothing is recorded.</source>
+<translation>Nichts wird aufgezeichnet.</translation>
+</message>
+<message>
+<source>Answers will be recorded once a model is loaded.</source>
+<translation>Antworten werden aufgezeichnet, sobald ein Modell geladen ist.</translation>
+</message>
+<message>
+<source>This model has no experts, so there is nothing to learn.</source>
+<translation>Dieses Modell hat keine Experten, also gibt es nichts zu lernen.</translation>
+</message>
+<message>
+<source>This model runs without the expert cache, so nothing is recorded.</source>
+<translation>Dieses Modell läuft ohne den Expertenspeicher, also wird nichts aufgezeichnet.</translation>
+</message>
+<message>
+<source>{n} of the {enough} tokens that training needs are recorded.</source>
+<translation>{n} von {enough} Token, die das Training braucht, sind aufgezeichnet.</translation>
+</message>
+<message>
+<source>Training begins when nobody has used the engine for a while.</source>
+<translation>Das Training beginnt, wenn das Modell eine Weile nicht benutzt wurde.</translation>
+</message>
+<message>
+<source>Training in the background ({share}).</source>
+<translation>Training im Hintergrund ({share}).</translation>
+</message>
+<message>
+<source>Training waits for the engine ({share}).</source>
+<translation>Das Training wartet auf das Modell ({share}).</translation>
+</message>
+<message>
+<source>A better predictor was found ({shares}); it is used when the model is loaded again.</source>
+<translation>Eine bessere Vorhersage wurde gefunden ({shares}); sie gilt, wenn das Modell wieder geladen wird.</translation>
+</message>
+<message>
+<source>The last training found nothing better ({shares}).</source>
+<translation>Das letzte Training fand nichts Besseres ({shares}).</translation>
+</message>
+<message>
+<source>{new} % right instead of {old} %</source>
+<translation>{new} % richtig statt {old} %</translation>
+</message>
+</context>
+<context>
+<name>units</name>
+<message>
+<source>d MMM yyyy</source>
+<extracomment>The form of a date, in Qt&apos;s letters.</extracomment>
+<translation>d. MMM yyyy</translation>
+</message>
+</context>
+<context>
+<name>verdict</name>
+<message>
+<source>This model has no experts, so nothing is cached.</source>
+<translation>Dieses Modell hat keine Experten, also kommt nichts in den Cache.</translation>
+</message>
+<message>
+<source>Every expert is in memory, so no answer waits for the disk.</source>
+<translation>Alle Experten sind im Speicher, also wartet keine Antwort auf das Laufwerk.</translation>
+</message>
+<message>
+<source>This model runs without the expert cache.</source>
+<translation>Dieses Modell läuft ohne den Experten-Cache.</translation>
+</message>
+<message>
+<source>{share} of the experts are kept in memory; the others are read when needed.</source>
+<translation>{share} der Experten bleiben im Speicher; die anderen werden bei Bedarf gelesen.</translation>
+</message>
+<message>
+<source>{compute} of this answer was computing and {stall} waiting for the disk: a larger cache would change little.</source>
+<translation>{compute} dieser Antwort war Rechnen und {stall} Warten auf das Laufwerk: Ein größerer Cache würde wenig ändern.</translation>
+</message>
+<message>
+<source>{stall} of this answer went to waiting for the disk; without it, it would have been {times} times as fast.</source>
+<translation>{stall} dieser Antwort war Warten auf das Laufwerk; ohne das wäre sie {times}-mal so schnell gewesen.</translation>
+</message>
+<message>
+<source>Only {share} of the time went to waiting for the disk; neither a larger cache nor another method would help.</source>
+<translation>Nur {share} der Zeit war Warten auf das Laufwerk; weder ein größerer Cache noch ein anderes Verfahren würde helfen.</translation>
+</message>
+<message>
+<source>{share} of the time went to waiting for the disk; no cache that fits into the free memory and no other method would make it noticeably faster.</source>
+<translation>{share} der Zeit war Warten auf das Laufwerk; kein Cache, der in den freien Speicher passt, und kein anderes Verfahren würde das merklich beschleunigen.</translation>
+</message>
+<message>
+<source>{share} of the time went to waiting for the disk; the method {method} would make this about {gain} times as fast.</source>
+<translation>{share} der Zeit war Warten auf das Laufwerk; das Verfahren {method} würde dies etwa {gain}-mal so schnell machen.</translation>
+</message>
+<message>
+<source>{share} of the time went to waiting for the disk; a cache of {size} instead of {now} would make this about {times} times as fast.</source>
+<translation>{share} der Zeit war Warten auf das Laufwerk; ein Cache von {size} statt {now} würde dies etwa {times}-mal so schnell machen.</translation>
+</message>
+<message>
+<source>{share} of the time went to waiting for the disk; the method {method} would make this about {gain} times as fast, a cache of {size} instead of {now} about {times} times.</source>
+<translation>{share} der Zeit war Warten auf das Laufwerk; das Verfahren {method} würde dies etwa {gain}-mal so schnell machen, ein Cache von {size} statt {now} etwa {times}-mal.</translation>
+</message>
+<message>
+<source>{share} of the time went to waiting for the disk; a cache of {size} instead of {now} would make this about {times} times as fast, the method {method} about {gain} times.</source>
+<translation>{share} der Zeit war Warten auf das Laufwerk; ein Cache von {size} statt {now} würde dies etwa {times}-mal so schnell machen, das Verfahren {method} etwa {gain}-mal.</translation>
+</message>
+</context>
+<context>
+<name>welcome</name>
+<message>
+<source>Tell me a fairy tale about a tin soldier who learns to swim.</source>
+<translation>Erzähl mir ein Märchen von einem Zinnsoldaten, der schwimmen lernt.</translation>
+</message>
+<message>
+<source>Why does the sky turn red in the evening?</source>
+<translation>Warum wird der Himmel am Abend rot?</translation>
+</message>
+<message>
+<source>Write a letter to a friend who lives by the sea.</source>
+<translation>Schreib einen Brief an eine Freundin, die am Meer wohnt.</translation>
+</message>
+<message>
+<source>Ask me something</source>
+<translation>Frag mich etwas</translation>
+</message>
+<message>
+<source>Ready</source>
+<translation>Bereit</translation>
+</message>
+<message>
+<source>This is the embedded model: {size}, here to try things out. It makes up most of what it says.
+Drop a GGUF file on the window for a larger one.</source>
+<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Es kann nur Englisch und erfindet das meiste.
+Für ein größeres eine GGUF-Datei auf das Fenster ziehen.</translation>
+</message>
+<message>
+<source>{layers} layers of {experts} experts, {used} used</source>
+<translation>{layers} Schichten mit {experts} Experten, {used} genutzt</translation>
+</message>
+</context>
+</TS>

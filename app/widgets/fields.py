@@ -1,0 +1,65 @@
+"""A drop-down list and a number, in the dress of the window."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QRectF, Qt
+from PySide6.QtGui import QPainter, QPaintEvent, QValidator, QWheelEvent
+from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QDoubleSpinBox, QSpinBox, QWidget
+
+from app.widgets import icons, theme
+
+FIELD_HEIGHT = 32  # pixels, of both, by the style sheet
+
+
+class DropDown(QComboBox):
+    """A QComboBox with the window's chevron. The wheel scrolls the page, not the choice."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        super().paintEvent(event)
+        painter = QPainter(self)
+        place = QRectF(self.width() - 24, self.height() / 2 - 6, 13, 13)
+        icons.paint(
+            painter, "chevron", place, theme.colour("muted" if self.isEnabled() else "faint")
+        )
+        painter.end()
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
+        event.ignore()
+
+
+class Number(QSpinBox):
+    """A QSpinBox that is written in, or changed by the arrow keys."""
+
+    def __init__(self, least: int, most: int, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setRange(least, most)
+        self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
+        self.lineEdit().setTextMargins(8, 0, 8, 0)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+    def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
+        event.ignore()
+
+
+class Decimal(QDoubleSpinBox):
+    """A QDoubleSpinBox that takes a point and a comma alike for the decimal mark."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
+
+    def validate(  # noqa: D102
+        self, text: str, place: int
+    ) -> tuple[QValidator.State, str, int]:
+        return super().validate(self._marked(text), place)
+
+    def valueFromText(self, text: str) -> float:  # noqa: D102, N802
+        return super().valueFromText(self._marked(text))
+
+    def _marked(self, text: str) -> str:
+        mark = self.locale().decimalPoint()
+        return text.replace("." if mark == "," else ",", mark)

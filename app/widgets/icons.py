@@ -1,0 +1,153 @@
+"""The few icons of the window, drawn as lines so that they are sharp at any scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QColor, QIcon, QPainter, QPainterPath, QPen, QPixmap
+
+from app.widgets import theme
+
+
+def paint(painter: QPainter, name: str, rect: QRectF, colour: QColor) -> None:
+    """Draw an icon into a square."""
+    painter.save()
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.translate(rect.topLeft())
+    painter.scale(rect.width() / 16, rect.height() / 16)
+    pen = QPen(colour, 1.6)
+    pen.setCapStyle(Qt.PenCapStyle.RoundCap)
+    pen.setJoinStyle(Qt.PenJoinStyle.RoundJoin)
+    painter.setPen(pen)
+    _DRAWINGS[name](painter, colour)
+    painter.restore()
+
+
+def application_icon() -> QIcon:
+    """Draw a few lit cells of a map, as the window's icon."""
+    icon = QIcon()
+    for side in (16, 32, 64, 128, 256):
+        pixmap = QPixmap(side, side)
+        pixmap.fill(Qt.GlobalColor.transparent)
+        painter = QPainter(pixmap)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(QColor(theme.DARK.surface))
+        painter.drawRoundedRect(QRectF(0, 0, side, side), side * 0.22, side * 0.22)
+        paint_mark(painter, QRectF(side * 0.2, side * 0.2, side * 0.6, side * 0.6), theme.DARK)
+        painter.end()
+        icon.addPixmap(pixmap)
+    return icon
+
+
+def paint_mark(painter: QPainter, rect: QRectF, colours: theme.Colours) -> None:
+    """Draw the mark: three layers of three experts, one of them just used."""
+    rows = ("ra.", ".hr", "r.r")
+    names = {"r": colours.resident, "a": colours.arriving, "h": colours.hit, ".": colours.free}
+    cell = rect.width() / 3
+    painter.setPen(Qt.PenStyle.NoPen)
+    for y, row in enumerate(rows):
+        for x, kind in enumerate(row):
+            painter.setBrush(QColor(names[kind]))
+            place = QRectF(rect.x() + x * cell, rect.y() + y * cell, cell, cell)
+            gap = cell * 0.11
+            place.adjust(gap, gap, -gap, -gap)
+            painter.drawRoundedRect(place, cell * 0.18, cell * 0.18)
+
+
+def _plus(painter: QPainter, _: QColor) -> None:
+    painter.drawLine(QPointF(8, 3), QPointF(8, 13))
+    painter.drawLine(QPointF(3, 8), QPointF(13, 8))
+
+
+def _send(painter: QPainter, _: QColor) -> None:
+    painter.drawLine(QPointF(8, 13), QPointF(8, 3.4))
+    painter.drawPolyline([QPointF(3.8, 7.4), QPointF(8, 3.2), QPointF(12.2, 7.4)])
+
+
+def _stop(painter: QPainter, colour: QColor) -> None:
+    painter.setBrush(colour)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.drawRoundedRect(QRectF(3.5, 3.5, 9, 9), 2, 2)
+
+
+def _chevron(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline([QPointF(4, 6), QPointF(8, 10), QPointF(12, 6)])
+
+
+def _down(painter: QPainter, _: QColor) -> None:
+    painter.drawLine(QPointF(8, 3), QPointF(8, 12.6))
+    painter.drawPolyline([QPointF(3.8, 8.6), QPointF(8, 12.8), QPointF(12.2, 8.6)])
+
+
+def _panel(painter: QPainter, colour: QColor) -> None:
+    painter.drawRoundedRect(QRectF(2, 3, 12, 10), 2, 2)
+    path = QPainterPath()
+    path.addRect(QRectF(9.4, 3.6, 4, 8.8))
+    faded = QColor(colour)
+    faded.setAlpha(110)
+    painter.fillPath(path, faded)
+
+
+def _controls(painter: QPainter, colour: QColor) -> None:
+    for y, x in ((4.5, 10.5), (11.5, 5.5)):
+        painter.drawLine(QPointF(2.5, y), QPointF(13.5, y))
+        painter.setBrush(colour)
+        painter.drawEllipse(QPointF(x, y), 1.6, 1.6)
+
+
+def _more(painter: QPainter, colour: QColor) -> None:
+    painter.setBrush(colour)
+    painter.setPen(Qt.PenStyle.NoPen)
+    for x in (3.2, 8.0, 12.8):
+        painter.drawEllipse(QPointF(x, 8), 1.3, 1.3)
+
+
+def _close(painter: QPainter, _: QColor) -> None:
+    painter.drawLine(QPointF(4, 4), QPointF(12, 12))
+    painter.drawLine(QPointF(12, 4), QPointF(4, 12))
+
+
+def _sidebar(painter: QPainter, colour: QColor) -> None:
+    painter.drawRoundedRect(QRectF(2, 3, 12, 10), 2, 2)
+    path = QPainterPath()
+    path.addRect(QRectF(2.6, 3.6, 4, 8.8))
+    faded = QColor(colour)
+    faded.setAlpha(110)
+    painter.fillPath(path, faded)
+
+
+def _pin(painter: QPainter, _: QColor) -> None:
+    painter.drawLine(QPointF(8, 10), QPointF(8, 14))
+    painter.drawLine(QPointF(4, 10), QPointF(12, 10))
+    painter.drawPolyline([QPointF(5.5, 10), QPointF(6.2, 3), QPointF(9.8, 3), QPointF(10.5, 10)])
+
+
+def _left(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline([QPointF(10, 4), QPointF(6, 8), QPointF(10, 12)])
+
+
+def _right(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline([QPointF(6, 4), QPointF(10, 8), QPointF(6, 12)])
+
+
+def _pause(painter: QPainter, colour: QColor) -> None:
+    painter.setBrush(colour)
+    painter.setPen(Qt.PenStyle.NoPen)
+    for x in (4.2, 9.2):
+        painter.drawRoundedRect(QRectF(x, 3.5, 2.6, 9), 1, 1)
+
+
+def _play(painter: QPainter, colour: QColor) -> None:
+    painter.setBrush(colour)
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.drawPolygon([QPointF(5, 3.2), QPointF(12.6, 8), QPointF(5, 12.8)])
+
+
+_DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
+    "plus": _plus, "send": _send, "stop": _stop, "chevron": _chevron, "down": _down,
+    "panel": _panel, "controls": _controls, "more": _more, "close": _close,
+    "sidebar": _sidebar, "pin": _pin, "left": _left, "right": _right,
+    "pause": _pause, "play": _play,
+}  # fmt: skip

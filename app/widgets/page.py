@@ -1,0 +1,130 @@
+"""What all pages share: a title, a button back to the chat, and a column that scrolls."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt, Signal
+from PySide6.QtWidgets import (
+    QFormLayout,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.widgets.fields import FIELD_HEIGHT
+from app.widgets.icon_button import IconButton
+
+COLUMN_WIDTH = 760
+
+
+class Page(QWidget):
+    """A page of the window; what it holds is added to `column`.
+
+    Signals:
+        closed: back to the chat.
+    """
+
+    closed = Signal()
+
+    def __init__(self, title: str, *, scrolls: bool = True, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("page")
+        self.setAccessibleName(title)
+        heading = QLabel(title)
+        heading.setProperty("role", "title")
+        close = IconButton("close", self.tr("Back to the chat (Esc)"))
+        close.clicked.connect(self.closed)
+        head = QHBoxLayout()
+        head.setContentsMargins(24, 18, 24, 0)
+        head.addWidget(heading)
+        head.addStretch(1)
+        head.addWidget(close)
+        inside = QWidget()
+        inside.setObjectName("pageColumn")
+        inside.setMaximumWidth(COLUMN_WIDTH)
+        self.column = QVBoxLayout(inside)
+        self.column.setContentsMargins(24, 6, 24, 24)
+        self.column.setSpacing(14)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(8)
+        layout.addLayout(head)
+        if not scrolls:
+            inside.setMaximumWidth(16_777_215)
+            layout.addWidget(inside, 1)
+            return
+        centred = QWidget()
+        centred.setObjectName("pageColumn")
+        row = QHBoxLayout(centred)
+        row.setContentsMargins(0, 0, 0, 0)
+        row.addStretch(1)
+        row.addWidget(inside, 1000)
+        row.addStretch(1)
+        self.area = QScrollArea()
+        self.area.setWidgetResizable(True)
+        self.area.setFrameShape(QFrame.Shape.NoFrame)
+        self.area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        self.area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.area.setWidget(centred)
+        layout.addWidget(self.area, 1)
+
+
+class Section(QFrame):
+    """A card with a title and rows of a caption and a field."""
+
+    def __init__(self, title: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("card")
+        self.setAccessibleName(title)
+        heading = QLabel(title)
+        heading.setProperty("role", "strong")
+        self.form = QFormLayout()
+        self.form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        self.form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.FieldsStayAtSizeHint)
+        self.form.setRowWrapPolicy(QFormLayout.RowWrapPolicy.WrapLongRows)
+        self.form.setHorizontalSpacing(24)
+        self.form.setVerticalSpacing(10)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(18, 14, 18, 16)
+        layout.setSpacing(10)
+        layout.addWidget(heading)
+        layout.addLayout(self.form)
+
+    def row(self, caption: str, field: QWidget) -> None:
+        """Add a field with its caption, which is its accessible name too."""
+        if not field.accessibleName():
+            field.setAccessibleName(caption)
+        label = QLabel(caption)
+        label.setBuddy(field)
+        label.setMinimumSize(170, FIELD_HEIGHT)  # in line with the field
+        self.form.addRow(label, field)
+
+    def wide(self, field: QWidget) -> None:
+        """Add something over the whole width."""
+        self.form.addRow(field)
+
+
+def small(text: str) -> QLabel:
+    """Return a line of explanation."""
+    label = QLabel(text)
+    label.setProperty("role", "small")
+    label.setWordWrap(True)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    return label
+
+
+def beside(*widgets: QWidget) -> QWidget:
+    """Return widgets in a row, as one."""
+    row = QWidget()
+    row.setAccessibleName(widgets[0].accessibleName())
+    row.setFocusProxy(widgets[0])
+    layout = QHBoxLayout(row)
+    layout.setContentsMargins(0, 0, 0, 0)
+    layout.setSpacing(8)
+    for widget in widgets:
+        layout.addWidget(widget)
+    layout.addStretch(1)
+    row.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    return row

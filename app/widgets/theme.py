@@ -1,0 +1,187 @@
+"""Colours by name, in a dark and a light set, and the style sheet made of them.
+
+Every colour of the window comes from here, and a name means the same thing everywhere: `stall`
+is waiting for experts in the map, in the bars and in the strip of tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import Enum
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QPalette
+from PySide6.QtWidgets import QApplication
+
+from app.widgets.style_sheet import STYLE_SHEET
+
+
+class Choice(Enum):
+    """What the user wants: follow the system, or one of the two."""
+
+    SYSTEM = "system"
+    LIGHT = "light"
+    DARK = "dark"
+
+
+@dataclass(frozen=True)
+class Colours:
+    """One set of colours, as #rrggbb."""
+
+    window: str  # behind everything
+    chrome: str  # the bar at the top
+    surface: str  # panels
+    field: str  # where the user writes
+    raised: str  # buttons and cards on a surface
+    hover: str
+    border: str
+    bubble: str  # what the user said
+    code: str  # behind code
+    text: str
+    muted: str  # secondary text
+    faint: str  # placeholders, disabled text
+    accent: str
+    on_accent: str
+    focus: str
+    warning: str
+    danger: str
+    on_danger: str
+    # The engine's vocabulary
+    absent: str
+    resident: str
+    arriving: str
+    hit: str
+    late: str
+    stall: str  # a miss, and the time spent waiting for experts
+    processor: str  # an expert that a device lacked and the processor computed
+    compute: str
+    other: str
+    dense: str
+    free: str
+    kv: str  # the attention cache, in a memory plan
+    # Kinds of code
+    code_keyword: str
+    code_string: str
+    code_comment: str
+    code_number: str
+    code_name: str
+
+
+DARK = Colours(
+    window="#131518", chrome="#0f1113", surface="#1a1d21", field="#1a1d21",
+    raised="#23272d", hover="#2b3037", border="#2a2e35", bubble="#262d3a", code="#0e1012",
+    text="#e9ebee", muted="#98a0aa",
+    faint="#717983", accent="#4fbf9f", on_accent="#08211a", focus="#6fd6b8", warning="#e3b04b",
+    danger="#d9604f", on_danger="#ffffff",
+    absent="#202429", resident="#3a8f79", arriving="#e0a63a", hit="#f5f0c4",
+    late="#bb8ae0", stall="#d9604f", processor="#56a8f5", compute="#4779a8", other="#727a85",
+    dense="#66739c", free="#2a2f35", kv="#b0708f",
+    code_keyword="#c792ea", code_string="#9ece8a", code_comment="#7f8995",
+    code_number="#e0a36a", code_name="#7fb4e6",
+)  # fmt: skip
+
+LIGHT = Colours(
+    window="#fbfbfa", chrome="#f2f2ef", surface="#f4f4f2", field="#ffffff",
+    raised="#ffffff", hover="#e8e9e6", border="#dcdedb", bubble="#e4eaf4", code="#f0f0ed",
+    text="#1c2024", muted="#5d656e",
+    faint="#838b94", accent="#1d8468", on_accent="#ffffff", focus="#1d8468", warning="#94640a",
+    danger="#c2412f", on_danger="#ffffff",
+    absent="#e6e8e5", resident="#7cc4ae", arriving="#e2a52f", hit="#0c4a3a",
+    late="#9557c4", stall="#cf4b39", processor="#2467c9", compute="#6496c6", other="#b1b7be",
+    dense="#8f9bc2", free="#dfe2df", kv="#cf94b2",
+    code_keyword="#7b3fa8", code_string="#2f6f2f", code_comment="#6b737c",
+    code_number="#9a5410", code_name="#1f5f9f",
+)  # fmt: skip
+
+_current = DARK
+
+# The first of these that is installed; the system's own interface font comes before all but Inter.
+_FAMILIES = ["Inter", "Segoe UI Variable Text", "Segoe UI", "SF Pro Text", "Cantarell", "Noto Sans"]
+_FIXED = ["JetBrains Mono", "Cascadia Mono", "SF Mono", "Menlo", "Consolas", "Noto Sans Mono",
+          "DejaVu Sans Mono"]  # fmt: skip
+
+
+def colours() -> Colours:
+    """Return the set in use."""
+    return _current
+
+
+def colour(name: str) -> QColor:
+    """One colour of the set in use, by its field's name."""
+    return QColor(getattr(_current, name))
+
+
+def is_dark() -> bool:
+    """Whether the dark set is in use."""
+    return _current is DARK
+
+
+def fixed_family() -> str:
+    """Return the font for code."""
+    return _first_installed(_FIXED, QFontDatabase.SystemFont.FixedFont)
+
+
+def pixels(app_font: QFont | None = None) -> int:
+    """Return the size of ordinary text, from the user's own setting, in pixels."""
+    return min(max(QFontInfo(app_font or QApplication.font()).pixelSize(), 13), 24)
+
+
+def apply(app: QApplication, choice: Choice) -> None:
+    """Dress the application; called at start and whenever the choice or the system's changes."""
+    global _current
+    hints = app.styleHints()
+    if choice is Choice.SYSTEM:
+        hints.unsetColorScheme()
+    else:
+        dark = choice is Choice.DARK
+        hints.setColorScheme(Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light)
+    _current = DARK if _wants_dark(app, choice) else LIGHT
+    family = _first_installed(_FAMILIES, QFontDatabase.SystemFont.GeneralFont)
+    font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
+    font.setFamily(family)
+    app.setFont(font)
+    app.setPalette(_palette(_current))
+    body = pixels(font)
+    values = {item.name: getattr(_current, item.name) for item in fields(_current)}
+    values |= {
+        "small": f"{body - 1}px", "body": f"{body}px", "text_size": f"{body + 1}px",
+        "large": f"{body + 7}px", "title": f"{body + 11}px", "fixed": fixed_family(),
+        "veil": f"#f4{_current.window[1:]}",
+    }  # fmt: skip
+    sheet = STYLE_SHEET.substitute(values)
+    if sheet != app.styleSheet():  # every widget that there is would be dressed anew
+        app.setStyleSheet(sheet)
+
+
+def _wants_dark(app: QApplication, choice: Choice) -> bool:
+    if choice is not Choice.SYSTEM:
+        return choice is Choice.DARK
+    scheme = app.styleHints().colorScheme()
+    if scheme == Qt.ColorScheme.Unknown:
+        return app.style().standardPalette().window().color().lightness() < 128
+    return scheme == Qt.ColorScheme.Dark
+
+
+def _first_installed(families: list[str], fallback: QFontDatabase.SystemFont) -> str:
+    installed = set(QFontDatabase.families())
+    for family in families:
+        if family in installed:
+            return family
+    return QFontDatabase.systemFont(fallback).family()
+
+
+def _palette(c: Colours) -> QPalette:
+    palette = QPalette()
+    roles = QPalette.ColorRole
+    for role, value in (
+        (roles.Window, c.window), (roles.WindowText, c.text), (roles.Base, c.surface),
+        (roles.AlternateBase, c.raised), (roles.Text, c.text), (roles.Button, c.raised),
+        (roles.ButtonText, c.text), (roles.ToolTipBase, c.raised), (roles.ToolTipText, c.text),
+        (roles.PlaceholderText, c.faint), (roles.Highlight, c.accent),
+        (roles.HighlightedText, c.on_accent), (roles.Link, c.accent), (roles.BrightText, c.danger),
+        (roles.Light, c.hover), (roles.Mid, c.border), (roles.Dark, c.border),
+    ):  # fmt: skip
+        palette.setColor(role, QColor(value))
+    for role in (roles.Text, roles.WindowText, roles.ButtonText):
+        palette.setColor(QPalette.ColorGroup.Disabled, role, QColor(c.faint))
+    return palette

@@ -1,0 +1,427 @@
+"""The window: puts the parts together and passes what happens between them."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+from PySide6.QtCore import QByteArray, QPoint, QSize, Qt
+from PySide6.QtGui import QCloseEvent, QResizeEvent
+from PySide6.QtWidgets import (
+    QApplication,
+    QFileDialog,
+    QHBoxLayout,
+    QMainWindow,
+    QMessageBox,
+    QVBoxLayout,
+    QWidget,
+)
+
+from app.chat.page import ChatPage
+from app.controls.controller import Controls
+from app.controls.top_bar import TopBar
+from app.library.page import LibraryPage
+from app.pages.about_page import AboutPage
+from app.pages.diagnostics_page import DiagnosticsPage
+from app.pages.report import report
+from app.pages.settings_page import SettingsPage
+from app.pages.shortcuts_page import ShortcutsPage
+from app.panel.page import EnginePage
+from app.session import known_models as models
+from app.session.chats import Chats
+from app.session.event_log import EventLog, follow
+from app.session.local_server import LocalServer
+from app.session.session import Session
+from app.session.worker_link import EngineLink
+from app.settings.preferences import Preferences
+from app.sidebar.import_export import ChatExchange
+from app.sidebar.sidebar import Sidebar
+from app.state.engine_state import Notice
+from app.store.chats import ChatStore
+from app.widgets import commands
+from app.widgets.page_stack import CHAT, Pages
+from app.window.arrangement import Arrangement
+from app.window.drops import Drops
+from backend.protocol.statistics import Statistics
+from backend.system.paths import is_file
+
+
+class MainWindow(QMainWindow):
+    """The window.
+
+    `command` starts the worker; `settings_path` is where choices are remembered, `store` where the
+    chats are kept and `cache_folder` where what can be made again (by default beside the settings).
+    Raises ChatsTaken where another window has the default store open.
+    """
+
+    def __init__(
+        self,
+        command: list[str],
+        settings_path: Path,
+        store: ChatStore | None = None,
+        cache_folder: Path | None = None,
+    ) -> None:
+        super().__init__()
+        self.preferences = Preferences(settings_path, self)
+        self.settings = self.preferences.values
+        self.preferences.dress()
+        self.link = EngineLink(command, self)
+        self.session = Session(self.link, self.settings.choice, self)
+        self.log = EventLog()
+        follow(self.log, self.session)
+        self.server = LocalServer(
+            self.link,
+            self.settings.server_on,
+            self.settings.server_port,
+            self.settings.server_key,
+            self,
+        )
+        # Before whatever shows messages: they are on disk when they appear.
+        store = store or ChatStore.open(settings_path.with_name("chats.db"))
+        self.chats = Chats(self.session, store, self)
+        self.sidebar = Sidebar(self.chats)
+        self.exchange = ChatExchange(self.chats, self)
+        self.library = LibraryPage(
+            self.session,
+            settings_path.with_name("library.json"),
+            cache_folder or settings_path.with_name("cache"),
+            self,
+        )
+        self.top_bar = TopBar()
+        self.chat_page = ChatPage(self.session, self.chats, self)
+        self.chat = self.chat_page.view
+        self.engine_page = EnginePage(self.session, self._link_gb_per_s, self)
+        self.panel = self.engine_page.panel
+        self.controls = Controls(
+            self.session, self.top_bar, self.library.library, self.settings, self
+        )
+        self.settings_page = SettingsPage(self.settings, self.library, self.server, self.link)
+        self._statistics: Statistics | None = None  # of the last answer
+        self._lay_out()
+        self._arrangement = Arrangement(
+            self.sidebar, self.chat, self.panel, self.top_bar, self.settings
+        )
+        self._drops = Drops(self)
+        self._make_actions()
+        self._connect()
+        self._connect_settings()
+        self.pages.went.connect(self._went)
+        self._restore_place()
+        self._show_model()
+        if self.settings.open_chat:
+            self.chats.open(self.settings.open_chat)
+        self.pages.go(self.settings.page)
+        self._say_remarks()
+
+    def _restore_place(self) -> None:
+        """Be where and as large as the last time; never larger than the screen."""
+        kept = QByteArray.fromBase64(self.settings.geometry.encode("ascii", "replace"))
+        if kept.isEmpty() or not self.restoreGeometry(kept):
+            size = QSize(self.settings.width, self.settings.height)
+            self.resize(size.boundedTo(self.screen().availableSize()))
+
+    def open_first(self, path: Path | None = None) -> None:
+        """Load a model at start: the one asked for, the last one, or the embedded one."""
+        last = Path(self.settings.last_model) if self.settings.last_model else None
+        if path is None and last is not None and is_file(last):
+            path = last
+        path = path or models.embedded_model()
+        if path is not None:
+            self.session.open_model(path)
+            self._say_remarks()  # which loading has taken away
+        self.chat.composer.setFocus()
+
+    def _say_remarks(self) -> None:
+        """Say what was wrong with the files of settings and of chats."""
+        remarks = (self.preferences.remark, self.chats.store.trouble)
+        if trouble := " ".join(text for text in remarks if text):
+            self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
+
+    def open_model(self, path: Path) -> None:
+        """Load a model that the user picked."""
+        self.session.open_model(path)
+        self.show_chat()
+
+    def come_forward(self, model: str = "") -> None:
+        """Show the window above all others, minimised or not, and load a model if one is named."""
+        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
+        self.show()
+        self.raise_()
+        self.activateWindow()
+        if model:
+            self.open_model(Path(model))
+
+    def browse(self) -> None:
+        """Show the file dialog."""
+        start = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
+        name, _ = QFileDialog.getOpenFileName(
+            self,
+            self.tr("Open a model"),
+            start,
+            self.tr("GGUF models (*.gguf);;All files (*)"),
+        )
+        if name:
+            self.open_model(Path(name))
+
+    # Building
+
+    def _lay_out(self) -> None:
+        self.setWindowTitle("Outrider")
+        self.setMinimumSize(520, 460)
+        central = QWidget()
+        central.setObjectName("central")
+        chat_page = QWidget()
+        below = QHBoxLayout(chat_page)
+        below.setContentsMargins(0, 0, 0, 0)
+        below.setSpacing(0)
+        below.addWidget(self.sidebar)
+        below.addWidget(self.chat, 1)
+        below.addWidget(self.panel)
+        layout = QVBoxLayout(central)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self.top_bar)
+        layout.addWidget(self.controls.strip)
+        self.pages = Pages(chat_page)
+        self.pages.add("models", self.library.pages)
+        for name, page in (
+            ("settings", self.settings_page),
+            ("diagnostics", DiagnosticsPage(self._report)),
+            ("shortcuts", ShortcutsPage()),
+            ("about", AboutPage()),
+        ):
+            page.closed.connect(self.show_chat)
+            self.pages.add(name, page)
+        layout.addWidget(self.pages, 1)
+        self.setCentralWidget(central)
+        parts = (
+            self.chat.composer.input, self.chat.composer.button, self.top_bar.model,
+            self.top_bar.new_chat, self.top_bar.mode.automatic, self.top_bar.mode.manual,
+            self.top_bar.rate.slider, self.top_bar.controls, self.top_bar.panel,
+            self.top_bar.more, self.top_bar.sidebar, self.sidebar.new, self.sidebar.search,
+            self.sidebar.list, self.chat.transcript,
+        )  # fmt: skip
+        for before, after in zip(parts, parts[1:], strict=False):
+            QWidget.setTabOrder(before, after)
+
+    def _make_actions(self) -> None:
+        self._menu = commands.add_actions(
+            self,
+            {
+                "new_chat": self._new_chat, "search": self._search_chats,
+                "sidebar": self._toggle_sidebar, "open": self.browse,
+                "models": self._toggle_library, "get": self.show_get_models,
+                "preset": self.chat_page.edit_preset,
+                "controls": self._toggle_controls,
+                "settings": functools.partial(self.pages.toggle, "settings"),
+                "diagnostics": functools.partial(self.pages.toggle, "diagnostics"),
+                "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
+                "about": functools.partial(self.pages.toggle, "about"),
+                "panel": self._toggle_panel, "stop": self._escape, "write": self.show_chat,
+                "quit": self.close,
+            },
+        )  # fmt: skip
+        self.top_bar.more.clicked.connect(self._show_menu)
+
+    def _show_menu(self) -> None:
+        button, menu = self.top_bar.more, self._menu
+        corner = button.rect().bottomRight() - QPoint(menu.sizeHint().width(), 0)
+        menu.popup(button.mapToGlobal(corner))
+
+    def _connect(self) -> None:
+        session, bar = self.session, self.top_bar
+        session.model_changed.connect(self._show_model)
+        session.statistics_changed.connect(self._note_statistics)
+        self.engine_page.notice.connect(session.notice)
+        self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
+        self.sidebar.new_chat.connect(self._new_chat)
+        self.sidebar.import_file.connect(self.exchange.ask_import)
+        self.sidebar.opened.connect(self._chat_opened)
+        self.sidebar.list.exported.connect(self.exchange.ask_export)
+        self.exchange.notice.connect(session.notice)
+        self.chat.welcome.open_file.connect(self.browse)
+        bar.model.picked.connect(self.open_model)
+        bar.model.browse.connect(self.browse)
+        bar.model.library.connect(self.show_library)
+        self.library.picked.connect(self.open_model)
+        self.library.closed.connect(self.show_chat)
+        self.library.notice.connect(session.notice)
+        bar.new_chat.clicked.connect(self._new_chat)
+        bar.controls.clicked.connect(self._toggle_controls)
+        self.controls.strip.closed.connect(lambda: self._show_controls(False))
+        bar.panel.clicked.connect(self._toggle_panel)
+        bar.sidebar.clicked.connect(self._toggle_sidebar)
+        self._drops.model.connect(self.open_model)
+        self._drops.folders.connect(self._add_folders)
+        self._drops.refused.connect(self._refuse)
+
+    def _connect_settings(self) -> None:
+        page, preferences, session = self.settings_page, self.preferences, self.session
+        page.theme_chosen.connect(preferences.set_theme)
+        page.language_chosen.connect(preferences.set_language)
+        page.automatic_chosen.connect(self.controls.choose_automatic)
+        page.controls_wanted.connect(lambda: self._show_controls(True))
+        page.preset_wanted.connect(self.chat_page.edit_any_preset)
+        page.reset_wanted.connect(self._reset)
+        preferences.trouble.connect(
+            lambda text: session.notice.emit(Notice(text, is_trouble=False))
+        )
+        self.server.changed.connect(lambda _: preferences.take_server(self.server))
+        self.controls.trusted_changed.connect(preferences.save)
+
+    # What the user does
+
+    def show_chat(self) -> None:
+        """Go to the chat, ready to write."""
+        self.pages.go(CHAT)
+        self.chat.composer.setFocus()
+
+    def _new_chat(self) -> None:
+        self.session.new_chat()
+        self.sidebar.list.mark(0)
+        self._chat_opened()
+
+    def show_library(self) -> None:
+        """Show the models that are here."""
+        self.library.show_models()
+        self.pages.go("models")
+
+    def show_get_models(self) -> None:
+        """Show where models come from."""
+        self.library.show_get()
+        self.pages.go("models")
+
+    def _toggle_library(self) -> None:
+        if self.library.view.isVisible():
+            self.show_chat()
+        else:
+            self.show_library()
+
+    def _escape(self) -> None:
+        if self.pages.present != CHAT:
+            self.show_chat()
+        else:
+            self.session.stop()
+
+    def _chat_opened(self) -> None:
+        self._arrangement.chat_opened()
+        self.show_chat()
+
+    def _search_chats(self) -> None:
+        self.pages.go(CHAT)
+        if not self.sidebar.isVisible():
+            self._toggle_sidebar()
+        self.sidebar.search.setFocus()
+        self.sidebar.search.selectAll()
+
+    def _toggle_sidebar(self) -> None:
+        self.pages.go(CHAT)
+        self._arrangement.toggle_sidebar()
+
+    def _toggle_panel(self) -> None:
+        self.pages.go(CHAT)
+        self._arrangement.toggle_panel()
+
+    def _show_controls(self, shown: bool) -> None:
+        self.settings.show_controls = shown
+        self.pages.go(CHAT)
+        if shown:
+            self.controls.strip.mode.automatic.setFocus()
+
+    def _toggle_controls(self) -> None:
+        self._show_controls(not self.controls.strip.isVisible())
+
+    def _went(self, name: str) -> None:
+        """The strip belongs to the chat."""
+        shown = self.settings.show_controls and name == CHAT
+        self.controls.strip.setVisible(shown)
+        self.top_bar.controls.setChecked(shown)
+
+    def _reset(self) -> None:
+        asked = QMessageBox(self)
+        asked.setIcon(QMessageBox.Icon.Question)
+        asked.setText(self.tr("Reset all settings?"))
+        asked.setInformativeText(
+            self.tr("Chats, models and what was measured stay; the settings do not.")
+        )
+        yes = asked.addButton(self.tr("Reset"), QMessageBox.ButtonRole.AcceptRole)
+        asked.addButton(self.tr("Keep them"), QMessageBox.ButtonRole.RejectRole)
+        asked.exec()
+        if asked.clickedButton() is yes:
+            self.reset_settings()
+
+    def reset_settings(self) -> None:
+        """All settings back to the beginning."""
+        self.preferences.reset()
+        self.settings_page.show_settings(self.settings)
+        self.settings_page.server.switch_off()
+        self.session.choose(self.settings.choice)
+        self.controls.show_trusted()
+        self._show_controls(self.settings.show_controls)
+        self._arrangement.fit(self.width())
+
+    def _report(self) -> str:
+        return report(
+            self.session, self.settings, self.library.library.machine, self._statistics, self.log
+        )
+
+    def _add_folders(self, folders: list[Path]) -> None:
+        for folder in folders:
+            self.library.library.add_folder(folder)
+        self.show_library()
+
+    def _refuse(self, sentence: str) -> None:
+        self.show_chat()
+        self.session.notice.emit(Notice(sentence))
+
+    # What the session says
+
+    def _show_model(self) -> None:
+        session = self.session
+        self.top_bar.model.show_model(session.path, session.model)
+        self.preferences.take_choice(session.asked)
+        self.settings_page.mode.show_choice(session.asked.automatic)
+        if session.model is not None and session.path is not None:
+            self.preferences.remember_model(session.path)
+        self.top_bar.model.show_recent(self.settings.recent, session.path)
+        self.library.show_recent(self.settings.recent)
+
+    def _note_statistics(self, statistics: Statistics) -> None:
+        self._statistics = statistics
+
+    def _link_gb_per_s(self) -> float | None:
+        machine = self.library.library.machine
+        return None if machine is None else machine.link_gb_per_s
+
+    # The window's own events
+
+    def focusNextPrevChild(self, next: bool) -> bool:  # noqa: A002, N802
+        """Move the focus; from a widget that was hidden it goes to the composer.
+
+        Qt would give it to the widget that happens to be the next in the tab order, and a press of
+        Space would press that one.
+        """
+        focused, composer = QApplication.focusWidget(), self.chat.composer
+        if focused is not None and not focused.isVisible() and composer.isVisible():
+            composer.setFocus()
+            return True
+        return super().focusNextPrevChild(next)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        self._arrangement.fit(self.width())
+
+    def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
+        if not self.isMaximized() and not self.isFullScreen():
+            self.settings.width, self.settings.height = self.width(), self.height()
+        self.settings.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
+        self.settings.open_chat = self.chats.open_id
+        self.settings.page = self.pages.present
+        self.preferences.take_server(self.server)
+        self.preferences.save()
+        self.session.stop_all()
+        self.controls.packs.stop()
+        self.library.shut_down()
+        self.link.shut_down()
+        self.chats.close()
+        super().closeEvent(event)

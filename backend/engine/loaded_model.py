@@ -1,0 +1,214 @@
+"""A loaded model as its plan says: plain llama.cpp, or a cache of experts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from backend import _native
+from backend.engine import loading
+from backend.engine.error import engine_errors
+from backend.engine.experiment import NO_STUDY, Study
+from backend.engine.expert_cache import ExpertCache
+from backend.engine.observer import Observer
+from backend.gguf.model_file import ModelFile
+from backend.llama import api as llama
+from backend.llama.chat_template import ChatTemplate
+from backend.memory.engine_plan import EnginePlan, Step, held_bytes
+from backend.memory.pressure import Pressure
+from backend.methods import cells
+from backend.methods.cost import PassCost
+from backend.methods.slots import rate_of
+from backend.protocol.settings import EngineConfig
+from backend.protocol.status import CacheFacts
+
+Progress = Callable[[float, str], bool]
+
+
+class LoadedModel:
+    """llama.cpp's model and context, and the cache where experts are cached.
+
+    `plan` is what was brought into force last, `cache` what others are told of it. `llama` and
+    `context` are None while nothing is loaded. Use from one thread; `patch` from any.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        config: EngineConfig,
+        progress: Progress | None,
+        study: Study = NO_STUDY,
+    ) -> None:
+        self.file = file
+        self.plan: EnginePlan
+        self.cache: CacheFacts
+        self.llama: Any = None
+        self.context: Any = None
+        self.template: Any = None  # a ChatTemplate, once loaded
+        self.stop_flag = _native.StopFlag()
+        self._experts = ExpertCache(file, study)
+        self._observer = Observer(file)
+        self._pressure: Pressure
+        llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
+        try:
+            self.apply(self._observer.plan(config, None, None), progress)
+        except BaseException:
+            self.close()
+            raise
+        self._pressure = Pressure(file, self.plan)
+
+    @property
+    def config(self) -> EngineConfig:
+        """What is asked for, with what memory decided in automatic mode."""
+        return self.plan.config
+
+    @property
+    def patch(self) -> Any:
+        """The backend._native.Patch, or None where llama.cpp runs unpatched."""
+        return self._experts.patch
+
+    @property
+    def remark(self) -> str:
+        """Why weights of a predictor, or a pack, that were found are not used, or ""."""
+        return " ".join(filter(None, [self._experts.remark, self.plan.tier.remark]))
+
+    def residency(self) -> bytes:
+        """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
+        if (patch := self.patch) is not None:
+            return bytes(patch.snapshot())
+        return bytes([cells.RESIDENT]) * (self.file.n_moe_layer * self.file.n_expert)
+
+    def close(self) -> None:
+        """Free the model. Twice is fine."""
+        if self.template is not None:
+            self.template.close()
+        if self.context is not None:
+            self.context.close()
+            self.context = None
+        if not self._experts.close() and self.llama is not None:
+            self.llama.close()
+        self.llama = None
+
+    def change(self, config: EngineConfig) -> None:
+        """Take other settings between answers; where that fails, keep those before and raise."""
+        before = self.plan
+        with engine_errors():
+            if self.llama is not None:
+                self.llama.files.require_unchanged()  # while all is still in place
+            try:
+                plan = self._observer.plan(config, before, self._held_bytes())
+                if plan.step_from(before) is Step.RELOAD:
+                    # What the weights held was an estimate. Plan with the memory that is free now.
+                    self.close()
+                    self._observer.refused = ""
+                    plan = self._observer.plan(config, before, None)
+                self.apply(plan)
+            except Exception:
+                self.apply(before)
+                raise
+        self._pressure = Pressure(self.file, self.plan)
+
+    def apply(self, plan: EnginePlan, progress: Progress | None = None) -> Step:
+        """Bring a plan into force, and return what had to be done for it.
+
+        After a failure part of it may be in force; applying the plan before goes back. Raises
+        LlamaError and EngineError.
+        """
+        step = plan.step_from(None if self.llama is None else self.plan)
+        self.plan = plan
+        if step is Step.RELOAD:
+            self.close()
+            self._load(progress)
+        elif step >= Step.REBUILD and not plan.is_plain:
+            self._experts.build(plan)
+        if step >= Step.CONTEXT:
+            self._make_context()
+        self.cache = self._facts()
+        if self.plan.devices is not None and not self.plan.is_plain:
+            devices = self.plan.devices.holding(self.cache.rate)  # a method may use less
+            self.plan = replace(self.plan, devices=devices)
+        return step
+
+    def mind_memory(self) -> bool:
+        """Give memory back where it is short, or take it again; True: the cache is another one."""
+        if self.patch is None:
+            return False
+        plan = self._pressure.look(
+            self.plan,
+            self.cache.n_slot,
+            self._experts.untouched_bytes,
+            self._observer.free_on_devices,
+        )
+        return plan is not None and self.apply(plan) is not Step.NOTHING
+
+    def observe(self, token: PassCost, wave_s: float) -> str:
+        """Hear what a decoded token cost; returns what an adaptive method decided, or ""."""
+        return self._experts.observe(token, wave_s)
+
+    def idle(self) -> None:
+        """Run idle-time maintenance: some methods then make their slots anew."""
+        if self._experts.idle():
+            self.cache = self._facts()
+
+    def _held_bytes(self) -> int | None:
+        """Bytes of RAM that are given back before another plan; None: nothing is loaded."""
+        if self.llama is None:
+            return None
+        held = held_bytes(self.file, self.plan, self.cache.n_slot)
+        return held + (self._experts.held_beside_devices() if self.patch is not None else 0)
+
+    def _load(self, progress: Progress | None) -> None:
+        def on_progress(fraction: float) -> bool:
+            return progress is None or progress(fraction, "Reading the weights")
+
+        if not self.plan.is_plain:
+            try:
+                self.llama = self._experts.load(self.plan, on_progress)
+            except loading.NotCacheable as error:
+                self._observer.refused = str(error)
+                self.plan = self._observer.plan(self.plan.config, self.plan, None)
+        if self.plan.is_plain:
+            # Repacked weights are memory; pages of the file can be dropped and read again.
+            self.llama = loading.load_plain(
+                self.file, on_progress, repack=self.plan.repack, placement=self.plan.placement
+            )
+        self.template = ChatTemplate(self.llama, self.file)
+
+    def _make_context(self) -> None:
+        if self.context is not None:
+            self.context.close()
+            self.context = None
+        plan, hook = self.plan, self._experts.hook
+        self.context = llama.Context(
+            self.llama,
+            n_context=plan.n_context,
+            n_ubatch=plan.n_ubatch,
+            n_thread=plan.n_thread,
+            callback=hook.callback if hook else None,
+            user_data=hook.user_data if hook else None,
+            stop_flag=self.stop_flag if plan.is_plain else None,  # the patch stops by itself
+            n_output=0 if plan.config.keeps_outputs else 1,
+            kv_type=plan.config.kv_type,
+        )
+
+    def _facts(self) -> CacheFacts:
+        plan, file = self.plan, self.file
+        facts = CacheFacts(
+            asked_rate=plan.config.cache_rate,
+            rate=1.0,
+            min_rate=rate_of(plan.n_slot_min, file.n_expert),
+            n_slot=file.n_expert,
+            bytes=file.expert_bytes_total,
+            mode=plan.mode,
+            reason=plan.reason,
+            method="stock",
+            asked_method=plan.method.name,
+            n_thread=plan.n_thread,
+            kv_type=plan.config.kv_type,
+            device=plan.device_names,
+        )
+        if plan.is_plain:
+            return facts
+        return replace(facts, remark=self.remark, **self._experts.facts())

@@ -1,0 +1,363 @@
+"""Loading a checked model: plainly, or with its experts left in the file.
+
+Three ways:
+
+- plain: as stock llama.cpp does it, memory-mapped, with its fastest weight layout;
+- cached: the dense weights in anonymous memory, the experts in the slow tier (Patch), which is the
+  model's file or its pack;
+- native: everything in memory, the experts in the file's layout: the reference that a cache of
+  experts in that layout must equal bit by bit. Of a cache in the repacked layout plain is the one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+
+from backend import _native
+from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
+from backend.gguf.model_file import ModelFile
+from backend.gguf.scales import bad_value
+from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
+from backend.memory.placement import ON_CPU, Placement
+from backend.packs.file import Pack
+
+_USED_KEY = "expert_used_count"
+_EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
+_EVERY_LAYER = b"[0-9]+"
+_GAVE_UP_DIRECT = "Falling back to buffered IO"  # llama.cpp's words
+_BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")  # likewise
+
+
+def load_plain(
+    file: ModelFile,
+    progress: ProgressCallback | None = None,
+    *,
+    repack: bool = True,
+    mapped: bool = True,
+    placement: Placement = ON_CPU,
+) -> Model:
+    """Load as stock llama.cpp does.
+
+    With `repack`, its default, weights are copied into the layout that computes fastest where
+    there is one; without, all of them are pages of the file, which the system may drop. Not
+    `mapped`: no pages of the file stay in memory beside the weights.
+    """
+
+    def settle(params: Any) -> list[object]:
+        if not mapped:
+            params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+        params.use_extra_bufts = repack
+        params.check_tensors = repack  # otherwise that would read the whole file
+        return []
+
+    return _load(file, settle, placement, progress)
+
+
+def load_native(file: ModelFile, placement: Placement = ON_CPU, *, n_cpu_moe: int = 0) -> Model:
+    """Load everything into memory, with the experts not repacked; no cache, no callback.
+
+    A device's experts are loaded into its memory, but for those of the first n_cpu_moe layers, as
+    with llama.cpp's --n-cpu-moe.
+    """
+    on_cpu = range(max(len(placement.cpu_layers(file.n_layer)), n_cpu_moe))
+    layers = b"(%s)" % b"|".join(b"%d" % layer for layer in on_cpu)
+
+    def settle(params: Any) -> list[object]:
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO  # nothing of it in the page cache
+        params.check_tensors = True
+        if not on_cpu:
+            return []
+        buffers = _native.ExpertBuffers(unread=False)
+        every = len(on_cpu) == file.n_layer
+        return [buffers, _place_experts(params, buffers, _EVERY_LAYER if every else layers)]
+
+    return _load(file, settle, placement)
+
+
+def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Model:
+    """Load no weights: contexts of such a model say what memory they would take, and take none.
+
+    patched: as it would be with its experts on slots.
+    """
+
+    def settle(params: Any) -> list[object]:
+        params.no_alloc = True
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+        return [_override_nothing(params)] if patched else []
+
+    return _load(file, settle, placement)
+
+
+class NotCacheable(LlamaError):
+    """This model must run without a cache; the text says why."""
+
+
+class CachedModel:
+    """A model whose experts stay in its file, and the patch that feeds them to llama.cpp.
+
+    `repack` is about the dense weights, as in load_plain. `pack`: read experts from there. Raises
+    NotCacheable when the graph of this architecture is not understood, LlamaError when a file
+    cannot be loaded.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        *,
+        n_thread: int,
+        progress: ProgressCallback | None = None,
+        repack: bool = True,
+        pack: Pack | None = None,
+        placement: Placement = ON_CPU,
+    ) -> None:
+        self.pack = pack
+        files = _expert_files(file, pack)
+        buffers: Any = None
+
+        def settle(params: Any) -> list[object]:
+            nonlocal buffers
+            buffers = _native.ExpertBuffers(unread=True)
+            params.use_extra_bufts = repack
+            params.load_mode = llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO
+            params.check_tensors = True  # the dense ones
+            return [buffers, files, _place_experts(params, buffers)]
+
+        share = file.dense_bytes / (file.dense_bytes + file.expert_bytes_total)
+        self.model = _load(file, settle, placement, progress, share, _identified(pack))
+        buffers.loaded()
+        self.patch: Any = _native.Patch(files, buffers)  # None once closed
+        reason = self._probe(n_thread, on_device=placement.on_device)
+        # What loading has the system read ahead behind the dense weights, and has come by now.
+        files.drop_cached()
+        if reason:
+            self.close()
+            raise NotCacheable(
+                f"The experts of the architecture {file.architecture} cannot be cached: {reason}."
+            )
+
+    @property
+    def repacked(self) -> bool:
+        """Whether the pack's experts are laid out as the processor computes fastest."""
+        return self.pack is not None and self.pack.plan.layout == "repacked"
+
+    def close(self) -> None:
+        """Give the model its tensors back and free it."""
+        if self.patch is not None:
+            self.patch.close()
+            self.patch = None
+        self.model.close()
+
+    def _probe(self, n_thread: int, *, on_device: bool) -> str:
+        """Show the patch passes in which nothing is computed; returns its objection."""
+        self.patch.begin_probe()
+        if on_device:
+            self.patch.find_devices()
+            self._show((1,), n_thread)
+        return self._show((1, 2), n_thread, is_last=True)
+
+    def _show(self, passes: Sequence[int], n_thread: int, *, is_last: bool = False) -> str:
+        """Passes of so many tokens in a context that is thrown away, with the graph seen in it."""
+        patch = self.patch
+        context = Context(
+            self.model,
+            n_context=64,
+            n_ubatch=8,
+            n_thread=n_thread,
+            callback=patch.callback,
+            user_data=patch.user_data,
+        )
+        try:
+            position = 0
+            for n_token in passes:
+                patch.begin_pass(_native.Phase.prefill)
+                context.decode([0] * n_token, position, all_logits=True)
+                position += n_token
+                if not patch.end_pass():
+                    return str(patch.error)
+            return str(patch.end_probe()) if is_last else ""
+        finally:
+            context.close()
+
+
+def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
+    """The slow tier as a backend._native.ExpertFiles. Raises LlamaError."""
+    paths = [*file.paths]
+    identities = [*file.identities]
+    places = {
+        t.name: _native.TensorPlace(t.part, t.offset)
+        for tensors in file.expert_tensors.values()
+        for t in tensors
+    }
+    packed = {}
+    for path, identity in _identified(pack):
+        assert pack is not None
+        for name, place in pack.plan.places(len(paths)).items():
+            packed[name] = _native.TensorPlace(*place)
+        paths.append(path)
+        identities.append(identity)
+    try:
+        files = _native.ExpertFiles([str(p) for p in paths], places, packed)
+    except RuntimeError as error:
+        raise LlamaError(f"{error}.") from None
+    if os.name == "posix":  # elsewhere a handle is no descriptor
+        for path, identity, handle in zip(paths, identities, files.handles, strict=True):
+            if identity not in (None, FileIdentity.of(handle)):
+                raise LlamaError(str(FileChangedError(path)))
+    return files
+
+
+def _identified(pack: Pack | None) -> list[tuple[Path, FileIdentity | None]]:
+    return [] if pack is None else [(pack.path, pack.identity)]
+
+
+def _load(
+    file: ModelFile,
+    settle: Callable[[Any], list[object]],
+    placement: Placement,
+    progress: ProgressCallback | None = None,
+    share: float = 1.0,
+    others: Sequence[tuple[Path, FileIdentity | None]] = (),
+) -> Model:
+    """Have llama.cpp load the file that was checked; Model.files says whether it still is that one.
+
+    settle(params) sets llama_model_params and returns what must outlive the model. `share` of the
+    bytes will be read. `others` are read beside the model. Raises LlamaError.
+
+    When a direct read ends within a block, llama.cpp goes on with buffered reads, and puts what
+    they bring at the wrong place. Then the model is loaded again without direct reads.
+    """
+    try:
+        held = file.open(*others)
+    except OSError as error:
+        what = f"The file {error.filename} could not be opened"
+        raise LlamaError(f"{what}: {error.strerror or error}.") from None
+    except FileChangedError as error:
+        raise LlamaError(str(error)) from None
+    try:
+        model = _load_once(file, settle, placement, progress, share, held, direct=True)
+        if model is None:
+            model = _load_once(file, settle, placement, progress, share, held, direct=False)
+        assert model is not None
+        return model
+    except BaseException:
+        held.close()
+        raise
+
+
+def _load_once(
+    file: ModelFile,
+    settle: Callable[[Any], list[object]],
+    placement: Placement,
+    progress: ProgressCallback | None,
+    share: float,
+    held: OpenFiles,
+    *,
+    direct: bool,
+) -> Model | None:
+    """As _load(); without direct reads if not `direct`. None where llama.cpp gave up on those."""
+    params, kept = _model_params(file, placement)
+    kept += settle(params)
+    if not direct and params.load_mode == llama_cpp.LLAMA_LOAD_MODE_DIRECT_IO:
+        params.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+    gave_up = False
+    with log.heard() as lines:
+
+        def on_progress(fraction: float, _user_data: int | None) -> bool:
+            nonlocal gave_up
+            while lines:
+                gave_up |= _GAVE_UP_DIRECT in lines.pop()
+            if direct and gave_up:
+                return False
+            return progress is None or progress(min(fraction / max(share, 1e-9), 1.0))
+
+        params.progress_callback = llama_cpp.llama_progress_callback(on_progress)
+        pointer = llama_cpp.llama_model_load_from_file(os.fsencode(file.paths[0]), params)
+        gave_up |= any(_GAVE_UP_DIRECT in line for line in lines)
+    try:
+        held.require_unchanged()
+        if direct and gave_up:
+            log.errors.clear()
+            return None
+        if not pointer:
+            raise LlamaError(_load_error(file))
+        model, pointer = Model(pointer, held, kept), None
+        return model
+    except FileChangedError as error:
+        raise LlamaError(str(error)) from None
+    finally:
+        if pointer:
+            llama_cpp.llama_model_free(pointer)
+
+
+def _load_error(file: ModelFile) -> str:
+    """Why llama.cpp could not load a model."""
+    reason = log.last_error()
+    if bad := _BAD_VALUE.search(reason):
+        return str(bad_value(file.path, bad[1]))
+    return f"llama.cpp could not load {file.path.name}: {reason}."
+
+
+def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[object]]:
+    """llama_model_params, and what must outlive the loading."""
+    params = llama_cpp.llama_model_default_params()
+    devices = (ctypes.c_void_p * (len(placement.pointers) + 1))(*placement.pointers, None)
+    params.devices = ctypes.addressof(devices)  # without any, llama.cpp would take all there are
+    params.n_gpu_layers = placement.n_gpu_layers if placement.pointers else 0
+    kept: list[object] = [devices]
+    if placement.shares:
+        shares = (ctypes.c_float * llama_cpp.llama_max_devices())(*placement.shares)
+        params.tensor_split = ctypes.cast(shares, ctypes.POINTER(ctypes.c_float))
+        kept.append(shares)
+    if file.is_moe and file.n_expert_used != file.key(_USED_KEY, file.n_expert_used):
+        kept.append(_override_used(params, file))
+    return params, kept
+
+
+def _override_used(params: Any, file: ModelFile) -> object:
+    """Have llama.cpp use another number of experts than the file says (ModelFile.using)."""
+    name = f"{file.architecture}.{_USED_KEY}".encode()
+    overrides: Any = (llama_cpp.llama_model_kv_override * 2)()  # the last one has no key
+    overrides[0].tag, overrides[0].key = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_INT, name
+    overrides[0].value.val_i64 = file.n_expert_used
+    params.kv_overrides = overrides
+    return overrides
+
+
+class _BufferOverride(ctypes.Structure):
+    """struct llama_model_tensor_buft_override."""
+
+    _fields_ = [("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p)]
+
+
+def _place_experts(params: Any, buffers: Any, layers: bytes = _EVERY_LAYER) -> object:
+    """Have llama.cpp put routed experts into `buffers`; the result must outlive the loading.
+
+    `layers`: a regular expression of their numbers.
+    """
+    overrides = (_BufferOverride * 2)(
+        _BufferOverride(_EXPERT_PATTERN % layers, buffers.type), _BufferOverride(None, None)
+    )
+    _set_overrides(params, overrides)
+    return overrides
+
+
+def _override_nothing(params: Any) -> object:
+    """Override the place of no tensor. Where any is, llama.cpp pipelines no devices."""
+    overrides = (_BufferOverride * 2)(
+        _BufferOverride(b"^nothing$", None), _BufferOverride(None, None)
+    )
+    _set_overrides(params, overrides)
+    return overrides
+
+
+def _set_overrides(params: Any, overrides: Any) -> None:
+    field = type(params).tensor_buft_overrides
+    place = ctypes.c_void_p.from_address(ctypes.addressof(params) + field.offset)
+    place.value = ctypes.addressof(overrides)

@@ -1,0 +1,278 @@
+"""Compares logits with those of stock llama.cpp, bit by bit.
+
+Two computations round differently from stock: experts computed in two parts (MoEpic), and experts
+of a device's layer that the processor computes (hybrid misses). Each has its own error bound.
+
+Stock is the same library without a callback and without a cache. It has the same tensor layout,
+because another layout adds in another order. The layout is that of the file, or the repacked one
+that the processor computes fastest, which is stock llama.cpp's default. The reference is computed
+first and then freed, so that memory holds one copy of the model at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend import _native
+from backend.engine.loading import CachedModel, load_native, load_plain
+from backend.gguf.identity import FileChangedError
+from backend.gguf.model_file import ModelFile
+from backend.gguf.scales import not_finite_sentence
+from backend.llama.api import Context, LlamaError, Model
+from backend.machines.drive import Drive
+from backend.memory.placement import ON_CPU, Placement
+from backend.methods.catalogue import METHODS
+from backend.methods.compose import (
+    NOTHING_LEARNED,
+    Learned,
+    composition,
+    layout,
+    predictor_of,
+    predictor_text,
+    share_of,
+)
+from backend.methods.slots import slots_of
+from backend.packs.file import Layout, Pack
+from backend.system.memory import available_bytes
+
+CUT_TOLERANCE = 0.02
+"""Largest relative difference of all logits with cut experts. The sum of each expert is right
+within 1e-5, but later layers round their inputs to 8 bits. Stock llama.cpp's own two weight layouts
+differ by 0.0054 on the embedded model, and so do cut from whole experts."""
+HYBRID_NMSE = 1e-6
+"""Largest normalised mean square error of all logits with hybrid misses."""
+HYBRID_PERPLEXITY = 1e-3
+"""Largest relative difference of the perplexity of the compared tokens with hybrid misses."""
+_N_UBATCH = 512
+
+
+Bound = Literal["bits", "cut", "hybrid"]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One way to run a model, compared with stock. n_different of n_value logits differ."""
+
+    method: str
+    layout: Layout
+    asked_rate: float
+    rate: float
+    n_slot: int
+    n_position: int
+    n_value: int
+    n_different: int
+    first_position: int | None
+    """The first position with a difference."""
+    largest_difference: float
+    relative_difference: float
+    """Root mean square of the difference over that of stock's logits."""
+    predictor: str
+    """The predictor, in words."""
+    is_cut: bool
+    """Whether experts were computed in two parts, whose sum is rounded differently (MoEpic)."""
+    perplexity_difference: float
+    """Perplexity of the compared tokens over stock's, minus 1."""
+    hits: int
+    late: int
+    misses: int
+    on_host: int
+    """Late and missed experts that the processor computed beside the device."""
+    bytes_from_host: int = 0
+    """Bytes of experts that a device got from RAM."""
+
+    @property
+    def identical(self) -> bool:
+        """Whether every bit of every logit is the same."""
+        return self.n_different == 0
+
+    @property
+    def nmse(self) -> float:
+        """Normalised mean square error of all logits."""
+        return self.relative_difference**2
+
+    @property
+    def bound(self) -> Bound:
+        """The bound that applies: "cut" for cut experts, "hybrid" for hybrid misses."""
+        return "cut" if self.is_cut else "hybrid" if self.on_host else "bits"
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the logits are identical, or within the tolerance of `bound`."""
+        if self.identical or self.bound == "bits":
+            return self.identical
+        if self.bound == "cut":
+            return self.relative_difference <= CUT_TOLERANCE
+        return self.nmse <= HYBRID_NMSE and abs(self.perplexity_difference) <= HYBRID_PERPLEXITY
+
+
+def compare(
+    file: ModelFile,
+    rates: Sequence[float],
+    methods: Sequence[str],
+    *,
+    n_token: int,
+    n_thread: int,
+    learned: Learned = NOTHING_LEARNED,
+    in_layout: Layout = "file",
+    pack: Pack | None = None,
+    placement: Placement = ON_CPU,
+    hybrid: str = "off",
+    n_stage: int = 0,
+    host_bytes: int = 0,
+) -> Iterator[Comparison]:
+    """Compute `n_token` tokens with each method and rate, and compare the logits with stock's.
+
+    Three quarters of the tokens are a prompt; the rest are decoded one by one. Yields a Comparison
+    for each method and rate. Methods that cut experts compute them in the file's layout.
+
+    learned: the weights that backend.weights.lookup.load found, as the engine uses them.
+    in_layout: the layout of the experts, here and in stock. pack: read the experts from this pack,
+    in any layout. placement: with a device, stock llama.cpp computes on it too, with all experts
+    there. hybrid: how experts that the device lacks are computed (HYBRID). n_stage: slots of the
+    staging buffer for prompts. host_bytes: bytes of experts that RAM keeps for the device.
+
+    Raises LlamaError if the model cannot be loaded or computed, NotCacheable if it cannot be run
+    with a cache.
+    """
+    in_memory = file.file_size_bytes * 1.1 < available_bytes()
+    if in_layout == "repacked" and not in_memory:
+        raise LlamaError("To compare this layout the whole model must find room in memory.")
+    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
+    cached.close()  # raises NotCacheable before the slow part
+    if in_layout == "repacked":
+        stock = load_plain(file, repack=True)
+    else:
+        fits = in_memory or placement.on_device
+        stock = load_native(file, placement) if fits else load_plain(file, repack=False)
+    tokens = _tokens(stock, n_token)
+    try:
+        reference = _logits(file, stock, tokens, n_thread, None)
+    finally:
+        stock.close()
+
+    cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
+    try:
+        stock_perplexity = _perplexity(reference, tokens)
+        shape = cached.patch.shape
+        for method in methods:
+            for rate in rates:
+                slots = layout(METHODS[method], shape, slots_of(rate, shape.n_expert), n_stage)
+                options = _native.PatchOptions(
+                    n_thread=n_thread,
+                    n_transfer_thread=Drive().n_read,
+                    max_token=_N_UBATCH,
+                    repack=in_layout == "repacked",
+                    host_bytes=host_bytes,
+                )
+                has_routers = cached.patch.n_embd > 0
+                parts = composition(
+                    METHODS[method], shape, learned, has_routers=has_routers, hybrid=hybrid
+                )
+                cached.patch.configure(slots, parts, options)
+                cached.patch.request_began()
+                logits = _logits(file, cached.model, tokens, n_thread, cached.patch)
+                counts = cached.patch.counts()
+                different = reference.view(np.uint32) != logits.view(np.uint32)
+                rows = np.flatnonzero(different.any(axis=1))
+                yield Comparison(
+                    method=method,
+                    layout=in_layout,
+                    asked_rate=rate,
+                    rate=share_of(slots, shape),
+                    n_slot=round(share_of(slots, shape) * shape.n_expert),
+                    n_position=len(tokens),
+                    n_value=reference.size,
+                    n_different=int(different.sum()),
+                    first_position=int(rows[0]) if rows.size else None,
+                    largest_difference=_largest_difference(reference, logits),
+                    relative_difference=_relative_difference(reference, logits),
+                    predictor=predictor_text(
+                        predictor_of(METHODS[method], learned, has_routers=has_routers)
+                    ),
+                    is_cut=slots.any_cut(),
+                    perplexity_difference=_perplexity(logits, tokens) / stock_perplexity - 1,
+                    hits=sum(c.hits for c in counts),
+                    late=sum(c.late for c in counts),
+                    misses=sum(c.misses for c in counts),
+                    on_host=sum(c.on_host for c in counts),
+                    bytes_from_host=sum(h.bytes_found for h in cached.patch.host_counts()),
+                )
+    finally:
+        cached.close()
+
+
+def _tokens(model: Model, n_token: int) -> list[int]:
+    """Return the same random tokens every time. They span the vocabulary to reach many experts."""
+    random = Random(1)
+    return [random.randrange(model.n_vocab) for _ in range(n_token)]
+
+
+def _logits(
+    file: ModelFile, model: Model, tokens: list[int], n_thread: int, patch: _native.Patch | None
+) -> NDArray[np.float32]:
+    """Compute a prompt, then decode token by token. Return all logits, [n_token, n_vocab].
+
+    Raises LlamaError, also if a logit is not finite or the model's files were changed.
+    """
+    context = Context(
+        model,
+        n_context=len(tokens) + 8,
+        n_ubatch=_N_UBATCH,
+        n_thread=n_thread,
+        callback=patch.callback if patch else None,
+        user_data=patch.user_data if patch else None,
+    )
+    n_prompt = max(1, len(tokens) * 3 // 4)
+    steps = list(range(0, n_prompt, context.n_ubatch)) + list(range(n_prompt, len(tokens) + 1))
+    if steps[-1] != len(tokens):
+        steps.append(len(tokens))
+    rows = []
+    try:
+        for begin, end in zip(steps, steps[1:], strict=False):
+            one = end - begin == 1 and begin >= n_prompt
+            if patch is not None:
+                phase = _native.Phase.decode if one else _native.Phase.prefill
+                patch.begin_pass(phase, tokens[begin:end])
+            status = context.decode(tokens[begin:end], begin, all_logits=True)
+            if patch is not None and not patch.end_pass():
+                raise LlamaError(f"{patch.error}.")
+            if status != 0:
+                raise LlamaError(f"llama.cpp could not compute a token (status {status}).")
+            rows.append(context.logits(end - begin))
+            if not np.isfinite(rows[-1]).all():
+                raise LlamaError(not_finite_sentence(file))
+        model.files.require_unchanged()
+    except FileChangedError as error:
+        raise LlamaError(str(error)) from None
+    finally:
+        context.close()
+    return np.concatenate(rows)
+
+
+def _largest_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    return float(np.nan_to_num(np.abs(a - b), nan=np.inf).max()) if not _same(a, b) else 0.0
+
+
+def _relative_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> float:
+    if _same(a, b):
+        return 0.0
+    of = np.square(a, dtype=np.float64).mean()
+    return float(np.nan_to_num(np.sqrt(np.square(a - b, dtype=np.float64).mean() / of), nan=np.inf))
+
+
+def _perplexity(logits: NDArray[np.float32], tokens: list[int]) -> float:
+    """Return the perplexity of all tokens but the first, each given those before it."""
+    scores = logits[:-1].astype(np.float64)
+    scores -= scores.max(axis=1, keepdims=True)
+    chosen = np.take_along_axis(scores, np.array(tokens[1:])[:, None], axis=1)[:, 0]
+    return float(np.exp(np.mean(np.log(np.exp(scores).sum(axis=1)) - chosen)))
+
+
+def _same(a: NDArray[np.float32], b: NDArray[np.float32]) -> bool:
+    return bool(np.array_equal(a.view(np.uint32), b.view(np.uint32)))

@@ -1,0 +1,427 @@
+"""Reads the header of one GGUF file, and trusts nothing that it says.
+
+The format is described in the GGUF specification of the ggml project. Every count, length and
+offset is compared with the size of the file before it is used, in Python's unbounded integers;
+nothing is allocated in proportion to a number that only the file claims. The limits below bound
+time and memory also for a file of many gigabytes that was made to exhaust them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import struct
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO, NoReturn, Protocol
+
+from backend.gguf.identity import FileIdentity
+from backend.gguf.tables import N_DIMENSION_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_TYPES, TensorType
+
+HEADER_BYTES_MAX = 128 << 20
+"""Longest header that is read; a vocabulary of 260,000 tokens with merges needs about 15 MB."""
+STRING_BYTES_MAX = 16 << 20
+N_KEY_MAX = 1 << 16
+N_TENSOR_MAX = 1 << 16
+ALIGNMENT_MAX = 1 << 16
+N_ITEM_KEPT = 4096
+"""Arrays with more items are only counted, and so are all behind the first 65,536 items."""
+N_ITEM_KEPT_IN_ALL = 1 << 16
+N_STRING_MAX = 1 << 22
+"""Strings in arrays: they have to be stepped over one by one, at about a tenth of a microsecond."""
+
+_CHUNK_BYTES = 1 << 20
+_INT64_MAX = (1 << 63) - 1
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_STRING, _ARRAY = 8, 9
+_SCALARS: dict[int, tuple[str, str]] = {  # value type: name, struct format
+    0: ("uint8", "<B"),
+    1: ("int8", "<b"),
+    2: ("uint16", "<H"),
+    3: ("int16", "<h"),
+    4: ("uint32", "<I"),
+    5: ("int32", "<i"),
+    6: ("float32", "<f"),
+    7: ("bool", "<?"),
+    10: ("uint64", "<Q"),
+    11: ("int64", "<q"),
+    12: ("float64", "<d"),
+}
+
+Scalar = bool | int | float | str
+
+
+@dataclass(frozen=True)
+class ArraySummary:
+    """Stands for an array of metadata that is too long to keep."""
+
+    item_type: str
+    count: int
+
+
+Value = Scalar | tuple[Scalar, ...] | ArraySummary
+
+
+class ModelFileError(ValueError):
+    """A model file that is refused; str() is one sentence for the user.
+
+    path is the file, or the part of a split model, and reason says which field is wrong and why.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        name = (path.name or str(path)).encode("utf-8", "replace").decode("utf-8")
+        super().__init__(f"{name} cannot be used: {reason}.")
+        self.path = path
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class RawTensor:
+    """One tensor as its file describes it; offset counts from the start of the file."""
+
+    name: str
+    shape: tuple[int, int, int, int]
+    n_dimension: int
+    type: TensorType
+    offset: int
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of one file. digest is the SHA-256 of all bytes before the padding.
+
+    identity: of the file that was read; None where the header comes from elsewhere.
+    """
+
+    path: Path
+    file_bytes: int
+    version: int
+    metadata: dict[str, Value]
+    value_types: dict[str, str]
+    tensors: tuple[RawTensor, ...]
+    digest: bytes
+    identity: FileIdentity | None = None
+
+
+class Readable(Protocol):
+    """Where a header comes from, first byte first."""
+
+    def read(self, n_bytes: int, /) -> bytes:
+        """Return the next bytes: some, not necessarily all of n_bytes; none at the end."""
+
+
+def read_header(path: Path) -> Header:
+    """Read and check the header of one file; raises ModelFileError, and nothing else."""
+    try:
+        with _open(path) as file:
+            identity = FileIdentity.of(file.fileno())
+            header = parse_header(path, file, identity.size_bytes)
+            if FileIdentity.of(file.fileno()) != identity:
+                raise ModelFileError(path, "it was changed while it was read")
+            return replace(header, identity=identity)
+    except OSError as error:
+        raise ModelFileError(path, f"it cannot be read ({error.strerror or error})") from error
+
+
+def parse_header(path: Path, file: Readable, file_bytes: int) -> Header:
+    """Check a header that is read from anywhere; `path` is what errors call it.
+
+    Reads no further than the header, but for at most 1 MiB. Raises ModelFileError and what `file`
+    raises.
+    """
+    return _Parser(path, file, file_bytes).parse()
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a regular file; a pipe or a device must not even be opened, as that can block."""
+    try:
+        mode = os.stat(path).st_mode
+    except ValueError as error:  # a zero byte in the name
+        raise ModelFileError(path, "its name is not valid") from error
+    if stat.S_ISDIR(mode):
+        raise ModelFileError(path, "it is a folder")
+    if not stat.S_ISREG(mode):
+        raise ModelFileError(path, "it is not a regular file")
+    flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
+    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
+    file = os.fdopen(descriptor, "rb", buffering=0)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise ModelFileError(path, "it is not a regular file")
+    return file
+
+
+class _Parser:
+    """Walks the header once. Buffers a window of the file and hashes what it leaves behind."""
+
+    def __init__(self, path: Path, file: Readable, file_bytes: int) -> None:
+        self._path = path
+        self._file = file
+        self._file_bytes = file_bytes
+        self._buffer = b""
+        self._at = 0  # in the buffer
+        self._buffer_start = 0  # in the file
+        self._hash = hashlib.sha256()
+        self._n_item_left = N_ITEM_KEPT_IN_ALL
+        self._n_string_left = N_STRING_MAX
+
+    def parse(self) -> Header:
+        version = self._preamble()
+        n_tensor = self._count("the number of tensors", N_TENSOR_MAX, 24)
+        n_key = self._count("the number of metadata keys", N_KEY_MAX, 13)
+        metadata: dict[str, Value] = {}
+        value_types: dict[str, str] = {}
+        for i in range(n_key):
+            key = self._key(i)
+            if key in metadata:
+                self._refuse(f"the metadata key {quoted(key)} appears twice")
+            metadata[key], value_types[key] = self._value(f"the metadata key {quoted(key)}")
+        alignment = self._alignment(metadata, value_types)
+        infos = [self._tensor_info(i) for i in range(n_tensor)]
+        self._hash.update(self._buffer[: self._at])
+        tensors = self._placed(infos, -(-self._tell() // alignment) * alignment, alignment)
+        return Header(
+            path=self._path,
+            file_bytes=self._file_bytes,
+            version=version,
+            metadata=metadata,
+            value_types=value_types,
+            tensors=tensors,
+            digest=self._hash.digest(),
+        )
+
+    # Reading
+
+    def _refuse(self, reason: str) -> NoReturn:
+        raise ModelFileError(self._path, reason)
+
+    def _tell(self) -> int:
+        return self._buffer_start + self._at
+
+    def _left(self) -> int:
+        return self._file_bytes - self._tell()
+
+    def _fill(self, n_bytes: int, what: str) -> None:
+        """Have n_bytes in the buffer behind the current place, or refuse the file."""
+        if n_bytes > self._left():
+            self._refuse(f"it is truncated: it ends inside {what}")
+        if self._tell() + n_bytes > HEADER_BYTES_MAX:
+            self._refuse(f"its header is longer than {HEADER_BYTES_MAX >> 20} MiB at {what}")
+        if len(self._buffer) - self._at >= n_bytes:
+            return
+        self._hash.update(self._buffer[: self._at])
+        self._buffer_start += self._at
+        pieces = [self._buffer[self._at :]]
+        n_have = len(pieces[0])
+        while n_have < n_bytes:
+            piece = self._file.read(max(n_bytes - n_have, _CHUNK_BYTES))
+            if not piece:
+                self._refuse(f"it became shorter while it was read, inside {what}")
+            pieces.append(piece)
+            n_have += len(piece)
+        self._buffer, self._at = b"".join(pieces), 0
+
+    def _take(self, n_bytes: int, what: str) -> bytes:
+        self._fill(n_bytes, what)
+        taken = self._buffer[self._at : self._at + n_bytes]
+        self._at += n_bytes
+        return taken
+
+    def _skip(self, n_bytes: int, what: str) -> None:
+        if n_bytes > self._left():
+            self._refuse(f"it is truncated: it ends inside {what}")
+        while n_bytes:
+            step = min(n_bytes, _CHUNK_BYTES)
+            self._fill(step, what)
+            self._at += step
+            n_bytes -= step
+
+    def _u32(self, what: str) -> int:
+        return int(_U32.unpack(self._take(4, what))[0])
+
+    def _u64(self, what: str) -> int:
+        return int(_U64.unpack(self._take(8, what))[0])
+
+    def _count(self, what: str, most: int, n_bytes_each: int) -> int:
+        """Read a count of things of at least n_bytes_each, which have to fit in the file."""
+        count = self._u64(what)
+        if count > most:
+            self._refuse(f"{what} is {count}, and more than {most} is not plausible")
+        if count * n_bytes_each > self._left():
+            self._refuse(f"it is truncated: {what} is {count}, and the file is too short for that")
+        return count
+
+    def _string(self, what: str) -> bytes:
+        n_bytes = self._u64(f"the length of {what}")
+        if n_bytes > self._left():
+            self._refuse(f"{what} claims {n_bytes} bytes, more than the file has left")
+        if n_bytes > STRING_BYTES_MAX:
+            self._refuse(f"{what} claims {n_bytes} bytes, and {STRING_BYTES_MAX} are allowed")
+        return self._take(n_bytes, what)
+
+    # The parts of a header, in their order
+
+    def _preamble(self) -> int:
+        if self._file_bytes == 0:
+            self._refuse("it is empty")
+        magic = self._take(min(4, self._file_bytes), "the magic bytes")
+        if magic != b"GGUF":
+            self._refuse("it is not a GGUF file, as it does not begin with the letters GGUF")
+        raw = self._take(4, "the version")
+        version = int.from_bytes(raw, "little")
+        if version & 0xFFFF == 0 and int.from_bytes(raw, "big") in range(1, 16):
+            self._refuse("it is written in big-endian byte order, which is not supported")
+        if version not in (2, 3):
+            self._refuse(f"its GGUF version is {version}, and only 2 and 3 are supported")
+        return version
+
+    def _key(self, i: int) -> str:
+        what = f"the name of metadata key {i + 1}"
+        raw = self._string(what)
+        if not raw:
+            self._refuse(f"{what} is empty")
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ModelFileError(self._path, f"{what} is not valid UTF-8") from error
+
+    def _value(self, what: str) -> tuple[Value, str]:
+        kind = self._u32(f"the type of {what}")
+        if kind == _STRING:
+            return self._string(what).decode("utf-8", "replace"), "string"
+        if kind == _ARRAY:
+            return self._array(what), "array"
+        if kind not in _SCALARS:
+            self._refuse(f"{what} has the unknown value type {kind}")
+        name, layout = _SCALARS[kind]
+        value: Scalar = struct.unpack(layout, self._take(struct.calcsize(layout), what))[0]
+        return value, name
+
+    def _array(self, what: str) -> Value:
+        kind = self._u32(f"the item type of {what}")
+        count = self._u64(f"the length of {what}")
+        if kind == _ARRAY:
+            self._refuse(f"{what} is an array of arrays, which is not allowed")
+        if kind != _STRING and kind not in _SCALARS:
+            self._refuse(f"{what} is an array of the unknown value type {kind}")
+        n_bytes_each = 8 if kind == _STRING else struct.calcsize(_SCALARS[kind][1])
+        if count * n_bytes_each > self._left():
+            self._refuse(f"{what} claims {count} items, more than the file has room for")
+        keep = count <= min(N_ITEM_KEPT, self._n_item_left)
+        self._n_item_left -= count if keep else 0
+        if kind == _STRING:
+            if keep:
+                items = [self._string(f"item {i + 1} of {what}") for i in range(count)]
+                return tuple(item.decode("utf-8", "replace") for item in items)
+            self._skip_strings(count, what)
+            return ArraySummary("string", count)
+        name, layout = _SCALARS[kind]
+        if not keep:
+            self._skip(count * n_bytes_each, what)
+            return ArraySummary(name, count)
+        raw = self._take(count * n_bytes_each, what)
+        return tuple(item[0] for item in struct.iter_unpack(layout, raw))
+
+    def _skip_strings(self, count: int, what: str) -> None:
+        """Step over strings without making objects of them."""
+        if count > self._n_string_left:
+            self._refuse(f"{what} has {count} strings, and {N_STRING_MAX} in all are allowed")
+        self._n_string_left -= count
+        unpack = _U64.unpack_from
+        while count:
+            buffer, at, end = self._buffer, self._at, len(self._buffer)
+            while count and at + 8 <= end:
+                following = at + 8 + unpack(buffer, at)[0]
+                if following > end:
+                    break
+                at = following
+                count -= 1
+            self._at = at
+            if count:  # the next string crosses the end of the buffer
+                self._string(f"an item of {what}")
+                count -= 1
+
+    def _alignment(self, metadata: dict[str, Value], value_types: dict[str, str]) -> int:
+        alignment = metadata.get("general.alignment", 32)
+        if "general.alignment" in metadata and value_types["general.alignment"] != "uint32":
+            self._refuse("general.alignment is not an unsigned 32-bit integer")
+        assert isinstance(alignment, int)
+        if alignment < 8 or alignment > ALIGNMENT_MAX or alignment & (alignment - 1):
+            self._refuse(
+                f"general.alignment is {alignment}, "
+                f"which is not a power of two from 8 to {ALIGNMENT_MAX}"
+            )
+        return alignment
+
+    def _tensor_info(self, i: int) -> tuple[str, tuple[int, ...], TensorType, int]:
+        """Name, dimensions, type, and the offset within the file's data."""
+        what = f"the name of tensor {i + 1}"
+        raw = self._string(what)
+        if not raw or len(raw) > TENSOR_NAME_BYTES_MAX:
+            self._refuse(f"{what} has {len(raw)} bytes, not 1 to {TENSOR_NAME_BYTES_MAX}")
+        try:
+            name = raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise ModelFileError(self._path, f"{what} is not valid UTF-8") from error
+        what = f"the tensor {quoted(name)}"
+        n_dimension = self._u32(f"the number of dimensions of {what}")
+        if not 1 <= n_dimension <= N_DIMENSION_MAX:
+            self._refuse(f"{what} has {n_dimension} dimensions, not 1 to {N_DIMENSION_MAX}")
+        dimensions = tuple(self._u64(f"a dimension of {what}") for _ in range(n_dimension))
+        type_id = self._u32(f"the type of {what}")
+        if type_id not in TENSOR_TYPES:
+            self._refuse(f"{what} has the unknown tensor type {type_id}")
+        offset = self._u64(f"the offset of {what}")
+        return name, dimensions, TENSOR_TYPES[type_id], offset
+
+    def _placed(
+        self,
+        infos: list[tuple[str, tuple[int, ...], TensorType, int]],
+        data_start: int,
+        alignment: int,
+    ) -> tuple[RawTensor, ...]:
+        """Compute every tensor's size and place, which have to follow each other without gaps."""
+        tensors: dict[str, RawTensor] = {}
+        expected = 0
+        for name, dimensions, kind, offset in infos:
+            what = f"the tensor {quoted(name)}"
+            if name in tensors:
+                self._refuse(f"{what} appears twice")
+            n_bytes = self._tensor_bytes(what, dimensions, kind)
+            if data_start + offset + n_bytes > self._file_bytes:
+                self._refuse(
+                    f"it is truncated or wrong: {what} ends at byte "
+                    f"{data_start + offset + n_bytes}, and the file has {self._file_bytes}"
+                )
+            if offset != expected:
+                problem = "overlaps the one before" if offset < expected else "leaves a gap before"
+                self._refuse(f"the offset of {what} is {offset}, not {expected}: it {problem}")
+            expected += -(-n_bytes // alignment) * alignment
+            padded = dimensions + (1,) * (N_DIMENSION_MAX - len(dimensions))
+            shape = (padded[0], padded[1], padded[2], padded[3])
+            start = data_start + offset
+            tensors[name] = RawTensor(name, shape, len(dimensions), kind, start, n_bytes)
+        return tuple(tensors.values())
+
+    def _tensor_bytes(self, what: str, dimensions: tuple[int, ...], kind: TensorType) -> int:
+        n_value = 1
+        for dimension in dimensions:
+            if dimension == 0:
+                self._refuse(f"{what} has a dimension of zero")
+            n_value *= dimension
+        if n_value * kind.n_bytes > _INT64_MAX:
+            self._refuse(f"the dimensions of {what} overflow: they multiply to {n_value} values")
+        if dimensions[0] % kind.n_value:
+            self._refuse(
+                f"{what} has rows of {dimensions[0]} values, "
+                f"which are not whole {kind.name} blocks of {kind.n_value}"
+            )
+        return n_value // kind.n_value * kind.n_bytes
+
+
+def quoted(name: str) -> str:
+    """Make a name from a file fit for a message: printable, and at most 80 characters long."""
+    shown = name if len(name) <= 80 else name[:77] + "..."
+    return ascii(shown) if not shown.isprintable() else f"'{shown}'"

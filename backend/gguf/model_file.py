@@ -1,0 +1,469 @@
+"""What a GGUF model consists of, checked before llama.cpp sees the file.
+
+llama.cpp aborts its whole process on some malformed files and has computed wrong sizes from
+others, so the engine opens a model here first. read_model reads the headers of all parts of a
+model, never the tensors' data, and either returns a ModelFile or raises ModelFileError, whose text
+is one sentence for the user. gguf_scan looks at the data.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import NoReturn
+
+from backend.gguf.header import (
+    ArraySummary,
+    Header,
+    ModelFileError,
+    Value,
+    quoted,
+    read_header,
+)
+from backend.gguf.identity import FileIdentity, OpenFiles
+from backend.gguf.tables import ARCHITECTURES, N_EXPERT_MAX, N_LAYER_MAX
+
+__all__ = [
+    "ArraySummary",
+    "ModelFile",
+    "ModelFileError",
+    "TensorInfo",
+    "Value",
+    "read_model",
+]
+
+N_PART_MAX = 1024
+
+_EXPERT_NAME = re.compile(r"blk\.(0|[1-9][0-9]*)\.ffn_(gate|up|down|gate_up)_exps\.weight")
+_LAYER_NAME = re.compile(r"blk\.([0-9]+)\.")
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """One tensor. shape is ne[0..3] in ggml's order: ne[0] is the row length, unused ones are 1.
+
+    offset is the place of its first byte in the file ModelFile.paths[part].
+    """
+
+    name: str
+    shape: tuple[int, int, int, int]
+    n_dimension: int
+    type_name: str
+    type_id: int
+    part: int
+    offset: int
+    n_bytes: int
+
+    @property
+    def layer(self) -> int | None:
+        """Of which layer it is; None where of none."""
+        found = _LAYER_NAME.match(self.name)
+        return int(found[1]) if found else None
+
+    @property
+    def matrix_bytes(self) -> int:
+        """Bytes of one matrix of a stack, nb[2]: of one expert, where this is an expert tensor."""
+        return self.n_bytes // (self.shape[2] * self.shape[3])
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A model whose headers passed every check. Sizes are of the tensors' data, in bytes."""
+
+    path: Path
+    """The file that was asked for."""
+    paths: tuple[Path, ...]
+    """All parts in order; one for a model in one file."""
+    version: int
+    architecture: str
+    metadata: Mapping[str, Value]
+    """All keys of the first part. Long arrays, such as the vocabulary, are ArraySummary."""
+    tensors: tuple[TensorInfo, ...]
+    n_layer: int
+    """Layers that take part in ordinary decoding, so without those for multi-token prediction."""
+    n_layer_nextn: int
+    n_expert: int
+    n_expert_used_by_layer: tuple[int, ...]
+    """Per layer, as a few models use another number of experts in each; empty when dense."""
+    context_length: int
+    file_size_bytes: int
+    """Of all parts together."""
+    fingerprint: str
+    """Hexadecimal SHA-256 of all headers and file sizes. It does not cover the tensors' data."""
+    identities: tuple[FileIdentity | None, ...]
+    """Of `paths` when they were checked; None where a header did not come from a file."""
+
+    def key(self, name: str, default: Value | None = None) -> Value | None:
+        """Look up `<architecture>.<name>`."""
+        return self.metadata.get(f"{self.architecture}.{name}", default)
+
+    def open(self, *others: tuple[Path, FileIdentity | None]) -> OpenFiles:
+        """Open all parts, and other files, to see that they are and stay those that were checked.
+
+        Raises OSError and FileChangedError.
+        """
+        return OpenFiles([*zip(self.paths, self.identities, strict=True), *others])
+
+    @property
+    def name(self) -> str:
+        """The model's own name, or the file's."""
+        name = self.metadata.get("general.name")
+        return name if isinstance(name, str) and name else self.path.stem
+
+    @property
+    def chat_template(self) -> str | None:
+        """The Jinja source of the model's own template, if it has one."""
+        template = self.metadata.get("tokenizer.chat_template")
+        return template if isinstance(template, str) else None
+
+    @property
+    def n_expert_used(self) -> int:
+        """The largest number of experts that one token uses in a layer; 0 when dense."""
+        return max(self.n_expert_used_by_layer, default=0)
+
+    @functools.cached_property
+    def expert_tensors(self) -> Mapping[int, tuple[TensorInfo, ...]]:
+        """The stacked weights of the routed experts, by layer, in the file's order.
+
+        Layers for multi-token prediction are left out: llama.cpp does not load them.
+        """
+        layers: dict[int, list[TensorInfo]] = {}
+        for tensor in self.tensors:
+            found = _EXPERT_NAME.fullmatch(tensor.name)
+            if found and int(found[1]) < self.n_layer:
+                layers.setdefault(int(found[1]), []).append(tensor)
+        return MappingProxyType({layer: tuple(layers[layer]) for layer in sorted(layers)})
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether there are stacked expert tensors to cache."""
+        return bool(self.expert_tensors)
+
+    @property
+    def n_moe_layer(self) -> int:
+        """Layers with routed experts."""
+        return len(self.expert_tensors)
+
+    def using(self, n_expert_used: int) -> ModelFile:
+        """The same model with another number of experts for each token, which loading obeys.
+
+        Raises ValueError, a sentence, where that cannot be.
+        """
+        if not isinstance(self.key("expert_used_count"), int):
+            raise ValueError(f"{self.path.name} does not say one number of experts for all layers.")
+        if not 1 <= n_expert_used <= self.n_expert:
+            raise ValueError(f"A token cannot use {n_expert_used} of {self.n_expert} experts.")
+        n_layer = len(self.n_expert_used_by_layer)
+        return replace(self, n_expert_used_by_layer=(n_expert_used,) * n_layer)
+
+    def n_used_of(self, layer: int) -> int:
+        """How many experts a token uses in a layer."""
+        used = self.n_expert_used_by_layer
+        return used[layer] if layer < len(used) else self.n_expert_used
+
+    def expert_bytes_per_layer(self) -> dict[int, int]:
+        """By layer, the bytes of ONE routed expert: its gate, up and down matrices together."""
+        return {
+            layer: sum(tensor.matrix_bytes for tensor in tensors)
+            for layer, tensors in self.expert_tensors.items()
+        }
+
+    @functools.cached_property
+    def expert_bytes_total(self) -> int:
+        """Bytes of all routed experts of all layers."""
+        return sum(t.n_bytes for tensors in self.expert_tensors.values() for t in tensors)
+
+    @functools.cached_property
+    def nextn_bytes(self) -> int:
+        """Bytes of the layers for multi-token prediction, which are not loaded."""
+        return sum(t.n_bytes for t in self.tensors if (t.layer or 0) >= self.n_layer)
+
+    @functools.cached_property
+    def dense_tensors(self) -> tuple[TensorInfo, ...]:
+        """Everything that is loaded and is not a routed expert."""
+        experts = {t.name for tensors in self.expert_tensors.values() for t in tensors}
+        return tuple(
+            t for t in self.tensors if t.name not in experts and (t.layer or 0) < self.n_layer
+        )
+
+    @property
+    def dense_bytes(self) -> int:
+        """Bytes of the dense tensors."""
+        return sum(t.n_bytes for t in self.dense_tensors)
+
+    @property
+    def token_dense_bytes(self) -> int:
+        """What decoding a token reads of them: one row of an embedding that is no output."""
+        sizes = {t.name: t.n_bytes for t in self.dense_tensors}
+        unread = sizes.get("token_embd.weight", 0) if "output.weight" in sizes else 0
+        return self.dense_bytes - unread
+
+    @property
+    def token_expert_bytes(self) -> int:
+        """Bytes of the routed experts that one token uses."""
+        each_bytes = self.expert_bytes_per_layer()
+        return sum(each_bytes[layer] * self.n_used_of(layer) for layer in each_bytes)
+
+    @property
+    def layer_dense_bytes(self) -> float:
+        """Of them, those of a layer, in the mean."""
+        in_layers = sum(t.n_bytes for t in self.dense_tensors if t.layer is not None)
+        return in_layers / self.n_layer
+
+    @property
+    def output_bytes(self) -> int:
+        """Of them, those that make a token's logits: an own matrix, or the embedding's."""
+        by_name = {t.name: t for t in self.dense_tensors}
+        output = by_name.get("output.weight") or by_name.get("token_embd.weight")
+        return output.n_bytes if output else 0
+
+
+def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> ModelFile:
+    """Read and check a model's headers; path may be any part of a split model.
+
+    `read` reads one header, from elsewhere than a file where that is wanted. Raises ModelFileError
+    for whatever is wrong with the file, also where it cannot be opened.
+    """
+    path = Path(path)
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError:  # llama.cpp and the native part take UTF-8 only
+        reason = "its path holds bytes that are not UTF-8; rename the file or its folder"
+        raise ModelFileError(path, reason) from None
+    headers = _all_parts(path, read)
+    first = headers[0]
+    architecture = _architecture(first)
+    numbers = _Numbers(first, architecture)
+    n_layer_all = numbers.required("block_count", 1, N_LAYER_MAX)
+    n_layer_nextn = numbers.optional("nextn_predict_layers", 0, n_layer_all - 1)
+    n_expert = numbers.optional("expert_count", 0, N_EXPERT_MAX)
+    used = _experts_used(numbers, n_expert, n_layer_all)
+    _check_groups(numbers, n_expert)
+    _check_fractions(numbers)
+    tensors = _joined(headers)
+    _check_expert_tensors(headers, tensors, n_expert, n_layer_all)
+    return ModelFile(
+        path=path,
+        paths=tuple(header.path for header in headers),
+        version=first.version,
+        architecture=architecture,
+        metadata=MappingProxyType(first.metadata),
+        tensors=tensors,
+        n_layer=n_layer_all - n_layer_nextn,
+        n_layer_nextn=n_layer_nextn,
+        n_expert=n_expert,
+        n_expert_used_by_layer=used,
+        context_length=numbers.required("context_length", 1, (1 << 32) - 1),
+        file_size_bytes=sum(header.file_bytes for header in headers),
+        fingerprint=_fingerprint(headers),
+        identities=tuple(header.identity for header in headers),
+    )
+
+
+class _Numbers:
+    """The whole numbers below the architecture's prefix, each with the range it may have."""
+
+    def __init__(self, header: Header, architecture: str) -> None:
+        self.header = header
+        self.architecture = architecture
+
+    def required(self, name: str, least: int, most: int) -> int:
+        if f"{self.architecture}.{name}" not in self.header.metadata:
+            self.refuse(name, "is missing")
+        return self.optional(name, least, most)
+
+    def optional(self, name: str, least: int, most: int) -> int:
+        """Return the value, or zero when the key is missing."""
+        key = f"{self.architecture}.{name}"
+        if key not in self.header.metadata:
+            return 0
+        return self.checked(name, self.header.metadata[key], least, most)
+
+    def checked(self, name: str, value: Value, least: int, most: int) -> int:
+        if not isinstance(value, int) or isinstance(value, bool):
+            self.refuse(name, "is not a whole number")
+        if not least <= value <= most:
+            self.refuse(name, f"is {value}, and {least} to {most} is allowed")
+        return value
+
+    def refuse(self, name: str, problem: str) -> NoReturn:
+        raise ModelFileError(self.header.path, f"{self.architecture}.{name} {problem}")
+
+
+def _architecture(header: Header) -> str:
+    architecture = header.metadata.get("general.architecture")
+    if architecture is None:
+        raise ModelFileError(header.path, "general.architecture is missing")
+    if not isinstance(architecture, str):
+        raise ModelFileError(header.path, "general.architecture is not a string")
+    if architecture not in ARCHITECTURES:
+        raise ModelFileError(
+            header.path, f"its architecture {quoted(architecture)} is not known to llama.cpp"
+        )
+    return architecture
+
+
+def _experts_used(numbers: _Numbers, n_expert: int, n_layer: int) -> tuple[int, ...]:
+    """expert_used_count of every layer; the key is one number or an array of them."""
+    name = "expert_used_count"
+    value = numbers.header.metadata.get(f"{numbers.architecture}.{name}", 0)
+    values = value if isinstance(value, tuple) else (value,) * n_layer
+    if len(values) != n_layer:
+        numbers.refuse(name, f"has {len(values)} items for {n_layer} layers")
+    used = tuple(numbers.checked(name, item, 0, (1 << 32) - 1) for item in values)
+    if max(used) > n_expert:
+        numbers.refuse(name, f"is {max(used)}, more than expert_count, which is {n_expert}")
+    # llama.cpp takes a single expert in the Hunyuan models for a dense layer.
+    if n_expert and not max(used) and not numbers.architecture.startswith("hunyuan"):
+        numbers.refuse(name, f"is missing or zero, but expert_count is {n_expert}")
+    return used if n_expert else ()
+
+
+def _check_groups(numbers: _Numbers, n_expert: int) -> None:
+    """Refuse groups that do not divide the experts evenly; llama.cpp aborts on them."""
+    n_group = numbers.optional("expert_group_count", 0, max(n_expert - 1, 0))
+    if n_group > 1:
+        if n_expert % n_group:
+            numbers.refuse("expert_group_count", f"is {n_group}, no divisor of {n_expert} experts")
+        numbers.required("expert_group_used_count", 1, n_group - 1)
+
+
+def _check_fractions(numbers: _Numbers) -> None:
+    """Refuse numbers from which a model would compute NaN: every logit would be one."""
+    prefix = f"{numbers.architecture}."
+    for key, value in numbers.header.metadata.items():
+        if not key.startswith(prefix):
+            continue
+        name = key.removeprefix(prefix)
+        for item in value if isinstance(value, tuple) else (value,):
+            if not isinstance(item, float):
+                continue
+            if not math.isfinite(item):
+                numbers.refuse(name, f"is {item}, which is not a finite number")
+            if name.endswith(("freq_base", "freq_base_swa")) and item <= 0:
+                numbers.refuse(name, f"is {item:g}, and has to be more than 0")
+            if name.endswith("epsilon") and item < 0:
+                numbers.refuse(name, f"is {item:g}, and has to be 0 or more")
+
+
+def _check_expert_tensors(
+    headers: list[Header], tensors: tuple[TensorInfo, ...], n_expert: int, n_layer: int
+) -> None:
+    for tensor in tensors:
+        path, what = headers[tensor.part].path, f"the tensor {quoted(tensor.name)}"
+        layer = _LAYER_NAME.match(tensor.name)
+        if layer and int(layer[1]) >= n_layer:
+            raise ModelFileError(path, f"{what} belongs to a layer beyond the {n_layer} layers")
+        if not _EXPERT_NAME.fullmatch(tensor.name):
+            continue
+        if tensor.n_dimension != 3:
+            raise ModelFileError(path, f"{what} has {tensor.n_dimension} dimensions instead of 3")
+        if tensor.shape[2] != n_expert:
+            raise ModelFileError(
+                path, f"{what} holds {tensor.shape[2]} experts, but expert_count is {n_expert}"
+            )
+
+
+def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
+    """Read the headers of all parts, in order; one for a model that is not split."""
+    opened = read(path)
+    n_part = _split_key(opened, "split.count", "uint16") or 0
+    if n_part <= 1:
+        return [opened]
+    if n_part > N_PART_MAX:
+        raise ModelFileError(path, f"split.count is {n_part}, and {N_PART_MAX} are allowed")
+    number = _split_key(opened, "split.no", "uint16")
+    if number is None or number >= n_part:
+        raise ModelFileError(path, f"split.no is {number}, but the model has {n_part} parts")
+    ending = _part_ending(number, n_part)
+    if not path.name.endswith(ending):
+        raise ModelFileError(
+            path, f"it is part {number + 1} of {n_part}, so its name has to end in {ending}"
+        )
+    stem = path.name.removesuffix(ending)
+    headers = []
+    for i in range(n_part):
+        part_path = path.with_name(stem + _part_ending(i, n_part))
+        headers.append(opened if i == number else _part(read, part_path, i, n_part, opened))
+    n_tensor = _split_key(opened, "split.tensors.count", "int32")
+    n_found = sum(len(header.tensors) for header in headers)
+    if n_tensor is not None and n_tensor != n_found:
+        raise ModelFileError(
+            path, f"split.tensors.count is {n_tensor}, but its {n_part} parts have {n_found}"
+        )
+    return headers
+
+
+def _part(
+    read: Callable[[Path], Header], path: Path, number: int, n_part: int, opened: Header
+) -> Header:
+    """Another part of the model that opened belongs to; raises ModelFileError when it does not."""
+    what = f"part {number + 1} of {n_part} of the model"
+    try:
+        header = read(path)
+    except ModelFileError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            raise ModelFileError(path, f"{what} is missing") from error
+        raise
+    if _split_key(header, "split.no", "uint16") != number:
+        raise ModelFileError(path, f"split.no does not say that it is {what}")
+    if _split_key(header, "split.count", "uint16") != n_part:
+        raise ModelFileError(path, f"split.count does not say that it is {what}")
+    for key in ("split.tensors.count", "general.architecture", "general.name"):
+        mine, other = header.metadata.get(key), opened.metadata.get(key)
+        if mine is not None and other is not None and mine != other:
+            raise ModelFileError(path, f"it is part of another model, as {key} differs")
+    return header
+
+
+def _part_ending(number: int, n_part: int) -> str:
+    return f"-{number + 1:05d}-of-{n_part:05d}.gguf"
+
+
+def _split_key(header: Header, key: str, value_type: str) -> int | None:
+    """Return a key that llama.cpp reads without checking its type, so it is checked here."""
+    value = header.metadata.get(key)
+    if value is None:
+        return None
+    if header.value_types[key] != value_type or not isinstance(value, int):
+        raise ModelFileError(header.path, f"{key} is not of the type {value_type}")
+    return value
+
+
+def _joined(headers: list[Header]) -> tuple[TensorInfo, ...]:
+    """Join the tensors of all parts; a name may appear in one part only."""
+    tensors: dict[str, TensorInfo] = {}
+    for part, header in enumerate(headers):
+        for raw in header.tensors:
+            if raw.name in tensors:
+                other = tensors[raw.name].part + 1
+                raise ModelFileError(
+                    header.path, f"the tensor {quoted(raw.name)} is in part {other} as well"
+                )
+            tensors[raw.name] = TensorInfo(
+                name=raw.name,
+                shape=raw.shape,
+                n_dimension=raw.n_dimension,
+                type_name=raw.type.name,
+                type_id=raw.type.type_id,
+                part=part,
+                offset=raw.offset,
+                n_bytes=raw.n_bytes,
+            )
+    if not tensors:
+        raise ModelFileError(headers[0].path, "it has no tensors")
+    return tuple(tensors.values())
+
+
+def _fingerprint(headers: list[Header]) -> str:
+    whole = hashlib.sha256()
+    for header in headers:
+        whole.update(header.digest)
+        whole.update(header.file_bytes.to_bytes(8, "little"))
+    return whole.hexdigest()

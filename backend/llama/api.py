@@ -1,0 +1,292 @@
+"""A thin layer over llama_cpp's C functions: models, contexts, samplers as Python objects.
+
+Every pointer has one owner here, and close() may be called twice. Operational errors are
+LlamaError, one plain sentence each.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend import check_llama_cpp
+from backend.gguf.identity import OpenFiles
+from backend.protocol.settings import Sampling
+from backend.system.spinning import computing
+
+check_llama_cpp()
+
+import llama_cpp  # noqa: E402  (the version is checked first)
+
+ProgressCallback = Callable[[float], bool]
+
+
+_GGML_TYPES = {"q8_0": llama_cpp.GGML_TYPE_Q8_0, "q4_0": llama_cpp.GGML_TYPE_Q4_0}
+
+
+class LlamaError(RuntimeError):
+    """llama.cpp could not do something; the text is one plain sentence."""
+
+
+class _Log:
+    """Collects llama.cpp's messages; the last errors explain a failed load."""
+
+    def __init__(self) -> None:
+        self.errors: collections.deque[str] = collections.deque(maxlen=8)
+        self.echo = False
+        self._hearers: list[list[str]] = []
+        self._level = 0
+        self._callback = llama_cpp.llama_log_callback(self._on_message)
+        self.listen(echo=False)
+
+    def listen(self, *, echo: bool) -> None:
+        """Hear what llama.cpp says from now on, whoever listened before; `echo` it to stderr."""
+        self.echo = echo
+        llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[list[str]]:
+        """A list that gets all that is said until the context ends, of whatever level."""
+        self.listen(echo=self.echo)
+        lines: list[str] = []
+        self._hearers.append(lines)
+        try:
+            yield lines
+        finally:
+            self._hearers.remove(lines)
+
+    def _on_message(self, level: int, text: bytes, _user_data: int | None) -> None:
+        if level != 5:  # GGML_LOG_LEVEL_CONT goes on with the level before
+            self._level = level
+        for lines in self._hearers:
+            lines.append(text.decode(errors="replace"))
+        if self.echo:
+            import sys
+
+            sys.stderr.write(text.decode(errors="replace"))
+        if self._level >= 4:
+            self.errors.append(text.decode(errors="replace").strip())
+
+    def last_error(self) -> str:
+        """The first error since the last call, without the function's name in front of it."""
+        errors = [e for e in self.errors if e]
+        self.errors.clear()
+        return errors[0].split(": ", 1)[-1].rstrip(".") if errors else "no reason was given"
+
+
+log = _Log()
+
+
+class Model:
+    """A loaded model. Use the functions of backend.engine.loading to make one.
+
+    files: what it was loaded from, open until it is closed.
+    """
+
+    def __init__(self, pointer: Any, files: OpenFiles, keep_alive: Sequence[object] = ()) -> None:
+        self._pointer = pointer
+        self.files = files
+        self._keep_alive = list(keep_alive)
+        self.vocab = llama_cpp.llama_model_get_vocab(pointer)
+        self.n_vocab: int = llama_cpp.llama_vocab_n_tokens(self.vocab)
+        self.n_context_trained: int = llama_cpp.llama_model_n_ctx_train(pointer)
+
+    @property
+    def pointer(self) -> Any:
+        """The llama_model pointer."""
+        return self._pointer
+
+    def close(self) -> None:
+        """Free the model. Contexts must have been closed before."""
+        if self._pointer is not None:
+            llama_cpp.llama_model_free(self._pointer)
+            self._pointer = None
+            self._keep_alive.clear()
+            self.files.close()
+
+    def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
+        """Token ids of a text; `special` lets control tokens in the text be control tokens."""
+        data = text.encode("utf-8", errors="replace")
+        n_max = len(data) + 8
+        buffer = (llama_cpp.llama_token * n_max)()
+        n = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, n_max, add_bos, special)
+        if n < 0:
+            buffer = (llama_cpp.llama_token * -n)()
+            n = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, -n, add_bos, special)
+        if n < 0:
+            raise LlamaError("The text could not be split into tokens.")
+        return list(buffer[:n])
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of a token; control tokens have none."""
+        buffer = ctypes.create_string_buffer(64)
+        n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, False)
+        if n < 0:
+            buffer = ctypes.create_string_buffer(-n)
+            n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, False)
+        return bytes(buffer.raw[: max(n, 0)])
+
+    def special_text(self, token: int) -> str:
+        """The text of a token, control tokens included; empty for none."""
+        if token < 0:
+            return ""
+        text: bytes = llama_cpp.llama_vocab_get_text(self.vocab, token)
+        return text.decode(errors="replace")
+
+    @property
+    def bos(self) -> int:
+        """The begin-of-sequence token, or -1."""
+        return int(llama_cpp.llama_vocab_bos(self.vocab))
+
+    @property
+    def eos(self) -> int:
+        """The end-of-sequence token, or -1."""
+        return int(llama_cpp.llama_vocab_eos(self.vocab))
+
+    @property
+    def adds_bos(self) -> bool:
+        """Whether the vocabulary wants a begin-of-sequence token before a text."""
+        return bool(llama_cpp.llama_vocab_get_add_bos(self.vocab))
+
+    def ends_answer(self, token: int) -> bool:
+        """Whether the token ends an answer."""
+        return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
+
+
+class Context:
+    """A llama_context with one sequence, and what is in its memory.
+
+    `n_output`: tokens of a pass whose logits may be asked for, at most; 0: all. `kv_type`: of the
+    attention cache, f16, q8_0 or q4_0. A set `stop_flag` (backend._native.StopFlag) ends decode()
+    with status 2.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        n_context: int,
+        n_ubatch: int,
+        n_thread: int,
+        callback: int | None = None,
+        user_data: int | None = None,
+        stop_flag: Any = None,
+        n_output: int = 0,
+        kv_type: str = "f16",
+    ) -> None:
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = n_context
+        params.n_batch = n_ubatch
+        params.n_ubatch = n_ubatch
+        params.n_seq_max = 1
+        params.n_threads = n_thread
+        params.n_threads_batch = n_thread
+        params.n_outputs_max = params.n_outputs_max_per_seq = n_output
+        if kv_type != "f16":  # values can only be quantised where flash attention reads them
+            params.type_k = params.type_v = _GGML_TYPES[kv_type]
+            params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
+        params.no_perf = True
+        params.op_offload = False  # the layers of the CPU have their slots in its memory
+        if callback is not None:
+            params.cb_eval = llama_cpp.ggml_backend_sched_eval_callback(callback)
+            params.cb_eval_user_data = ctypes.c_void_p(user_data)
+        if stop_flag is not None:
+            params.abort_callback = llama_cpp.ggml_abort_callback(stop_flag.callback)
+            params.abort_callback_data = ctypes.c_void_p(stop_flag.user_data)
+        self._stop_flag = stop_flag  # referred to by the context
+        self._params = params
+        self._model = model
+        self._pointer = llama_cpp.llama_init_from_model(model.pointer, params)
+        if not self._pointer:
+            raise LlamaError(f"The context could not be made: {log.last_error()}.")
+        self.n_context: int = llama_cpp.llama_n_ctx(self._pointer)
+        self.n_ubatch: int = min(n_ubatch, llama_cpp.llama_n_batch(self._pointer))
+        self._memory = llama_cpp.llama_get_memory(self._pointer)
+        self._batch = llama_cpp.llama_batch_init(self.n_ubatch, 0, 1)
+        self.pointer = self._pointer
+
+    def close(self) -> None:
+        """Free the context."""
+        if self._pointer is not None:
+            llama_cpp.llama_batch_free(self._batch)
+            llama_cpp.llama_free(self._pointer)
+            self._pointer = None
+
+    def decode(self, tokens: Sequence[int], position: int, *, all_logits: bool = False) -> int:
+        """Compute at most n_ubatch tokens from `position` on; returns llama_decode's status.
+
+        The last token's logits are kept, or every token's.
+        """
+        computing()
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        for i, token in enumerate(tokens):
+            batch.token[i] = token
+            batch.pos[i] = position + i
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = 0
+            batch.logits[i] = all_logits or i == len(tokens) - 1
+        return int(llama_cpp.llama_decode(self._pointer, batch))
+
+    def forget_from(self, position: int) -> bool:
+        """Remove every position from this one on; False where the model cannot, and all is gone."""
+        if llama_cpp.llama_memory_seq_rm(self._memory, 0, position, -1):
+            return True
+        llama_cpp.llama_memory_clear(self._memory, True)
+        return False
+
+    def is_finite(self) -> bool:
+        """Whether all of the last token's logits are finite: some 15 us for 150,000 tokens."""
+        pointer = llama_cpp.llama_get_logits_ith(self._pointer, -1)
+        row = np.ctypeslib.as_array(pointer, shape=(self._model.n_vocab,))
+        return bool(np.isfinite(row).all())
+
+    def logits(self, n_row: int) -> NDArray[np.float32]:
+        """A copy of the first `n_row` rows of logits, (n_row, n_vocab)."""
+        pointer = llama_cpp.llama_get_logits(self._pointer)
+        n_vocab = self._model.n_vocab
+        flat = np.ctypeslib.as_array(pointer, shape=(n_row * n_vocab,))
+        return flat.reshape(n_row, n_vocab).copy()
+
+
+class Sampler:
+    """llama.cpp's own sampler chain, for a vocabulary of `n_vocab` tokens."""
+
+    def __init__(self, sampling: Sampling, n_vocab: int) -> None:
+        chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
+        self._pointer = chain
+
+        def add(sampler: Any) -> None:
+            llama_cpp.llama_sampler_chain_add(chain, sampler)
+
+        if sampling.repeat_penalty != 1.0:
+            penalty = sampling.repeat_penalty
+            add(llama_cpp.llama_sampler_init_penalties(n_vocab, 64, penalty, 0.0, 0.0))
+        if sampling.temperature == 0:
+            add(llama_cpp.llama_sampler_init_greedy())
+            return
+        if sampling.top_k > 0:
+            add(llama_cpp.llama_sampler_init_top_k(sampling.top_k))
+        if sampling.top_p < 1:
+            add(llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1))
+        if sampling.min_p > 0:
+            add(llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1))
+        add(llama_cpp.llama_sampler_init_temp(sampling.temperature))
+        seed = llama_cpp.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed
+        add(llama_cpp.llama_sampler_init_dist(seed))
+
+    def sample(self, context: Context) -> int:
+        """Draw the next token from the context's last logits, and remember it."""
+        return int(llama_cpp.llama_sampler_sample(self._pointer, context.pointer, -1))
+
+    def close(self) -> None:
+        """Free the chain."""
+        if self._pointer is not None:
+            llama_cpp.llama_sampler_free(self._pointer)
+            self._pointer = None

@@ -1,0 +1,139 @@
+"""Which devices compute: the option, what it means here, and remote ones.
+
+ggml ends the process when a remote device cannot be reached. So before ggml hears of one, a plain
+socket asks whether llama.cpp's rpc server answers there.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from backend.protocol.settings import DEVICE_AUTO, DEVICE_CPU, REMOTE, check_device
+
+TRUST = (
+    "A remote device is sent the weights, prompts and answers unencrypted, and whoever reaches its "
+    "port controls it: use one only in a network that you trust."
+)
+
+_RPC_MAJOR = 7  # of the protocol that the pinned llama.cpp speaks (ggml-rpc.h)
+_HELLO = 14
+_CAPS_BYTES = 24
+_TIMEOUT_S = 5.0
+
+
+class DeviceError(RuntimeError):
+    """A device cannot be used; the text is one plain sentence."""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of ggml's besides the CPU. Memory in bytes, as it was when this was asked."""
+
+    name: str
+    description: str
+    free_bytes: int
+    total_bytes: int
+    is_remote: bool
+    has_pinned_memory: bool
+    """It copies from host memory of a kind of its own by itself."""
+    shares_memory: bool
+    """It computes in the host's memory, so that keeping experts there gains nothing."""
+    pointer: int
+    memory: str = ""
+    """What ggml calls its memory."""
+    alignment: int = 128
+    """Of what lies there, in bytes."""
+    taken_bytes: int = 0
+    """The most that others were seen to take of it while an engine ran
+    (backend.memory.headroom)."""
+
+    @classmethod
+    def of(cls, info: Any) -> Device:
+        """From a backend._native.DeviceInfo."""
+        names = cls.__dataclass_fields__.keys() - {"taken_bytes"}
+        return cls(**{name: getattr(info, name) for name in names})
+
+
+def is_remote(option: str) -> bool:
+    """Whether an option names a device on another machine."""
+    return any(part.startswith("rpc:") for part in option.split(","))
+
+
+def available() -> list[Device]:
+    """Return the devices of this machine. Opens no connection."""
+    from backend import _native  # loads llama.cpp; who only checks an option does without
+
+    return [Device.of(info) for info in _native.list_devices()]
+
+
+def free_bytes(pointer: int) -> int:
+    """Return what is free of a device's memory now. A remote one must be there."""
+    from backend import _native  # as in available
+
+    return int(_native.device_free_bytes(pointer))
+
+
+def resolve(option: str) -> list[Device]:
+    """Return the devices that an option asks for; none means the CPU alone.
+
+    "auto" is every device of this machine with memory of its own. Raises DeviceError where one
+    is not here or does not answer, ValueError as check_device().
+    """
+    check_device(option)
+    if option == DEVICE_CPU:
+        return []
+    here = available()
+    if option == DEVICE_AUTO:
+        return [d for d in here if not d.shares_memory]
+    found: list[Device] = []
+    for part in option.split(","):
+        if match := REMOTE.fullmatch(part):
+            found += _remote(match[1], int(match[2]))
+            continue
+        named = [d for d in here if d.name.lower() == part.lower()]
+        if not named:
+            known = ", ".join(["auto", "cpu", *(d.name for d in here), "rpc://host:port"])
+            raise DeviceError(f"There is no device {part!r} here; known are {known}.")
+        found += named
+    return list({d.pointer: d for d in found}.values())
+
+
+def _remote(host: str, port: int) -> list[Device]:
+    from backend import _native  # as in available
+
+    _check_server(host, port)
+    try:
+        return [Device.of(info) for info in _native.add_rpc_server(f"{host}:{port}")]
+    except RuntimeError as error:
+        raise DeviceError(f"{error}.") from None
+
+
+def _check_server(host: str, port: int) -> None:
+    """Say hello as ggml does. Raises DeviceError."""
+    where = f"{host}:{port}"
+    hello = struct.pack("<BQ", _HELLO, _CAPS_BYTES) + bytes(_CAPS_BYTES)
+    try:
+        with socket.create_connection((host, port), timeout=_TIMEOUT_S) as connection:
+            connection.settimeout(_TIMEOUT_S)
+            connection.sendall(hello)
+            answer = b""
+            while len(answer) < 9 and (data := connection.recv(64)):
+                answer += data
+    except TimeoutError:
+        raise DeviceError(
+            f"The device server at {where} does not answer; it may be serving somebody else."
+        ) from None
+    except OSError as error:
+        raise DeviceError(
+            f"No device server can be reached at {where} ({error.strerror or error})."
+        ) from None
+    if len(answer) < 9 or struct.unpack("<Q", answer[:8])[0] != _CAPS_BYTES + 4:
+        raise DeviceError(f"What answers at {where} is no rpc server of llama.cpp.")
+    if answer[8] != _RPC_MAJOR:
+        raise DeviceError(
+            f"The rpc server at {where} speaks version {answer[8]} of its protocol; "
+            f"version {_RPC_MAJOR} is needed."
+        )

@@ -1,0 +1,331 @@
+"""Plans an engine: from a model's file, the settings and the state of the machine.
+
+`plan_engine` is a pure function: it reads no clock, no file and no memory. What it needs to know of
+the machine comes in as a MachineState. backend.engine.observer makes one;
+backend.engine.loaded_model brings a plan into force.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from backend.machines.drive import Drive
+from backend.machines.threads import useful_threads
+from backend.memory.automatic import automatic, prefers_stock
+from backend.memory.host_plan import HostPlan, plan_host
+from backend.memory.placement import (
+    ON_CPU,
+    DevicePlan,
+    Measure,
+    Placement,
+    Wish,
+    plan_devices,
+    usable_bytes,
+)
+from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_no_kv_type
+from backend.memory.sentences import DENSE, memory_is_short
+from backend.methods.catalogue import METHODS, Method
+from backend.protocol.errors import EngineError
+from backend.protocol.settings import EngineConfig
+
+if TYPE_CHECKING:
+    from backend.gguf.model_file import ModelFile
+    from backend.memory.devices import Device
+    from backend.packs.file import Pack
+
+
+class Step(enum.IntEnum):
+    """What has to be done for a plan; each step includes those before it."""
+
+    NOTHING = 0
+    REBUILD = 1
+    """The cache begins empty, in other slots or with another method."""
+    CONTEXT = 2
+    """llama.cpp's context is made again; the weights stay."""
+    RELOAD = 3
+
+
+@dataclass(frozen=True)
+class SlowTier:
+    """What experts are read from: the model's file, or its pack.
+
+    remark: why a pack that was found is not used, or "". n_thread: how many compute fastest while
+    the drive is read; 0: not measured.
+    """
+
+    drive: Drive = Drive()
+    n_thread: int = 0
+    pack: Pack | None = None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class MachineState:
+    """What a plan follows from beside the file and the settings. Sizes in bytes.
+
+    free_bytes: RAM that may be taken; what the model holds already counts as free, on devices too.
+    n_thread: threads to compute with where the slow tier says nothing. measure: None: what
+    llama.cpp computes in is estimated. slow_tier: asked only where experts are cached. refused: why
+    this model cannot be cached, or "". before: the plan that was in force last; is_loaded: it
+    still is.
+    """
+
+    free_bytes: int
+    n_thread: int = 1
+    devices: tuple[Device, ...] = ()
+    measure: Measure | None = None
+    slow_tier: Callable[[EngineConfig], SlowTier] = lambda _config: SlowTier()
+    refused: str = ""
+    before: EnginePlan | None = None
+    is_loaded: bool = False
+
+
+@dataclass(frozen=True)
+class ContextSettings:
+    """What another llama_context has to be made for; n_ubatch 0: as long as memory permits."""
+
+    n_context: int
+    n_thread: int
+    n_ubatch: int
+    kv_type: str
+
+
+@dataclass(frozen=True)
+class EnginePlan:
+    """How an engine runs. Sizes in bytes.
+
+    config: what is asked for, with what memory decided in automatic mode. asked: of a context.
+    """
+
+    config: EngineConfig
+    method: Method
+    asked: ContextSettings
+    n_context: int
+    """Tokens of conversation that are kept."""
+    n_ubatch: int
+    """Tokens of a prompt that are computed at once."""
+    n_slot: int = 0
+    """Experts of each layer that memory permits; a method may use fewer."""
+    n_slot_min: int = 0
+    n_slot_most: int = 0
+    """So far the cache may grow when memory is free again."""
+    mode: str = "cached"
+    """"cached", or "plain": llama.cpp runs unpatched, with every expert."""
+    devices: DevicePlan | None = None
+    """None: the CPU computes alone."""
+    host: HostPlan = HostPlan()
+    tier: SlowTier = SlowTier()
+    repack: bool = True
+    """In plain mode: copy weights into the layout that computes fastest."""
+    headroom_bytes: int | None = None
+    """RAM that the plan leaves to other programs; None: nothing has to be watched."""
+    reason: str = ""
+    """Why it is not what was asked for, and what is where, in sentences."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether llama.cpp runs unpatched."""
+        return self.mode == "plain"
+
+    @property
+    def n_thread(self) -> int:
+        """Threads that compute."""
+        return self.asked.n_thread
+
+    @property
+    def placement(self) -> Placement:
+        """Where llama.cpp puts the layers."""
+        return self.devices.placement if self.devices else ON_CPU
+
+    @property
+    def device_names(self) -> str:
+        """The devices in use, or "cpu"."""
+        return self.devices.names if self.devices else "cpu"
+
+    def step_from(self, before: EnginePlan | None) -> Step:
+        """Return what has to be done where `before` is in force; None: nothing is loaded."""
+        if before is None or (self.mode, self.placement) != (before.mode, before.placement):
+            return Step.RELOAD
+        if self.tier.pack != before.tier.pack:
+            return Step.RELOAD
+        if self.asked != before.asked:
+            return Step.CONTEXT
+        return Step.REBUILD if self._cache() != before._cache() else Step.NOTHING
+
+    def _cache(self) -> object:
+        """What the cache is made from."""
+        if self.is_plain:
+            return None
+        return self.method.name, self.config.hybrid, self.n_slot, self.host
+
+
+def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) -> EnginePlan:
+    """Plan an engine: memory grants what is asked for, or less.
+
+    A context that stays in use keeps its length and its pieces of prompts. Raises EngineError where
+    the attention cache cannot be of the type asked for.
+    """
+    if why := why_no_kv_type(file, config.kv_type):
+        raise EngineError(why)
+    before = machine.before
+    if config.automatic:
+        on_devices = sum(usable_bytes(d, config.device_bytes) for d in machine.devices)
+        config = automatic(file, config, on_devices or machine.free_bytes)
+        if before is not None and before.config.automatic:  # a conversation is in it
+            config = replace(config, context_length=before.config.context_length)
+    method = METHODS[config.method]
+    asked = _context_asked(file, config, machine.n_thread)
+    kept = before if machine.is_loaded and before is not None and before.asked == asked else None
+    made = EnginePlan(
+        config=config,
+        method=method,
+        asked=asked,
+        n_context=kept.n_context if kept else asked.n_context,
+        n_ubatch=kept.n_ubatch if kept else 0,
+        n_slot_min=slots(file, 0.0),
+        repack=file.file_size_bytes < machine.free_bytes,
+    )
+    if machine.devices:
+        made = _on_devices(file, made, machine)
+    if made.devices is None:
+        made = _in_memory(file, made, machine)
+    if not made.is_plain:
+        made = _with_slow_tier(file, made, machine)
+    if machine.is_loaded and before is not None and config.host_bytes == before.config.host_bytes:
+        same = replace(made, host=before.host)
+        if same.step_from(before) is Step.NOTHING:  # a store that is there is not made again
+            return same
+    return made
+
+
+def _context_asked(file: ModelFile, config: EngineConfig, n_thread: int) -> ContextSettings:
+    """Take at most the tokens that the model was trained for: it makes no sense of more."""
+    n_context = min(config.context_length, file.context_length or config.context_length)
+    token_bytes = file.token_dense_bytes + file.token_expert_bytes
+    n_thread = config.n_thread or useful_threads(token_bytes, n_thread)
+    return ContextSettings(n_context, n_thread, config.n_ubatch, config.kv_type)
+
+
+def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:
+    """Place layers on devices; the plan's devices stay None where they hold not even one."""
+    config, method, devices = made.config, made.method, machine.devices
+    wish = Wish(
+        n_slot=slots(file, config.cache_rate),
+        n_context=made.n_context,
+        n_ubatch=made.n_ubatch or min(config.n_ubatch, made.n_context),
+        kv_type=config.kv_type,
+        limit_bytes=config.device_bytes,
+        may_shorten=config.automatic and not made.n_ubatch,
+        whole=method.kind == "stock",
+        stages=method.stages,
+    )
+    found = plan_devices(file, devices, wish, machine.measure)
+    said = " ".join(found.sentences)
+    if not found.n_gpu_layers:
+        return replace(made, reason=said)
+    host = HostPlan()
+    if found.n_slot < file.n_expert:
+        sizes: Mapping[str, int] = {}
+        if machine.measure is not None:
+            sizes = machine.measure(found.placement, found.n_context, found.n_ubatch, True)
+        there = {device.memory for device in devices}
+        elsewhere = sum(n for memory, n in sizes.items() if memory not in there)
+        host = plan_host(
+            file, found, machine.free_bytes, config.host_bytes, config.kv_type, elsewhere
+        )
+    made = replace(
+        made,
+        n_context=found.n_context,
+        n_ubatch=found.n_ubatch,
+        n_slot=found.n_slot,
+        n_slot_most=found.n_slot,
+        devices=found,
+        host=host,
+        headroom_bytes=host.headroom_bytes if host.bytes or host.cpu_bytes else None,
+        reason=" ".join(filter(None, [said, host.sentence])),
+    )
+    return _with_mode(file, made, machine)
+
+
+def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:
+    """Grant what this machine's memory holds. Experts go before longer pieces of prompts."""
+    config, method, n_context = made.config, made.method, made.n_context
+    is_stock, n_slot = method.kind == "stock", slots(file, config.cache_rate)
+    least_ubatch = made.n_ubatch or min(config.n_ubatch or N_UBATCH, n_context)
+
+    def planned(n_slot: int) -> MemoryPlan:
+        free_bytes = machine.free_bytes
+        return plan(file, n_slot, n_context, free_bytes, least_ubatch, config.kv_type)
+
+    wanted, why_fewer, faster = planned(n_slot), "", ""
+    if not is_stock and file.is_moe and not wanted.fits:
+        n_slot = wanted.n_slot_min if wanted.best_n_slot is None else wanted.best_n_slot
+        why_fewer = memory_is_short(machine.free_bytes, n_slot, file.n_expert, wanted.n_slot)
+    n_ubatch = least_ubatch
+    if not made.n_ubatch and not config.n_ubatch:
+        n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context)
+    if method.adaptive:
+        faster = prefers_stock(file, n_slot, machine.free_bytes)
+    made = replace(
+        made,
+        n_ubatch=n_ubatch,
+        n_slot=n_slot,
+        n_slot_most=n_slot if config.automatic else wanted.n_slot,
+        headroom_bytes=None if is_stock else wanted.headroom_bytes,
+    )
+    return _with_mode(file, made, machine, why_fewer, faster)
+
+
+def _with_mode(
+    file: ModelFile,
+    made: EnginePlan,
+    machine: MachineState,
+    why_fewer: str = "",
+    stock_is_faster: str = "",
+) -> EnginePlan:
+    """Say whether llama.cpp runs patched, and why; the reason says what devices are to do.
+
+    why_fewer: why memory grants fewer experts than were asked for.
+    """
+    is_stock = made.method.kind == "stock"
+    refused = machine.refused or ("" if file.is_moe else DENSE)
+    if not (refused or is_stock or stock_is_faster or made.n_slot >= file.n_expert):
+        return replace(made, reason=why_fewer or made.reason)
+    why = refused or (made.method.sentence if is_stock else stock_is_faster)
+    return replace(
+        made,
+        mode="plain",
+        n_slot=file.n_expert,
+        n_slot_min=file.n_expert if refused or is_stock else made.n_slot_min,
+        reason=" ".join(filter(None, [why, made.reason])),
+    )
+
+
+def _with_slow_tier(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:
+    """Choose what experts are read from; what is in use stays in use."""
+    config, before = made.config, machine.before
+    if (
+        machine.is_loaded
+        and before is not None
+        and not before.is_plain
+        and before.config.pack == config.pack
+    ):
+        tier = before.tier
+    else:
+        tier = machine.slow_tier(config)
+    asked = _context_asked(file, config, tier.n_thread or machine.n_thread)
+    return replace(made, tier=tier, asked=asked)
+
+
+def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:
+    """Return what a loaded model with n_slot experts of each layer would give back of RAM.
+
+    On devices 0, but for what RAM keeps of experts: nearly all of it is the device's.
+    """
+    if made.devices is not None:
+        return 0
+    held = plan(file, n_slot, made.n_context, 0, made.n_ubatch, made.config.kv_type)
+    return held.total_bytes - held.process_bytes

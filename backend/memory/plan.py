@@ -1,0 +1,358 @@
+"""How much memory a model will take with a number of slots, before anything is loaded.
+
+Everything but the compute buffer follows exactly from the file's header. The compute buffer is
+estimated from the largest intermediates of llama.cpp's graphs; tests compare both with what
+llama.cpp itself allocates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from backend.methods.slots import rate_of, slots_of
+from backend.protocol.settings import KV_TYPES
+
+if TYPE_CHECKING:
+    from backend.gguf.model_file import ModelFile
+
+N_UBATCH = 512
+"""Tokens of a prompt that are computed at once at least; a shorter context has fewer."""
+MAX_UBATCH = 4096
+"""And at most: with so many, reading all experts once takes far less time than computing."""
+
+_WAVE_PAIRS = 1024  # that are computed at once, at most (WaveRunner::max_pair)
+_KV_BLOCK = 32  # values that q8_0 and q4_0 quantise together
+_CELL_STEP = 256  # llama.cpp rounds a context up to a multiple of this
+PROCESS_BYTES = 64 << 20
+"""Measured: 45 to 56 MiB for interpreter, libraries and buffers."""
+_HEADROOM_MIN_BYTES = 256 << 20
+_HEADROOM_SHARE = 1 / 16
+
+# Architectures whose layers are recurrent but for every fourth, where the file does not say so.
+_RECURRENT_BUT_FOURTH = frozenset({"qwen3next", "qwen35", "qwen35moe"})
+# Architectures with a second attention mask that the file does not mention, and those for which
+# llama.cpp turns flash attention off.
+_CHUNKED = frozenset({"llama4"})
+_WITHOUT_FLASH = frozenset({"grok"})
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """What a model needs, in bytes, with `n_slot` experts of each layer in memory.
+
+    mode is "cached", or "plain" where no expert cache is used; reason then says why. n_slot_min:
+    how many one token needs. headroom_bytes is left to other programs. best_n_slot is the largest
+    number that fits, None where not even the smallest does.
+    """
+
+    mode: str
+    reason: str
+    n_expert: int
+    n_slot: int
+    n_slot_min: int
+    best_n_slot: int | None
+    dense_bytes: int
+    expert_bytes: int
+    kv_bytes: int
+    compute_bytes: int
+    process_bytes: int
+    total_bytes: int
+    headroom_bytes: int
+    available_bytes: int
+
+    @property
+    def rate(self) -> float:
+        """The cache rate of n_slot."""
+        return rate_of(self.n_slot, self.n_expert)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole and the headroom find room in what is available."""
+        return self.total_bytes + self.headroom_bytes <= self.available_bytes
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it with rates in place of all slots but n_slot, and `fits`."""
+        fields = {**asdict(self), "rate": self.rate, "fits": self.fits}
+        least, best = fields.pop("n_slot_min"), fields.pop("best_n_slot")
+        fields["min_rate"] = rate_of(least, self.n_expert)
+        fields["best_rate"] = None if best is None else rate_of(best, self.n_expert)
+        return fields
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a plan follows from: the numbers of a model file at one context. Sizes in bytes.
+
+    reason says why there is no expert cache, or is empty. slot_bytes is one expert of every layer;
+    n_slot_min is how many of each layer one token needs.
+    """
+
+    reason: str
+    n_expert: int
+    n_slot_min: int
+    slot_bytes: int
+    dense_bytes: int
+    kv_bytes: int
+    compute_bytes: int
+
+    @classmethod
+    def of(
+        cls,
+        model: ModelFile,
+        context_length: int,
+        n_ubatch: int = N_UBATCH,
+        kv_type: str = "f16",
+    ) -> Needs:
+        """Read them from a model file, for a context in tokens."""
+        return cls(
+            reason=why_plain(model),
+            n_expert=model.n_expert,
+            n_slot_min=slots(model, 0.0),
+            slot_bytes=_resident_bytes(model, 1),
+            dense_bytes=model.dense_bytes,
+            kv_bytes=kv_bytes(model, context_length, kv_type),
+            compute_bytes=compute_bytes(model, context_length, n_ubatch),
+        )
+
+
+def plan(
+    model: ModelFile,
+    n_slot: int,
+    context_length: int,
+    available_bytes: int,
+    n_ubatch: int = N_UBATCH,
+    kv_type: str = "f16",
+) -> MemoryPlan:
+    """Plan the memory of `model` with `n_slot` slots in each layer and a context in tokens."""
+    needs = Needs.of(model, context_length, n_ubatch, kv_type)
+    return plan_needs(needs, n_slot, available_bytes)
+
+
+def largest_ubatch(model: ModelFile, made: MemoryPlan, context_length: int) -> tuple[int, str]:
+    """Return how many tokens of a prompt are computed at once, and why, in one sentence.
+
+    As many as find room beside `made`, a plan with N_UBATCH, but no more than the context has:
+    each piece of a prompt reads the experts that it needs once, so that larger pieces read less.
+    """
+    n_context = max(1, min(context_length, MAX_UBATCH))
+    n = min(N_UBATCH, n_context)
+    if made.mode == "plain":
+        return n, f"Prompts are computed in pieces of {n} tokens, as llama.cpp does."
+    room_bytes = made.available_bytes - made.headroom_bytes - made.total_bytes
+    room_bytes += compute_bytes(model, context_length, N_UBATCH)
+    while n < n_context:
+        larger = min(2 * n, n_context)
+        missing_bytes = compute_bytes(model, context_length, larger) - room_bytes
+        if missing_bytes > 0:
+            more = f"{larger} would need {missing_bytes / (1 << 20):.0f} MiB more than is free"
+            break
+        n, more = larger, ""
+    else:
+        more = "as long as the context" if n == context_length else "larger ones gain nothing"
+    return n, f"Prompts read the experts once for every {n} tokens: {more}."
+
+
+def plan_needs(needs: Needs, n_slot: int, available_bytes: int) -> MemoryPlan:
+    """Plan as `plan` does, from numbers that were read from the file before.
+
+    Fewer slots than one token needs are as many as it needs; without a cache, every expert stays.
+    """
+    reason = needs.reason
+    n_slot = needs.n_expert if reason else min(max(n_slot, needs.n_slot_min), needs.n_expert)
+    if not reason and n_slot == needs.n_expert:
+        reason = "every expert is in memory"
+    fixed = {
+        "dense_bytes": needs.dense_bytes,
+        "kv_bytes": needs.kv_bytes,
+        "compute_bytes": needs.compute_bytes,
+        "process_bytes": PROCESS_BYTES,
+    }
+    expert_bytes = needs.slot_bytes * n_slot
+    headroom = headroom_bytes(available_bytes)
+    room_bytes = available_bytes - headroom - sum(fixed.values())
+    return MemoryPlan(
+        mode="plain" if reason else "cached",
+        reason=reason,
+        n_expert=needs.n_expert,
+        n_slot=n_slot,
+        n_slot_min=needs.n_slot_min,
+        best_n_slot=_best_n_slot(needs, room_bytes),
+        expert_bytes=expert_bytes,
+        total_bytes=expert_bytes + sum(fixed.values()),
+        headroom_bytes=headroom,
+        available_bytes=available_bytes,
+        **fixed,
+    )
+
+
+def headroom_bytes(available_bytes: int) -> int:
+    """Return what is left to other programs where so much can be taken."""
+    return max(_HEADROOM_MIN_BYTES, int(available_bytes * _HEADROOM_SHARE))
+
+
+def why_plain(model: ModelFile) -> str:
+    """Return why this model cannot be cached, as half a sentence; empty where it can be."""
+    if model.is_moe:
+        return ""
+    if model.n_expert == 0:
+        return "it is a dense model, without experts"
+    return f"the experts of this {model.architecture} file are not stored as stacked tensors"
+
+
+def slots(model: ModelFile, cache_rate: float) -> int:
+    """Return how many experts of each layer are resident at a cache rate.
+
+    It is the rate's share, rounded down, but at least as many as one token uses.
+    """
+    if not model.is_moe:
+        return model.n_expert
+    n_least = max(model.n_expert_used, 1)
+    return min(max(slots_of(cache_rate, model.n_expert), n_least), model.n_expert)
+
+
+def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
+    """Return why the attention cache cannot be of this type, as a sentence; empty where it can."""
+    if kv_type == "f16":
+        return ""
+    if model.architecture in _WITHOUT_FLASH:
+        return f"The attention cache of {model.architecture} models can only be of type f16."
+    value_length = _number(model, "attention.value_length") or _key_length(model)
+    if _key_length(model) % _KV_BLOCK or value_length % _KV_BLOCK:
+        return f"The attention heads of this model are too small for a cache of type {kv_type}."
+    return ""
+
+
+def kv_bytes(model: ModelFile, context_length: int, kv_type: str = "f16") -> int:
+    """Return the bytes of llama.cpp's attention cache and recurrent states for one sequence."""
+    return sum(kv_bytes_by_layer(model, context_length, kv_type))
+
+
+def kv_bytes_by_layer(model: ModelFile, context_length: int, kv_type: str = "f16") -> list[int]:
+    """Return the same layer by layer."""
+    n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
+    return [
+        _state_values(model) * 4
+        if _is_recurrent(model, layer)
+        else int(n_cell * _kv_values(model, layer) * KV_TYPES[kv_type] / 8)
+        for layer in range(model.n_layer)
+    ]
+
+
+def wave_bytes(model: ModelFile, n_ubatch: int) -> int:
+    """Return what a device needs to compute experts on slots, beside llama.cpp's own buffers.
+
+    For pieces of n_ubatch tokens: their kept inputs and numbers of slots; of each (token, expert)
+    pair of the largest wave its input, the hidden rows, its output where the input was, and five
+    numbers; the graph of a single token's wave, of which nothing overlaps.
+    """
+    n_embd = _number(model, "embedding_length")
+    n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
+    n_used = max(1, model.n_expert_used)
+    n_pair = min(_WAVE_PAIRS, n_ubatch * n_used)
+    hidden = 2 * n_ff if n_ff <= n_embd else 3 * n_ff
+    per_token = 4 * (n_embd + n_used)
+    single = 4 * n_used * (2 * n_embd + 3 * n_ff)
+    return n_ubatch * per_token + n_pair * (4 * (n_embd + hidden) + 24) + single
+
+
+def compute_bytes(model: ModelFile, context_length: int, n_ubatch: int = N_UBATCH) -> int:
+    """Estimate the bytes of llama.cpp's compute buffer for a prefill of n_ubatch tokens.
+
+    The larger of two moments counts: attention, and a MoE layer, where each token has a row for
+    each expert that it uses, with the attention mask (f16) still in place. The logits of one token
+    are kept (n_outputs_max), which is less.
+    """
+    n_embd = _number(model, "embedding_length")
+    n_used = max(1, model.n_expert_used)
+    n_ff = _number(model, "expert_feed_forward_length") or _number(model, "feed_forward_length")
+    n_head = max(_per_layer(model, "attention.head_count"))
+    windowed = _number(model, "attention.sliding_window") or model.architecture in _CHUNKED
+    n_cell = -(-context_length // _CELL_STEP) * _CELL_STEP
+    mask = 2 * n_cell * (2 if windowed else 1)
+    logits = 4 * (_vocabulary(model) + 2 * n_ubatch * n_embd)
+    # Gate, up and their product; the output finds room where two of them were, if it is not wider.
+    beside = (n_used + 2) * n_embd if 2 * n_ff < n_embd else 0
+    experts = 4 * (3 * n_embd + 3 * n_used * n_ff + beside)
+    heads = 4 * 4 * n_head * _key_length(model)
+    if model.architecture in _WITHOUT_FLASH:  # all scores at once, and the mask in f32
+        mask, heads = 2 * mask, heads + 4 * n_head * n_cell
+    return max(logits, n_ubatch * (mask + max(experts, heads)))
+
+
+def _resident_bytes(model: ModelFile, n_slot: int) -> int:
+    return sum(model.expert_bytes_per_layer().values()) * n_slot
+
+
+def _best_n_slot(needs: Needs, room_bytes: int) -> int | None:
+    """Return the most slots that find room in `room_bytes`; None where too few do."""
+    if needs.slot_bytes == 0:
+        return needs.n_expert if room_bytes >= 0 else None
+    n_slot = min(room_bytes // needs.slot_bytes, needs.n_expert)
+    return n_slot if n_slot >= needs.n_slot_min else None
+
+
+def _is_recurrent(model: ModelFile, layer: int) -> bool:
+    if _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer] == 0:
+        return True
+    interval = _number(model, "full_attention_interval")
+    if not interval and model.architecture in _RECURRENT_BUT_FOURTH:
+        interval = 4
+    return bool(interval) and (layer + 1) % interval != 0
+
+
+def _kv_values(model: ModelFile, layer: int) -> int:
+    """Return how many values one token leaves in the attention cache of a layer."""
+    n_head_kv = _per_layer(model, "attention.head_count_kv", "attention.head_count")[layer]
+    key, value = _key_length(model), _number(model, "attention.value_length")
+    if _number(model, "attention.key_length_mla"):
+        return n_head_kv * key  # latent attention: the values are a part of the keys
+    pattern = model.key("attention.sliding_window_pattern")
+    if isinstance(pattern, tuple) and layer < len(pattern) and pattern[layer]:
+        key = _number(model, "attention.key_length_swa") or key
+        value = _number(model, "attention.value_length_swa") or value
+    return n_head_kv * (key + (value or key))
+
+
+def _state_values(model: ModelFile) -> int:
+    """Return how many values the recurrent state of a layer has, its convolution's with it."""
+    n_state, n_inner = _number(model, "ssm.state_size"), _number(model, "ssm.inner_size")
+    n_group = _number(model, "ssm.group_count")
+    convolution = max(0, _number(model, "ssm.conv_kernel") - 1)
+    short = max(0, _number(model, "shortconv.l_cache") - 1) * _number(model, "embedding_length")
+    return convolution * (n_inner + 2 * n_group * n_state) + n_state * n_inner + short
+
+
+def _key_length(model: ModelFile) -> int:
+    length = _number(model, "attention.key_length")
+    if length:
+        return length
+    n_head = max(_per_layer(model, "attention.head_count"))
+    return _number(model, "embedding_length") // max(1, n_head)
+
+
+def _vocabulary(model: ModelFile) -> int:
+    """Return the number of tokens: rows of the embedding."""
+    for tensor in model.tensors:
+        if tensor.name == "token_embd.weight":
+            return tensor.shape[1]
+    return _number(model, "vocab_size")
+
+
+def _number(model: ModelFile, name: str) -> int:
+    """Return a whole number of the metadata; the largest of an array, 0 where there is none."""
+    value = model.key(name)
+    if isinstance(value, tuple):
+        value = max((item for item in value if isinstance(item, int)), default=0)
+    return value if isinstance(value, int) else 0
+
+
+def _per_layer(model: ModelFile, name: str, otherwise: str = "") -> tuple[int, ...]:
+    """Return a number for each layer, given as one for all or as an array."""
+    value = model.key(name)
+    if value is None and otherwise:
+        value = model.key(otherwise)
+    if isinstance(value, tuple):
+        items = [item if isinstance(item, int) else 0 for item in value]
+        return tuple(items[: model.n_layer] + [0] * (model.n_layer - len(items)))
+    return (value if isinstance(value, int) else 0,) * model.n_layer

@@ -1,0 +1,273 @@
+"""The methods by name: each a composition of the core's parts in a few lines.
+
+The five systems of the papers, their baselines, the bounds that only a simulator can reach, and
+what this project adds. docs/methods.md says where each follows its paper and where it does not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from backend.methods.part import Part, part
+
+REACTIVE = part("reactive")
+ORDERED = part("ordered")
+LRU = part("lru")
+UNIFORM = part("uniform")
+NEXT_ROUTER = part("next_router")
+LEARNED = part("learned", stride=2)
+
+
+@dataclass(frozen=True)
+class Method:
+    """What predicts, who leaves, what moves in which order, and how much each layer gets."""
+
+    name: str
+    sentence: str
+    paper: str
+    predictor: Part | None = None
+    """None: a reactive cache."""
+    fallback: Part | None = None
+    """The predictor where the first one lacks what it needs: weights, or readable routers."""
+    evictions: tuple[Part, ...] = (LRU,)
+    """The first one decides; an adaptive method may change to another."""
+    prefill: Part = ORDERED
+    decode: Part = ORDERED
+    allocation: Part = UNIFORM
+    n_predict: int = 0
+    """Experts in a forecast; 0: as many as a token uses, -1: all."""
+    n_fetch: int = 0
+    """Of a forecast, how many are fetched; 0: all, -1: as many as a token uses."""
+    depth: int = 1
+    """Forecasts are fetched for the next `depth` layers."""
+    min_precision: float = 0.0
+    """Ranks of a forecast that are right less often than this are not fetched."""
+    prefill_prefetch: bool = True
+    """Whether forecasts count while a prompt is computed."""
+    kind: str = "cached"
+    """"cached"; "stock": llama.cpp unpatched; "bound": knows the future, simulator only."""
+    adaptive: bool = False
+    """Whether backend.methods.auto changes its settings while it runs."""
+    configured: bool = False
+    """Whether MoEpic's configurator lays the cache out anew while the engine is idle."""
+
+    @property
+    def stages(self) -> bool:
+        """Whether a prompt's experts may pass through a stage beside the layers' own slots."""
+        own_slots = self.allocation.name == UNIFORM.name and not self.allocation.numbers
+        return self.prefill.name == ORDERED.name and own_slots and self.kind != "stock"
+
+    @property
+    def parts(self) -> str:
+        """The parts in a line, for people."""
+        if self.kind == "stock":
+            return "llama.cpp as it is"
+        schedule = (
+            f"{self.decode}"
+            if self.prefill == self.decode
+            else f"{self.prefill} in prompts, {self.decode} after"
+        )
+        evictions = " or ".join(str(e) for e in self.evictions)
+        return f"{self.predictor or 'no prediction'}; {evictions}; {schedule}; {self.allocation}"
+
+
+def _reactive(name: str, sentence: str, paper: str, eviction: Part) -> Method:
+    return Method(name, sentence, paper, evictions=(eviction,), prefill=REACTIVE, decode=REACTIVE)
+
+
+def _promoe(name: str, sentence: str, paper: str, eviction: Part) -> Method:
+    """ProMoE's system, with an eviction."""
+    return Method(
+        name,
+        sentence,
+        paper,
+        predictor=LEARNED,
+        fallback=NEXT_ROUTER,
+        evictions=(eviction,),
+        depth=2,
+        min_precision=0.85,
+    )
+
+
+def _ablation(name: str, sentence: str, **switches: float) -> Method:
+    step = part("ordered", **switches)
+    return Method(
+        name, sentence, "ProMoE, Figures 12 and 13", NEXT_ROUTER, prefill=step, decode=step
+    )
+
+
+_ALL = (
+    Method(
+        "auto",
+        "Starts reactive, measures what prefetching and other evictions bring on this machine with "
+        "this model, and keeps what pays.",
+        "this project",
+        predictor=LEARNED,
+        fallback=NEXT_ROUTER,
+        evictions=(LRU, part("decayed")),
+        depth=2,
+        min_precision=0.85,
+        adaptive=True,
+    ),
+    _promoe(
+        "outrider",
+        "As promoe, but what was used most often of late stays, not what was used last.",
+        "this project, with ProMoE, sections 4 to 6",
+        part("decayed"),
+    ),
+    _promoe(
+        "outrider-recall",
+        "As promoe, but what followed at moments like the present one stays: for slow drives.",
+        "this project, with ProMoE, sections 4 to 6",
+        part("recall"),
+    ),
+    _promoe(
+        "promoe",
+        "Prefetches what a predictor expects of the next layers; needed experts overtake, ready "
+        "ones are computed first.",
+        "ProMoE, sections 4 to 6",
+        LRU,
+    ),
+    Method(
+        "moepic",
+        "Keeps the top parts of hot experts and fetches the bottoms while the tops compute; sizes "
+        "and cuts are fitted to what was measured.",
+        "MoEpic, section 3",
+        predictor=NEXT_ROUTER,
+        evictions=(part("lcp"),),
+        prefill=part("split_pipeline"),
+        decode=part("split_pipeline"),
+        allocation=part("uniform", top_share=0.5),
+        configured=True,
+    ),
+    Method(
+        "moepic-uniform",
+        "As moepic, but every layer has the same slots and every expert is cut in the middle.",
+        "MoEpic, section 4.4 (ablation)",
+        predictor=NEXT_ROUTER,
+        evictions=(part("lcp"),),
+        prefill=part("split_pipeline"),
+        decode=part("split_pipeline"),
+        allocation=part("uniform", top_share=0.5),
+    ),
+    Method(
+        "duoserve",
+        "Passes experts through a few slots: in prompts one after the other, then what is "
+        "predicted for the next layer.",
+        "DuoServe-MoE, sections 4 and 5",
+        predictor=part("expert_mlp"),
+        fallback=part("correlation", path_length=1),
+        prefill=part("stream"),
+        decode=part("ordered", chunks=0, prefetch_after_first=1),
+        allocation=part("stream"),
+        prefill_prefetch=False,
+    ),
+    Method(
+        "moe-infinity",
+        "Remembers which experts past requests used and fetches what the most similar ones did; "
+        "one pool for all layers.",
+        "MoE-Infinity, section 4",
+        predictor=part("eam"),
+        evictions=(part("eam"),),
+        allocation=part("one_pool"),
+        n_predict=-1,
+        n_fetch=-1,
+        depth=3,
+    ),
+    Method(
+        "klotski",
+        "Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at "
+        "once, hot ones first, and releases it.",
+        "Klotski, sections 5 and 6",
+        predictor=part("correlation", path_length=1),
+        prefill=part("expert_major"),
+        decode=part("expert_major"),
+        allocation=part("one_pool", buffer=1),
+    ),
+    _reactive(
+        "lru",
+        "Reads an expert when its turn to be computed comes, and keeps the most recently used.",
+        "ProMoE, section 7.1 and Figure 12 (Base)",
+        LRU,
+    ),
+    Method(
+        "lru-overlapped",
+        "As lru, but at the gate all missing experts are ordered, and computed as they arrive.",
+        "ProMoE, sections 5.1 to 5.3, without its prediction",
+    ),
+    _reactive(
+        "lfu",
+        "Reads an expert when its turn to be computed comes, and keeps the most often used.",
+        "MoEpic, section 2.2 (baseline)",
+        part("lfu"),
+    ),
+    _reactive(
+        "static",
+        "Keeps a fixed set, the most used of the first tokens; others pass through.",
+        "ProMoE, section 7.1 (Static)",
+        part("static"),
+    ),
+    _reactive(
+        "random",
+        "Reads an expert when its turn to be computed comes; any one may leave.",
+        "a reference of every study",
+        part("random"),
+    ),
+    Method(
+        "unified",
+        "Stock llama.cpp: the operating system pages the file in and out.",
+        "ProMoE, section 7.1 (Unified)",
+        kind="stock",
+    ),
+    Method(
+        "layer-offload",
+        "Stock llama.cpp: the experts are computed by the processor, where they lie.",
+        "ProMoE, section 7.1 (Layer-offload)",
+        kind="stock",
+    ),
+    _ablation(
+        "promoe-prefetch",
+        "The first step of ProMoE's ablation: prefetching, and nothing else.",
+        chunks=0,
+        early_preemption=0,
+        reorder=0,
+    ),
+    _ablation(
+        "promoe-chunks",
+        "The second step: prefetching matrix by matrix.",
+        early_preemption=0,
+        reorder=0,
+    ),
+    _ablation(
+        "promoe-preempt",
+        "The third step: needed experts overtake predicted ones.",
+        reorder=0,
+    ),
+    _ablation("promoe-reorder", "The fourth step: what is ready is computed first."),
+    Method(
+        "belady",
+        "The optimal eviction: what is needed last leaves. It knows the trace.",
+        "Belady 1966",
+        evictions=(part("belady"),),
+        prefill=REACTIVE,
+        decode=REACTIVE,
+        kind="bound",
+    ),
+    Method(
+        "oracle",
+        "Perfect prediction far ahead, with the optimal eviction. It knows the trace.",
+        "a bound of every study",
+        predictor=part("oracle"),
+        evictions=(part("belady"),),
+        depth=4,
+        kind="bound",
+    ),
+)
+
+METHODS: MappingProxyType[str, Method] = MappingProxyType({m.name: m for m in _ALL})
+
+RUNNABLE: tuple[str, ...] = tuple(m.name for m in _ALL if m.kind != "bound")
+"""Methods that an engine can run; the others are for the simulator."""
+CACHED: tuple[str, ...] = tuple(m.name for m in _ALL if m.kind == "cached")
+"""Methods that patch llama.cpp's graph."""

@@ -1,0 +1,109 @@
+"""What is done between passes, in an engine and in the simulator: methods tune and configure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from backend import _native
+from backend.methods.auto import Auto, Decision
+from backend.methods.auto_work import WorkMeter
+from backend.methods.catalogue import Method
+from backend.methods.cost import PassCost
+from backend.methods.moepic import INTERVAL_TOKENS, Configurator
+
+
+class Tuned(Protocol):
+    """What is tuned: a backend._native.Patch or Core."""
+
+    def tune(self, tuning: _native.Tuning, /) -> None:
+        """Take other settings from the next pass on."""
+
+    def snapshot(self) -> bytes:
+        """What became of every expert in the last pass, see Patch.snapshot."""
+
+
+class Adapter:
+    """Hears what decoded tokens cost and does what its method is to do about it.
+
+    That is nothing where the method is neither adaptive nor configured. predicts: whether its
+    predictor can be made. lines: what an adaptive method decided.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        shape: _native.Shape,
+        *,
+        predicts: bool,
+        configure_tokens: int = INTERVAL_TOKENS,
+    ) -> None:
+        self._names = [eviction.name for eviction in method.evictions]
+        self._shape = shape
+        self._tuned: Tuned | None = None
+        self._work: WorkMeter | None = None
+        self._auto: Auto | None = None
+        self._configurator: Configurator | None = None
+        if method.adaptive:
+            self._auto = Auto(self._names, max_depth=method.depth if predicts else 0)
+        if method.configured:
+            self._configurator = Configurator(shape, configure_tokens)
+
+    @property
+    def statistics(self) -> _native.MoepicStatistics | None:
+        """What a configured method's core shall fill."""
+        return None if self._configurator is None else self._configurator.statistics
+
+    @property
+    def listens(self) -> bool:
+        """Whether it wants to hear of passes."""
+        return self._auto is not None or self._configurator is not None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What was decided, a sentence each."""
+        return () if self._auto is None else tuple(self._auto.lines)
+
+    def attend(self, tuned: Tuned, n_slot: int, why: str = "The cache is another one") -> None:
+        """From now on tune this one, whose cache of n_slot experts of each layer is empty.
+
+        why: begins the line about it, unless it is the first.
+        """
+        if self._auto is None:
+            return
+        is_first = self._tuned is None
+        self._tuned = tuned
+        self._work = WorkMeter(self._shape.n_layer, self._shape.n_expert, n_slot)
+        self._tune(Decision(self._auto.setting, "") if is_first else self._auto.restart(why))
+
+    def hear(self, cost: PassCost, wave_s: float) -> str:
+        """A token was decoded; wave_s: computing its experts. Returns what was decided, or ""."""
+        if self._configurator is not None:
+            self._configurator.observe(cost, wave_s)
+        if self._auto is None:
+            return ""
+        assert self._tuned is not None and self._work is not None
+        decision = self._auto.observe(replace(cost, work=self._work.count(self._tuned.snapshot())))
+        if decision is None:
+            return ""
+        self._tune(decision)
+        return decision.line
+
+    def new_layout(self, budget_bytes: int) -> _native.Layout | None:
+        """Between requests: how the cache is to be laid out anew, or None."""
+        if self._configurator is None or not self._configurator.is_due:
+            return None
+        layout: _native.Layout = self._configurator.layout(budget_bytes)
+        return layout
+
+    def _tune(self, decision: Decision) -> None:
+        assert self._tuned is not None
+        setting = decision.setting
+        self._tuned.tune(
+            _native.Tuning(
+                setting.prefetch,
+                setting.depth,
+                setting.min_precision,
+                self._names.index(setting.eviction),
+            )
+        )

@@ -1,0 +1,59 @@
+// What the parts of the ordered scheduler share: its options, and what they work on.
+#pragma once
+
+#include "core/schedule/copy_desk.h"
+#include "core/schedule/need_list.h"
+
+namespace outrider {
+
+enum class ComputeOrder : uint8_t {
+    router,   // as the router names them, one after the other
+    arrived,  // what has arrived first
+    tokens,   // what most tokens need first, then what has arrived (Klotski, section 5)
+};
+
+// The steps of ProMoE's ablation (Figures 12 and 13), one switch each, and what other methods add. ProMoE's baseline
+// is the first three off, without forecasts.
+struct OrderedOptions {
+    bool chunks = true;            // copy matrix by matrix; otherwise whole experts
+    bool early_preemption = true;  // order all needed copies at the gate; otherwise each when its turn to be
+                                   // computed comes
+    ComputeOrder order = ComputeOrder::arrived;
+    int32_t max_open = 0;  // missing parts that may have slots and not be computed; 0: any number
+    // A layer of a prompt that needs more than its slots hold passes experts through this many of them, and keeps in
+    // the others what is most worth keeping; 0: through all of them, and the last ones read stay.
+    int32_t n_stream = 0;
+    // About this many waves compute a layer that uses the stage. With fewer, computing waits longer for the first
+    // one; more of them cost more launches.
+    int32_t n_wave = 8;
+    bool fill = false;  // where a layer has a slot for every expert, fetch the experts that nobody asked for too
+    bool prefetch_after_first = false;  // order the next layer's copies when the first expert of this one can be
+                                        // computed (DuoServe-MoE, section 5.3)
+};
+
+class OrderedPart {
+  protected:
+    OrderedPart(Residency & residency, Eviction & eviction, CopyDesk & desk, const OrderedOptions & options,
+                const Phase & phase, NeedList & needs)
+        : residency_(residency), eviction_(eviction), desk_(desk), options_(options), phase_(phase), needs_(needs) {}
+
+    bool strict() const { return options_.order == ComputeOrder::router; }
+    // Whether a layer of the pass may stream, and the next layers may be read ahead of their gates.
+    bool may_stream() const { return phase_ == Phase::prefill && !strict() && options_.n_stream > 0; }
+    bool is_buffer(Pool pool) const { return residency_.layout().pools[size_t(pool)].buffer; }
+    bool is_cut(Layer layer) const { return residency_.layout().layers[size_t(layer)].is_cut(); }
+    int32_t n_layer() const { return int32_t(residency_.layout().layers.size()); }
+    // Order the chunks that the slot lacks and that are not in flight.
+    void order(Place place, Slot slot, Urgency urgency, Commands & out) {
+        desk_.order(residency_.pool(place), slot, urgency, options_.chunks, out);
+    }
+
+    Residency & residency_;
+    Eviction & eviction_;
+    CopyDesk & desk_;
+    const OrderedOptions & options_;
+    const Phase & phase_;
+    NeedList & needs_;
+};
+
+}  // namespace outrider

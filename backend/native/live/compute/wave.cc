@@ -1,0 +1,462 @@
+#include "live/compute/wave.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <map>
+#include <stdexcept>
+
+#include "live/ggml/clock.h"
+
+namespace outrider {
+namespace {
+
+constexpr size_t max_tensor = 128;
+
+// Devices compute a mat-mul of up to so many tokens with other kernels than one of more.
+constexpr int64_t max_few_token = 8;
+
+constexpr char failed[] = "The device failed while computing a layer's experts";
+constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
+
+// A leaf with the memory of `t`: the graph of the wave must not reach into llama.cpp's.
+ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, int64_t ne1) {
+    ggml_tensor * leaf = ggml_new_tensor_2d(ctx, t->type, ne0, ne1);
+    leaf->buffer = t->buffer ? t->buffer : t->view_src->buffer;
+    leaf->data = t->data;
+    return leaf;
+}
+
+// Adds rows up to so many, on a slot that no pair uses where there is one: the rows of an expert that is used
+// stay as many as they are.
+void pad(std::vector<Pair> & pairs, size_t n_row, int32_t n_slot) {
+    if (pairs.size() == n_row) {
+        return;
+    }
+    Pair padding = pairs.back();
+    for (Slot slot = 0; slot < n_slot; slot++) {
+        if (std::none_of(pairs.begin(), pairs.end(), [&](const Pair & p) { return p.slot == slot; })) {
+            padding.slot = slot;
+            break;
+        }
+    }
+    pairs.resize(n_row, padding);
+}
+
+}  // namespace
+
+WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, SlotsOf slots_of,
+                       ConstantOf constant_of)
+    : backend_(ggml_backend_dev_init(device, nullptr)),
+      is_host_(ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device))),
+      n_reserved_(std::min(max_row, max_pair)),
+      is_reserved_(max_row == 0),
+      slots_of_(std::move(slots_of)),
+      constant_of_(std::move(constant_of)),
+      meta_(ggml_tensor_overhead() * max_tensor + ggml_graph_overhead_custom(max_tensor, false)),
+      kept_meta_(ggml_tensor_overhead() * max_tensor) {
+    if (!backend_) {
+        throw std::runtime_error("The device " + std::string(ggml_backend_dev_name(device)) + " could not be used");
+    }
+    const auto set_n_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
+        ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
+    if (set_n_threads) {
+        set_n_threads(backend_, n_thread);
+    }
+    allocator_ = ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_));
+}
+
+WaveRunner::~WaveRunner() {
+    ggml_gallocr_free(allocator_);
+    ggml_backend_buffer_free(arena_);
+    if (kept_context_) {
+        ggml_free(kept_context_);
+    }
+    for (auto * buffer : kept_buffers_) {
+        ggml_backend_buffer_free(buffer);
+    }
+    ggml_backend_free(backend_);
+}
+
+void WaveRunner::begin() {
+    kept_.clear();
+    if (kept_context_) {
+        ggml_free(kept_context_);
+    }
+    kept_context_ = ggml_init({kept_meta_.size(), kept_meta_.data(), true});
+}
+
+void WaveRunner::keep_inputs(const Segment & segment, const ggml_tensor * node) {
+    const auto buft = ggml_backend_get_default_buffer_type(backend_);
+    for (const ggml_tensor * s : node->src) {
+        if (!s || slots_of_(s, Part::top) || source_kind(segment, s) != SourceKind::rows ||
+            std::any_of(kept_.begin(), kept_.end(), [&](const Kept & k) { return k.source == s; })) {
+            continue;
+        }
+        ggml_tensor * rows = ggml_new_tensor_2d(kept_context_, s->type, s->ne[0], s->ne[1] * s->ne[2]);
+        const size_t size = ggml_backend_buft_get_alloc_size(buft, rows);
+        if (kept_buffers_.size() == kept_.size()) {
+            kept_buffers_.push_back(nullptr);
+        }
+        ggml_backend_buffer_t & buffer = kept_buffers_[kept_.size()];
+        if (!buffer || ggml_backend_buffer_get_size(buffer) < size) {
+            if (buffer) {
+                ggml_backend_buffer_free(buffer);
+            }
+            buffer = ggml_backend_buft_alloc_buffer(buft, size);
+            if (!buffer) {
+                throw std::runtime_error(no_memory);
+            }
+        }
+        ggml_backend_tensor_alloc(buffer, rows, ggml_backend_buffer_get_base(buffer));
+        ggml_backend_tensor_copy(leaf_like(kept_context_, s, rows->ne[0], rows->ne[1]), rows);
+        kept_.push_back({s, rows});
+    }
+}
+
+void WaveRunner::run(const Segment & segment, std::span<const Pair> pairs, Part part, bool add) {
+    const Rows how = add ? Rows::added : Rows::put;
+    if (segment.ids->ne[1] == 1 && !pairs.empty()) {
+        run_token(segment, pairs, part, how, {});
+        return;
+    }
+    for (size_t i = 0; i < pairs.size(); i += max_pair) {
+        run_some(segment, pairs.subspan(i, std::min(max_pair, pairs.size() - i)), part, how, {});
+    }
+}
+
+void WaveRunner::compute_rows(const Segment & segment, std::span<const Pair> pairs, std::span<float> rows) {
+    const size_t width = size_t(segment.nodes.back()->ne[0]);
+    if (segment.ids->ne[1] == 1 && !pairs.empty()) {
+        run_token(segment, pairs, Part::top, Rows::left, rows);
+        return;
+    }
+    for (size_t i = 0; i < pairs.size(); i += max_pair) {
+        const size_t n = std::min(max_pair, pairs.size() - i);
+        run_some(segment, pairs.subspan(i, n), Part::top, Rows::left, rows.subspan(i * width, n * width));
+    }
+}
+
+void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs, std::span<const float> rows) {
+    const size_t width = size_t(segment.nodes.back()->ne[0]);
+    for (size_t i = 0; i < pairs.size(); i += max_pair) {
+        const auto some = pairs.subspan(i, std::min(max_pair, pairs.size() - i));
+        ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+        const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+        ggml_tensor * made = ggml_new_tensor_2d(ctx, GGML_TYPE_F32, int64_t(width), int64_t(some.size()));
+        Wave wave;
+        wave.graph = ggml_new_graph_custom(ctx, max_tensor, false);
+        wave.indices.out_rows = ggml_new_tensor_1d(ctx, GGML_TYPE_I64, int64_t(some.size()));
+        ggml_set_input(made);
+        ggml_set_input(wave.indices.out_rows);
+        wave.out = result_leaf(ctx, segment);
+        wave.written = ggml_set_rows(ctx, wave.out, made, wave.indices.out_rows);
+        ggml_build_forward_expand(wave.graph, wave.written);
+        if (!ggml_gallocr_alloc_graph(allocator_, wave.graph)) {
+            throw std::runtime_error(no_memory);
+        }
+        ggml_backend_tensor_set(made, rows.data() + i * width, 0, some.size() * width * sizeof(float));
+        set_indices(wave, some, segment.ids->ne[0]);
+        compute(wave);
+    }
+}
+
+// Kernels of devices round differently, and ggml chooses them by the number of tokens of a mat-mul. So a wave
+// of a pass of few tokens has as many tokens as the pass, and one of many tokens has many. The CPU's kernels
+// round alike for any number of tokens but not, where weights are repacked, for any number of rows of an
+// expert: there waves have no padding.
+WaveRunner::Form WaveRunner::form_of(int64_t n_pair, int64_t n_token) const {
+    if (is_host_) {
+        return {1, n_pair};
+    }
+    if (n_token <= max_few_token) {
+        return {(n_pair + n_token - 1) / n_token, n_token};
+    }
+    return {1, std::max(n_pair, max_few_token + 1)};
+}
+
+// The segment's nodes with the form's rows; returns what stands for the last one.
+ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part) {
+    const int64_t n_choice = indices.slots->ne[0];
+    const int64_t n_token = indices.slots->ne[1];
+    std::map<const ggml_tensor *, ggml_tensor *> clone_of;
+    const auto source_for = [&](const ggml_tensor * node, ggml_tensor * s) -> ggml_tensor * {
+        if (!s) {
+            return s;
+        }
+        if (const auto it = clone_of.find(s); it != clone_of.end()) {
+            return it->second;
+        }
+        if (ggml_tensor * slots = slots_of_(s, part)) {
+            return slots;
+        }
+        if (s == segment.ids) {
+            return node->op == GGML_OP_MUL_MAT_ID ? indices.slots : indices.experts;
+        }
+        for (const Kept & kept : kept_) {
+            if (kept.source == s) {
+                const bool per_token = s->ne[1] == 1 && segment.ids->ne[0] > 1;
+                ggml_tensor * rows = leaf_like(ctx, kept.rows, kept.rows->ne[0], kept.rows->ne[1]);
+                ggml_tensor * gathered = ggml_get_rows(ctx, rows, per_token ? indices.tokens : indices.rows);
+                return clone_of[s] = ggml_reshape_3d(ctx, gathered, s->ne[0], n_choice, n_token);
+            }
+        }
+        return constant_of_ ? constant_of_(s) : s;
+    };
+    for (ggml_tensor * node : segment.nodes) {
+        ggml_tensor * clone;
+        if (node->op == GGML_OP_VIEW) {
+            ggml_tensor * of = clone_of.at(node->view_src);
+            const size_t offset = node->view_offs - node->view_src->view_offs;
+            clone = ggml_view_3d(ctx, of, node->ne[0], n_choice, n_token, of->nb[1], of->nb[2], offset);
+        } else {
+            ggml_tensor * first = source_for(node, node->src[0]);
+            // Of a part the hidden rows are shorter: as wide as the matrix has rows, and what is
+            // made of them as wide as they are.
+            const int64_t width = node->op == GGML_OP_MUL_MAT_ID       ? first->ne[1]
+                                  : node->ne[0] == node->src[0]->ne[0] ? first->ne[0]
+                                                                       : node->ne[0];
+            clone = ggml_new_tensor_3d(ctx, node->type, width, n_choice, n_token);
+            clone->op = node->op;
+            std::memcpy(clone->op_params, node->op_params, sizeof clone->op_params);
+            for (int i = 0; i < GGML_MAX_SRC; i++) {
+                clone->src[i] = source_for(node, node->src[i]);
+            }
+        }
+        clone_of[node] = clone;
+    }
+    return clone_of.at(segment.nodes.back());
+}
+
+// A graph that computes n_pair rows and writes them to their places. Padding comes last and is not written.
+WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how) {
+    const auto new_index = [&](ggml_type type, int64_t ne0, int64_t ne1) {
+        ggml_tensor * t = ggml_new_tensor_2d(ctx, type, ne0, ne1);
+        ggml_set_input(t);
+        return t;
+    };
+    const Form form = form_of(n_pair, segment.ids->ne[1]);
+    const int64_t n_row = form.n_row();
+    Wave wave;
+    wave.graph = ggml_new_graph_custom(ctx, max_tensor, false);
+    wave.n_slot = int32_t(slots_of_(segment.nodes.front()->src[0], part)->ne[2]);
+    wave.indices = {new_index(GGML_TYPE_I32, form.n_choice, form.n_token),
+                    new_index(GGML_TYPE_I32, form.n_choice, form.n_token), new_index(GGML_TYPE_I32, n_row, 1),
+                    new_index(GGML_TYPE_I32, n_row, 1), new_index(GGML_TYPE_I64, n_pair, 1)};
+    ggml_tensor * computed = clone_chain(ctx, segment, wave.indices, part);
+    if (how == Rows::left) {
+        wave.written = computed;
+        ggml_set_output(computed);
+    } else {
+        wave.out = result_leaf(ctx, segment);
+        ggml_tensor * flat = ggml_reshape_2d(ctx, computed, wave.out->ne[0], n_row);
+        ggml_tensor * rows = wave.indices.rows;
+        if (n_row > n_pair) {
+            flat = ggml_view_2d(ctx, flat, flat->ne[0], n_pair, flat->nb[1], 0);
+            rows = ggml_view_1d(ctx, rows, n_pair, 0);
+        }
+        if (how == Rows::added) {
+            flat = ggml_add(ctx, ggml_get_rows(ctx, wave.out, rows), flat);
+        }
+        wave.written = ggml_set_rows(ctx, wave.out, flat, wave.indices.out_rows);
+    }
+    ggml_build_forward_expand(wave.graph, wave.written);
+    return wave;
+}
+
+// The segment's last node as rows of (token, choice).
+ggml_tensor * WaveRunner::result_leaf(ggml_context * ctx, const Segment & segment) const {
+    const ggml_tensor * result = segment.nodes.back();
+    return leaf_like(ctx, result, result->ne[0], segment.ids->ne[0] * segment.ids->ne[1]);
+}
+
+void WaveRunner::set_indices(const Wave & wave, std::span<const Pair> pairs, int64_t n_choice) {
+    rows_.assign(pairs.begin(), pairs.end());
+    if (wave.indices.slots) {
+        pad(rows_, size_t(ggml_nelements(wave.indices.slots)), wave.n_slot);
+    }
+    i32_.resize(rows_.size());
+    const auto set_i32 = [&](ggml_tensor * t, auto && value) {
+        if (t && t->buffer) {  // an index that nothing uses gets no memory
+            std::transform(rows_.begin(), rows_.end(), i32_.begin(), value);
+            ggml_backend_tensor_set(t, i32_.data(), 0, i32_.size() * sizeof(int32_t));
+        }
+    };
+    set_i32(wave.indices.slots, [](const Pair & p) { return p.slot; });
+    set_i32(wave.indices.experts, [](const Pair & p) { return p.expert; });
+    set_i32(wave.indices.tokens, [](const Pair & p) { return p.token; });
+    set_i32(wave.indices.rows, [&](const Pair & p) { return int32_t(p.token * n_choice + p.choice); });
+    i64_.resize(pairs.size());
+    std::transform(pairs.begin(), pairs.end(), i64_.begin(),
+                   [&](const Pair & p) { return int64_t(p.token) * n_choice + p.choice; });
+    if (wave.out) {
+        ggml_backend_tensor_set(wave.indices.out_rows, i64_.data(), 0, i64_.size() * sizeof(int64_t));
+    }
+}
+
+void WaveRunner::read_rows(const Wave & wave, std::span<float> rows) {
+    if (!wave.out) {
+        ggml_backend_tensor_get(wave.written, rows.data(), 0, rows.size_bytes());
+    }
+}
+
+void WaveRunner::compute(const Wave & wave) {
+    const uint64_t began_us = now_us();
+    if (ggml_backend_graph_compute(backend_, wave.graph) != GGML_STATUS_SUCCESS) {
+        throw std::runtime_error(failed);
+    }
+    n_graph_++;
+    graph_us_ += now_us() - began_us;
+}
+
+// Takes the memory that the largest wave needs, so that none is sought in the middle of an answer; where
+// there is not so much, waves take what they need.
+void WaveRunner::reserve(const Segment & segment, Part part, Rows how) {
+    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    if (!ggml_gallocr_reserve(allocator_, build(ctx, segment, int64_t(n_reserved_), part, how).graph)) {
+        ggml_gallocr_free(allocator_);
+        allocator_ = ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_));
+    }
+    is_reserved_ = true;
+}
+
+void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how,
+                          std::span<float> rows) {
+    if (!is_reserved_) {
+        reserve(segment, part, how);
+    }
+    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    const Wave wave = build(ctx, segment, int64_t(pairs.size()), part, how);
+    if (!ggml_gallocr_alloc_graph(allocator_, wave.graph)) {
+        throw std::runtime_error(no_memory);
+    }
+    set_indices(wave, pairs, segment.ids->ne[0]);
+    compute(wave);
+    read_rows(wave, rows);
+}
+
+// ---- how fast the device is ----------------------------------------------------------------------
+
+double WaveRunner::measure(std::span<ggml_tensor * const> slots, int32_t n_row) {
+    constexpr int32_t n_run = 4;
+    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    ggml_cgraph * graph = ggml_new_graph_custom(ctx, max_tensor, false);
+    ggml_tensor * slot = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, 1, n_row);
+    std::vector<ggml_tensor *> inputs;
+    for (ggml_tensor * t : slots) {
+        inputs.push_back(ggml_new_tensor_3d(ctx, GGML_TYPE_F32, t->ne[0], 1, n_row));
+        ggml_build_forward_expand(graph, ggml_mul_mat_id(ctx, t, inputs.back(), slot));
+    }
+    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend_);
+    if (!buffer) {
+        throw std::runtime_error(no_memory);
+    }
+    const std::unique_ptr<ggml_backend_buffer, void (*)(ggml_backend_buffer_t)> memory(buffer,
+                                                                                       ggml_backend_buffer_free);
+    ggml_backend_buffer_clear(buffer, 0);
+    uint64_t began_us = 0;
+    for (int32_t run = -1; run < n_run; run++) {  // one to warm up; each with another slot
+        i32_.assign(size_t(n_row), int32_t(std::max(run, 0) % slots.front()->ne[2]));
+        ggml_backend_tensor_set(slot, i32_.data(), 0, i32_.size() * sizeof(int32_t));
+        if (ggml_backend_graph_compute(backend_, graph) != GGML_STATUS_SUCCESS) {
+            throw std::runtime_error(failed);
+        }
+        if (run < 0 || run == n_run - 1) {  // some devices answer before they are done
+            float value;
+            ggml_backend_tensor_get(ggml_graph_node(graph, -1), &value, 0, sizeof value);
+            began_us = run < 0 ? now_us() : began_us;
+        }
+    }
+    return double(now_us() - began_us) / n_run;
+}
+
+// ---- waves of one token: the same graphs again and again ----------------------------------------
+
+void WaveRunner::run_token(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how,
+                           std::span<float> rows) {
+    note_sources(segment);
+    KeptWave & kept = kept_waves_[{segment.nodes.front()->src[0], pairs.size(), part, how}];
+    if (kept.made_of != made_of_) {
+        make_kept(kept, segment, pairs.size(), part, how);
+    }
+    if (kept.wave.out) {
+        kept.wave.out->data = kept.wave.written->data = segment.nodes.back()->data;
+    }
+    set_indices(kept.wave, pairs, segment.ids->ne[0]);
+    compute(kept.wave);
+    read_rows(kept.wave, rows);
+}
+
+// All that a wave's graph takes from llama.cpp's, but for the place of the result.
+void WaveRunner::note_sources(const Segment & segment) {
+    made_of_.clear();
+    const auto note = [&](const auto & value) {
+        const auto * bytes = reinterpret_cast<const uint8_t *>(&value);
+        made_of_.insert(made_of_.end(), bytes, bytes + sizeof value);
+    };
+    for (const ggml_tensor * node : segment.nodes) {
+        note(node);
+        note(node->op);
+        note(node->op_params);
+        note(node->ne);
+        note(node->src);
+        note(node->view_src);
+        note(node->view_offs);
+    }
+    note(segment.ids);
+    note(segment.nodes.back()->buffer);
+    for (const Kept & kept : kept_) {
+        note(kept.source);
+        note(kept.rows->ne);
+        note(kept.rows->buffer);  // a larger one may lie where a smaller one was
+        note(kept.rows->data);
+    }
+}
+
+void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, size_t n_pair, Part part, Rows how) {
+    kept.made_of.clear();
+    kept.meta.resize(meta_.size());
+    kept.context.reset(ggml_init({kept.meta.size(), kept.meta.data(), true}));
+    kept.wave = build(kept.context.get(), segment, int64_t(n_pair), part, how);
+    place(kept, n_pair, size_t(segment.ids->ne[0]));
+    kept.made_of = made_of_;
+}
+
+// Gives every tensor of the wave its own place in the arena. When the arena must grow, the other waves
+// are made again as they come.
+void WaveRunner::place(KeptWave & kept, size_t n_pair, size_t n_choice) {
+    const auto buft = ggml_backend_get_default_buffer_type(backend_);
+    const size_t alignment = ggml_backend_buft_get_alignment(buft);
+    const auto needs_place = [](const ggml_tensor * t) { return !t->view_src && !t->data; };
+    size_t size = alignment;
+    for (ggml_tensor * t = ggml_get_first_tensor(kept.context.get()); t;
+         t = ggml_get_next_tensor(kept.context.get(), t)) {
+        size += needs_place(t) ? GGML_PAD(ggml_backend_buft_get_alloc_size(buft, t), alignment) : 0;
+    }
+    if (!arena_ || ggml_backend_buffer_get_size(arena_) < size) {
+        const size_t most = size * n_choice / n_pair;  // a wave of all that a token uses
+        ggml_backend_buffer_free(arena_);
+        arena_ = ggml_backend_buft_alloc_buffer(buft, most);
+        for (auto & [key, other] : kept_waves_) {
+            other.made_of.clear();
+        }
+        if (!arena_) {
+            throw std::runtime_error(no_memory);
+        }
+    }
+    ggml_tallocr places = ggml_tallocr_new(arena_);
+    for (ggml_tensor * t = ggml_get_first_tensor(kept.context.get()); t;
+         t = ggml_get_next_tensor(kept.context.get(), t)) {
+        const ggml_status status = needs_place(t) ? ggml_tallocr_alloc(&places, t)
+                                   : t->view_src  ? ggml_backend_view_init(t)
+                                                  : GGML_STATUS_SUCCESS;
+        if (status != GGML_STATUS_SUCCESS) {
+            throw std::runtime_error(no_memory);
+        }
+    }
+}
+
+}  // namespace outrider

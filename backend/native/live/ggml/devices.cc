@@ -1,0 +1,82 @@
+#include "live/ggml/devices.h"
+
+#include <cstring>
+#include <stdexcept>
+
+namespace outrider {
+namespace {
+
+using AddServer = ggml_backend_reg_t (*)(const char * endpoint);
+
+bool is_remote(ggml_backend_dev_t device) {
+    return std::strncmp(ggml_backend_reg_name(ggml_backend_dev_backend_reg(device)), "RPC", 3) == 0;
+}
+
+DeviceInfo info_of(ggml_backend_dev_t device) {
+    ggml_backend_dev_props props{};
+    ggml_backend_dev_get_props(device, &props);
+    const auto memory = ggml_backend_dev_buffer_type(device);
+    return {props.name,
+            props.description,
+            props.memory_free,
+            props.memory_total,
+            is_remote(device),
+            props.caps.host_buffer,
+            props.type == GGML_BACKEND_DEVICE_TYPE_IGPU,
+            ggml_backend_buft_name(memory),
+            ggml_backend_buft_get_alignment(memory),
+            device};
+}
+
+}  // namespace
+
+std::vector<DeviceInfo> list_devices() {
+    std::vector<DeviceInfo> all;
+    for (size_t i = 0; i < ggml_backend_dev_count(); i++) {
+        ggml_backend_dev_t device = ggml_backend_dev_get(i);
+        if (is_remote(device)) {
+            continue;
+        }
+        const auto type = ggml_backend_dev_type(device);
+        if (type == GGML_BACKEND_DEVICE_TYPE_GPU || type == GGML_BACKEND_DEVICE_TYPE_IGPU) {
+            all.push_back(info_of(device));
+        }
+    }
+    return all;
+}
+
+size_t device_free_bytes(ggml_backend_dev_t device) {
+    size_t free = 0;
+    size_t total = 0;
+    ggml_backend_dev_memory(device, &free, &total);
+    return free;
+}
+
+std::vector<DeviceInfo> add_rpc_server(const std::string & endpoint) {
+    ggml_backend_reg_t rpc = ggml_backend_reg_by_name("RPC");
+    const auto add =
+        rpc ? reinterpret_cast<AddServer>(ggml_backend_reg_get_proc_address(rpc, "ggml_backend_rpc_add_server"))
+            : nullptr;
+    if (!add) {
+        throw std::runtime_error("The llama.cpp that is installed was built without remote devices");
+    }
+    ggml_backend_reg_t server = add(endpoint.c_str());
+    if (!server) {
+        throw std::runtime_error("The server at " + endpoint + " has no device");
+    }
+    std::vector<DeviceInfo> all;
+    for (size_t i = 0; i < ggml_backend_reg_dev_count(server); i++) {
+        ggml_backend_dev_t device = ggml_backend_reg_dev_get(server, i);
+        bool known = false;
+        for (size_t k = 0; k < ggml_backend_dev_count(); k++) {
+            known = known || ggml_backend_dev_get(k) == device;
+        }
+        if (!known) {
+            ggml_backend_device_register(device);
+        }
+        all.push_back(info_of(device));
+    }
+    return all;
+}
+
+}  // namespace outrider

@@ -1,0 +1,68 @@
+#include "live/graph/forced_routing.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "ggml-backend.h"
+#include "live/graph/segment.h"
+
+namespace outrider {
+
+ForcedRouting::ForcedRouting(const std::vector<int> & layers, int32_t n_expert, int32_t n_expert_used,
+                             std::vector<Expert> ids)
+    : n_layer_(layers.size()), n_used_(size_t(std::max(n_expert_used, 0))), ids_(std::move(ids)) {
+    for (const int number : layers) {
+        layer_of_number_.emplace(number, Layer(layer_of_number_.size()));
+    }
+    const bool fits =
+        layer_of_number_.size() == n_layer_ && n_layer_ * n_used_ > 0 && ids_.size() % (n_layer_ * n_used_) == 0;
+    const auto exists = [&](Expert e) { return e >= 0 && e < n_expert; };
+    if (!fits || !std::all_of(ids_.begin(), ids_.end(), exists)) {
+        throw std::invalid_argument("The routing does not fit the model");
+    }
+}
+
+void ForcedRouting::begin_pass(int64_t first_row, int32_t n_token) {
+    const size_t n_row = ids_.size() / (n_layer_ * n_used_);
+    if (first_row < 0 || n_token < 0 || size_t(first_row) + size_t(n_token) > n_row) {
+        throw std::out_of_range("The routing ends before the pass does");
+    }
+    first_row_ = size_t(first_row);
+    n_token_ = size_t(n_token);
+    error_.clear();
+}
+
+void ForcedRouting::write(ggml_tensor * topk, Layer layer) const {
+    const auto n_row = size_t(topk->ne[1]);
+    if (size_t(topk->ne[0]) != n_used_ || n_row > n_token_) {
+        throw std::runtime_error("The model chooses other numbers of experts than the routing that is forced on it");
+    }
+    if (n_row == 0) {
+        return;
+    }
+    // Rows of the routing are all layers of a token; rows of the choice may be a sorted list of all experts.
+    const size_t first = ((first_row_ + n_token_ - n_row) * n_layer_ + size_t(layer)) * n_used_;
+    const size_t stride = n_layer_ * n_used_ * sizeof(Expert);
+    ggml_backend_tensor_set_2d(topk, &ids_[first], 0, n_used_ * sizeof(Expert), n_row, topk->nb[1], stride);
+}
+
+bool ForcedRouting::callback(ggml_tensor * node, bool ask, void * self) {
+    auto & forced = *static_cast<ForcedRouting *>(self);
+    if (!ask) {
+        return forced.computed(node);
+    }
+    const auto number = layer_in_name(node, "ffn_moe_topk");
+    return number && forced.layer_of_number_.count(*number) > 0;
+}
+
+bool ForcedRouting::computed(ggml_tensor * node) {
+    try {
+        write(node, layer_of_number_.at(*layer_in_name(node, "ffn_moe_topk")));
+        return true;
+    } catch (const std::exception & e) {
+        error_ = e.what();
+        return false;
+    }
+}
+
+}  // namespace outrider

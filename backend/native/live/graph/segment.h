@@ -1,0 +1,91 @@
+// What of llama.cpp's graph is one layer's expert computation. Learned from the graph itself, so
+// that no table of architectures is needed.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/types.h"
+#include "ggml.h"
+#include "live/graph/cut.h"
+
+namespace outrider {
+
+// "ffn_moe_topk-12" -> 12 for stem "ffn_moe_topk"; nothing for other names, views included.
+std::optional<int> layer_in_name(const ggml_tensor * node, const char * stem);
+// The number of the layer whose router's mat-mul this is. Where the scores are used as they are,
+// they bear the probabilities' name.
+std::optional<int> layer_of_logits(const ggml_tensor * node);
+
+// The nodes from a layer's first expert mat-mul to the last node that has one row per
+// (token, chosen expert): everything that depends on the experts' weights and nothing else.
+struct Segment {
+    ggml_tensor * ids = nullptr;       // [n_expert_used, n_token], the router's choice
+    std::vector<ggml_tensor *> nodes;  // in the graph's order; the last one holds the result
+    bool contains(const ggml_tensor * t) const;
+};
+
+// What a source of a segment's node is to the segment.
+enum class SourceKind {
+    inside,    // computed in the segment
+    ids,       // the router's choice itself
+    constant,  // a weight that is not routed, such as a table of biases
+    rows,      // one row per token or per (token, chosen expert), computed before
+    unknown,
+};
+// REQUIRES: `s` is not an expert tensor.
+SourceKind source_kind(const Segment & segment, const ggml_tensor * s);
+
+// Whether these are the weights of the chosen experts, [n_expert_used, n_token] in any arrangement. The
+// last such node between the choice and the experts is what the experts' rows are multiplied by.
+bool is_weights(const ggml_tensor * node, const ggml_tensor * ids);
+
+// Watches the nodes of a pass in the order in which llama.cpp computes them.
+class SegmentFinder {
+  public:
+    // `layer_of`: the layer of every expert tensor, in any numbering.
+    explicit SegmentFinder(std::map<const ggml_tensor *, Layer> layer_of) : layer_of_(std::move(layer_of)) {}
+
+    void pass_began();
+    void see(ggml_tensor * node);
+    // After a pass: why this graph cannot be cached; empty when it can.
+    std::string objection() const;
+
+    struct Found {
+        Segment segment;
+        // From the segment's first node to its last: true for a node of the segment, false for one
+        // that llama.cpp computes in between and that does not depend on the experts' weights.
+        std::vector<bool> pattern;
+        size_t n_between = 0;         // of the latter, seen since the segment's last node so far
+        // Its end has been seen: not where another device goes on with a copy of its result.
+        bool closed = false;
+        std::string objection;        // why it cannot be computed in waves
+        const ggml_tensor * logits = nullptr;  // the router's mat-mul
+        CutFinder cut;
+        int il = -1;                  // llama.cpp's number of the layer
+        // Nodes from the router's choice to the first expert mat-mul.
+        size_t n_to_experts = 0;
+        // Of what the router reads and makes, what is still in memory at the first expert mat-mul.
+        bool keeps_input = false;     // the router's input
+        bool keeps_weights = false;   // the chosen experts' final weights
+    };
+    const std::map<Layer, Found> & found() const { return found_; }
+
+  private:
+    void grow(Found & found, ggml_tensor * node);
+
+    std::map<const ggml_tensor *, Layer> layer_of_;
+    std::map<Layer, Found> found_;
+    std::map<int, ggml_tensor *> topk_;    // by llama.cpp's number of the layer
+    std::map<int, ggml_tensor *> logits_;
+    std::string objection_;
+    Layer open_ = none;
+    const ggml_tensor * last_topk_ = nullptr;
+    size_t n_since_topk_ = 0;
+    bool saw_weights_ = false;  // since then
+};
+
+}  // namespace outrider

@@ -1,0 +1,54 @@
+// Windows: FILE_FLAG_NO_BUFFERING. Not yet compiled or run on Windows by this project.
+#define WIN32_LEAN_AND_MEAN
+#include <windows.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <stdexcept>
+
+#include "live/io/direct_file.h"
+
+namespace outrider {
+
+DirectFile::DirectFile(const std::string & path) : path_(path) {
+    const std::wstring wide = std::filesystem::path(std::u8string(path.begin(), path.end())).wstring();
+    const auto open = [&](DWORD flags) {
+        return ::CreateFileW(wide.c_str(), GENERIC_READ, FILE_SHARE_READ, nullptr, OPEN_EXISTING, flags, nullptr);
+    };
+    HANDLE handle = open(FILE_FLAG_NO_BUFFERING);
+    direct_ = handle != INVALID_HANDLE_VALUE;
+    if (!direct_) {
+        handle = open(FILE_ATTRIBUTE_NORMAL);
+    }
+    LARGE_INTEGER size;
+    if (handle == INVALID_HANDLE_VALUE || !::GetFileSizeEx(handle, &size)) {
+        throw std::runtime_error("The file " + path + " could not be opened");
+    }
+    handle_ = reinterpret_cast<intptr_t>(handle);
+    size_ = uint64_t(size.QuadPart);
+}
+
+DirectFile::~DirectFile() { ::CloseHandle(reinterpret_cast<HANDLE>(handle_)); }
+
+int64_t DirectFile::read_some(uint64_t offset, std::span<const Piece> pieces) const {
+    int64_t total = 0;
+    for (const Piece & piece : pieces) {
+        OVERLAPPED at{};
+        at.Offset = DWORD(offset + total);
+        at.OffsetHigh = DWORD((offset + total) >> 32);
+        DWORD n = 0;
+        if (!::ReadFile(reinterpret_cast<HANDLE>(handle_), piece.address, DWORD(piece.size), &n, &at)) {
+            return total > 0 || ::GetLastError() == ERROR_HANDLE_EOF ? total : -EIO;
+        }
+        total += n;
+        if (n < piece.size) {
+            break;
+        }
+    }
+    return total;
+}
+
+void DirectFile::drop_cached(uint64_t, uint64_t) const {}
+
+}  // namespace outrider

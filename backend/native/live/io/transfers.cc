@@ -1,0 +1,161 @@
+#include "live/io/transfers.h"
+
+#include <algorithm>
+#include <cassert>
+
+namespace outrider {
+
+Transfers::Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> ring, Store store)
+    : n_chunk_(std::move(store.n_chunk)) {
+    for (const int32_t n : store.n_slot) {
+        contents_.emplace_back(size_t(n));
+    }
+    const auto take = [this](std::span<const Copy> copies, std::vector<Arrival> arrivals) {
+        deliver(copies, std::move(arrivals));
+    };
+    if (!contents_.empty()) {
+        store.send.deliver = take;
+        sends_ = std::make_unique<TransferPool>(n_running > 0 ? store.n_sending : 0, std::move(store.send));
+    }
+    read.deliver = take;
+    reads_ = std::make_unique<TransferPool>(n_running, std::move(read), std::move(ring));
+}
+
+uint32_t Transfers::mask_of(const Copy & copy) const {
+    return copy.chunk == whole_expert ? (1u << n_chunk_[size_t(copy.layer)]) - 1 : 1u << copy.chunk;
+}
+
+void Transfers::submit(const Copy & copy) {
+    {
+        std::lock_guard lock(mutex_);
+        n_open_++;
+        if (copy.route == Route::file_to_host) {
+            Content & c = content(copy.layer, copy.slot);
+            c.here &= ~mask_of(copy);
+            c.failed &= ~mask_of(copy);
+        }
+    }
+    if (copy.route == Route::host_to_slot) {
+        send_when_there(copy);
+    } else {
+        reads_->submit(copy);
+    }
+}
+
+void Transfers::send_when_there(const Copy & copy) {
+    {
+        std::lock_guard lock(mutex_);
+        const Content & c = content(copy.layer, copy.from_slot);
+        const uint32_t mask = mask_of(copy);
+        if (c.failed & mask) {
+            arrivals_.push_back({copy.ticket, read_error_});
+            arrived_.notify_all();
+            return;
+        }
+        if ((c.here & mask) != mask) {
+            waiting_.push_back(copy);
+            return;
+        }
+    }
+    sends_->submit(copy);
+}
+
+// Copies have ended; those that waited for them begin, or fail as they did.
+void Transfers::deliver(std::span<const Copy> copies, std::vector<Arrival> arrivals) {
+    std::vector<Copy> begin;
+    {
+        std::lock_guard lock(mutex_);
+        for (size_t i = 0; i < copies.size(); i++) {
+            const Copy & copy = copies[i];
+            const std::string error = arrivals[i].error;
+            arrivals_.push_back(std::move(arrivals[i]));
+            if (copy.route != Route::file_to_host) {
+                continue;
+            }
+            Content & c = content(copy.layer, copy.slot);
+            (error.empty() ? c.here : c.failed) |= mask_of(copy);
+            read_error_ = error.empty() ? read_error_ : error;
+            std::erase_if(waiting_, [&](const Copy & w) {
+                if (w.layer != copy.layer || w.from_slot != copy.slot) {
+                    return false;
+                }
+                const uint32_t mask = mask_of(w);
+                if (c.failed & mask) {
+                    arrivals_.push_back({w.ticket, read_error_});
+                    return true;
+                }
+                if ((c.here & mask) == mask) {
+                    begin.push_back(w);
+                    return true;
+                }
+                return false;
+            });
+        }
+    }
+    arrived_.notify_all();
+    for (const Copy & copy : begin) {
+        sends_->submit(copy);
+    }
+}
+
+bool Transfers::cancel(Ticket ticket) {
+    std::lock_guard lock(mutex_);
+    const auto waits = [&](const Copy & c) { return c.ticket == ticket; };
+    const bool gone =
+        std::erase_if(waiting_, waits) > 0 || reads_->cancel(ticket) || (sends_ && sends_->cancel(ticket));
+    n_open_ -= gone ? 1 : 0;
+    return gone;
+}
+
+// REQUIRES: the lock is held.
+std::optional<Arrival> Transfers::pop() {
+    if (arrivals_.empty()) {
+        return std::nullopt;
+    }
+    Arrival a = std::move(arrivals_.front());
+    arrivals_.pop_front();
+    n_open_--;
+    return a;
+}
+
+std::optional<Arrival> Transfers::try_arrival() {
+    std::lock_guard lock(mutex_);
+    return pop();
+}
+
+std::optional<Arrival> Transfers::wait_arrival(std::chrono::milliseconds timeout) {
+    std::unique_lock lock(mutex_);
+    assert(n_open_ > 0);
+    arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty() || woken_; });
+    woken_ = false;
+    return pop();
+}
+
+void Transfers::wake() {
+    {
+        std::lock_guard lock(mutex_);
+        woken_ = true;
+    }
+    arrived_.notify_all();
+}
+
+size_t Transfers::n_open() const {
+    std::lock_guard lock(mutex_);
+    return n_open_;
+}
+
+void Transfers::drain() {
+    reads_->drain();
+    {
+        std::lock_guard lock(mutex_);
+        waiting_.clear();
+    }
+    if (sends_) {
+        sends_->drain();
+    }
+    std::lock_guard lock(mutex_);
+    arrivals_.clear();
+    n_open_ = 0;
+}
+
+}  // namespace outrider

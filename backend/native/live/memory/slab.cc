@@ -1,0 +1,440 @@
+#include "live/memory/slab.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+
+#include "live/ggml/repack.h"
+#include "live/io/reserve.h"
+#include "live/memory/host_store.h"
+
+namespace outrider {
+namespace {
+
+constexpr size_t block = DirectFile::block_bytes;
+
+// Slots at least so large may get a block each of padding, which is then 1.6 % of them at most.
+constexpr uint64_t min_bytes_to_pad = 64 * block;
+
+size_t to_next_block(uint64_t x) { return (block - x % block) % block; }
+uint64_t whole_blocks(uint64_t x) { return x + to_next_block(x); }
+
+// Memory of the calling thread where `size` bytes from `offset` of a file can be read directly.
+uint8_t * scratch_for(uint64_t offset, size_t size) {
+    thread_local std::vector<uint8_t> bytes;
+    if (bytes.size() < size + 2 * block) {
+        bytes.resize(size + 2 * block);
+    }
+    uint8_t * start = bytes.data() + to_next_block(reinterpret_cast<uintptr_t>(bytes.data()));
+    return start + offset % block;
+}
+
+// Why the device of this memory cannot compute with slots of this form and size.
+std::runtime_error too_large(const ggml_tensor & slots, size_t size, ggml_backend_buffer_type_t buft) {
+    return std::runtime_error("The slots of " + std::string(slots.name) + " need " + std::to_string(size / 1'000'000) +
+                              " MB in one piece, more than " +
+                              ggml_backend_dev_name(ggml_backend_buft_get_device(buft)) +
+                              " allows; a lower cache rate needs less");
+}
+
+// Whether the device of this memory computes with so many slots in one tensor. llama.cpp would end the
+// process otherwise.
+bool is_supported(const ggml_tensor & slots, ggml_backend_buffer_type_t buft) {
+    // CUDA's kernels count blocks with 32 bits.
+    if (slots.nb[3] / ggml_type_size(slots.type) > size_t(std::numeric_limits<int32_t>::max())) {
+        return false;
+    }
+    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> context(
+        ggml_init({4 * ggml_tensor_overhead(), nullptr, true}), ggml_free);
+    ggml_tensor own = slots;
+    own.buffer = nullptr;
+    ggml_tensor * rows = ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, slots.ne[0], 1, 1);
+    ggml_tensor * ids = ggml_new_tensor_2d(context.get(), GGML_TYPE_I32, 1, 1);
+    return ggml_backend_dev_supports_op(ggml_backend_buft_get_device(buft),
+                                        ggml_mul_mat_id(context.get(), &own, rows, ids));
+}
+
+}  // namespace
+
+void place_tensor(ggml_tensor & tensor, ggml_backend_buffer_t buffer, void * address) {
+    tensor.buffer = nullptr;
+    tensor.data = nullptr;
+    tensor.extra = nullptr;
+    if (ggml_backend_tensor_alloc(buffer, &tensor, address) != GGML_STATUS_SUCCESS) {
+        throw std::runtime_error("The device refuses the expert cache");
+    }
+}
+
+Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files, const Shape & shape,
+           const Layout & layout, bool repack)
+    : files_(files), homes_(size_t(shape.n_layer)), repack_(repack) {
+    std::vector<std::vector<std::vector<Home *>>> homes_of(layout.pools.size());  // [pool][chunk]
+    for (Layer l = 0; l < shape.n_layer; l++) {
+        for (Homes & homes : homes_[l]) {
+            homes.resize(shape.chunk_bytes[l].size());
+        }
+    }
+    for (const ExpertTensor & t : tensors) {
+        const LayerLayout & layer = layout.layers[t.layer];
+        saved_.emplace_back(t.tensor, *t.tensor);
+        for (Part part : {Part::top, Part::bottom, Part::staged}) {
+            if (const Pool pool = layer.pool_of(part); pool != none) {
+                Home & home = homes_[t.layer][size_t(part)][t.chunk];
+                home = home_of(t, layer, shape, part);
+                auto & chunks = homes_of[pool];
+                chunks.resize(std::max(chunks.size(), size_t(t.chunk) + 1));
+                chunks[t.chunk].push_back(&home);
+                slots_[t.tensor][size_t(part)] = home.slots;
+            }
+        }
+        auto & [top, bottom, staged] = slots_[t.tensor];
+        top = top ? top : bottom;
+        bottom = bottom ? bottom : top;
+    }
+    try {
+        for (size_t p = 0; p < homes_of.size(); p++) {
+            for (auto & homes : homes_of[p]) {
+                allocate(homes, layout.pools[p].n_slot);
+            }
+        }
+        for (const ExpertTensor & t : tensors) {
+            if (layout.layers[t.layer].is_cut()) {
+                // Never computed with: but whoever asks shall see where the layer's experts are.
+                show_one(t);
+            }
+        }
+    } catch (...) {
+        release();
+        throw;
+    }
+}
+
+Slab::~Slab() { release(); }
+
+// Points the model's own tensor at its layer's slots. To a device all of a graph is shown, also what it need
+// not compute, and one in another process looks whether that lies in its memory: so it sees one expert, in
+// memory of its own where the slots are too little for a whole one.
+void Slab::show_one(const ExpertTensor & t) {
+    const ggml_tensor & slots = *slots_of(t.tensor, Part::top);
+    if (ggml_backend_buft_is_host(t.memory ? t.memory : ggml_backend_dev_buffer_type(t.device))) {
+        t.tensor->buffer = slots.buffer;
+        t.tensor->data = slots.data;
+        ggml_backend_buffer_init_tensor(slots.buffer, t.tensor);
+        return;
+    }
+    t.tensor->ne[2] = 1;
+    t.tensor->nb[3] = t.tensor->nb[2];
+    const auto buft = ggml_backend_buffer_get_type(slots.buffer);
+    const size_t size = ggml_backend_buft_get_alloc_size(buft, t.tensor);
+    ggml_backend_buffer_t buffer = slots.buffer;
+    if (ggml_backend_buffer_get_size(buffer) < size) {
+        buffer = ggml_backend_buft_alloc_buffer(buft, size);
+        if (!buffer) {
+            throw std::runtime_error("There is not enough memory for the expert cache");
+        }
+        buffers_.push_back(buffer);
+        ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    }
+    place_tensor(*t.tensor, buffer, ggml_backend_buffer_get_base(buffer));
+}
+
+void Slab::release() {
+    for (const auto & [tensor, as_made] : saved_) {
+        *tensor = as_made;
+    }
+    for (auto * buffer : buffers_) {
+        ggml_backend_buffer_free(buffer);
+    }
+}
+
+Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, const Shape & shape, Part part) {
+    Home home{};
+    home.memory = t.memory ? t.memory : ggml_backend_dev_buffer_type(t.device);
+    home.on_host = ggml_backend_buft_is_host(home.memory);
+    home.slots = t.tensor;
+    if (part == Part::staged || layer.is_cut()) {
+        home.slots = own_tensors_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
+    }
+    int64_t & width = home.slots->ne[t.is_down ? 0 : 1];  // the hidden width
+    const int64_t n_top = std::llround(layer.top_share * shape.cuts(t.layer)) * (width / shape.cuts(t.layer));
+    const int64_t first = layer.is_cut() && part == Part::bottom ? n_top : 0;
+    if (layer.is_cut()) {
+        width = part == Part::top ? n_top : width - n_top;
+    }
+    const int64_t n_together = layer.is_cut() && repack_ && home.on_host ? rows_together(t.tensor->type) : 1;
+    home.repacked = repack_ && home.on_host && n_together > 0 && n_top % n_together == 0 &&
+                    t.tensor->ne[1] % n_together == 0 &&
+                    can_repack(t.tensor->type, home.slots->ne[0], home.slots->ne[1]);
+    const TensorPlace & place = t.packed && t.packed->repacked == home.repacked ? *t.packed : t.place;
+    home.file = files_.files()[place.part].get();
+    home.offset = place.offset;
+    home.stride = place.stride > 0 ? place.stride : t.expert_bytes;
+    home.repacked_in_file = place.repacked;
+    home.matrix_bytes = t.expert_bytes;
+    home.row_bytes = t.tensor->nb[1];
+    home.n_piece = 1;
+    home.piece_bytes = t.expert_bytes;
+    if (layer.is_cut() && t.is_down) {
+        const int64_t n_row = home.repacked_in_file ? n_together : 1;  // of which a range has blocks
+        home.skip_bytes = ggml_row_size(t.tensor->type, first) * uint64_t(n_row);
+        home.piece_bytes = ggml_row_size(t.tensor->type, width) * uint64_t(n_row);
+        home.row_bytes *= uint64_t(n_row);
+        home.n_piece = t.tensor->ne[1] / n_row;
+        home.slots->nb[1] = ggml_row_size(t.tensor->type, width);
+    } else if (layer.is_cut()) {
+        home.skip_bytes = uint64_t(first) * home.row_bytes;
+        home.piece_bytes = uint64_t(width) * home.row_bytes;
+    }
+    return home;
+}
+
+// Room for `n_slot` of the largest of `homes`, which all of them use. Throws where the device does not
+// allow that in one piece, or memory is short. On the host a slot's address
+// is congruent with its place in the file modulo the block where that can be, so that direct reads
+// need no second copy: then slots are whole blocks, with room for those around the experts.
+void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
+    auto buft = homes.front()->memory;
+    const bool is_host = ggml_backend_buft_is_host(buft);
+    const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
+    const Home & largest = **std::max_element(homes.begin(), homes.end(), larger);
+    uint64_t room = whole_blocks(largest.bytes());
+    uint64_t place = 0;  // in its block, of the first that is a range
+    bool any_range = false, steady = true;
+    for (const Home * h : homes) {
+        if (h->n_piece == 1) {
+            place = any_range ? place : h->first() % block;
+            any_range = true;
+            steady = steady && h->stride % block == 0;
+            room = std::max(room, whole_blocks(h->first() % block + h->bytes()));
+        }
+    }
+    const bool pad = is_host && steady && largest.bytes() >= min_bytes_to_pad;
+    const uint64_t stride = pad ? room : largest.bytes();
+    if (largest.repacked) {
+        buft = repack_buffer_type();
+    }
+
+    ggml_tensor all = *largest.slots;
+    all.ne[2] = n_slot;
+    all.nb[2] = stride;
+    all.nb[3] = stride * uint64_t(n_slot);
+    // Kernels may read a little past the last row: the device says how much room it wants.
+    const size_t size = std::max<size_t>(ggml_backend_buft_get_alloc_size(buft, &all), all.nb[3]);
+    if (!is_host && !is_supported(all, buft)) {
+        throw too_large(all, size, buft);
+    }
+    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, is_host ? size + 2 * block : size);
+    if (!buffer) {
+        // Some devices allow more in one buffer than they say here, so this only explains a refusal.
+        throw !is_host && size > ggml_backend_buft_get_max_size(buft)
+            ? too_large(all, size, buft)
+            : std::runtime_error("There is not enough memory for the expert cache");
+    }
+    buffers_.push_back(buffer);
+    ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
+    bytes_ += size;
+    auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
+    if (is_host) {
+        prefer_large_pages(base, ggml_backend_buffer_get_size(buffer));
+        base += to_next_block(reinterpret_cast<uintptr_t>(base));
+    } else {
+        ggml_backend_buffer_clear(buffer, 0);
+    }
+    for (Home * home : homes) {
+        // ggml takes one matrix for no stack of them; the second is not there and never used.
+        home->slots->ne[2] = std::max(n_slot, home->repacked ? 2 : 1);
+        home->slots->nb[2] = all.nb[2];
+        home->slots->nb[3] = all.nb[3];
+        if (!is_host) {
+            place_tensor(*home->slots, buffer, base);
+            continue;
+        }
+        home->slots->buffer = buffer;
+        home->slots->data = base + (pad ? home->first() % block : place);
+        if (home->repacked) {
+            ggml_backend_buffer_init_tensor(buffer, home->slots);
+        }
+    }
+}
+
+ggml_tensor * Slab::slots_of(const ggml_tensor * own, Part part) const {
+    const auto it = slots_.find(own);
+    return it == slots_.end() ? nullptr : it->second[size_t(part)];
+}
+
+template <typename Use>
+void Slab::for_chunks(const Copy & copy, Use && use) const {
+    const Homes & homes = homes_[copy.layer][size_t(copy.part)];
+    if (copy.chunk != whole_expert) {
+        use(homes[copy.chunk]);
+        return;
+    }
+    for (const Home & home : homes) {
+        use(home);
+    }
+}
+
+// Ranges of files that are read into slots without a change. Those that lie together, but for the
+// padding between them, are read at once.
+class Slab::Ranges {
+  public:
+    void add(const Home & home, Expert expert, Slot slot) {
+        const uint64_t begin = home.begin(expert);
+        const bool goes_on = home.file == file_ && begin >= end_ && begin - end_ <= room_;
+        if (!goes_on) {
+            read();
+            file_ = home.file;
+            begin_ = begin;
+        } else if (!pieces_.empty()) {
+            pieces_.back().size += begin - end_;  // the padding, into that of the slot
+        }
+        pieces_.push_back({home.in_slot(slot), home.bytes()});
+        end_ = home.end(expert);
+        room_ = home.room();
+    }
+    void read() {
+        if (!pieces_.empty()) {
+            file_->read(begin_, pieces_);
+        }
+        pieces_.clear();
+        file_ = nullptr;
+    }
+
+  private:
+    const DirectFile * file_ = nullptr;
+    uint64_t begin_ = 0;
+    uint64_t end_ = 0;
+    uint64_t room_ = 0;  // behind the last piece, in its slot
+    std::vector<DirectFile::Piece> pieces_;
+};
+
+void Slab::fill(std::span<const Copy> copies) const {
+    Ranges ranges;
+    for (const Copy & copy : copies) {
+        for_chunks(copy, [&](const Home & home) {
+            if (goes_straight(home)) {
+                ranges.add(home, copy.expert, copy.slot);
+            } else {
+                fill_chunk(home, copy.expert, copy.slot);
+            }
+        });
+    }
+    ranges.read();
+}
+
+bool Slab::joins(const Copy & first, const Copy & second) const {
+    const Home * last = nullptr;
+    for_chunks(first, [&](const Home & home) { last = &home; });
+    const Home * next = nullptr;
+    for_chunks(second, [&](const Home & home) { next = next ? next : &home; });
+    if (last->file != next->file || !goes_straight(*last) || !goes_straight(*next)) {
+        return false;
+    }
+    const uint64_t end = last->end(first.expert);
+    const uint64_t begin = next->begin(second.expert);
+    return begin >= end && begin - end <= last->room();
+}
+
+bool Slab::in_blocks() const {
+    for (const auto & layer : homes_) {
+        for (const Homes & homes : layer) {
+            if (!std::all_of(homes.begin(), homes.end(),
+                             [&](const Home & home) { return !home.slots || is_in_blocks(home); })) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+// What is read before and behind a matrix, up to the ends of its blocks, goes into its slot's padding.
+bool Slab::is_in_blocks(const Home & home) const {
+    const uint64_t place = home.first() % block;
+    return goes_straight(home) && home.file->direct() && home.stride % block == 0 && home.slots->nb[2] % block == 0 &&
+           home.slots->nb[2] >= place + home.bytes() && reinterpret_cast<uintptr_t>(home.slots->data) % block == place;
+}
+
+void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & reads) const {
+    for (const Copy & copy : copies) {
+        for_chunks(copy, [&](const Home & home) {
+            const uint64_t place = home.first() % block;
+            const auto size = uint32_t(whole_blocks(place + home.bytes()));
+            reads.push_back(
+                {home.file->handle(), home.begin(copy.expert) - place, home.in_slot(copy.slot) - place, size});
+        });
+    }
+}
+
+std::vector<std::span<uint8_t>> Slab::memory() const {
+    std::vector<std::span<uint8_t>> memory;
+    for (ggml_backend_buffer_t buffer : buffers_) {
+        const auto type = ggml_backend_buffer_get_type(buffer);
+        if (ggml_backend_buft_is_host(type) || type == repack_buffer_type()) {
+            auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
+            memory.emplace_back(base, ggml_backend_buffer_get_size(buffer));
+        }
+    }
+    return memory;
+}
+
+bool Slab::goes_straight(const Home & home) const {
+    return home.on_host && home.n_piece == 1 && home.repacked == home.repacked_in_file;
+}
+
+uint64_t Slab::bytes_of(const Copy & copy) const {
+    uint64_t sum = 0;
+    for_chunks(copy, [&](const Home & home) { sum += home.bytes(); });
+    return sum;
+}
+
+// The pieces of a whole matrix that its part is made of, one behind the other. `to` may be `matrix`: no
+// piece goes beyond its place.
+void Slab::gather(const Home & home, const uint8_t * matrix, uint8_t * to) {
+    for (int64_t i = 0; i < home.n_piece; i++) {
+        std::memmove(to + uint64_t(i) * home.piece_bytes, matrix + uint64_t(i) * home.row_bytes + home.skip_bytes,
+                     home.piece_bytes);
+    }
+}
+
+void Slab::send(const Copy & copy, const HostStore & from) const {
+    std::vector<CopyStream::Piece> pieces;
+    std::vector<std::vector<uint8_t>> gathered;
+    const Homes & homes = homes_[copy.layer][size_t(copy.part)];
+    for_chunks(copy, [&](const Home & home) {
+        const uint8_t * bytes = from.matrix(copy.layer, Chunk(&home - homes.data()), copy.from_slot);
+        if (home.n_piece > 1) {
+            auto & columns = gathered.emplace_back(home.bytes());
+            gather(home, bytes, columns.data());
+            bytes = columns.data();
+        } else {
+            bytes += home.skip_bytes;
+        }
+        pieces.push_back({home.slots, size_t(copy.slot) * home.slots->nb[2], bytes, home.bytes()});
+    });
+    from.stream_to(copy.layer).send(pieces);
+}
+
+void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
+    const uint64_t matrix = home.begin(expert) - home.skip_bytes;
+    const size_t at = size_t(slot) * home.slots->nb[2];
+    uint8_t * in_slot = home.in_slot(slot);
+    // Columns of a matrix are a few bytes of each row: reading the whole costs less than asking for
+    // every piece.
+    const bool in_pieces = home.n_piece > 1;
+    const uint64_t offset = in_pieces ? matrix : matrix + home.skip_bytes;
+    const size_t size = in_pieces ? home.matrix_bytes : home.piece_bytes;
+    uint8_t * bytes = scratch_for(offset, size);
+    home.file->read(offset, size, bytes);
+    if (in_pieces) {
+        gather(home, bytes, home.on_host && home.repacked == home.repacked_in_file ? in_slot : bytes);
+    }
+    if (home.repacked != home.repacked_in_file) {
+        repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, in_slot);
+    } else if (!home.on_host) {
+        CopyStream::send_blocking({home.slots, at, bytes, home.bytes()});
+    }
+}
+
+}  // namespace outrider

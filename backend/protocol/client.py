@@ -1,0 +1,245 @@
+"""The worker's pipe for a program without an event loop of its own.
+
+`WorkerClient` starts the worker process, sends requests and gives their replies as iterators. The
+terminal chat uses it. The protocol is `backend.protocol.connection`; the window drives it through
+Qt.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import IO, Any
+
+from backend.protocol.connection import Connection, Event
+from backend.protocol.messages import FINAL, Message, request_id
+from backend.system import children
+
+_READ_BYTES = 1 << 16
+_POLL_S = 0.5  # a wait without a limit cannot be interrupted on Windows
+_EXIT_S = 1.0  # between the end of the worker's pipe and that of its process
+
+
+class WorkerDied(Exception):
+    """The worker process is gone; str() is one plain sentence."""
+
+
+class RequestFailed(Exception):
+    """The worker answered with an error; str() is its sentence."""
+
+
+def worker_command() -> list[str]:
+    """Return the command that starts a worker running the same code as this process.
+
+    The worker is asked to die with the calling thread only where that is the main thread, since
+    the system would otherwise kill it when the thread ends.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    return children.command("backend.worker.main", *(["--die-with-parent"] if in_main else []))
+
+
+class Reply(Iterator[Message]):
+    """The messages that answer one request, the final one last.
+
+    An iterator that survives an interrupt: after KeyboardInterrupt it can be continued. Raises
+    WorkerDied when the process ends before the final message.
+    """
+
+    def __init__(self, client: WorkerClient) -> None:
+        self.id = 0
+        self._client = client
+        self._inbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._ended = False
+
+    def __next__(self) -> Message:
+        if self._ended:
+            raise StopIteration
+        while True:
+            try:
+                message = self._inbox.get(timeout=_POLL_S)
+                break
+            except queue.Empty:
+                continue
+        if message is None:
+            self._ended = True
+            raise WorkerDied(self._client.death)
+        self._ended = message["type"] in FINAL
+        return message
+
+    def final(self) -> Message:
+        """Skip to the final message and return it; raises RequestFailed for an error."""
+        message = list(self)[-1]
+        if message.get("type") == "error":
+            raise RequestFailed(message["message"])
+        return message
+
+
+class WorkerClient:
+    """A worker process and its pipe; blocking. Requests may be sent from any thread.
+
+    Raises WorkerDied where the process does not come up. Messages that belong to no open request
+    (the map after an answer) are dropped.
+    """
+
+    def __init__(self, command: Sequence[str] | None = None) -> None:
+        options: dict[str, Any] = {}
+        if sys.platform == "win32":
+            options["creationflags"] = (
+                subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
+            )
+        else:
+            options["start_new_session"] = True  # Ctrl-C in the terminal is for this process
+        self._connection = Connection(time.monotonic())
+        self._lock = threading.Lock()  # of the connection and the replies
+        self._write_lock = threading.Lock()
+        self._replies: dict[int, Reply] = {}
+        self._greeted = threading.Event()  # or dead
+        self.death = ""
+        """One plain sentence about the end of the process; empty while it lives."""
+        try:
+            self._process = subprocess.Popen(
+                list(command or worker_command()),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                **options,
+            )
+        except OSError as error:
+            self._handle(self._connection.process_failed_to_start(error.strerror or ""))
+            raise WorkerDied(self.death) from None
+        self._stderr_thread = threading.Thread(target=self._read_stderr, daemon=True)
+        self._reader_thread = threading.Thread(target=self._read_stdout, daemon=True)
+        self._stderr_thread.start()
+        self._reader_thread.start()
+        try:
+            self._flush()
+            while not self._greeted.wait(_POLL_S):
+                with self._lock:
+                    self._handle(self._connection.tick(time.monotonic()))
+            if self.death:
+                raise WorkerDied(self.death)
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Process id of the worker."""
+        return self._process.pid
+
+    def request(self, kind: str, **fields: Any) -> Reply:
+        """Send a request and return its reply. Raises WorkerDied."""
+        reply = Reply(self)
+        with self._lock:
+            if self._connection.is_over:
+                raise WorkerDied(self.death)
+            reply.id = self._connection.request(kind, time.monotonic(), **fields)
+            self._replies[reply.id] = reply
+        self._flush()
+        return reply
+
+    def stop(self, reply: Reply) -> None:
+        """Ask the worker to end a load or an answer; its reply still ends with a final message."""
+        self._send("stop", id=reply.id)
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """End the worker: in order where it can, by force after `timeout_s`."""
+        self._send("shutdown")
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            pass
+        self.kill()
+
+    def kill(self) -> None:
+        """End the worker at once and release its pipes."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+        for thread in (self._reader_thread, self._stderr_thread):
+            thread.join(2 * _EXIT_S)
+        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def __enter__(self) -> WorkerClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _send(self, kind: str, **fields: Any) -> None:
+        with self._lock:
+            self._connection.send(kind, **fields)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what is to be written; in the order in which it was asked for."""
+        with self._write_lock:
+            with self._lock:
+                data = self._connection.take_output()
+            try:
+                _write(self._process.stdin, data)
+            except (OSError, ValueError):
+                pass  # it is gone: the reader sees the end of the pipe
+
+    def _handle(self, events: list[Event]) -> None:
+        """Give each message to the reply that it belongs to. Called with the lock held."""
+        for kind, values, message in events:
+            if kind == "hello":
+                self._greeted.set()
+            elif kind == "died":
+                self.death = values[0]
+                self._greeted.set()
+                for reply in self._replies.values():
+                    reply._inbox.put(None)
+                self._replies.clear()
+            take = self._replies.pop if kind in FINAL else self._replies.get
+            if message and (owner := take(request_id(message) or 0, None)) is not None:
+                owner._inbox.put(message)
+
+    def _read_stdout(self) -> None:
+        pipe = self._process.stdout
+        assert pipe is not None
+        try:
+            while not self._connection.is_over and (data := pipe.read(_READ_BYTES)):
+                with self._lock:
+                    self._handle(self._connection.receive(data, time.monotonic()))
+        except (OSError, ValueError):
+            pass
+        returncode: int | None = None
+        try:
+            if not self._connection.is_over:
+                returncode = self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            pass
+        self._process.kill()
+        self._stderr_thread.join(_EXIT_S)
+        with self._lock:
+            self._handle(self._connection.process_ended(returncode))
+
+    def _read_stderr(self) -> None:
+        pipe = self._process.stderr
+        assert pipe is not None
+        show = bool(os.environ.get("OUTRIDER_DEBUG"))
+        try:
+            while data := pipe.read(_READ_BYTES):
+                self._connection.receive_stderr(data)
+                if show:
+                    sys.stderr.write(data.decode("utf-8", "replace"))
+                    sys.stderr.flush()
+        except (OSError, ValueError):
+            pass
+
+
+def _write(pipe: IO[bytes] | None, data: bytes) -> None:
+    assert pipe is not None
+    view = memoryview(data)
+    while view:
+        view = view[pipe.write(view) :]

@@ -1,0 +1,246 @@
+"""The client's side of the worker's pipe, without I/O.
+
+Bytes and times come in; bytes to write, events and a deadline come out. This is the protocol: the
+greeting, request numbers, the watch on a worker that hangs, and the sentence for each way in which
+a worker fails. Two transports drive it: `backend.protocol.client` blocks,
+`app.session.worker_link` uses Qt.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from backend.protocol import messages
+from backend.protocol.messages import Message, request_id
+from backend.protocol.statistics import Batch, Residency, Statistics
+from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFacts
+from backend.protocol.worker_exit import describe_exit
+
+HELLO_LIMIT_S = 120.0
+"""A worker that has not greeted for so long is given up."""
+PING_S = 5.0
+"""Time between two pings while a request is open."""
+PONG_LIMIT_S = 30.0
+"""A worker that has not answered a ping for so long hangs."""
+PROGRESS_LIMIT_S = 120.0
+"""A worker that has made no token and no step of loading or prefill for so long hangs."""
+
+_STDERR_TAIL_BYTES = 16_384
+_NO_MESSAGE = frozenset(("died", "hangs", "recovered"))
+_PROGRESS = frozenset("loading prefill text loaded configured waits done".split())
+_UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+class Event(NamedTuple):
+    """What happened at the worker's end.
+
+    `kind` is the type of the message, or "died", "hangs" (`values`: a sentence) or "recovered".
+    `values`: see `_VALUES`; of an "error" the type of the request ("" for none) and the sentence.
+    """
+
+    kind: str
+    values: tuple[Any, ...] = ()
+    message: Message | None = None
+
+
+def _in_force(message: Message) -> tuple[ModelFacts, CacheFacts]:
+    model, cache = message["model"], message["cache"]
+    return ModelFacts.from_json(model), CacheFacts.from_json(cache)
+
+
+_VALUES: dict[str, Callable[[Message], tuple[Any, ...]]] = {
+    "advice": lambda m: (Advice.from_json(m),),
+    "cache_changed": lambda m: (CacheFacts.from_json(m["cache"]),),
+    "configured": _in_force,
+    "devices": lambda m: ([(str(d["name"]), str(d["description"])) for d in m["devices"]],),
+    "done": lambda m: (str(m["reason"]), Statistics.from_json(m["stats"])),
+    "learning": lambda m: (LearningFacts.from_json(m["state"]),),
+    "loaded": _in_force,
+    "loading": lambda m: (float(m["fraction"]), str(m["stage"])),
+    "moments": lambda m: (Batch.from_json(m),),
+    "prefill": lambda m: (int(m["done"]), int(m["total"])),
+    "residency": lambda m: (Residency.from_json(m),),
+    "server": lambda m: (m,),
+    "stats": lambda m: (Statistics.from_json(m["stats"]),),
+    "text": lambda m: (str(m["text"]),),
+    "waits": lambda m: (int(m["n_before"]),),
+}
+
+
+class Connection:
+    """One worker process as its client sees it. `now_s` is a monotonic clock, in seconds.
+
+    After any call, write `take_output()` and call `tick` at `deadline_s`. An event "died" is the
+    last one: then `is_over` holds, and the process is to be killed if it still runs.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self.is_over = False
+        self._decoder = messages.Decoder()
+        self._output = bytearray()
+        self._stderr = b""
+        self._last_error = ""  # of those that belong to no request
+        self._numbers = itertools.count(1)
+        self._open: dict[int, str] = {}  # requests without their final message: number -> type
+        self._pings: dict[int, float] = {}  # unanswered: number -> when
+        self._greeted = False
+        self._hello_due_s = now_s + HELLO_LIMIT_S
+        self._ping_due_s = self._progress_s = now_s
+        self._n_token_seen = 0
+        self._hangs = False
+        self.send("hello", version=messages.VERSION)
+
+    # Out
+
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send a message that has no answer."""
+        if not self.is_over:
+            self._output += messages.encode({"type": kind, **fields})
+
+    def request(self, kind: str, now_s: float, **fields: Any) -> int:
+        """Send a request and return its number. Exactly one final message answers it."""
+        number = next(self._numbers)
+        self.send(kind, id=number, **fields)
+        if not self.is_over:
+            if not self._open:
+                self._progress_s, self._ping_due_s = now_s, now_s + PING_S
+            if kind == "generate":
+                self._n_token_seen = 0
+            self._open[number] = kind
+        return number
+
+    def stop(self) -> None:
+        """Cancel the open loads and answers; each still gets its final message."""
+        for number, kind in self._open.items():
+            if kind in ("load", "generate"):
+                self.send("stop", id=number)
+
+    def take_output(self) -> bytes:
+        """Return the bytes to write and forget them."""
+        data = bytes(self._output)
+        self._output.clear()
+        return data
+
+    # In
+
+    def receive(self, data: bytes, now_s: float) -> list[Event]:
+        """Take bytes from the worker's standard output."""
+        if self.is_over:
+            return []
+        try:
+            received, is_garbled = self._decoder.feed(data), False
+        except messages.ProtocolError as error:
+            received, is_garbled = error.messages, True
+        events: list[Event] = []
+        for message in received:
+            try:
+                events += self._take(message, now_s)
+            except _UNREADABLE:
+                is_garbled = True
+                break
+            if self.is_over:
+                break
+        if is_garbled:
+            events += self._end("The engine sent something that could not be understood.")
+        return events
+
+    def receive_stderr(self, data: bytes) -> None:
+        """Take bytes from the worker's standard error; its end tells why a worker died."""
+        self._stderr = (self._stderr + data)[-_STDERR_TAIL_BYTES:]
+
+    @property
+    def last_words(self) -> str:
+        """The end of what the worker wrote to standard error."""
+        return self._stderr.decode("utf-8", "replace")
+
+    def process_failed_to_start(self, reason: str = "") -> list[Event]:
+        """There is no process. `reason` is the system's, without a full stop."""
+        return self._end("The engine could not be started" + (f": {reason}." if reason else "."))
+
+    def process_ended(self, returncode: int | None) -> list[Event]:
+        """The process ended and all that it wrote was received. `returncode`: as describe_exit."""
+        if returncode == messages.EXIT_PROTOCOL and self._last_error:
+            return self._end(self._last_error)
+        return self._end(describe_exit(returncode, self.last_words))
+
+    # The clock
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When `tick` is to be called; None: not as things stand."""
+        due_s = [] if self._greeted or self.is_over else [self._hello_due_s]
+        return min([*due_s, *([self._ping_due_s] if self._open else [])], default=None)
+
+    def tick(self, now_s: float) -> list[Event]:
+        """Give up a silent worker; ping a busy one and say whether it hangs."""
+        if self.is_over:
+            return []
+        if not self._greeted and now_s >= self._hello_due_s:
+            return self._end("The engine's process does not answer.")
+        if not self._open or now_s < self._ping_due_s:
+            return []
+        events: list[Event] = []
+        if self._pings and now_s - min(self._pings.values()) > PONG_LIMIT_S:
+            events += self._judge(f"The engine has not answered for {PONG_LIMIT_S:.0f} seconds.")
+        elif now_s - self._progress_s > PROGRESS_LIMIT_S:
+            minutes = PROGRESS_LIMIT_S / 60
+            sentence = f"The engine runs but has made no progress for {minutes:.0f} minutes."
+            events += self._judge(sentence)
+        self._pings[number := next(self._numbers)] = now_s
+        self._ping_due_s = now_s + PING_S
+        self.send("ping", id=number)
+        return events
+
+    # Inside
+
+    def _take(self, message: Message, now_s: float) -> Iterator[Event]:
+        kind, number = message["type"], request_id(message)
+        if kind in _NO_MESSAGE:
+            raise ValueError("no worker says that")
+        if not self._greeted:
+            if kind != "hello":
+                raise ValueError("the worker did not greet")
+            if message["version"] != messages.VERSION:
+                yield from self._end(
+                    "The engine's process is of another version than this program."
+                )
+                return
+            self._greeted = True
+        if kind in _PROGRESS:
+            self._progress_s = now_s
+            yield from self._judge()
+        if kind == "pong" and self._pings.pop(number or 0, None) is not None:
+            n_token = int(message.get("n_token") or 0)
+            if n_token != self._n_token_seen:
+                self._n_token_seen, self._progress_s = n_token, now_s
+            if now_s - self._progress_s < PROGRESS_LIMIT_S:
+                yield from self._judge()
+            return
+        request = self._open.get(number or 0, "")
+        if kind == "error":
+            values: tuple[Any, ...] = (request, str(message["message"]))
+            if number is None:
+                self._last_error = values[1]
+        else:
+            values = _VALUES[kind](message) if kind in _VALUES else ()
+        if kind in messages.FINAL:
+            self._open.pop(number or 0, None)
+            if not self._open:
+                self._pings.clear()
+                yield from self._judge()
+        yield Event(kind, values, message)
+
+    def _judge(self, fault: str = "") -> Iterator[Event]:
+        """Say that the worker hangs, or without a fault that it recovered; only when it is new."""
+        if bool(fault) != self._hangs:
+            self._hangs = bool(fault)
+            yield Event("hangs", (fault,)) if fault else Event("recovered")
+
+    def _end(self, sentence: str) -> list[Event]:
+        if self.is_over:
+            return []
+        self.is_over = True
+        self._open.clear()
+        return [Event("died", (sentence,))]

@@ -1,0 +1,214 @@
+"""The messages between the engine's process and whoever talks to it.
+
+Each message is a 4-byte big-endian length, then that many bytes of UTF-8 JSON: one object with a
+text field "type". Nothing is pickled, and nothing here depends on Qt or on the engine. The worker
+(backend/worker/main.py) and its clients (backend/protocol/connection.py) share this file.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from backend.protocol.errors import RequestError
+from backend.protocol.settings import KINDS, EngineConfig
+
+VERSION = 1
+"""Version of the messages. A worker and a client of different versions refuse each other."""
+
+MAX_BYTES = 16 * 1024 * 1024
+"""Largest body of one message in bytes."""
+
+EXIT_PROTOCOL = 2
+"""The worker's exit status after a frame that it cannot trust or a client of another version."""
+
+Message = dict[str, Any]
+
+_HEADER = struct.Struct(">I")
+
+
+class ProtocolError(ValueError):
+    """The stream of bytes cannot be trusted any more; str() is one plain sentence.
+
+    `messages` holds what had been decoded from the same bytes before the fault.
+    """
+
+    def __init__(self, sentence: str, messages: list[Message] | None = None) -> None:
+        super().__init__(sentence)
+        self.messages: list[Message] = messages or []
+
+
+def encode(message: Mapping[str, Any]) -> bytes:
+    """Return `message` as one frame.
+
+    Raises ProtocolError where it is longer than MAX_BYTES, and ValueError or TypeError where it
+    holds what JSON cannot say (NaN, infinity, bytes).
+    """
+    # ASCII output: a lone surrogate (an undecodable byte of a path) survives the round trip.
+    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    if len(body) > MAX_BYTES:
+        raise ProtocolError(
+            f"A message of {len(body)} bytes is longer than the {MAX_BYTES} bytes allowed."
+        )
+    return _HEADER.pack(len(body)) + body
+
+
+class Decoder:
+    """Turns bytes, in pieces of any size, into messages."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+        self._broken: str | None = None
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Add `data` and return the messages that are now complete, oldest first.
+
+        Raises ProtocolError at an oversized or malformed frame, and at every call after it.
+        """
+        if self._broken is not None:
+            raise ProtocolError(self._broken)
+        self._buffer += data
+        messages: list[Message] = []
+        start = 0
+        try:
+            while len(self._buffer) - start >= _HEADER.size:
+                (length,) = _HEADER.unpack_from(self._buffer, start)
+                if length > MAX_BYTES:
+                    raise ProtocolError(
+                        f"A message claims {length} bytes, more than the {MAX_BYTES} allowed."
+                    )
+                end = start + _HEADER.size + length
+                if len(self._buffer) < end:
+                    break
+                messages.append(_parse(bytes(self._buffer[start + _HEADER.size : end])))
+                start = end
+        except ProtocolError as error:
+            self._broken = str(error)
+            self._buffer.clear()
+            raise ProtocolError(self._broken, messages) from None
+        del self._buffer[:start]
+        return messages
+
+
+def _parse(body: bytes) -> Message:
+    """Return the JSON object in `body`; raises ProtocolError."""
+
+    def refuse(name: str) -> float:
+        raise ValueError(f"{name} is not JSON")
+
+    try:
+        value = json.loads(body.decode("utf-8"), parse_constant=refuse)
+    except (ValueError, RecursionError):
+        raise ProtocolError("A message is not valid JSON in UTF-8.") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("A message is not a JSON object.")
+    return value
+
+
+# What a client may ask. Each field has a test and the words for what the test wants.
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_text(value: object) -> bool:
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, str) and value != "" and "\0" not in value
+
+
+def _is_conversation(value: object) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(turn, dict) and _is_text(turn.get("role")) and _is_text(turn.get("content"))
+        for turn in value
+    )
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+_Test = tuple[Callable[[object], bool], str]
+_BOOL: _Test = (lambda value: isinstance(value, bool), "true or false")
+_INT: _Test = (_is_int, "an integer")
+_TEXT: _Test = (_is_text, "text")
+_PATH: _Test = (_is_path, "a path")
+_OBJECT: _Test = (_is_object, "an object")
+_CONVERSATION: _Test = (_is_conversation, 'a list of objects with the texts "role" and "content"')
+
+# field -> (test, must it be there)
+_SETTINGS: dict[str, tuple[_Test, bool]] = {
+    name: ((rule.has_type, KINDS[rule.kind].words), rule.required)
+    for name, rule in EngineConfig.rules().items()
+    if rule.in_message
+}
+# type -> its fields
+_REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
+    "hello": {"version": (_INT, True)},
+    "load": {"id": (_INT, True), "path": (_PATH, True), **_SETTINGS},
+    "configure": {"id": (_INT, True), **_SETTINGS},
+    "generate": {
+        "id": (_INT, True),
+        "messages": (_CONVERSATION, False),
+        "prompt": (_TEXT, False),
+        "sampling": (_OBJECT, True),
+        "max_tokens": (_INT, True),
+    },
+    "stop": {"id": (_INT, True)},
+    "set_cache_rate": {"id": (_INT, True), "cache_rate": _SETTINGS["cache_rate"]},
+    "serve": {
+        "id": (_INT, True),
+        "on": (_BOOL, True),
+        "port": (_INT, True),
+        "key": (_TEXT, True),
+    },
+    "devices": {"id": (_INT, True)},
+    "unload": {"id": (_INT, True)},
+    "ping": {"id": (_INT, True)},
+    "watch": {"scope": (_TEXT, True)},
+    "learning": {"id": (_INT, True), "action": (_TEXT, True)},
+    "shutdown": {},
+}
+
+FINAL = frozenset(
+    "loaded configured done cache server devices learning unloaded pong error".split()
+)
+"""The types of message that end a request."""
+
+
+def check_request(message: Mapping[str, Any]) -> None:
+    """Check the type and the fields of a client's message; unknown fields are ignored.
+
+    Raises RequestError that names the field.
+    """
+    kind = message.get("type")
+    if not isinstance(kind, str):
+        raise RequestError('A message has no text field "type".')
+    fields = _REQUESTS.get(kind)
+    if fields is None:
+        raise RequestError(f"Unknown message type {ascii(kind[:40])}.")
+    for name, ((test, words), required) in fields.items():
+        if name not in message:
+            if required:
+                raise RequestError(f'The message "{kind}" has no field "{name}".')
+        elif not test(message[name]):
+            raise RequestError(f'The field "{name}" of the message "{kind}" must be {words}.')
+    if kind == "generate" and ("messages" in message) == ("prompt" in message):
+        raise RequestError('The message "generate" needs either "messages" or "prompt".')
+
+
+def request_id(message: Mapping[str, Any]) -> int | None:
+    """Return the id of a message, or None where it has none that is an integer."""
+    value = message.get("id")
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,73 @@
+"""Reads from a model file what the simulator needs beside a trace: further sizes, and routers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from backend.gguf.model_file import ModelFile, TensorInfo
+from backend.methods.compose import Learned
+from backend.traces.container import require_model
+from backend.traces.trace import Trace
+from backend.weights.file import PredictorSizes, read
+
+_FLOATS: dict[str, np.dtype[Any]] = {
+    "F32": np.dtype("<f4"),
+    "F16": np.dtype("<f2"),
+    "BF16": np.dtype("<u2"),
+}
+
+
+def with_model(path: Path, trace: Trace, file: ModelFile) -> Trace:
+    """Add the model's sizes to the trace. Raise ContainerError if it is of another model."""
+    if trace.model:
+        require_model(path, {"model": trace.model}, file.fingerprint)
+    return replace(trace, about={**trace.about, **sizes(file)})
+
+
+def sizes(file: ModelFile) -> dict[str, float]:
+    """Return the mean dense bytes of a layer, the bytes of the output, and the bits per weight."""
+    routed = [t for tensors in file.expert_tensors.values() for t in tensors]
+    n_weight = sum(int(np.prod(t.shape, dtype=np.int64)) for t in routed)
+    return {
+        "layer_dense_bytes": file.layer_dense_bytes,
+        "output_bytes": float(file.output_bytes),
+        "bits_per_weight": 8 * sum(t.n_bytes for t in routed) / max(n_weight, 1),
+    }
+
+
+def learned(paths: Sequence[Path], trace: Trace) -> Learned:
+    """Read predictor files of the trace's model. Raise ContainerError."""
+    sizes = PredictorSizes(trace.n_layer, trace.n_expert, trace.n_expert_used, trace.n_embd)
+    found = [read(path, trace.model, sizes) for path in paths]
+    return Learned(
+        {weights.name: weights.arrays for weights in found},
+        {weights.name: weights.numbers for weights in found},
+    )
+
+
+def routers(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.float32]]:
+    """Return the router of each MoE layer, [n_expert, n_embd], or [] if one cannot be read."""
+    by_name = {t.name: t for t in file.tensors}
+    found = [by_name.get(f"blk.{layer}.ffn_gate_inp.weight") for layer in layers]
+    if any(tensor is None or tensor.type_name not in _FLOATS for tensor in found):
+        return []
+    return [_matrix(file, tensor) for tensor in found if tensor is not None]
+
+
+def _matrix(file: ModelFile, tensor: TensorInfo) -> NDArray[np.float32]:
+    n_column, n_row = tensor.shape[:2]
+    values: NDArray[Any] = np.fromfile(
+        file.paths[tensor.part],
+        _FLOATS[tensor.type_name],
+        count=n_column * n_row,
+        offset=tensor.offset,
+    )
+    if tensor.type_name == "BF16":  # the upper half of a float32
+        values = (values.astype(np.uint32) << 16).view(np.float32)
+    return np.ascontiguousarray(values.reshape(n_row, n_column), np.float32)

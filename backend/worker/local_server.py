@@ -1,0 +1,113 @@
+"""The worker's local server: switched on and off by messages, answering in turns with the window.
+
+Starlette and uvicorn are imported when it is first switched on, in a thread of its own, so that
+neither the reader nor an answer waits for that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import Message
+
+if TYPE_CHECKING:
+    from backend.server.running import RunningServer
+
+Work = Callable[[Any], None]
+"""Something to be done with the engine, or with None where there is none, in its thread."""
+
+
+class ServerDesk:
+    """Owns the server, if there is one. All methods may be called from any thread but the engine's.
+
+    submit: has Work done in its turn. tell: sends a message; of those that wait to be sent, the
+    newest is enough. model_name: what is loaded.
+    """
+
+    def __init__(
+        self,
+        submit: Callable[[Work], None],
+        tell: Callable[[Message], None],
+        model_name: Callable[[], str | None],
+    ) -> None:
+        self._submit, self._tell, self._model_name = submit, tell, model_name
+        self._server: RunningServer | None = None
+        self._lock = threading.Lock()  # one change at a time
+
+    @property
+    def model_name(self) -> str | None:
+        """What the loaded model is called; None where there is none."""
+        return self._model_name()
+
+    def submit(self, work: Work) -> None:
+        """Have `work(engine)` done in its turn."""
+        self._submit(work)
+
+    @property
+    def n_open(self) -> int:
+        """Requests of programs that are being answered or wait."""
+        server = self._server
+        return server.turns.n_open if server is not None else 0
+
+    def serve(self, request: Message, reply: Callable[[Message], None]) -> None:
+        """Switch the server on or off as the request says, and say how it went."""
+        if not 0 <= request["port"] <= 65535:
+            raise RequestError(f"A port is a number from 0 to 65535, not {request['port']}.")
+        if request["on"] and not request["key"].strip():
+            raise RequestError("The server needs a key.")
+        thread = threading.Thread(
+            target=self._switch, args=(request, reply), name="server-switch", daemon=True
+        )
+        thread.start()
+
+    def stop_answers(self) -> None:
+        """End the answers that programs wait for: the model goes away."""
+        if (server := self._server) is not None:
+            server.turns.stop()
+
+    def close(self) -> None:
+        """Switch it off."""
+        with self._lock:
+            self._stop()
+
+    def _switch(self, request: Message, reply: Callable[[Message], None]) -> None:
+        trouble = ""
+        with self._lock:
+            self._stop()
+            if request["on"]:
+                try:
+                    trouble = self._start(request["port"], request["key"].strip())
+                except Exception as error:
+                    trouble = f"The local server could not be started: {error}."
+            reply({**self._facts(), "id": request["id"], "trouble": trouble})
+
+    def _start(self, port: int, key: str) -> str:
+        from backend.server.running import RunningServer, ServerError
+
+        try:
+            self._server = RunningServer(self, port, key, self._changed)
+        except ServerError as error:
+            return str(error)
+        return ""
+
+    def _stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _changed(self) -> None:
+        self._tell({**self._facts(), "trouble": ""})
+
+    def _facts(self) -> Message:
+        server = self._server
+        return {
+            "type": "server",
+            "on": server is not None,
+            "port": server.port if server is not None else 0,
+            "address": server.address if server is not None else "",
+            "n_request": server.turns.n_request if server is not None else 0,
+            "n_open": self.n_open,
+        }

@@ -1,0 +1,382 @@
+"""The process around an engine: messages in, messages out (backend/protocol/messages.py).
+
+Run as `python -m backend.worker.main`; standard input and output are the pipe. Three threads: the
+reader never computes and never waits, so that stop, ping and the end of the pipe are seen while
+the engine works; the engine has the main thread to itself; the outbox writes. Requests wait in
+line for the engine, in the order in which they came.
+
+The other side is gone when standard input ends: the process then leaves at once, whatever it is
+doing, from the reader thread.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import queue
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from backend import LLAMA_CPP_PYTHON_VERSION, __version__
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import (
+    EXIT_PROTOCOL,
+    VERSION,
+    Decoder,
+    Message,
+    ProtocolError,
+    check_request,
+    request_id,
+)
+from backend.protocol.settings import EngineConfig
+from backend.system.pipes import die_with_parent, private_pipes
+from backend.worker.advisor import Advisor
+from backend.worker.answer_recorder import AnswerTraces
+from backend.worker.errors import explain
+from backend.worker.generation import Answer, Gaze, residency
+from backend.worker.learning import LearningDesk
+from backend.worker.local_server import ServerDesk, Work
+from backend.worker.outbox import Outbox
+from backend.worker.request_queue import Job, RequestLine
+
+if TYPE_CHECKING:
+    from backend.engine.engine import Engine
+
+Progress = Callable[[float, str], bool]
+EngineFactory = Callable[[Path, "EngineConfig", Progress], "Engine"]
+
+_READ_BYTES = 1 << 16
+_LEAVE_S = 1.0
+MIND_MEMORY_S = 2.0
+"""How often an engine at rest is asked to mind the memory."""
+
+
+def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
+    """Open the real engine. Imported late: the worker answers before llama.cpp is loaded."""
+    from backend.engine.engine import Engine
+
+    return Engine.open(path, config, progress)
+
+
+class Worker:
+    """Serves one client over two file descriptors.
+
+    `leave` ends the process without waiting for any thread (os._exit).
+    """
+
+    def __init__(
+        self,
+        engine_factory: EngineFactory,
+        in_fd: int,
+        out_fd: int,
+        leave: Callable[[int], Any] = os._exit,
+    ) -> None:
+        self._engine_factory = engine_factory
+        self._in_fd = in_fd
+        self._leave = leave
+        self._engine: Engine | None = None
+        self._advisor: Advisor | None = None
+        self._traces: AnswerTraces | None = None
+        self._gaze = Gaze()
+        self._jobs: queue.SimpleQueue[Job | Work | None] = queue.SimpleQueue()
+        self._told_cache: object = None  # the CacheFacts that the client knows
+        self._lock = threading.Lock()  # so that an engine and who looks at it change together
+        self._line = RequestLine()
+        self._greeted = False
+        self._finished = threading.Event()
+        self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
+        self._learning = LearningDesk(self._outbox.send)
+        self._server = ServerDesk(self._jobs.put, self._outbox.offer, self._model_name)
+
+    def run(self) -> int:
+        """Serve until shutdown and return the exit status. Call it from the main thread."""
+        self._outbox.send(
+            {
+                "type": "hello",
+                "version": VERSION,
+                "pid": os.getpid(),
+                "engine": __version__,
+                "llama_cpp": LLAMA_CPP_PYTHON_VERSION,
+            }
+        )
+        threading.Thread(target=self._read_all, name="reader", daemon=True).start()
+        while (job := self._next()) is not None:
+            if isinstance(job, Job):
+                self._do(job)
+            else:
+                self._learning.set_busy(True)
+                job(self._engine)  # an answer for the local server
+                self._learning.set_busy(not self._line.is_empty)
+            if self._jobs.empty() and self._engine is not None:
+                self._idle(self._engine)
+        self._server.close()
+        self._learning.close()
+        if self._engine is not None:
+            self._engine.close()
+        self._outbox.close(_LEAVE_S)
+        self._finished.set()
+        return 0
+
+    def _next(self) -> Job | Work | None:
+        """Wait for something to do; the memory is minded meanwhile."""
+        while True:
+            try:
+                return self._jobs.get(timeout=MIND_MEMORY_S)
+            except queue.Empty:
+                if self._engine is not None:
+                    self._mind_memory(self._engine)
+
+    def _mind_memory(self, engine: Engine) -> None:
+        try:
+            engine.mind_memory()
+        except Exception:
+            traceback.print_exc()  # the next request will say what is wrong
+        self._tell_cache(engine)
+
+    def _tell_cache(self, engine: Engine) -> None:
+        """Say so where the engine has another cache than it was told to have."""
+        if engine.cache is not self._told_cache:
+            self._told_cache = engine.cache
+            self._outbox.send({"type": "cache_changed", "cache": engine.cache.to_json()})
+
+    def _model_name(self) -> str | None:
+        engine = self._engine
+        return engine.model.name if engine is not None else None
+
+    # The reader thread.
+
+    def _read_all(self) -> None:
+        decoder = Decoder()
+        try:
+            while data := os.read(self._in_fd, _READ_BYTES):
+                try:
+                    messages, fault = decoder.feed(data), None
+                except ProtocolError as error:
+                    messages, fault = error.messages, str(error)
+                for message in messages:
+                    self._receive(message)
+                if fault is not None:
+                    self._give_up(fault)
+        except OSError:
+            pass
+        except Exception:
+            traceback.print_exc()
+        self._leave(0)
+
+    def _give_up(self, sentence: str) -> None:
+        """Say why and end the process."""
+        self._outbox.send({"type": "error", "id": None, "message": sentence})
+        self._outbox.drain(_LEAVE_S)
+        self._leave(EXIT_PROTOCOL)
+
+    def _receive(self, message: Message) -> None:
+        try:
+            check_request(message)
+            kind = message["type"]
+            if kind == "hello":
+                self._greet(message)
+            elif kind == "shutdown":
+                self._shut_down()
+            elif not self._greeted:
+                raise RequestError('The first message must be "hello".')
+            elif kind == "ping":
+                self._outbox.send(
+                    {"type": "pong", "id": message["id"], "n_token": self._outbox.n_token}
+                )
+            elif kind == "stop":
+                self._line.cancel(message["id"], self._stop)
+            elif kind == "learning":
+                self._learning.serve(message)
+            elif kind == "watch":
+                with self._lock:
+                    self._gaze.set(message["scope"], self._engine)
+            elif kind == "serve":
+                self._server.serve(message, self._outbox.send)
+            else:
+                self._enqueue(Job(message))
+        except RequestError as error:
+            self._error(request_id(message), str(error))
+
+    def _greet(self, message: Message) -> None:
+        if message["version"] != VERSION:
+            self._give_up(
+                f"This engine speaks version {VERSION} of the messages, "
+                f"the other side version {message['version']}."
+            )
+        self._greeted = True
+
+    def _enqueue(self, job: Job) -> None:
+        self._line.add(job)
+        if job.kind in ("load", "unload"):
+            self._server.stop_answers()
+        elif job.kind == "generate" and (n_before := self._server.n_open):
+            self._outbox.send({"type": "waits", "id": job.id, "n_before": n_before})
+        self._jobs.put(job)
+
+    def _stop(self) -> None:
+        """Stop the answer in progress."""
+        if (engine := self._engine) is not None:
+            engine.stop()
+
+    def _shut_down(self) -> None:
+        """Let the engine thread end in order; leave without it where it takes too long."""
+        self._line.cancel_all(self._stop)
+        self._server.stop_answers()
+        self._jobs.put(None)
+        self._finished.wait(_LEAVE_S)
+        self._leave(0)
+
+    # The engine's thread.
+
+    def _do(self, job: Job) -> None:
+        """Do one request; it ends in exactly one final message."""
+        self._line.begin(job)
+        self._learning.set_busy(True)
+        if self._advisor is not None:
+            self._advisor.cancel()
+        try:
+            final, with_map = self._perform(job), job.kind != "unload"
+        except Exception as error:
+            final, with_map = self._failure(job, error), False
+        self._line.end(job)
+        self._learning.set_busy(not self._line.is_empty)
+        if "cache" in final and self._engine is not None:
+            self._told_cache = self._engine.cache
+        self._outbox.settle()
+        self._outbox.send(final)
+        if with_map and self._engine is not None:
+            self._outbox.send(residency(job.id, self._engine))
+
+    def _idle(self, engine: Engine) -> None:
+        """Nobody waits: let the engine put its cache in order."""
+        try:
+            engine.idle()
+        except Exception:
+            traceback.print_exc()  # the next request will say what is wrong
+
+    def _perform(self, job: Job) -> Message:
+        if job.kind == "load":
+            return self._load(job)
+        if job.kind == "unload":
+            self._close_engine()
+            return {"type": "unloaded", "id": job.id}
+        if job.kind == "devices":
+            return _devices(job.id)
+        if self._engine is None:
+            raise RequestError("No model is loaded.")
+        if job.kind == "generate":
+            return self._answer(job, self._engine)
+        if self._advisor is not None:
+            self._advisor.forget()
+        if job.kind == "configure":
+            cache = self._engine.change(EngineConfig.from_message(job.message))
+            model = self._engine.model.to_json()
+            return {"type": "configured", "id": job.id, "model": model, "cache": cache.to_json()}
+        assert job.kind == "set_cache_rate", job.kind
+        rate = job.message["cache_rate"]
+        if not 0 <= rate <= 1:
+            raise RequestError(f"The cache rate must be between 0 and 1, not {rate}.")
+        cache = self._engine.set_cache_rate(float(rate))
+        return {"type": "cache", "id": job.id, "cache": cache.to_json()}
+
+    def _answer(self, job: Job, engine: Engine) -> Message:
+        def is_cancelled() -> bool:
+            self._tell_cache(engine)
+            return job.cancelled
+
+        answer = Answer(job.message, engine, self._outbox, is_cancelled, self._gaze)
+        traces, advisor = self._traces, self._advisor
+        assert traces is not None and advisor is not None
+        if self._gaze.all:
+            traces.want(advisor.hear, inputs=advisor.wants_inputs)
+        else:
+            traces.unwant(advisor.hear)
+            advisor.forget()
+        traces.begin()
+        try:
+            return answer.run()
+        finally:
+            traces.end()
+            if self._gaze.all:
+                advisor.advise(lambda said: self._tell_advice(job, said))
+
+    def _tell_advice(self, job: Job, advice: Message) -> None:
+        self._outbox.send({"type": "advice", "id": job.id, **advice})
+
+    def _load(self, job: Job) -> Message:
+        message = job.message
+        config = EngineConfig.from_message(message)
+
+        def progress(fraction: float, stage: str) -> bool:
+            self._outbox.offer(
+                {"type": "loading", "id": job.id, "fraction": fraction, "stage": stage}
+            )
+            return not job.cancelled
+
+        self._close_engine()
+        if job.cancelled:
+            raise RequestError("Loading was cancelled.")
+        engine = self._engine_factory(Path(message["path"]), config, progress)
+        with self._lock:
+            self._engine = engine
+            self._gaze.attach(engine)
+        self._advisor, self._traces = Advisor(engine), AnswerTraces(engine)
+        self._learning.attach(engine, self._traces)
+        return {
+            "type": "loaded",
+            "id": job.id,
+            "model": engine.model.to_json(),
+            "cache": engine.cache.to_json(),
+        }
+
+    def _close_engine(self) -> None:
+        with self._lock:
+            engine, self._engine = self._engine, None
+        if self._advisor is not None:
+            self._advisor.cancel()
+        self._learning.detach()
+        self._advisor = self._traces = None
+        if engine is not None:
+            engine.close()
+
+    def _failure(self, job: Job, error: Exception) -> Message:
+        """Return the final message of a request that failed."""
+        if job.kind == "load" and job.cancelled:
+            sentence = "Loading was cancelled."
+        else:
+            sentence = explain(error)
+        return {"type": "error", "id": job.id, "message": sentence}
+
+    def _error(self, job_id: int | None, sentence: str) -> None:
+        self._outbox.send({"type": "error", "id": job_id, "message": sentence})
+
+
+def _devices(job_id: int) -> Message:
+    """Return what may compute here beside the processor; no network is used."""
+    from backend.memory.devices import available
+
+    found = [{"name": d.name, "description": d.description} for d in available()]
+    return {"type": "devices", "id": job_id, "devices": found}
+
+
+def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
+    """Serve standard input and output, and end the process."""
+    in_fd, out_fd = private_pipes()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in a terminal is for the client
+    faulthandler.enable()
+    if "--die-with-parent" in sys.argv:
+        die_with_parent()
+    # A failed check of ggml would otherwise start a debugger, and bury its own message.
+    os.environ.setdefault("GGML_NO_BACKTRACE", "1")
+    status = Worker(engine_factory, in_fd, out_fd).run()
+    sys.stderr.flush()
+    os._exit(status)  # everything is closed; the interpreter's own end would only take time
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""Where messages stand on the screen, and where typing goes after the user acted on one."""
+
+import itertools
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QAbstractButton, QApplication, QPushButton, QWidget
+from window_samples import WAIT_MS, Model, Opener
+
+from app.chat.answer import AnswerView
+from app.chat.question import UserBubble
+from app.chat.text_block import TextBlock
+from app.state.engine_state import State
+from app.window.main_window import MainWindow
+
+Act = Callable[[QAbstractButton], None]
+
+
+def ask(qtbot: Any, window: MainWindow, text: str) -> None:
+    window.chat.composer.input.setPlainText(text)
+    qtbot.keyClick(window.chat.composer.input, Qt.Key.Key_Return)
+
+
+def say(qtbot: Any, window: MainWindow, *texts: str) -> None:
+    for text in texts:
+        ask(qtbot, window, text)
+        wait_idle(qtbot, window)
+
+
+def wait_idle(qtbot: Any, window: MainWindow) -> None:
+    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+
+
+# Order and place
+
+
+def on_screen(window: MainWindow) -> list[tuple[int, int, str]]:
+    """Each message's top and bottom on the screen and its text, from top to bottom."""
+    column = window.chat.transcript
+    found: list[tuple[QWidget, str]] = [
+        (view, view.text) for view in column.findChildren(AnswerView)
+    ]
+    for bubble in column.findChildren(UserBubble):
+        found.append((bubble, bubble.findChildren(TextBlock)[0].toPlainText()))
+    tops = [(view.mapToGlobal(QPoint(0, 0)).y(), view, text) for view, text in found]
+    return sorted((y, y + view.height(), text) for y, view, text in tops if view.isVisible())
+
+
+def wait_order(qtbot: Any, window: MainWindow, n_message: int) -> None:
+    """Wait until the screen shows the conversation, each message below the one before."""
+    expected = [message.content for message in window.session.conversation.messages]
+    assert len(expected) == n_message
+
+    def check() -> None:
+        shown = on_screen(window)
+        assert [text for _, _, text in shown] == expected
+        for (_, bottom, _), (top, _, _) in itertools.pairwise(shown):
+            assert bottom < top
+
+    qtbot.waitUntil(check, timeout=WAIT_MS)
+
+
+def tops(window: MainWindow) -> list[int]:
+    """Where the messages begin: the end of the last one is there only when it was rendered."""
+    return [top for top, _, _ in on_screen(window)]
+
+
+@pytest.fixture
+def chat(open_window: Opener, model: Model) -> MainWindow:
+    """A window whose engine repeats what it hears, so that every answer is another text."""
+    window = open_window(model(echo=True, token_s=0.0))
+    window.resize(1200, 800)
+    return window
+
+
+def test_a_question_in_a_reopened_chat_stands_at_the_end(qtbot: Any, chat: MainWindow) -> None:
+    say(qtbot, chat, "One", "Two")
+    wait_order(qtbot, chat, 4)
+    live, first = tops(chat), chat.chats.open_id
+    chat.top_bar.new_chat.click()
+    say(qtbot, chat, "Another chat")
+    chat.chats.open(first)
+    wait_order(qtbot, chat, 4)
+    # A reopened chat looks as it did when it was written.
+    qtbot.waitUntil(lambda: tops(chat) == live, timeout=WAIT_MS)
+    say(qtbot, chat, "Three", "Four")
+    wait_order(qtbot, chat, 8)
+
+
+def test_a_question_in_a_chat_from_the_last_start_stands_at_the_end(
+    qtbot: Any, chat: MainWindow, open_window: Opener, model: Model
+) -> None:
+    say(qtbot, chat, "One")
+    wait_order(qtbot, chat, 2)
+    live = tops(chat)
+    chat.close()
+    again = open_window(model(echo=True, token_s=0.0))
+    again.resize(1200, 800)
+    again.move(chat.pos())
+    wait_order(qtbot, again, 2)
+    qtbot.waitUntil(lambda: tops(again) == live, timeout=WAIT_MS)
+    say(qtbot, again, "Two")
+    wait_order(qtbot, again, 4)
+
+
+def test_a_question_asked_before_all_earlier_messages_are_shown_stands_at_the_end(
+    qtbot: Any, chat: MainWindow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(qtbot, chat, "One", "Two", "Three")
+    first = chat.chats.open_id
+    chat.top_bar.new_chat.click()
+    monkeypatch.setattr("app.chat.transcript.SLICE_S", -1.0)  # one message at a time
+    chat.chats.open(first)
+    ask(qtbot, chat, "Four")
+    assert "One" not in [text for _, _, text in on_screen(chat)]
+    wait_idle(qtbot, chat)
+    wait_order(qtbot, chat, 8)
+
+
+def test_a_question_after_a_refused_one_stands_at_the_end(qtbot: Any, chat: MainWindow) -> None:
+    say(qtbot, chat, "One")
+    chat.session.why_not_kept = lambda _: "The disk is full."
+    ask(qtbot, chat, "Two")
+    wait_order(qtbot, chat, 2)
+    chat.session.why_not_kept = lambda _: ""
+    say(qtbot, chat, "Three")
+    wait_order(qtbot, chat, 4)
+
+
+# The focus
+
+
+def by_mouse(qtbot: Any) -> Act:
+    return lambda button: qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def by_keyboard(qtbot: Any) -> Act:
+    def act(button: QAbstractButton) -> None:
+        button.setFocus(Qt.FocusReason.TabFocusReason)
+        qtbot.keyClick(button, Qt.Key.Key_Space)
+
+    return act
+
+
+@pytest.fixture(params=[by_mouse, by_keyboard])
+def press(qtbot: Any, request: pytest.FixtureRequest) -> Act:
+    """Press a button, with the mouse or from the keyboard."""
+    return request.param(qtbot)  # type: ignore[no-any-return]
+
+
+def active(qtbot: Any, window: MainWindow) -> MainWindow:
+    """Make it the window that gets the keys, with all its parts beside the chat."""
+    window.resize(1400, 900)
+    window.activateWindow()
+    qtbot.waitUntil(lambda: QApplication.activeWindow() is window, timeout=WAIT_MS)
+    return window
+
+
+def button(window: MainWindow, text: str) -> QPushButton:
+    """The last button with this text that is shown."""
+    found = [
+        item
+        for item in window.findChildren(QPushButton)
+        if item.text() == text and item.isVisible()
+    ]
+    return max(found, key=lambda item: item.mapToGlobal(QPoint(0, 0)).y())
+
+
+def is_editing() -> bool:
+    focused = QApplication.focusWidget()
+    return focused is not None and focused.accessibleName() == "Your message, to change"
+
+
+def check_typing(qtbot: Any, window: MainWindow, text: str = "and then") -> None:
+    """Type, whatever has the focus, and look where it lands."""
+    for n_typed, letter in enumerate(text, 1):
+        focused = QApplication.focusWidget()
+        assert focused is not None
+        qtbot.keyClicks(focused, letter)
+        assert window.chat.composer.input.toPlainText() == text[:n_typed], focused.accessibleName()
+    window.chat.composer.clear()
+
+
+def test_typing_goes_on_after_a_message_was_acted_on(
+    qtbot: Any, open_window: Opener, model: Model, press: Act
+) -> None:
+    window = active(qtbot, open_window(model(reason_at_end="length", n_token=5)))
+    say(qtbot, window, "One")
+    for name in ("Retry", "Go on"):
+        press(button(window, name))
+        check_typing(qtbot, window)
+        wait_idle(qtbot, window)
+        check_typing(qtbot, window)
+    for end, question in (("Cancel", "One"), ("Send", "One more")):
+        press(button(window, "Edit"))
+        qtbot.waitUntil(is_editing, timeout=WAIT_MS)
+        qtbot.keyClicks(QApplication.focusWidget(), " more")
+        press(button(window, end))
+        check_typing(qtbot, window)
+        wait_idle(qtbot, window)
+        assert window.session.conversation.messages[0].content == question
+
+
+@pytest.mark.parametrize("text", ["Start again and go on", "Go on"])
+def test_typing_goes_on_after_a_stop_and_a_recovery(
+    qtbot: Any, open_window: Opener, model: Model, press: Act, text: str
+) -> None:
+    window = active(qtbot, open_window(model(token_s=0.05)))
+    ask(qtbot, window, "Stopped")
+    press(window.chat.composer.button)
+    check_typing(qtbot, window)
+    wait_idle(qtbot, window)
+    ask(qtbot, window, "Killed")
+    last = window.session.conversation.messages[-1]
+    qtbot.waitUntil(lambda: len(last.content) > 10, timeout=WAIT_MS)
+    os.kill(window.link.pid, signal.SIGKILL)
+    qtbot.waitUntil(lambda: window.session.state is State.DEAD, timeout=WAIT_MS)
+    press(button(window, text))
+    check_typing(qtbot, window)
+    wait_idle(qtbot, window)
+    assert last.content.endswith(" And he went on.")
+    check_typing(qtbot, window)

@@ -1,0 +1,158 @@
+"""Small files that are kept between runs: whatever is in them, their readers go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from app.settings import settings
+from app.settings.settings import Settings
+from app.state.preset import Preset
+from backend.downloads.manager import Downloads
+from backend.gguf.model_file import read_model
+from backend.learning import consent
+from backend.learning.recordings import Recordings
+from backend.library.facts import FactsCache
+from backend.library.history import History
+from backend.library.machine import kept_machine
+from backend.machines import drive, kept, threads
+from backend.memory import headroom
+from backend.memory.devices import Device
+from backend.system import kept_file
+
+DEEP = "[" * 100_000
+HUGE = "1" + "0" * 400
+TEXTS = [
+    "", "{", "[]", "null", "3", '"text"', DEEP, f"[{HUGE}]", "[NaN]",
+    '{"format": 1}', "\udcff\udcfe",
+]  # fmt: skip
+VALUES = [
+    "null", "true", "-1", "1e999", "-" + HUGE, HUGE, str(2**70), "NaN", '""', '"%s"' % ("x" * 300),
+    '"\\ud800"', '"a\\u0000b"', "[]", "[[]]", "[null]", "{}", '{"x": {}}', DEEP,
+]  # fmt: skip
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    return path
+
+
+def hostile(sound: dict[str, Any]) -> list[str]:
+    """Return texts that are no such file, and the sound file with each value replaced in turn."""
+    return TEXTS + [
+        json.dumps({**sound, name: "HERE"}).replace('"HERE"', value)
+        for name in sound
+        for value in VALUES
+    ]
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data folder of the test's own."""
+    folder = tmp_path / "data"
+    for module in (kept, consent):
+        monkeypatch.setattr(module, "data_folder", lambda: folder)
+    return folder
+
+
+def test_settings(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    for text in hostile(asdict(Settings())):
+        write(path, text)
+        loaded, sentence = settings.load(path)
+        assert sentence is None or "settings.broken-" in sentence
+        assert sentence is None or loaded == Settings()
+        assert abs(loaded.open_chat) < 1 << 63
+        assert settings.save(loaded, path) is None
+        for broken in tmp_path.glob("settings.broken-*"):
+            broken.unlink()
+
+
+def test_lists_of_folders_and_downloads(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    sound = {"format": 1, "folders": [], "used": {}, "measured": {}}
+    inner = {"n_slot": 1, "tokens_per_s": 1.0, "at_s": 1.0}
+    measured = [json.dumps(sound)[:-2] + f'{{"m": {text}}}}}' for text in hostile(inner)]
+    used = [json.dumps({**sound, "used": {"m": "HERE"}}).replace('"HERE"', v) for v in VALUES]
+    for text in (*hostile(sound), *measured, *used):
+        history = History(write(path, text))
+        assert history.trouble == "" or "list.broken-" in history.trouble
+        for broken in tmp_path.glob("list.broken-*"):
+            broken.unlink()
+    for text in hostile({"format": 1, "folder": "", "downloads": []}):
+        downloads = Downloads(write(path, text), tmp_path)
+        assert downloads.trouble == "" or "list.broken-" in downloads.trouble
+        for broken in tmp_path.glob("list.broken-*"):
+            broken.unlink()
+
+
+def test_presets() -> None:
+    for text in hostile({"system": "", "sampling": {}}):
+        Preset.from_text(text)
+    for value in VALUES:
+        Preset.from_text(f'{{"sampling": {{"temperature": {value}}}}}')
+        Preset.from_text(f'{{"sampling": {{"seed": {value}}}}}')
+
+
+def test_what_was_measured(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = write(tmp_path / "model.gguf", "small")
+    drive_of: Callable[[], drive.Drive] = lambda: drive.drive_of(small, ring=False)  # noqa: E731
+    monkeypatch.setattr(drive, "LEAST_FILE_BYTES", 0)
+    monkeypatch.setattr(drive, "is_busy", lambda: False)
+    monkeypatch.setattr(drive, "measure", lambda *_, **__: {(4096, 1): 1.0})
+    assert drive_of().read_bytes == 4096
+    (key,) = json.loads((data / "drives.json").read_text())
+    monkeypatch.setattr(threads, "physical_cores", lambda: 2)
+    for text in (*hostile({"2": 1}), *[f'{{"{key}": {t}}}' for t in hostile(asdict(drive_of()))]):
+        write(data / "drives.json", text)
+        assert 1 <= drive_of().n_read <= 64
+        write(data / "threads.json", text)
+        assert 1 <= threads.compute_threads(small, drive.Drive(), ring=False) <= 2
+        assert kept_machine(write(tmp_path / "machine.json", text)) is None
+
+
+def test_consent_and_learning(tmp_path: Path, data: Path, tiny: Path) -> None:
+    recordings = Recordings(read_model(tiny), data / "recordings")
+    consent.allow(data / "recordings", True)
+    (data / "recordings" / read_model(tiny).fingerprint[:32]).mkdir()
+    recordings.note_training(7, "done")
+    assert (recordings.trained_to, recordings.result) == (7, "done")
+    (state,) = (data / "recordings").glob("*/state.json")
+    for text in hostile({"record": True, "trained_to": 7, "result": "done"}):
+        write(state, text)
+        assert recordings.trained_to >= 0 and isinstance(recordings.result, str)
+        write(data / "recordings" / "consent.json", text)
+        assert consent.allowed(data / "recordings") in (True, False)
+
+
+def test_headroom_and_facts(tmp_path: Path, data: Path, tiny: Path) -> None:
+    device = SimpleNamespace(name="A", description="b", total_bytes=1, is_remote=False)
+    asked: Device = device  # type: ignore[assignment]
+    headroom.note_taken(asked, 1 << 30)
+    (key,) = json.loads((data / "devices.json").read_text())
+    for text in hostile({key: 1}):
+        write(data / "devices.json", text)
+        assert 0 <= headroom.taken_bytes(asked) <= 1 << 50
+    for text in hostile({"format": 1, "files": {}}):
+        write(tmp_path / "facts.json", text)
+        cache = FactsCache(tmp_path / "facts.json", 512)
+        assert not isinstance(cache.facts([tiny], [tiny.stat()]), str)
+
+
+def test_what_is_kept_is_for_this_user_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        kept_file.write_json(tmp_path / "a" / "b" / "file.json", {})
+    finally:
+        os.umask(before)
+    for path, mode in (("a", 0o700), ("a/b", 0o700), ("a/b/file.json", 0o600)):
+        assert stat.S_IMODE((tmp_path / path).stat().st_mode) == mode

@@ -1,0 +1,61 @@
+"""Sentences with ids: rendered, sent, and rendered again in another language."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from backend.text import FORMATS, Text, from_json, is_text, joined, of_error, render, text
+
+FEWER = text("memory.fewer_slots", free=3 << 30, n=12, all=128, wanted=64)
+
+
+def test_a_text_is_its_english_sentence() -> None:
+    assert FEWER == (
+        "3.0 GiB of memory are free: 12 of 128 experts of each layer are kept instead of 64."
+    )
+
+
+def test_a_text_survives_json_and_pickle() -> None:
+    for text_ in (FEWER, joined(FEWER, FEWER, "")):
+        assert isinstance(text_, Text)
+        data = json.loads(json.dumps(text_.to_json()))
+        assert is_text(data)
+        for other in (from_json(data), pickle.loads(pickle.dumps(text_))):
+            assert (other, other.id, other.values) == (text_, text_.id, text_.values)
+
+
+def test_another_language_renders_the_values_itself() -> None:
+    german = {"memory.fewer_slots": "{n} von {all}, frei: {free:size}"}
+    formats = {**FORMATS, "size": lambda n: f"{n / (1 << 30):.1f} GiB".replace(".", ",")}
+    both = joined(FEWER, "x")
+    assert isinstance(both, Text)
+    said = render(both.id, both.values, german.__getitem__, formats)
+    assert said == "12 von 128, frei: 3,0 GiB x"
+
+
+def test_one_sentence_is_joined_to_itself_and_none_to_nothing() -> None:
+    assert joined("", FEWER) is FEWER
+    assert joined("", "") == ""
+
+
+def test_an_exception_keeps_the_id() -> None:
+    found = of_error(ValueError(FEWER))
+    assert isinstance(found, Text) and found.id == "memory.fewer_slots"
+    assert of_error(KeyError("x")) == "'x'"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"text_id": "no.such", "values": {}},
+        {"text_id": "memory.fewer_slots", "values": {}},
+        {"text_id": "memory.fewer_slots", "values": {"free": None}},
+        {"text_id": 3, "values": {}},
+    ],
+)
+def test_nonsense_is_refused(data: dict[str, object]) -> None:
+    with pytest.raises((KeyError, TypeError, ValueError)):
+        from_json(data)

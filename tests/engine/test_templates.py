@@ -1,0 +1,328 @@
+"""Chat templates: what they make of a conversation, and those that fail, loop or explode."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from reciter import with_template
+
+from backend.engine.engine import Engine, EngineError
+from backend.protocol.client import RequestFailed, WorkerClient
+from backend.protocol.settings import EngineConfig, Sampling
+
+OpenEngine = Callable[..., Engine]
+
+ROOT = Path(__file__).resolve().parents[2]
+GREEDY = Sampling(temperature=0)
+KEY = "a-key"
+HELLO = [{"role": "user", "content": "Hello"}]
+LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 512, "n_thread": 1}
+posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+
+# Each hangs within one operation in C that holds the interpreter and looks at no signal.
+HOSTILE = {
+    "compares": "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(64) %}"
+    "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}"
+    "{% if ns.a == ns.b %}x{% endif %}",
+    "hashes": "{% set ns = namespace(a=(1,)) %}{% for i in range(64) %}"
+    "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ {ns.a: 1} | length }}",
+    "counts": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
+}
+NASTY = {
+    **HOSTILE,
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "loops in a filter": "{{ range(99999) | map('string') | map('length') | list | length }}" * 999,
+    "calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+    "raises": "{{ raise_exception('No system role.\\nOr else.') }}",
+    "is not a template": "{% for %}",
+    "has no end": "{% if true %}",
+    "unknown filter": "{{ messages | elephant }}",
+    "undefined": "{{ nothing.at.all }}",
+    "breaks out": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+    "is huge": "{{ 'x' * 99999999 }}",
+    "is far too huge": "{{ 'x' * 99999999999 }}",
+    "is a huge list": "{{ [0] * 999999999 }}",
+    "counts too far": "{{ 9 ** (9 ** 9) }}",
+    "counts too far at run time": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
+    "rounds too far": "{{ 1 | round(999999999, 'ceil') }}",
+    "squares": "{% set n = namespace(x=9) %}{% for i in range(60) %}"
+    "{% set n.x = n.x * n.x %}{% endfor %}{{ n.x > 1 }}",
+    "is deeply nested": "{{ " + "(" * 9999 + "1" + ")" * 9999 + " }}",
+    "has deep blocks": "{% if true %}" * 2000 + "x" + "{% endif %}" * 2000,
+    "multiplies too far": "{% set x = 'x' * (messages | length * 99999999999) %}{{ x }}",
+    "pads": "{{ '%099999999999d' % 1 }}",
+    "pads otherwise": "{{ '{:099999999999d}'.format(1) }}",
+    "centres": "{{ 'x' | center(99999999999) }}",
+    "justifies": "{{ 'x'.ljust(99999999999) }}",
+    "replaces": "{% set x = 'x' * 99999 %}{{ x.replace('x', x) }}",
+    "joins": "{% set x = 'x' * 99999 %}{{ x.join(x) }}",
+    "doubles": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
+    "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
+}
+
+
+def turns(n: int) -> list[dict[str, str]]:
+    """n messages, the first and the last of the user."""
+    roles = ("user", "assistant")
+    return [{"role": roles[i % 2], "content": "it was one of the words"} for i in range(n)]
+
+
+def rendered(engine: Engine, messages: list[dict[str, str]]) -> str:
+    prompt = engine.loaded.template.render(messages)
+    assert isinstance(prompt, str)
+    return prompt
+
+
+def hostile(tiny: Path, folder: Path, name: str = "compares") -> Path:
+    return with_template(tiny, folder / "hostile.gguf", HOSTILE[name])
+
+
+def start(*words: object) -> subprocess.Popen[str]:
+    """Start the command line."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OUTRIDER_API_KEY": KEY}
+    return subprocess.Popen(
+        [sys.executable, "-m", "backend.cli", *map(str, words)],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def rendering(process: int) -> psutil.Process:
+    """Wait until a process below this one is rendering, and return it."""
+    for _ in range(6000):
+        for child in psutil.Process(process).children(recursive=True):
+            try:
+                if "template_child" in " ".join(child.cmdline()):
+                    times = child.cpu_times()
+                    if times.user + times.system > 0.3:  # starting takes less
+                        return child
+            except psutil.Error:
+                continue
+        time.sleep(0.01)
+    raise AssertionError("no template is rendered")
+
+
+class Server:
+    """`outrider serve` with a model."""
+
+    def __init__(self, model: Path) -> None:
+        self.process = start("serve", model, "--port", 0, "--cache-rate", 0.5, "--context", 256)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().split()[-1]
+
+    def post(self, path: str, body: dict[str, Any]) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {KEY}"}
+        return httpx.post(f"{self.url}/{path}", json=body, headers=headers, timeout=60)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Path], Server]]:
+    servers: list[Server] = []
+
+    def serve_one(model: Path) -> Server:
+        servers.append(Server(model))
+        return servers[-1]
+
+    yield serve_one
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def client() -> Iterator[WorkerClient]:
+    with WorkerClient() as client:
+        yield client
+
+
+# What is made of a conversation.
+
+
+def test_without_a_template_it_is_chatml(open_engine: OpenEngine, tiny: Path) -> None:
+    own = open_engine(tiny)  # the factory's template is ChatML
+    none = open_engine(with_template(tiny, tiny.with_name("none.gguf"), None))
+    assert rendered(own, turns(3)) == rendered(none, turns(3))
+
+
+def test_what_transformers_gives_a_template_is_there(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    template = (
+        "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}\n"
+        "    {% generation %}{{ m | tojson }}{% endgeneration %}\n"
+        "{% endfor %}{{ tools is none }}{{ strftime_now('%Y') | length }}{{ '<é>' | tojson }}"
+    )
+    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", template))
+    first = json.dumps(turns(1)[0])
+    assert rendered(engine, turns(3)) == f'{first}True4"<é>"'
+
+
+def test_a_chat_of_400_turns_is_rendered(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    """By a template that looks back over all messages at every one, as Gemma 4's does."""
+    template = (
+        "{% for m in messages %}{% set ns = namespace(n=0) %}"
+        "{% for j in range(loop.index0, -1, -1) %}"
+        "{% if messages[j].role == m.role %}{% set ns.n = ns.n + 1 %}{% endif %}"
+        "{% endfor %}{{ ns.n }} {% endfor %}"
+    )
+    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", template))
+    assert rendered(engine, turns(801)).split() == [str(i // 2 + 1) for i in range(801)]
+
+
+def test_a_template_that_hides_answers_cannot_continue_one(
+    open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", "Hello, whoever you are."))
+    assert rendered(engine, turns(1)) == "Hello, whoever you are."
+    with pytest.raises(EngineError, match="random qwen3moe cannot go on with an answer"):
+        engine.generate(turns(2), GREEDY, 3)
+
+
+def test_rendering_goes_on_in_another_process_when_one_was_killed(
+    open_engine: OpenEngine, tiny: Path
+) -> None:
+    engine = open_engine(tiny)
+    prompt = rendered(engine, turns(3))
+    for child in psutil.Process().children():
+        if "template_child" in " ".join(child.cmdline()):
+            child.kill()
+            child.wait(30)
+    assert rendered(engine, turns(3)) == prompt
+
+
+# Templates that fail, loop or explode.
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_nasty_template_is_refused(
+    name: str, open_engine: OpenEngine, tiny: Path, tmp_path: Path
+) -> None:
+    engine = open_engine(with_template(tiny, tmp_path / "nasty.gguf", NASTY[name]))
+    with pytest.raises(EngineError, match=r"^The chat template of random qwen3moe [^\n]+\.$"):
+        engine.generate(HELLO, GREEDY, 3)
+    assert list(engine.generate_text("Hello", GREEDY, 3))  # without it the model can be used
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_worker_survives_it(
+    name: str, client: WorkerClient, tiny: Path, tmp_path: Path
+) -> None:
+    client.request("load", path=str(hostile(tiny, tmp_path, name)), **LOAD).final()
+    with pytest.raises(RequestFailed, match="^The chat template of random qwen3moe takes too long"):
+        client.request("generate", messages=HELLO, sampling={}, max_tokens=3).final()
+    done = client.request("generate", prompt="Hello", sampling={}, max_tokens=3).final()
+    assert done["type"] == "done" and done["stats"]["n_token"] > 0
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_terminal_says_it(name: str, tiny: Path, tmp_path: Path) -> None:
+    process = start("chat", hostile(tiny, tmp_path, name), "-p", "Hello")
+    out, said = process.communicate(timeout=120)
+    sentence = "outrider: The chat template of random qwen3moe takes too long."
+    assert (process.returncode, out, said.splitlines()[-1]) == (1, "", sentence)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_server_answers_others_afterwards(
+    name: str, serve: Callable[[Path], Server], tiny: Path, tmp_path: Path
+) -> None:
+    server = serve(hostile(tiny, tmp_path, name))
+    refused = server.post("chat/completions", {"messages": HELLO})
+    assert refused.status_code == 500 and "takes too long" in refused.json()["error"]["message"]
+    assert server.post("completions", {"prompt": "Hello"}).status_code == 200
+
+
+def test_training_says_it(tiny: Path, tmp_path: Path) -> None:
+    """The model's own questions have no end, so that none may be left out."""
+    from backend.evaluation.collect import Limits, collect
+    from backend.gguf.model_file import read_model
+
+    file = read_model(with_template(tiny, tmp_path / "m.gguf", "{{ nothing.at.all }}"))
+    config = EngineConfig(cache_rate=0.5, context_length=512, n_thread=1)
+    n_asked = 0
+
+    def progress(_share: float, _text: str) -> bool:
+        nonlocal n_asked
+        n_asked += 1
+        return n_asked < 100
+
+    with pytest.raises(EngineError, match="chat template"):
+        collect(file, [], tmp_path / "traces", Limits(1000), config, progress)
+    assert n_asked < 100
+
+
+# Stop, and the end.
+
+
+def test_a_stop_before_the_rendering(open_engine: OpenEngine, tiny: Path) -> None:
+    engine = open_engine(tiny)
+    assert list(engine.generate(HELLO, GREEDY, 3, on_begin=engine.stop)) == []
+    assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
+    assert list(engine.generate(HELLO, GREEDY, 3))
+
+
+def test_a_stop_while_the_worker_renders(client: WorkerClient, tiny: Path, tmp_path: Path) -> None:
+    client.request("load", path=str(hostile(tiny, tmp_path)), **LOAD).final()
+    reply = client.request("generate", messages=HELLO, sampling={}, max_tokens=3)
+    rendering(os.getpid())
+    client.stop(reply)
+    assert reply.final()["reason"] == "cancelled"
+    again = client.request("generate", prompt="Hello", sampling={}, max_tokens=3)
+    assert again.final()["reason"] == "length"
+
+
+@posix
+def test_ctrl_c_while_the_terminal_renders(tiny: Path, tmp_path: Path) -> None:
+    process = start("chat", hostile(tiny, tmp_path), "-p", "Hello")
+    rendering(process.pid)
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out, said) == (130, "", "")
+
+
+@posix
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_server_ends_while_it_renders(
+    number: signal.Signals, serve: Callable[[Path], Server], tiny: Path, tmp_path: Path
+) -> None:
+    server = serve(hostile(tiny, tmp_path))
+    body = json.dumps({"messages": HELLO})
+    request = [sys.executable, "-c", "import httpx, sys; httpx.post(*sys.argv[1:2], "]
+    request[-1] += f"content={body!r}, headers={{'Authorization': 'Bearer {KEY}'}}, timeout=60)"
+    asker = subprocess.Popen(
+        [*request, f"{server.url}/chat/completions"], stderr=subprocess.DEVNULL
+    )
+    child = rendering(server.process.pid)
+    server.process.send_signal(number)
+    assert server.process.wait(30) in (-number, 130)
+    assert psutil.wait_procs([child], timeout=30)[1] == []
+    asker.wait(60)
+
+
+@posix
+def test_no_process_outlives_the_terminal(tiny: Path, tmp_path: Path) -> None:
+    process = start("chat", hostile(tiny, tmp_path), "-p", "Hello")
+    rendering(process.pid)
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    process.communicate()
+    assert psutil.wait_procs(below, timeout=30)[1] == []
