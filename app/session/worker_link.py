@@ -88,7 +88,7 @@ class EngineLink(QObject):
 
     def load(self, path: Path, choice: EngineChoice) -> None:
         """Load a model in place of the present one."""
-        self._request("load", path=str(path), **choice.to_json())
+        self._request("load", path=str(path), **choice.to_message())
 
     def generate(
         self, conversation: list[dict[str, str]], sampling: Json, max_tokens: int = -1
@@ -98,7 +98,7 @@ class EngineLink(QObject):
 
     def configure(self, choice: EngineChoice) -> None:
         """Change the settings of the loaded model; only between answers."""
-        self._request("configure", **choice.to_json())
+        self._request("configure", **choice.to_message())
 
     def learn(self, action: str) -> None:
         """Ask for the state of learning from chats; `action`: one of supervisor.ACTIONS."""

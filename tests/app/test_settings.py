@@ -8,11 +8,13 @@ import pytest
 
 from app.settings import settings
 from app.settings.settings import Settings
+from app.state.engine_choice import EngineChoice
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "settings.json"
-    saved = Settings(recent=["/a/модель.gguf"], cache_rate=0.4, theme="dark", show_panel=False)
+    saved = Settings(recent=["/a/модель.gguf"], theme="dark", show_panel=False)
+    saved.engine = EngineChoice(cache_rate=0.4, host_bytes=7, pack=False)
     assert settings.save(saved, path) is None
     assert settings.load(path) == (saved, None)
 
@@ -45,7 +47,7 @@ def test_newer_and_older_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"cache_rate": 1, "from_the_future": {}}))
     loaded, sentence = settings.load(path)
-    assert (loaded, sentence) == (Settings(cache_rate=1.0), None)
+    assert (loaded, sentence) == (Settings(engine=EngineChoice(cache_rate=1.0)), None)
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:

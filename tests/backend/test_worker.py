@@ -266,7 +266,7 @@ def test_load_error_is_one_sentence_and_another_load_works(pipe: Pipe) -> None:
     ("fields", "words"),
     [
         ({"sampling": {"temperature": -1}}, "temperature"),
-        ({"sampling": {"temperature": "hot"}}, "type"),
+        ({"sampling": {"temperature": "hot"}}, "temperature must be a number"),
         ({"sampling": {"warmth": 1}}, "'warmth'"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": -5}, "max_tokens"),
