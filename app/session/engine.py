@@ -60,7 +60,7 @@ class EngineSession(QObject):
         link.configured.connect(self._on_configured)
         link.cache_changed.connect(self._on_cache_changed)
         link.residency.connect(self._on_residency)
-        link.failed.connect(self._on_failed)
+        link.error.connect(self._on_failed)
         link.died.connect(self._on_died)
         link.hangs.connect(self._on_hangs)
         link.recovered.connect(self._dismiss)

@@ -224,7 +224,7 @@ def test_cache_rate_changes_between_answers_only(pipe: Pipe) -> None:
     pipe.send("stop", id=2)
     assert pipe.reply(2)[-1]["type"] == "done"
     pipe.send("set_cache_rate", id=5, cache_rate=7)
-    assert pipe.reply(5)[-1]["message"] == "The cache rate must be between 0 and 1, not 7."
+    assert pipe.reply(5)[-1]["message"] == "The cache rate must lie between 0 and 1, not 7."
 
 
 def test_unload_then_no_model(pipe: Pipe) -> None:
