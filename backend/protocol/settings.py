@@ -164,7 +164,7 @@ class EngineConfig(_Checked):
         required=True,
         option="--cache-rate",
         metavar="R",
-        help="share of the experts kept in memory",
+        help="share of the experts kept in memory (default 0.25)",
     )
     """Share of all routed-expert bytes that is resident, 0 to 1; at least what one token needs."""
     method: str = setting(
@@ -175,7 +175,7 @@ class EngineConfig(_Checked):
         required=True,
         option="--method",
         metavar="M",
-        help="how experts are kept and fetched",
+        help="how experts are kept and fetched (default promoe)",
         title=QT_TRANSLATE_NOOP("settings", "Method"),
     )
     """A name in backend.methods.catalogue.RUNNABLE."""
@@ -188,7 +188,7 @@ class EngineConfig(_Checked):
         required=True,
         option="--context",
         metavar="N",
-        help="context in tokens",
+        help="context in tokens (default 4096)",
         title=QT_TRANSLATE_NOOP("settings", "Context in tokens"),
     )
     """Tokens of conversation that are kept."""
