@@ -136,9 +136,9 @@ def test_every_message_is_read_however_it_is_split(
 )
 def test_garbage_ends_it_after_what_was_good(garbage: bytes) -> None:
     connection = greeted("generate")
-    data = encode({"type": "text", "id": 1, "text": "a"}) + garbage
-    events = connection.receive(data + encode({"type": "text", "id": 1, "text": "b"}), 1.0)
-    assert [event[:2] for event in events] == [("text", ("a",)), ("died", (GARBLED,))]
+    one, two, late = (encode({"type": "text", "id": 1, "text": text}) for text in "abc")
+    events = connection.receive(one + two + garbage + late, 1.0)
+    assert [e[:2] for e in events] == [("text", ("a",)), ("text", ("b",)), ("died", (GARBLED,))]
     assert connection.is_over and connection.receive(encode(HELLO), 1.0) == []
 
 
