@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,12 +42,8 @@ class Job:
     """"outrider", "stock" (memory-mapped), "fastest" (resident, repacked), "resident" (in the
     file's layout) or "link" (measures copies only)."""
     model: str
-    method: str
-    rate: float
-    n_thread: int
-    device: str
-    hybrid: str
-    n_ubatch: int
+    config: EngineConfig
+    """Without the context, which follows from the requests."""
     n_round: int
     requests: list[list[int]]
     """The requests of a round: tokens of the prompt, and tokens decoded after it."""
@@ -63,8 +59,6 @@ class Job:
     limit_s: float = 60.0
     """Stock llama.cpp abandons a prompt, or the tokens after it, after this time, because it may
     take very long."""
-    pack: bool = False
-    """Whether to read experts from the model's pack."""
     join: str = ""
     """MemoryCap.join_path of the control group to join. Empty: none."""
 
@@ -89,7 +83,7 @@ class Runner:
             self._forced = _native.ForcedRouting(list(file.expert_tensors), file.n_expert, ids)
             coming = None
             if job.kind == "outrider":
-                coming = future(ids, self._requests, job.n_ubatch, job.n_round)
+                coming = future(ids, self._requests, job.config.n_ubatch, job.n_round)
             study = Study(self._forced, coming, job.accuracy, job.lookahead, job.link_bytes_per_s)
         self._file = file
         began_s = time.perf_counter()
@@ -105,17 +99,8 @@ class Runner:
         from backend.engine.loaded_model import LoadedModel
 
         job = self._job
-        config = EngineConfig(
-            cache_rate=job.rate if job.kind == "outrider" else 0.0,
-            method=job.method,
-            context_length=self._n_context,
-            n_thread=job.n_thread,
-            n_ubatch=job.n_ubatch,
-            pack=job.pack,
-            device=job.device,
-            hybrid=job.hybrid,
-        )
         if job.kind in ("outrider", "link"):
+            config = replace(job.config, context_length=self._n_context)
             return LoadedModel(self._file, config, None, study)
         return _Stock(self._file, job, self._n_context, self._forced)
 
@@ -182,7 +167,7 @@ class Runner:
         last_s = phase_s = start_s = time.perf_counter()
         was_decode, left_out = False, False
         n_done = 0  # computed tokens; positions stay contiguous if a prompt was abandoned
-        for step in passes(request, self._job.n_ubatch):
+        for step in passes(request, self._job.config.n_ubatch):
             if step.is_decode != was_decode:
                 phase_s, was_decode, left_out = last_s, step.is_decode, False
             is_late = last_s - phase_s > self._job.limit_s
@@ -283,8 +268,8 @@ class _Stock:
         self.context = llama.Context(
             self.llama,
             n_context=n_context,
-            n_ubatch=min(job.n_ubatch, n_context),
-            n_thread=job.n_thread,
+            n_ubatch=min(job.config.n_ubatch, n_context),
+            n_thread=job.config.n_thread,
             callback=forced.callback if forced else None,
             user_data=forced.user_data if forced else None,
         )
@@ -304,6 +289,7 @@ def _load_ids(path: str) -> Ids:
 def main() -> None:
     """Answer commands until the input ends."""
     job = Job(**json.loads(sys.argv[1]))
+    job = replace(job, config=EngineConfig(**job.config))  # type: ignore[arg-type]
     if job.join:
         Path(job.join).write_text("0")
     out = os.fdopen(os.dup(1), "w")

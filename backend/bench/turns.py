@@ -23,6 +23,7 @@ from backend.bench.child import Job
 from backend.bench.workload import Request
 from backend.gguf.model_file import ModelFile
 from backend.memory.plan import plan, slots
+from backend.protocol.settings import EngineConfig
 from backend.system import children
 from backend.system.memory import available_bytes, physical_cores, total_bytes
 
@@ -67,12 +68,10 @@ class Setting:
     """The model, with the number of experts per token that forced routing needs."""
     ways: Sequence[Way]
     requests: Sequence[Request]
+    config: EngineConfig
+    """Of Outrider's ways, beside what they say themselves. llama.cpp without a cache takes the
+    threads and the batch size of it, and computes on the processor."""
     n_round: int = 3
-    n_ubatch: int = 512
-    n_thread: int = 0
-    device: str = "cpu"
-    hybrid: str = "off"
-    """Applies to Outrider's ways; llama.cpp without a cache computes on the processor."""
     cap_bytes: int = 0
     """Memory cap; 0: none."""
     tokens: str = ""
@@ -207,7 +206,7 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
             "memory_bytes": total_bytes(),
         },
         "cap_bytes": cap_bytes,
-        "n_ubatch": setting.n_ubatch,
+        "n_ubatch": setting.config.n_ubatch,
         "n_round": setting.n_round,
         "accuracy": setting.accuracy,
         "lookahead": setting.lookahead,
@@ -327,15 +326,17 @@ def _turn(
 
 
 def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str) -> Child:
+    config = replace(
+        setting.config,
+        method=way.method or "lru",
+        cache_rate=way.rate if way.kind == "outrider" else 0.0,
+        n_thread=setting.config.n_thread or physical_cores(),
+        pack=way.pack,
+    )
     job = Job(
         kind=way.kind,
         model=str(setting.file.path),
-        method=way.method or "lru",
-        rate=way.rate if way.kind == "outrider" else 0.0,
-        n_thread=setting.n_thread or physical_cores(),
-        n_ubatch=setting.n_ubatch,
-        device=setting.device,
-        hybrid=setting.hybrid,
+        config=config,
         n_round=setting.n_round,
         requests=[[r.n_prompt, r.n_decode] for r in setting.requests],
         tokens=setting.tokens,
@@ -345,7 +346,6 @@ def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str)
         lookahead=setting.lookahead,
         link_bytes_per_s=setting.link_bytes_per_s,
         limit_s=setting.limit_s,
-        pack=way.pack,
     )
     return Child(job, 0 if way.is_reference else cap_bytes, str(number))
 
@@ -359,7 +359,7 @@ def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:
         return min(cap_bytes, file.file_size_bytes) if cap_bytes else 0
     n_context = max(r.n_token for r in setting.requests)
     rate = way.rate if way.kind == "outrider" else 0.0
-    planned = plan(file, slots(file, rate), n_context, 0, setting.n_ubatch)
+    planned = plan(file, slots(file, rate), n_context, 0, setting.config.n_ubatch)
     return min(planned.total_bytes, cap_bytes) if cap_bytes else planned.total_bytes
 
 
