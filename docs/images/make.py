@@ -144,8 +144,6 @@ def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
 
 def take_panel(window: MainWindow) -> None:
     """Write the panel alone, as it is now, and as it was at a token in the middle."""
-    window.resize(NARROW[0], 900)
-    press(window, "Ctrl+E")
     window.preferences.set_theme(Choice.LIGHT)
     save(grab(window.panel), "panel")
     window.panel.choose(window.panel.moments.n_token // 3)
@@ -180,8 +178,8 @@ def take_branches(window: MainWindow, question: str) -> None:
 def take_models(window: MainWindow, folder: Path) -> None:
     """Write the library with the models of a folder, the largest one picked."""
     library = window.library
-    library.library.measure(again=True)
-    wait_for(lambda: library.library.machine is not None)
+    library.library.measure()  # no speeds are forecast while other programs compute
+    wait_for(lambda: not library.library.is_measuring)
     library.library.add_folder(folder)
     press(window, "Ctrl+M")
     n_model = len(list(folder.glob("*.gguf")))
