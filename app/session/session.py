@@ -76,7 +76,7 @@ class Session(EngineSession):
         link.prefill.connect(self._on_prefill)
         link.text.connect(self._on_text)
         link.waits.connect(self._on_waits)
-        link.statistics.connect(self._on_statistics)
+        link.stats.connect(self._on_statistics)
         link.done.connect(self._on_done)
 
     # What the user can ask for

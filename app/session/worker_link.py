@@ -15,18 +15,13 @@ from backend.protocol.status import Json
 
 SHUTDOWN_MS = 500
 LAST_WORDS = 4096  # characters
-_SIGNALS = {"stats": "statistics", "error": "failed"} | {
-    kind: kind
-    for kind in "advice cache_changed configured devices died done hangs hello learning loaded "
-    "loading moments prefill recovered residency server text waits".split()
-}
-"""The signal for each kind of event. Other kinds are for other clients."""
 
 
 class EngineLink(QObject):
     """Owns the worker process. Nothing here waits for it, except closing, for half a second.
 
-    What is asked without a process is dropped.
+    An event of the connection is emitted by the signal with the name of its kind. Events without
+    such a signal are for other clients. A request is dropped if there is no process.
     """
 
     hello = Signal()  # the worker is there
@@ -39,12 +34,12 @@ class EngineLink(QObject):
     devices = Signal(object)  # [(name, description)] of what may compute beside the processor
     prefill = Signal(int, int)  # done, total: tokens of the prompt
     text = Signal(str)  # a piece of the answer
-    statistics = Signal(object)  # Statistics, about five times a second while answering
+    stats = Signal(object)  # Statistics, about five times a second while answering
     residency = Signal(object)  # Residency
     moments = Signal(object)  # Batch of passes, while they are watched
     advice = Signal(object)  # Advice after an answer that was watched
     done = Signal(str, object)  # reason, Statistics: the end of an answer
-    failed = Signal(str, str)  # type of the request, sentence: it ended without a result
+    error = Signal(str, str)  # type of the request, sentence: it ended without a result
     died = Signal(str)  # sentence; the process is gone and start() makes a new one
     hangs = Signal(str)  # sentence; the process is there but shows no sign of work
     recovered = Signal()  # it shows one after all
@@ -88,7 +83,7 @@ class EngineLink(QObject):
 
     def load(self, path: Path, choice: EngineChoice) -> None:
         """Load a model in place of the present one."""
-        self._request("load", path=str(path), **choice.to_json())
+        self._request("load", path=str(path), **choice.to_message())
 
     def generate(
         self, conversation: list[dict[str, str]], sampling: Json, max_tokens: int = -1
@@ -98,7 +93,7 @@ class EngineLink(QObject):
 
     def configure(self, choice: EngineChoice) -> None:
         """Change the settings of the loaded model; only between answers."""
-        self._request("configure", **choice.to_json())
+        self._request("configure", **choice.to_message())
 
     def learn(self, action: str) -> None:
         """Ask for the state of learning from chats; `action`: one of supervisor.ACTIONS."""
@@ -174,7 +169,7 @@ class EngineLink(QObject):
             if event.kind == "died":
                 self._let_go()
             if event.kind in _SIGNALS:
-                getattr(self, _SIGNALS[event.kind]).emit(*event.values)
+                getattr(self, event.kind).emit(*event.values)
 
     def _read(self) -> None:
         if self._process is not None:
@@ -196,3 +191,6 @@ class EngineLink(QObject):
         # Qt gives the signal's number for a crash on Unix; subprocess and describe_exit negate it.
         returncode = -exit_code if crashed and os.name == "posix" else exit_code
         self._handle(self._connection.process_ended(returncode))
+
+
+_SIGNALS = {name for name, value in vars(EngineLink).items() if isinstance(value, Signal)}

@@ -66,7 +66,7 @@ class MainWindow(QMainWindow):
         self.settings = self.preferences.values
         self.preferences.dress()
         self.link = EngineLink(command, self)
-        self.session = Session(self.link, self.settings.choice, self)
+        self.session = Session(self.link, self.settings.engine, self)
         self.log = EventLog()
         follow(self.log, self.session)
         self.server = LocalServer(
@@ -355,7 +355,7 @@ class MainWindow(QMainWindow):
         self.preferences.reset()
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
-        self.session.choose(self.settings.choice)
+        self.session.choose(self.settings.engine)
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())

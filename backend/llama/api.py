@@ -28,9 +28,6 @@ import llama_cpp  # noqa: E402  (after the check of the version)
 ProgressCallback = Callable[[float], bool]
 
 
-_GGML_TYPES = {"q8_0": llama_cpp.GGML_TYPE_Q8_0, "q4_0": llama_cpp.GGML_TYPE_Q4_0}
-
-
 class LlamaError(RuntimeError):
     """llama.cpp failed; the text is one plain sentence."""
 
@@ -165,7 +162,7 @@ class Context:
     """A llama_context with one sequence.
 
     n_output: maximum of tokens of a pass with logits; 0: all. kv_type: type of the attention cache,
-    f16, q8_0 or q4_0. stop_flag: a backend._native.StopFlag; when set, it ends decode() with
+    the name of a ggml type. stop_flag: a backend._native.StopFlag; when set, it ends decode() with
     status 2.
     """
 
@@ -191,7 +188,7 @@ class Context:
         params.n_threads_batch = n_thread
         params.n_outputs_max = params.n_outputs_max_per_seq = n_output
         if kv_type != "f16":  # quantised values need flash attention
-            params.type_k = params.type_v = _GGML_TYPES[kv_type]
+            params.type_k = params.type_v = getattr(llama_cpp, f"GGML_TYPE_{kv_type.upper()}")
             params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.no_perf = True
         params.op_offload = False  # the CPU's layers have their slots in RAM

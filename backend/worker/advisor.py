@@ -1,7 +1,7 @@
-"""The worker's part of the advice after an answer: keep traces, and ask another process.
+"""Asks for advice after an answer: keeps recent traces, and runs backend.simulation.advice.
 
-Advice must not slow down answers. The simulation runs after the answer, at the lowest priority, and
-ends as soon as another request needs the engine.
+The advice never slows an answer. The simulation starts after the answer, at the lowest priority,
+and is killed when the engine is needed again.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ if TYPE_CHECKING:
     from backend.traces.trace import Trace
 
 KEPT_BYTES = 24 << 20
-"""Limit for the kept traces: the last answer's and, if there is room, earlier ones."""
+"""Limit of the kept traces: the last answer's, and earlier ones while there is room."""
 SPARE_SHARE = 0.8
-"""Share of the free memory that an advised larger cache may take."""
+"""Share of the free memory that the advice may give to a larger cache."""
 LIMIT_S = 30.0
+"""The process is killed after this time."""
 
 Advised = Callable[[dict[str, Any]], None]
 
 
 class Advisor:
-    """Advises on one loaded model. Use from the engine's thread; calls back from another."""
+    """Belongs to one loaded model. Call it from the engine's thread.
+
+    `advised` is called from another thread.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._traces: list[Trace] = []
-        self._is_new = False  # whether the last trace belongs to the last answer
-        self._lock = threading.Lock()  # guards _process and _n_asked
+        self._is_new = False  # whether the last trace is that of the answer just given
+        self._lock = threading.Lock()  # guards the next two attributes
         self._process: subprocess.Popen[bytes] | None = None
         self._n_asked = 0
 
     @property
     def wants_inputs(self) -> bool:
-        """Whether the layers' inputs for a whole context are small enough to keep."""
+        """Whether the layers' inputs of a whole context fit KEPT_BYTES."""
         if self._engine.shape is None:
             return False
         file = self._engine.file
@@ -54,7 +58,7 @@ class Advisor:
         return token_bytes * self._engine.n_context <= KEPT_BYTES
 
     def add(self, trace: Trace) -> None:
-        """Add the trace of an answer. Keep earlier traces as far as there is room."""
+        """Keep the trace of an answer. Drop the oldest traces beyond KEPT_BYTES."""
         trace = replace(trace, scores=None)
         self._traces = [t for t in self._traces if t.n_embd == trace.n_embd]
         self._traces.append(trace)
@@ -63,14 +67,14 @@ class Advisor:
         self._is_new = True
 
     def advise(self, advised: Advised) -> None:
-        """Find what would have helped the last answer. `advised` gets the fields of a message."""
+        """Ask for advice on the answer just given. `advised` gets the fields of a message."""
         is_new, self._is_new = self._is_new, False
         if is_new and self._engine.decoded.n_token > 0:
             arguments = (self.question(), list(self._traces), advised, self._n_asked)
             threading.Thread(target=self._ask, args=arguments, daemon=True).start()
 
     def cancel(self) -> None:
-        """Cancel the simulation: a request needs the engine, or the client is gone."""
+        """Kill the process: the engine is needed, or the advice is no longer wanted."""
         with self._lock:
             self._n_asked += 1
             process, self._process = self._process, None
@@ -78,12 +82,12 @@ class Advisor:
             process.kill()
 
     def forget(self) -> None:
-        """Drop the traces, because the cache was emptied and earlier answers no longer count."""
+        """Drop the traces: the cache was emptied, so they do not describe its contents."""
         self.cancel()
         self._traces.clear()
 
     def question(self) -> dict[str, Any]:
-        """Return the fields of a backend.simulation.advice.Question about the last answer."""
+        """Return the fields of a backend.simulation.advice.Question about the answer just given."""
         engine, decoded = self._engine, self._engine.decoded
         return {
             "method": engine.cache.method,
@@ -100,8 +104,8 @@ class Advisor:
     def _ask(
         self, question: dict[str, Any], traces: list[Trace], advised: Advised, number: int
     ) -> None:
-        """Have another process answer, and pass on its answer, if any."""
-        from backend.traces.trace import join  # heavy: numpy
+        """Run backend.simulation.advice and pass its answer to `advised`, unless it fails."""
+        from backend.traces.trace import join  # native part: not at the worker's start
 
         process = None
         try:

@@ -1,4 +1,4 @@
-"""The worker's part in learning from chats: make the learner when it is first needed."""
+"""Connects the worker to the learner, which it creates when first needed."""
 
 from __future__ import annotations
 
@@ -18,67 +18,67 @@ if TYPE_CHECKING:
 
 
 class LearningDesk:
-    """Owns the learner. Makes none for a user who never wants one. Use from any thread.
+    """Creates the learner at the first request, or once the user has consented.
 
-    send: sends a message.
+    Call its methods from any thread. tell: sends a message.
     """
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        self._send = send
-        self._lock = threading.Lock()  # guards the fields below
+    def __init__(self, tell: Callable[[Message], None]) -> None:
+        self._tell = tell
+        self._lock = threading.Lock()  # guards all following attributes
         self._learner: Learner | None = None
         self._loaded: tuple[Engine, AnswerTraces] | None = None
         self._is_busy = False
 
     def serve(self, request: Message) -> None:
-        """Answer a request about learning, also during an answer. Raises RequestError."""
-        learner = self._made()
+        """Answer a request about learning, even while the engine is busy. Raises RequestError."""
+        learner = self._learner_made()
         if request["action"] not in learner.actions:
             raise RequestError(f"Unknown action {ascii(request['action'][:40])} of learning.")
-        self._send_state(request["id"], learner.act(request["action"]))
+        self._say(request["id"], learner.act(request["action"]))
 
     def attach(self, engine: Engine, traces: AnswerTraces) -> None:
-        """Attach the learner to a loaded model."""
+        """Note that a model was loaded."""
         with self._lock:
             self._loaded = engine, traces
             if (learner := self._learner) is not None:
-                _teach(learner, engine, traces)
+                _attach(learner, engine, traces)
         if learner is None and allowed(recordings_folder()):
-            self._made()
+            self._learner_made()
 
     def detach(self) -> None:
-        """Detach the learner from the model that was closed."""
+        """Note that the model was unloaded."""
         with self._lock:
             self._loaded = None
             if self._learner is not None:
                 self._learner.detach()
 
     def set_busy(self, yes: bool) -> None:
-        """Tell the learner whether the engine has requests to serve."""
+        """Note that the engine is busy, or idle."""
         with self._lock:
             self._is_busy = yes
             if self._learner is not None:
                 self._learner.set_busy(yes)
 
     def close(self) -> None:
-        """Close the learner."""
+        """End the learner, if there is one."""
         if self._learner is not None:
             self._learner.close()
 
-    def _made(self) -> Learner:
-        from backend.learning.supervisor import Learner  # most workers never need it
+    def _learner_made(self) -> Learner:
+        from backend.learning.supervisor import Learner  # native part: not at the worker's start
 
         with self._lock:
             if self._learner is None:
-                self._learner = Learner(lambda state: self._send_state(None, state))
+                self._learner = Learner(lambda state: self._say(None, state))
                 self._learner.set_busy(self._is_busy)
                 if self._loaded is not None:
-                    _teach(self._learner, *self._loaded)
+                    _attach(self._learner, *self._loaded)
             return self._learner
 
-    def _send_state(self, request_id: int | None, state: LearningFacts) -> None:
-        self._send({"type": "learning", "id": request_id, "state": state.to_json()})
+    def _say(self, request_id: int | None, state: LearningFacts) -> None:
+        self._tell({"type": "learning", "id": request_id, "state": state.to_json()})
 
 
-def _teach(learner: Learner, engine: Engine, traces: AnswerTraces) -> None:
+def _attach(learner: Learner, engine: Engine, traces: AnswerTraces) -> None:
     learner.attach(engine.file, traces, lambda: engine.shape is not None)

@@ -6,16 +6,16 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factory import make_split, make_tiny, spoil
 
 from backend.cli import main
-from backend.engine import loading
 from backend.engine.engine import Engine, EngineError
 from backend.engine.loading import CachedModel, load_native, load_plain
 from backend.gguf.model_file import ModelFile, read_model
-from backend.llama.api import LlamaError, Model
+from backend.llama.api import LlamaError
 from backend.packs import write as pack
 from backend.protocol.settings import EngineConfig, Sampling
 
@@ -45,14 +45,14 @@ def test_an_expert_with_a_nan_ends_the_answer_and_is_named(
 ) -> None:
     """At a rate of 1.0 the file is mapped, as one that is larger than the memory."""
     spoil(model, "blk.1.ffn_down_exps.weight")
-    monkeypatch.setattr(loading, "load_plain", load_mapped)
+    monkeypatch.setattr("backend.engine.loading.load_plain", load_mapped)
     engine = open_engine(model, cache_rate=rate)
     with pytest.raises(EngineError, match=r"NaN .* 'blk\.1\.ffn_down_exps\.weight' .* block 0\."):
         say(engine)
     assert engine.passes.tokens == []
 
 
-def load_mapped(file: ModelFile, *_progress: object, **_options: object) -> Model:
+def load_mapped(file: ModelFile, *_: object, **__: object) -> Any:
     return load_plain(file, repack=False)
 
 
