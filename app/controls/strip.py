@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 from app.controls.remote_device import remote_parts
 from app.state.engine_choice import EngineChoice
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.fields import DropDown, Number
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
@@ -65,7 +65,9 @@ class ControlsStrip(QFrame):
         for name in RUNNABLE:
             self.method.addItem(name, name)
             self.method.setItemData(
-                self.method.count() - 1, said(METHODS[name].sentence), Qt.ItemDataRole.ToolTipRole
+                self.method.count() - 1,
+                localized(METHODS[name].sentence),
+                Qt.ItemDataRole.ToolTipRole,
             )
         self.context = DropDown()
         self.kv = DropDown()
@@ -243,7 +245,7 @@ class ControlsStrip(QFrame):
                 self.tr("This comes into force with the next answer.") + " " + self.sentence
             )
         elif cache.reason:
-            self._sentence.setText(f"{self.sentence} {said(cache.reason)}")
+            self._sentence.setText(f"{self.sentence} {localized(cache.reason)}")
         if self._has_device and choice.hybrid != "off":
             self._sentence.setText(f"{self.sentence} {self._words_of_hybrid()}")
 
@@ -259,7 +261,7 @@ class ControlsStrip(QFrame):
                 "The cache gets the memory that is free and the context what that permits; "
                 "prefetching and eviction are chosen by what is measured while it answers."
             )
-        return said(METHODS[choice.method].sentence)
+        return localized(METHODS[choice.method].sentence)
 
     def _add(self, name: str, title: str, field: QWidget) -> tuple[QWidget, ...]:
         """Put a field in, and return its column: what is above it, itself, and what is below."""

@@ -12,6 +12,7 @@ from app.session.local_server import DEFAULT_PORT
 from app.state.engine_choice import EngineChoice
 from backend.protocol.settings import EngineConfig
 from backend.system.kept_file import KeptFile, an_object
+from backend.text import text
 
 DEFAULTS = EngineChoice()
 N_RECENT = 8
@@ -122,4 +123,4 @@ def _checked(data: Any) -> Settings:
 
 
 def _file(path: Path) -> KeptFile:
-    return KeptFile(path, "The settings file", "the defaults are used")
+    return KeptFile(path, text("settings.file"), text("kept.defaults_used"))

@@ -9,9 +9,8 @@ from backend.text.english import ENGLISH
 
 _FORMATS = {
     "count": units.number,
-    "decimal": lambda value: units.decimal(value, 1),
     "percent": units.percent,
-    "seconds": units.seconds,
+    "percent1": lambda share: units.decimal(100 * share, 1) + units.SPACE + "%",
     "size": units.size,
 }
 

@@ -1,8 +1,8 @@
 """The messages between the engine's process and whoever talks to it.
 
 Each message is a 4-byte big-endian length, then that many bytes of UTF-8 JSON: one object with a
-text field "type". A backend.text.Text travels with its id and values and arrives as a Text. Nothing is
-pickled, and nothing here depends on Qt or on the engine. The worker
+text field "type". A backend.text.Text travels with its id and values, and arrives as a Text.
+Nothing is pickled, and nothing here depends on Qt or on the engine. The worker
 (backend/worker/main.py) and its clients (backend/protocol/connection.py) share this file.
 """
 

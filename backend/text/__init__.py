@@ -22,7 +22,7 @@ class Text(str):
     """A sentence, or half of one, in English, that knows its id and values.
 
     A value is a string, a number, or another Text. A template says how a number is written:
-    {n:count}, {n:size} in bytes, {n:percent} of a share, {n:decimal} with one digit, {n:seconds}.
+    {n:count}, {n:size} in bytes, {n:percent} of a share ({n:percent1} with one digit).
     """
 
     id: str
@@ -42,7 +42,7 @@ class Text(str):
         return self
 
 
-def text(id: str, /, **values: Any) -> Text:
+def text(id: str, /, **values: str | float) -> Text:
     """Return the sentence with this id of the catalogue."""
     return Text(id, values)
 
@@ -119,18 +119,18 @@ def _is_value(value: Any) -> bool:
 
 
 def size(n_bytes: float) -> str:
-    """Return a number of bytes in English, such as 3.2 GiB."""
+    """Return a number of bytes in English with about three digits, such as 3.2 GiB."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(n_bytes) >= 0.95 * scale:
-            return f"{n_bytes / scale:.1f} {unit}"
+        if n_bytes >= 0.95 * scale:
+            value = n_bytes / scale
+            return f"{value:,.{1 if value < 99.95 else 0}f} {unit}"
     return f"{n_bytes:.0f} bytes"
 
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "count": lambda n: f"{n:,}",
-    "decimal": lambda value: f"{value:,.1f}",
     "percent": lambda share: f"{100 * share:.0f} %",
-    "seconds": lambda value_s: f"{value_s:.1f} s",
+    "percent1": lambda share: f"{100 * share:.1f} %",
     "size": size,
 }
 """How English writes numbers."""
