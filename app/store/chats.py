@@ -413,9 +413,9 @@ def note_text(message: Message) -> str:
     return json.dumps(to_json(note)) if isinstance(note, Text) else sound(note)
 
 
-def _note(kept: str) -> str:
-    if not kept.startswith("{"):
-        return kept
+def _note(kept: str | None) -> str:
+    if not kept or not kept.startswith("{"):
+        return kept or ""
     try:
         note = parse_json(kept)
     except ValueError:
