@@ -22,6 +22,8 @@ def memory_is_short(free_bytes: int, n_slot: int, n_expert: int, n_asked: int) -
 
 def stock_is_faster(saved_bytes: float) -> Text:
     """Say why llama.cpp runs unpatched where a cache would save so little."""
+    if saved_bytes <= 0:
+        return text("memory.stock_faster_all")
     return text("memory.stock_faster", saved=saved_bytes)
 
 

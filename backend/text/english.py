@@ -229,6 +229,10 @@ ENGLISH: Mapping[str, str] = {
         "The whole model fits into memory and a cache would save only {saved:size}, so llama.cpp "
         "runs unpatched, which is faster.",
     ),
+    "memory.stock_faster_all": QT_TRANSLATE_NOOP(
+        "messages",
+        "The whole model fits into memory, so llama.cpp runs unpatched, which is faster.",
+    ),
     # Methods.
     "method.auto": QT_TRANSLATE_NOOP(
         "messages",

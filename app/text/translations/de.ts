@@ -2650,6 +2650,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Das ganze Modell passt in den Speicher, und ein Cache würde nur {saved:size} sparen; darum läuft llama.cpp unverändert, was schneller ist.</translation>
 </message>
 <message>
+<source>The whole model fits into memory, so llama.cpp runs unpatched, which is faster.</source>
+<translation>Das ganze Modell passt in den Speicher; darum läuft llama.cpp unverändert, was schneller ist.</translation>
+</message>
+<message>
 <source>Starts reactive, measures what prefetching and other evictions bring on this machine with this model, and keeps what pays.</source>
 <translation>Beginnt abwartend, misst, was Vorausladen und anderes Verdrängen auf diesem Rechner mit diesem Modell bringen, und behält, was sich lohnt.</translation>
 </message>
