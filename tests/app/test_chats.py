@@ -19,6 +19,7 @@ from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import language
 from app.window.main_window import MainWindow
+from backend.text import text
 
 
 def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
@@ -224,7 +225,7 @@ def test_a_long_chat_offers_to_slide(qtbot: Any, open_window: Opener, model: Mod
     window = open_window(model())
     say(qtbot, window, "First " + "word " * 200)
     say(qtbot, window, "Second " + "word " * 200)
-    sentence = "The prompt has 5000 tokens, but the context holds only 4096."
+    sentence = text("engine.prompt_too_long", n=5000, n_context=4096)
     sent: list[list[dict[str, str]]] = []
     window.link.generate = lambda turns, *_: sent.append(turns)  # type: ignore[method-assign]
     ask(window, "Third")
