@@ -102,9 +102,9 @@ def _say(sentence: str) -> None:
     from PySide6.QtGui import QGuiApplication
     from PySide6.QtWidgets import QMessageBox
 
-    from app.text.sentences import said
+    from app.text.messages import localized
 
     print(sentence, file=sys.stderr)
     has_terminal = sys.stderr is not None and sys.stderr.isatty()
     if not has_terminal and QGuiApplication.platformName() not in ("offscreen", "minimal"):
-        QMessageBox.warning(None, "Outrider", said(sentence))
+        QMessageBox.warning(None, "Outrider", localized(sentence))

@@ -16,7 +16,7 @@ from app.chat.text_block import TextBlock
 from app.chat.thought_fold import ThoughtFold
 from app.state import reasoning
 from app.state.conversation import Ending, Message
-from app.text.sentences import said
+from app.text.messages import localized
 
 FRAME_MS = 40  # at most 25 repaints a second
 SLICE_S = 0.015  # of work, before other events have their turn
@@ -147,7 +147,7 @@ class AnswerView(QWidget):
         self._progress.setVisible(waiting)
         self._progress.setText(message.progress or self.tr("Thinking\u2026"))
         self._note.setVisible(bool(message.note))
-        self._note.setText(said(message.note))
+        self._note.setText(localized(message.note))
         _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
         statistics = message.statistics
         n_token = message.n_token_before + (statistics.n_token if statistics else 0)

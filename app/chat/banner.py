@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.state.engine_state import Notice
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 
 
@@ -57,7 +57,7 @@ class Banner(QFrame):
         if notice is None:
             self.hide()
             return
-        sentence = said(notice.sentence)
+        sentence = localized(notice.sentence)
         self._text.setText(sentence)
         self.setAccessibleDescription(sentence)
         self.setProperty("kind", "trouble" if notice.is_trouble else "plain")

@@ -6,7 +6,7 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 
 
 class LoadingStrip(QWidget):
@@ -58,4 +58,4 @@ class LoadingStrip(QWidget):
         text = self.tr("Loading {model}, {share}").format(
             model=self._title, share=units.percent(fraction)
         )
-        self._label.setText(f"{text}: {said(stage)}" if stage else text)
+        self._label.setText(f"{text}: {localized(stage)}" if stage else text)

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 from PySide6.QtWidgets import QWidget as Widget
 
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from backend.downloads.manager import Download, State
 
@@ -100,7 +100,7 @@ class DownloadRow(QFrame):
             got=units.size(download.n_byte), all=units.size(download.job.size_bytes)
         )
         if download.state is State.FAILED:
-            return f"{got}. {said(download.trouble)}"
+            return f"{got}. {localized(download.trouble)}"
         if download.state is State.DONE:
             folder = str(download.job.folder)
             return (

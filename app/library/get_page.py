@@ -25,7 +25,7 @@ from app.library.columns import dress
 from app.library.download_row import DownloadRow
 from app.library.get_table import COLUMNS, FILES, TYPE, GetTable
 from app.library.search import Found, Search
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 from backend.downloads.address import endpoint
 from backend.downloads.job import Job
@@ -222,7 +222,7 @@ class GetPage(QWidget):
         self._show_words()
 
     def _show_refusal(self, sentence: str) -> None:
-        self._refusal = said(sentence)
+        self._refusal = localized(sentence)
         self._show_words()
 
     def _show_busy(self, busy: bool) -> None:
@@ -276,7 +276,7 @@ class GetPage(QWidget):
         elided = self._folder.fontMetrics().elidedText(
             text, Qt.TextElideMode.ElideMiddle, max(self._folder.width(), 200)
         )
-        trouble = said(self.downloads.trouble)
+        trouble = localized(self.downloads.trouble)
         self._folder.setText(f"{elided}. {trouble}" if trouble else elided)
         self._folder.setToolTip(str(self.downloads.folder))
 

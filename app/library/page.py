@@ -14,7 +14,7 @@ from app.library.view import LibraryView
 from app.session import known_models as models
 from app.session.session import Session
 from app.state.engine_state import Notice, State
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.downloads.manager import Downloads
 from backend.downloads.manager import State as DownloadState
 from backend.protocol.statistics import Statistics
@@ -101,7 +101,7 @@ class LibraryPage(QObject):
                 self._arrived(item.job.folder)
                 self._say(self.tr("{model} has arrived.").format(model=name))
             elif item.state is DownloadState.FAILED:
-                self._say(f"{name}: {said(item.trouble)}")
+                self._say(f"{name}: {localized(item.trouble)}")
         self._states = {item.number: item.state for item in items}
         open_states = (DownloadState.WAITING, DownloadState.RUNNING)
         self.view.show_downloads(

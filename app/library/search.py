@@ -43,11 +43,11 @@ class Search(QObject):
     """
 
     changed = Signal()
-    refused = Signal(str)
+    refused = Signal(object)
     busy = Signal(bool)
     _listed = Signal(int, object)
     _read = Signal(int, int, object)
-    _failed = Signal(int, str)
+    _failed = Signal(int, object)
 
     def __init__(self, library: Library, parent: QObject | None = None) -> None:
         super().__init__(parent)

@@ -25,7 +25,7 @@ from app.library.details import Details
 from app.library.library import Library, Row
 from app.library.table import COLUMNS, HERE, SortedTable, Table
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 
 REFRESH_MS = 4000  # the memory that is free changes while one looks
@@ -203,7 +203,7 @@ class LibraryView(QWidget):
         places = self.library.scan.places
         n_bytes = sum(entry.size_bytes for entry in entries)
         foot = self.tr("Looking through the folders\u2026") if self._busy and not entries else ""
-        trouble = said(self.library.history.trouble)
+        trouble = localized(self.library.history.trouble)
         foot = foot or words.places(places, len(entries), n_bytes)
         self.foot.setText(f"{foot} {trouble}".strip())
         self._machine.setText(self._machine_words())

@@ -6,7 +6,7 @@ import time
 
 from app.text import units
 from app.text.language import translate
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.library.estimate import Kind, Speed, Verdict
 from backend.library.facts import Facts
 from backend.library.scan import Entry, Place
@@ -85,7 +85,7 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
     facts = entry.facts
     if facts is None or verdict is None:
         return translate("library", "It cannot be used: {reason}.").format(
-            reason=said(entry.trouble)
+            reason=localized(entry.trouble)
         )
     if verdict.kind is Kind.LARGE:
         return _too_large(facts, verdict)
@@ -96,7 +96,7 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
             verdict.best_speed,
         )
         unused = translate("library", "The cache is not used: {reason}.")
-        return f"{first} {unused.format(reason=said(facts.needs.reason))}"
+        return f"{first} {unused.format(reason=localized(facts.needs.reason))}"
     if verdict.kind is Kind.FITS:
         text = _at(
             translate("library", "All its experts fit in memory."),
@@ -158,7 +158,7 @@ def _too_large(facts: Facts, verdict: Verdict) -> str:
             "{free} are free.",
         )
         more = translate("library", "The cache cannot help: {reason}.").format(
-            reason=said(facts.needs.reason)
+            reason=localized(facts.needs.reason)
         )
     text = text.format(
         size=units.size(plan.total_bytes),
@@ -206,6 +206,6 @@ def places(found: list[Place], n_entry: int, n_bytes: int) -> str:
         if place.trouble:
             where = translate("library", "The folder {folder} {trouble}.")
             text += " " + where.format(
-                folder=place.path.name or place.path, trouble=said(place.trouble)
+                folder=place.path.name or place.path, trouble=localized(place.trouble)
             )
     return text.encode("utf-8", "replace").decode("utf-8")

@@ -7,7 +7,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
 
 from app.pages.licences import Component, components
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.page import Page, small
 from backend import __version__
 
@@ -51,7 +51,7 @@ class AboutPage(Page):
     def _show(self, row: int) -> None:
         if 0 <= row < len(self._components):
             part = self._components[row]
-            self._licence.setText(f"{part.name} {part.version}   {said(part.licence)}")
+            self._licence.setText(f"{part.name} {part.version}   {localized(part.licence)}")
             self.text.setPlainText(
                 part.text or self.tr("This copy of it came without the text of its licence.")
             )

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import (
 
 from app.session.worker_link import EngineLink
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.protocol.status import LearningFacts
 
 REFRESH_MS = 5_000
@@ -93,7 +93,7 @@ class LearningGroup(QGroupBox):
             self._size.clear()
             return
         self.bar.setValue(int(1000 * (facts.share or 0.0)))
-        self._state.setText(said(facts.sentence))
+        self._state.setText(localized(facts.sentence))
         self._size.setText(self._words_of_size(facts))
 
     def _words_of_size(self, facts: LearningFacts) -> str:

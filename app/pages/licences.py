@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from backend.text import text
+
 _COMMON = Path("/usr/share/common-licenses")  # Debian's copies of the GNU licences
 _LGPL = (
     "Qt and Qt for Python (PySide6, Shiboken6) are used under the GNU Lesser General Public "
@@ -59,11 +61,11 @@ def components() -> list[Component]:
 def _outrider() -> Component:
     from backend import __version__
 
-    text = (
+    licence = (
         "The code is under the MIT licence. The embedded model is under CC BY-SA 4.0, because of "
         "the texts that it was trained on.\n\n" + _MIT
     )
-    return Component("Outrider", __version__, "MIT; the embedded model CC BY-SA 4.0", text)
+    return Component("Outrider", __version__, text("about.licence"), licence)
 
 
 def _llama_cpp() -> Component:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from PySide6.QtWidgets import QApplication, QCheckBox, QLineEdit, QPushButton
 
 from app.session.local_server import DEFAULT_PORT, LocalServer, ServerFacts
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.fields import Number
 from app.widgets.page import Section, beside, small
 
@@ -79,7 +79,7 @@ class ServerSection(Section):
 
     def _show(self, facts: ServerFacts) -> None:
         if facts.trouble:
-            words = said(facts.trouble)
+            words = localized(facts.trouble)
         elif facts.on:
             words = self.tr("On, at {address}.").format(address=facts.address)
             words += " " + self.tr("%n request(s) so far.", "", facts.n_request)

@@ -22,7 +22,7 @@ from app.panel.memory_bar import Memory
 from app.panel.moment import Moments
 from app.panel.panel_layout import PanelParts
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.methods.catalogue import METHODS
 from backend.protocol.statistics import Batch, Residency, Statistics
 from backend.protocol.status import Advice, CacheFacts, ModelFacts
@@ -48,7 +48,7 @@ class EnginePanel(QFrame):
     """
 
     shown = Signal(bool)
-    trouble = Signal(str)
+    trouble = Signal(object)
     rate_wanted = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -93,7 +93,7 @@ class EnginePanel(QFrame):
         method = cache.method if cache is not None and cache.mode == "cached" else ""
         self.parts.show_hybrid(cache is not None and cache.hybrid != "off")
         self.parts.method.setText(method)
-        about = said(METHODS[method].sentence) if method in METHODS else ""
+        about = localized(METHODS[method].sentence) if method in METHODS else ""
         if cache is not None and cache.predictor:
             forecast = self.tr("Forecasts by: {predictor}.").format(predictor=cache.predictor)
             about = f"{about} {forecast}"

@@ -26,7 +26,7 @@ from app.panel.time_line import TimeLine
 from app.panel.token_strip import TokenStrip
 from app.panel.value import Value
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 from backend.protocol.status import CacheFacts, ModelFacts
 
@@ -146,7 +146,7 @@ class PanelParts(QObject):
             text = self.tr("asked for {asked}, in force {force}").format(
                 asked=units.size(asked_bytes), force=units.size(cache.bytes)
             )
-            self.force.setToolTip(said(cache.reason))
+            self.force.setToolTip(localized(cache.reason))
         self.force.setText(text)
 
     def show_words(self, text: str, cache_bytes: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from app.text import units
 from app.text.language import translate
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Advice, CacheFacts, ModelFacts
 
@@ -26,7 +26,7 @@ def sentence(
     if model is None or cache is None:
         return ""
     if not model.is_moe:
-        return said(cache.reason) or translate(
+        return localized(cache.reason) or translate(
             "verdict", "This model has no experts, so nothing is cached."
         )
     if cache.mode == "plain":
@@ -34,7 +34,7 @@ def sentence(
             return translate(
                 "verdict", "Every expert is in memory, so no answer waits for the disk."
             )
-        return said(cache.reason) or translate(
+        return localized(cache.reason) or translate(
             "verdict", "This model runs without the expert cache."
         )
     if stats is None or stats.n_token == 0 or stats.total_s <= 0:

@@ -31,7 +31,7 @@ class Chats(QObject):
     """
 
     list_changed = Signal()
-    trouble = Signal(str)
+    trouble = Signal(object)
 
     def __init__(self, session: Session, store: ChatStore, parent: QObject | None = None) -> None:
         super().__init__(parent)

@@ -19,6 +19,7 @@ from app.state.engine_state import Notice, State
 from app.state.slot_range import SlotRange
 from backend.protocol.statistics import Residency
 from backend.protocol.status import CacheFacts, ModelFacts
+from backend.text import text
 
 SHOWN_RATE = 0.25  # of the embedded model, which would fit whole and is there to show the cache
 
@@ -36,7 +37,7 @@ class EngineSession(QObject):
 
     state_changed = Signal(object)
     model_changed = Signal()
-    loading = Signal(float, str)
+    loading = Signal(float, object)
     residency_changed = Signal(object)
     notice = Signal(object)
 
@@ -194,8 +195,9 @@ class EngineSession(QObject):
             self.notice.emit(Notice(self.tr("Loading was cancelled."), tuple(actions), False))
         else:
             named = failed is None or sentence.startswith(failed.name)
-            name = "" if named or failed is None else f"{failed.name}: "
-            self.notice.emit(Notice(name + sentence, tuple(actions)))
+            if not named and failed is not None:
+                sentence = text("words.about", what=failed.name, sentence=sentence)
+            self.notice.emit(Notice(sentence, tuple(actions)))
 
     # Other settings
 

@@ -21,6 +21,7 @@ from app.state.engine_state import Notice, State
 from app.state.preset import Preset
 from app.text import units
 from backend.protocol.statistics import Statistics
+from backend.text import text
 
 _ENDINGS = {"stop": Ending.FINISHED, "length": Ending.LENGTH, "context": Ending.CONTEXT}
 
@@ -361,7 +362,7 @@ class Session(EngineSession):
         if turn is not None and answer is not None:
             answer.statistics = statistics
             if answer.is_live:
-                note = self.tr("Stopped.") if ending is Ending.STOPPED else ""
+                note = text("chats.stopped") if ending is Ending.STOPPED else ""
                 self._end(turn.conversation, ending, note)
             else:
                 self._tell(turn.conversation, answer)
@@ -381,7 +382,7 @@ class Session(EngineSession):
             if answer.statistics is None or answer.statistics.n_token > 0:
                 self._waiting_turns.append(_Turn(conversation, goes_on=True))
             return
-        answer.note = self.tr("The context is full.")
+        answer.note = text("chats.context_full")
         self._tell(conversation, answer)
         if conversation is self.conversation:
             self._offer_to_slide()
@@ -403,13 +404,13 @@ class Session(EngineSession):
         is_live = self._live is not None and self._live.conversation is conversation
         if is_live and self.state is State.ANSWERING and _growing(conversation) is not None:
             self.link.stop()
-            self._end(conversation, Ending.STOPPED, self.tr("Stopped."))
+            self._end(conversation, Ending.STOPPED, text("chats.stopped"))
             self._set_state(State.STOPPING)
         elif self._waits(conversation):
             self._waiting_turns = [
                 turn for turn in self._waiting_turns if turn.conversation is not conversation
             ]
-            self._end(conversation, Ending.STOPPED, self.tr("Stopped."))
+            self._end(conversation, Ending.STOPPED, text("chats.stopped"))
             self.state_changed.emit(self.state)
         self.busy_changed.emit()
 
@@ -423,7 +424,7 @@ class Session(EngineSession):
     def _give_up_answers(self) -> None:
         turns, self._waiting_turns = self._waiting_turns, []
         for turn in turns:
-            self._end(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
+            self._end(turn.conversation, Ending.CUT_OFF, text("chats.cut_off"))
 
     def _cut_off(self) -> Callable[[], None] | None:
         turns = [turn for turn in (self._live, *self._waiting_turns) if turn is not None]
@@ -431,7 +432,7 @@ class Session(EngineSession):
         self._waiting_turns = []
         cut = [turn for turn in turns if _growing(turn.conversation) or turn.goes_on]
         for turn in cut:
-            self._end(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
+            self._end(turn.conversation, Ending.CUT_OFF, text("chats.cut_off"))
         if not cut:
             return None
         conversation = cut[0].conversation

@@ -25,7 +25,7 @@ class EngineLink(QObject):
     """
 
     hello = Signal()  # the worker is there
-    loading = Signal(float, str)  # fraction, stage
+    loading = Signal(float, object)  # fraction, stage
     loaded = Signal(object, object)  # ModelFacts, CacheFacts
     configured = Signal(object, object)  # ModelFacts, CacheFacts in force after a change
     cache_changed = Signal(object)  # CacheFacts that the engine changed by itself
@@ -39,9 +39,9 @@ class EngineLink(QObject):
     moments = Signal(object)  # Batch of passes, while they are watched
     advice = Signal(object)  # Advice after an answer that was watched
     done = Signal(str, object)  # reason, Statistics: the end of an answer
-    error = Signal(str, str)  # type of the request, sentence: it ended without a result
-    died = Signal(str)  # sentence; the process is gone and start() makes a new one
-    hangs = Signal(str)  # sentence; the process is there but shows no sign of work
+    error = Signal(str, object)  # type of the request, sentence: it ended without a result
+    died = Signal(object)  # sentence; the process is gone and start() makes a new one
+    hangs = Signal(object)  # sentence; the process is there but shows no sign of work
     recovered = Signal()  # it shows one after all
     learning = Signal(object)  # LearningFacts, asked for or not
 

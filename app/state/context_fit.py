@@ -7,20 +7,18 @@ StreamingLLM, 2024, section 3).
 
 from __future__ import annotations
 
-import re
+from backend.text import Text
 
 Turn = dict[str, str]
 
-_COUNTS = re.compile(r"prompt has ([\d,]+) tokens.*?([\d,]+)(?: tokens)?\.$")
 FIRST_SHARE = 0.25  # of the room, the most that the first question may take
 
 
 def counts(sentence: str) -> tuple[int, int] | None:
     """Return (tokens of the prompt, of the context) from the engine's refusal; None for others."""
-    found = _COUNTS.search(sentence)
-    if found is None:
+    if not isinstance(sentence, Text) or sentence.id != "engine.prompt_too_long":
         return None
-    n_prompt, n_context = (int(text.replace(",", "")) for text in found.groups())
+    n_prompt, n_context = int(sentence.values["n"]), int(sentence.values["n_context"])
     return (n_prompt, n_context) if n_prompt > 0 else None
 
 

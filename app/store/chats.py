@@ -18,6 +18,7 @@ from app.store.schema import StoreError
 from app.store.search import Found, find
 from backend.protocol.statistics import Statistics
 from backend.system.kept_file import parse_json
+from backend.text import Text, text, to_json
 
 TITLE_CHARS = 60
 CHECKPOINT_BYTES = 4 << 20  # of journal, after which it is written into the file
@@ -192,7 +193,7 @@ class ChatStore:
                 "created_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     chat_id, parent, message.role, sound(message.content), message.ending.value,
-                    sound(message.note), figures_text(message), now_s,
+                    note_text(message), figures_text(message), now_s,
                 ),
             )  # fmt: skip
             message_id = int(cursor.lastrowid or 0)
@@ -271,7 +272,7 @@ class ChatStore:
             "FROM message WHERE id = ?", (message_id,),
         ).fetchone()  # fmt: skip
         content += "".join(self._pieces(message_id))
-        message = Message(role, content, _ending(ending), note, id=message_id)
+        message = Message(role, content, _ending(ending), _note(note), id=message_id)
         read_figures(message, figures)
         return message
 
@@ -295,7 +296,7 @@ class ChatStore:
         connection.execute(
             "UPDATE message SET content = ?, ending = ?, note = ?, figures = ? WHERE id = ?",
             (
-                sound(message.content), message.ending.value, sound(message.note),
+                sound(message.content), message.ending.value, note_text(message),
                 figures_text(message), message.id,
             ),
         )  # fmt: skip
@@ -317,7 +318,7 @@ class ChatStore:
         for message_id in live:
             with self.reading():
                 message = self.message(message_id)
-            message.ending, message.note = Ending.CUT_OFF, "Cut off here."
+            message.ending, message.note = Ending.CUT_OFF, text("chats.cut_off")
             self.save(message)
 
     @contextmanager
@@ -326,7 +327,9 @@ class ChatStore:
         try:
             yield
         except sqlite3.Error as error:
-            raise self._trouble(error, "The chats cannot be read") from error
+            raise self._trouble(
+                error, text("chats.not_read", reason=schema.reason(error))
+            ) from error
 
     @contextmanager
     def writing(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
@@ -340,7 +343,8 @@ class ChatStore:
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.rollback()
-            raise self._trouble(error, "What is said is not being kept") from error
+            sentence = text("chats.not_written", reason=schema.reason(error))
+            raise self._trouble(error, sentence) from error
         except BaseException:
             if connection.in_transaction:
                 connection.rollback()
@@ -348,10 +352,10 @@ class ChatStore:
         if durable:
             self._tidy()
 
-    def _trouble(self, error: sqlite3.Error, what: str) -> StoreError:
+    def _trouble(self, error: sqlite3.Error, sentence: Text) -> StoreError:
         if schema.is_damage(error) and self.path is not None:
             schema.mark_for_check(self.path)
-        return StoreError(f"{what}: {schema.reason(error)}.")
+        return StoreError(sentence)
 
     def _tidy(self) -> None:
         """Have a long journal written into the file, by a thread, since that waits for the disk."""
@@ -401,6 +405,22 @@ def figures_text(message: Message) -> str:
     if message.thought_s:
         data["thought_s"] = round(message.thought_s, 3)
     return json.dumps(data)
+
+
+def note_text(message: Message) -> str:
+    """Return a message's note as the file keeps it: JSON, if it has an id."""
+    note = message.note
+    return json.dumps(to_json(note)) if isinstance(note, Text) else sound(note)
+
+
+def _note(kept: str | None) -> str:
+    if not kept or not kept.startswith("{"):
+        return kept or ""
+    try:
+        note = parse_json(kept)
+    except ValueError:
+        return kept
+    return note if isinstance(note, str) else kept
 
 
 def _ending(value: str) -> Ending:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from backend.system.kept_file import make_file, make_folder
 from backend.system.paths import exists
+from backend.text import text
 
 BUSY_S = 0.25  # the window must not wait longer for another process
 CHECKED_BYTES = 32 << 20  # files up to this size are checked whole at start
@@ -101,44 +102,39 @@ def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
         make_folder(path.parent)
         lock = _lock(path)
     except (OSError, sqlite3.Error) as error:
-        return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
+        return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
     try:
         return Opened(_open_file(path, steps), path, lock=lock)
     except _Newer:
         lock.close()
-        return _in_memory(
-            steps,
-            "The chats were written by a newer version of Outrider. They are left as they are, and "
-            "what is said here is not kept.",
-        )
+        return _in_memory(steps, text("chats.newer"))
     except (OSError, sqlite3.Error) as error:
         if not is_damage(error):
             lock.close()
-            return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
+            return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
     kept = _set_aside(path)
     try:
         connection = _open_file(path, steps)
     except (OSError, sqlite3.Error) as error:
         lock.close()
-        return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
-    sentence = f"The file of chats was damaged; a new one was begun and the old one is {kept}."
-    return Opened(connection, path, sentence, lock)
+        return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
+    return Opened(connection, path, text("chats.begun_new", file=kept), lock)
 
 
 def reason(error: Exception) -> str:
     """Say in a few words what a failure of the database or the file system was."""
-    text = str(error)
-    if "disk is full" in text or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
-        return "the disk is full"
-    if "readonly" in text or "unable to open" in text:
-        return "the folder for them cannot be written"
-    if "locked" in text or "busy" in text:
-        return "another program uses the file"
+    told = str(error)
+    if "disk is full" in told or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+        return text("chats.disk_full")
+    if "readonly" in told or "unable to open" in told:
+        return text("chats.no_folder")
+    if "locked" in told or "busy" in told:
+        return text("chats.busy")
     if isinstance(error, OSError):
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return "the folder for them cannot be written"
-        return (error.strerror or text).lower()
-    return "the file is damaged" if is_damage(error) else text.rstrip(".")
+            return text("chats.no_folder")
+        return (error.strerror or told).lower()
+    return text("chats.damaged") if is_damage(error) else told.rstrip(".")
 
 
 def is_damage(error: Exception) -> bool:

@@ -44,6 +44,7 @@ from app.window.arrangement import Arrangement
 from app.window.drops import Drops
 from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
+from backend.text import joined
 
 
 class MainWindow(QMainWindow):
@@ -133,8 +134,7 @@ class MainWindow(QMainWindow):
 
     def _say_remarks(self) -> None:
         """Say what was wrong with the files of settings and of chats."""
-        remarks = (self.preferences.remark, self.chats.store.trouble)
-        if trouble := " ".join(text for text in remarks if text):
+        if trouble := joined(self.preferences.remark or "", self.chats.store.trouble):
             self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
 
     def open_model(self, path: Path) -> None:

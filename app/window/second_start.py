@@ -17,10 +17,9 @@ from PySide6.QtCore import QObject, QStandardPaths, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from backend.system.kept_file import parse_json
+from backend.text import text
 
-SENTENCE = (
-    "Outrider is open already, and its window does not answer. End that process, then start again."
-)
+SENTENCE = text("window.open_already")
 _PATH_BYTES_MAX = 100  # of the 107 that the name of a socket may have
 _MESSAGE_BYTES_MAX = 1 << 16
 _ACTIVATION = "XDG_ACTIVATION_TOKEN"  # with it a Wayland compositor lets a window come forward

@@ -1,7 +1,8 @@
 """The messages between the engine's process and whoever talks to it.
 
 Each message is a 4-byte big-endian length, then that many bytes of UTF-8 JSON: one object with a
-text field "type". Nothing is pickled, and nothing here depends on Qt or on the engine. The worker
+text field "type". A backend.text.Text travels with its id and values, and arrives as a Text.
+Nothing is pickled, and nothing here depends on Qt or on the engine. The worker
 (backend/worker/main.py) and its clients (backend/protocol/connection.py) share this file.
 docs/howto/message.md adds a message as an example.
 """
@@ -17,6 +18,7 @@ from backend.protocol.errors import RequestError
 from backend.protocol.settings import KINDS, EngineConfig, Rule
 from backend.protocol.statistics import Batch, Residency, Statistics
 from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFacts
+from backend.text import from_json, to_json
 
 VERSION = 1
 """Version of the messages. A worker and a client of different versions refuse each other."""
@@ -50,7 +52,8 @@ def encode(message: Mapping[str, Any]) -> bytes:
     holds what JSON cannot say (NaN, infinity, bytes).
     """
     # ASCII output: a lone surrogate (an undecodable byte of a path) survives the round trip.
-    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    plain = to_json(message)
+    body = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(body) > MAX_BYTES:
         raise ProtocolError(
             f"A message of {len(body)} bytes is longer than the {MAX_BYTES} bytes allowed."
@@ -102,7 +105,8 @@ def _parse(body: bytes) -> Message:
         raise ValueError(f"{name} is not JSON")
 
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=refuse)
+        text = body.decode("utf-8")
+        value = json.loads(text, parse_constant=refuse, object_hook=from_json)
     except (ValueError, RecursionError):
         raise ProtocolError("A message is not valid JSON in UTF-8.") from None
     if not isinstance(value, dict):

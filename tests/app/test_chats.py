@@ -19,6 +19,7 @@ from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import language
 from app.window.main_window import MainWindow
+from backend.text import text
 
 
 def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
@@ -145,9 +146,9 @@ def test_deleting_can_be_undone(qtbot: Any, open_window: Opener, model: Model) -
 
 def test_renamed_pinned_and_found(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model())
-    for text in ("Alpha", "Beta"):
+    for title in ("Alpha", "Beta"):
         window.top_bar.new_chat.click()
-        say(qtbot, window, text)
+        say(qtbot, window, title)
     alpha = next(row for row in window.chats.rows() if row.title == "Alpha")
     window.chats.pin(alpha.id, True)
     window.chats.rename(alpha.id, "Renamed")
@@ -224,7 +225,7 @@ def test_a_long_chat_offers_to_slide(qtbot: Any, open_window: Opener, model: Mod
     window = open_window(model())
     say(qtbot, window, "First " + "word " * 200)
     say(qtbot, window, "Second " + "word " * 200)
-    sentence = "The prompt has 5000 tokens, but the context holds only 4096."
+    sentence = text("engine.prompt_too_long", n=5000, n_context=4096)
     sent: list[list[dict[str, str]]] = []
     window.link.generate = lambda turns, *_: sent.append(turns)  # type: ignore[method-assign]
     ask(window, "Third")
@@ -320,8 +321,8 @@ def test_a_point_and_a_comma_both_mark_decimals(qtbot: Any, qapp: Any, code: str
     dialog = PresetDialog(Preset(), "m", False)
     qtbot.addWidget(dialog)
     field = dialog.findChildren(QDoubleSpinBox)[0]
-    for text in ("0.5", "0,5"):
+    for typed in ("0.5", "0,5"):
         field.setValue(1.0)
         field.selectAll()
-        qtbot.keyClicks(field, text)
+        qtbot.keyClicks(field, typed)
         assert dialog.preset.sampling["temperature"] == 0.5

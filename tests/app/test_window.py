@@ -15,6 +15,7 @@ from window_samples import WAIT_MS, Model, Opener
 
 from app.state.conversation import Ending
 from app.state.engine_state import Notice, State
+from app.text import language
 
 
 def plain(text: str) -> str:
@@ -516,6 +517,16 @@ def test_killed_while_idle_it_starts_again(qtbot: Any, open_window: Opener, mode
     assert window.draft == "Tell me a story."
     window.press("Start again")
     window.wait_state(State.IDLE)
+
+
+def test_the_engine_s_sentences_come_in_the_window_s_language(
+    qtbot: Any, qapp: QApplication, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    language.apply(qapp, "de")
+    os.kill(window.link.pid, signal.SIGKILL)
+    window.wait_state(State.DEAD)
+    assert window.notice.startswith("Der Prozess der Engine endete unerwartet: er wurde beendet")
 
 
 def test_killed_while_loading_a_smaller_cache_is_offered(
