@@ -21,9 +21,11 @@ class ChatPage(QObject):
         super().__init__(parent)
         self._session, self._chats = session, chats
         self.view = view = ChatView()
-        session.state_changed.connect(self._show_state)
-        session.model_changed.connect(self._show_model)
-        session.loading.connect(view.loading.show_progress)
+        engine = session.engine
+        engine.state_changed.connect(self._show_state)
+        engine.model_changed.connect(self._show_model)
+        engine.loading.connect(view.loading.show_progress)
+        session.can_send_changed.connect(self._show_state)
         session.message_added.connect(self._message_added)
         session.message_changed.connect(view.transcript.refresh)
         session.conversation_replaced.connect(self._show_conversation)
@@ -43,9 +45,9 @@ class ChatPage(QObject):
             view.transcript.edited, view.transcript.stepped,
         ):  # fmt: skip
             acted.connect(lambda *_: view.composer.setFocus())
-        view.loading.cancel.connect(session.cancel_loading)
+        view.loading.cancel.connect(engine.cancel_loading)
         view.welcome.suggested.connect(self.send)
-        self._show_state(session.state)
+        self._show_state()
         self._show_model()
 
     def send(self, text: str) -> None:
@@ -57,7 +59,8 @@ class ChatPage(QObject):
     def edit_preset(self) -> None:
         """Let the user change the system prompt and the sampling."""
         session = self._session
-        model = models.title(session.path) if session.path is not None else ""
+        path = session.engine.path
+        model = models.title(path) if path is not None else ""
         for_model = session.conversation.preset is None and not session.conversation.messages
         dialog = PresetDialog(session.preset, model, for_model, self.view.window())
         if dialog.exec():
@@ -93,7 +96,7 @@ class ChatPage(QObject):
             State.STOPPING: self.tr("Stopping"),
             State.DEAD: self.tr("The engine is not running"),
         }
-        hint = hints.get(session.state, "")
+        hint = hints.get(session.engine.state, "")
         preset = session.preset
         words = self.tr("System prompt set") if preset.system else self.tr("System prompt")
         if preset.sampling:
@@ -105,17 +108,18 @@ class ChatPage(QObject):
     def _context_words(self) -> str:
         session, meter = self._session, self.view.composer.meter
         last = session.conversation.last
-        if last is None or last.statistics is None or session.model is None:
+        if last is None or last.statistics is None or session.engine.model is None:
             meter.show_use(0, 0)
             return ""
         used = last.statistics.n_prompt + last.statistics.n_token
-        meter.show_use(used, session.n_context)
+        meter.show_use(used, session.engine.n_context)
         return self.tr("context {used} of {limit}").format(
-            used=units.number(used), limit=units.count(session.n_context, "token")
+            used=units.number(used), limit=units.count(session.engine.n_context, "token")
         )
 
-    def _show_state(self, state: State) -> None:
-        view, path = self.view, self._session.path
+    def _show_state(self) -> None:
+        view, engine = self.view, self._session.engine
+        state, path = engine.state, engine.path
         view.loading.setVisible(state is State.LOADING)
         if state is State.LOADING and path is not None:
             view.loading.begin(models.title(path))
@@ -127,9 +131,9 @@ class ChatPage(QObject):
         self.show_composer()
 
     def _show_welcome(self) -> None:
-        session = self._session
-        embedded = session.path is not None and models.is_embedded(session.path)
-        self.view.welcome.show_model(session.model, session.state is State.LOADING, embedded)
+        engine = self._session.engine
+        embedded = engine.path is not None and models.is_embedded(engine.path)
+        self.view.welcome.show_model(engine.model, engine.state is State.LOADING, embedded)
 
     def _show_conversation(self) -> None:
         conversation = self._session.conversation

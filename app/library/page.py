@@ -12,7 +12,7 @@ from app.library.library import Library
 from app.library.search import Search
 from app.library.view import LibraryView
 from app.session import known_models as models
-from app.session.session import Session
+from app.session.engine import EngineSession
 from app.state.engine_state import Notice, State
 from app.text.sentences import said
 from backend.downloads.manager import Downloads
@@ -38,13 +38,13 @@ class LibraryPage(QObject):
     _moved = Signal()
 
     def __init__(
-        self, session: Session, history: Path, cache: Path, parent: QObject | None = None
+        self, engine: EngineSession, history: Path, cache: Path, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._session = session
+        self._engine = engine
         self.library = Library(history, cache, self)
-        self.library.may_measure = lambda: session.state not in _BUSY
-        self.library.rate_for = session.rate_for
+        self.library.may_measure = lambda: engine.state not in _BUSY
+        self.library.rate_for = engine.rate_for
         self.view = LibraryView(self.library)
         # By default, downloads go beside what else must not be lost; nothing is made before.
         self.downloads = Downloads(
@@ -67,9 +67,9 @@ class LibraryPage(QObject):
         self.get.left.connect(self.show_models)
         self._moved.connect(self._download_moved, Qt.ConnectionType.QueuedConnection)
         self._download_moved()
-        session.model_changed.connect(self._model_changed)
-        session.state_changed.connect(self._state_changed)
-        session.link.done.connect(self._answered)
+        engine.model_changed.connect(self._model_changed)
+        engine.state_changed.connect(self._state_changed)
+        engine.link.done.connect(self._answered)
 
     def show_recent(self, recent: list[str]) -> None:
         """Count these files as part of the library, wherever they are."""
@@ -125,21 +125,21 @@ class LibraryPage(QObject):
             self.notice.emit(Notice(sentence, is_trouble=False))
 
     def _gather(self) -> None:
-        files = [models.embedded_model(), self._session.path, *map(Path, self._recent)]
+        files = [models.embedded_model(), self._engine.path, *map(Path, self._recent)]
         loose = list(dict.fromkeys(path for path in files if path is not None))
         if loose != self.library.loose:
             self.library.loose = loose
             self.library.rescan()
 
     def _model_changed(self) -> None:
-        session, library = self._session, self.library
-        model, cache = session.model, session.cache
+        engine, library = self._engine, self.library
+        model, cache = engine.model, engine.cache
         cached = model is not None and cache is not None and cache.mode == "cached"
         # What stock llama.cpp maps from the file counts as available already.
         library.returned_bytes = model.dense_bytes + cache.bytes if cached else 0  # type: ignore[union-attr]
-        if model is not None and session.path is not None and session.path != self._used:
-            library.history.remember_use(session.path)
-        loaded = session.path if model is not None else None
+        if model is not None and engine.path is not None and engine.path != self._used:
+            library.history.remember_use(engine.path)
+        loaded = engine.path if model is not None else None
         if loaded != self._used:
             library.look_at(loaded)
         self._used = loaded
@@ -157,13 +157,13 @@ class LibraryPage(QObject):
             self.library.measure()
 
     def _answered(self, _reason: str, statistics: Statistics) -> None:
-        session = self._session
-        if session.model is None or session.cache is None or session.path is None:
+        engine = self._engine
+        if engine.model is None or engine.cache is None or engine.path is None:
             return
-        plain = session.cache.mode == "plain"
-        n_slot = session.model.n_expert if plain else session.cache.n_slot
+        plain = engine.cache.mode == "plain"
+        n_slot = engine.model.n_expert if plain else engine.cache.n_slot
         self.library.remember_answer(
-            session.path, n_slot, statistics.n_token, statistics.tokens_per_s
+            engine.path, n_slot, statistics.n_token, statistics.tokens_per_s
         )
 
     def _file_changed(self, name: str) -> None:

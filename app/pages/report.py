@@ -10,8 +10,8 @@ from importlib import metadata
 from PySide6.QtCore import QLibraryInfo, qVersion
 from PySide6.QtGui import QGuiApplication
 
+from app.session.engine import EngineSession
 from app.session.event_log import EventLog, without_names
-from app.session.session import Session
 from app.settings.settings import Settings
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.machines import Hardware
@@ -33,7 +33,7 @@ _MODEL = (
 
 
 def report(
-    session: Session,
+    engine: EngineSession,
     settings: Settings,
     machine: Hardware | None,
     statistics: Statistics | None,
@@ -44,8 +44,8 @@ def report(
         ("Versions", versions()),
         ("Machine", _machine(machine)),
         ("Window", _window()),
-        ("Model", _model(session)),
-        ("Engine settings in force", _cache(session)),
+        ("Model", _model(engine)),
+        ("Engine settings in force", _cache(engine)),
         ("Settings", {name: getattr(settings, name) for name in _SETTINGS}),
         ("Last answer", _figures(statistics)),
     ]
@@ -54,7 +54,7 @@ def report(
         text += f"{title}\n" + "".join(f"  {name}: {value}\n" for name, value in values.items())
     errors = log.errors or ["none"]
     text += "Last errors\n" + "".join(f"  {line}\n" for line in errors)
-    text += "Engine's last words\n" + _indented(session.link.last_words)
+    text += "Engine's last words\n" + _indented(engine.link.last_words)
     text += "Log\n" + "".join(f"  {line}\n" for line in log.lines[-60:])
     return without_names(text)
 
@@ -95,16 +95,16 @@ def _window() -> Json:
     }
 
 
-def _model(session: Session) -> Json:
-    if session.model is None:
-        return {"state": session.state.value}
-    data = asdict(session.model)
-    name = session.path.name if session.path is not None else ""
-    return {"state": session.state.value, "file": name} | {key: data[key] for key in _MODEL}
+def _model(engine: EngineSession) -> Json:
+    if engine.model is None:
+        return {"state": engine.state.value}
+    data = asdict(engine.model)
+    name = engine.path.name if engine.path is not None else ""
+    return {"state": engine.state.value, "file": name} | {key: data[key] for key in _MODEL}
 
 
-def _cache(session: Session) -> Json:
-    return asdict(session.cache) if session.cache is not None else {}
+def _cache(engine: EngineSession) -> Json:
+    return asdict(engine.cache) if engine.cache is not None else {}
 
 
 def _figures(statistics: Statistics | None) -> Json:

@@ -49,7 +49,7 @@ class Chats(QObject):
         session.message_added.connect(self._on_added)
         session.changed.connect(self._on_changed)
         session.withdrawn.connect(self._on_withdrawn)
-        session.model_changed.connect(self._on_model)
+        session.engine.model_changed.connect(self._on_model)
         session.busy_changed.connect(self.list_changed)
 
     @property
@@ -237,7 +237,7 @@ class Chats(QObject):
 
     def _on_model(self) -> None:
         model = self._model_name()
-        if model and self._session.model is not None:
+        if model and self._session.engine.model is not None:
             try:
                 self._session.model_preset = self._preset_of(model)
             except StoreError as error:
@@ -249,7 +249,7 @@ class Chats(QObject):
         return own if own != Preset() else self.store.model_preset(ANY_MODEL)
 
     def _model_name(self) -> str:
-        return self._session.path.name if self._session.path is not None else ""
+        return self._session.engine.path.name if self._session.engine.path is not None else ""
 
     # Inside
 

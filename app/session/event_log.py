@@ -79,9 +79,9 @@ def _user_names() -> set[str]:
     return {name for name in names if len(name) > 2 and name != "root"}
 
 
-def follow(log: EventLog, session: EngineSession) -> None:
+def follow(log: EventLog, engine: EngineSession) -> None:
     """Log what becomes of an engine. What is said in chats is not among it."""
-    link = session.link
+    link = engine.link
 
     def loaded(model: ModelFacts, cache: CacheFacts) -> None:
         log.add(
@@ -94,7 +94,7 @@ def follow(log: EventLog, session: EngineSession) -> None:
         log.add(f"{request} failed: {sentence}", is_error=True)
 
     log.add("The window was opened.")
-    session.state_changed.connect(lambda state: log.add(f"Engine: {state.value}"))
+    engine.state_changed.connect(lambda state: log.add(f"Engine: {state.value}"))
     link.hello.connect(lambda: log.add("The engine's process has started."))
     link.loaded.connect(loaded)
     link.configured.connect(loaded)

@@ -29,6 +29,7 @@ from app.pages.shortcuts_page import ShortcutsPage
 from app.panel.page import EnginePage
 from app.session import known_models as models
 from app.session.chats import Chats
+from app.session.engine import EngineSession
 from app.session.event_log import EventLog, follow
 from app.session.local_server import LocalServer
 from app.session.session import Session
@@ -66,9 +67,10 @@ class MainWindow(QMainWindow):
         self.settings = self.preferences.values
         self.preferences.dress()
         self.link = EngineLink(command, self)
-        self.session = Session(self.link, self.settings.choice, self)
+        self.engine = EngineSession(self.link, self.settings.choice, self)
+        self.session = Session(self.engine, self)
         self.log = EventLog()
-        follow(self.log, self.session)
+        follow(self.log, self.engine)
         self.server = LocalServer(
             self.link,
             self.settings.server_on,
@@ -82,7 +84,7 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(self.chats)
         self.exchange = ChatExchange(self.chats, self)
         self.library = LibraryPage(
-            self.session,
+            self.engine,
             settings_path.with_name("library.json"),
             cache_folder or settings_path.with_name("cache"),
             self,
@@ -90,10 +92,10 @@ class MainWindow(QMainWindow):
         self.top_bar = TopBar()
         self.chat_page = ChatPage(self.session, self.chats, self)
         self.chat = self.chat_page.view
-        self.engine_page = EnginePage(self.session, self._link_gb_per_s, self)
+        self.engine_page = EnginePage(self.engine, self._link_gb_per_s, self)
         self.panel = self.engine_page.panel
         self.controls = Controls(
-            self.session, self.top_bar, self.library.library, self.settings, self
+            self.engine, self.top_bar, self.library.library, self.settings, self
         )
         self.settings_page = SettingsPage(self.settings, self.library, self.server, self.link)
         self._statistics: Statistics | None = None  # of the last answer
@@ -127,7 +129,7 @@ class MainWindow(QMainWindow):
             path = last
         path = path or models.embedded_model()
         if path is not None:
-            self.session.open_model(path)
+            self.engine.open_model(path)
             self._say_remarks()  # which loading has taken away
         self.chat.composer.setFocus()
 
@@ -139,7 +141,7 @@ class MainWindow(QMainWindow):
 
     def open_model(self, path: Path) -> None:
         """Load a model that the user picked."""
-        self.session.open_model(path)
+        self.engine.open_model(path)
         self.show_chat()
 
     def come_forward(self, model: str = "") -> None:
@@ -230,7 +232,7 @@ class MainWindow(QMainWindow):
 
     def _connect(self) -> None:
         session, bar = self.session, self.top_bar
-        session.model_changed.connect(self._show_model)
+        self.engine.model_changed.connect(self._show_model)
         session.statistics_changed.connect(self._note_statistics)
         self.engine_page.notice.connect(session.notice)
         self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
@@ -355,14 +357,14 @@ class MainWindow(QMainWindow):
         self.preferences.reset()
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
-        self.session.choose(self.settings.choice)
+        self.engine.choose(self.settings.choice)
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())
 
     def _report(self) -> str:
         return report(
-            self.session, self.settings, self.library.library.machine, self._statistics, self.log
+            self.engine, self.settings, self.library.library.machine, self._statistics, self.log
         )
 
     def _add_folders(self, folders: list[Path]) -> None:
@@ -377,13 +379,13 @@ class MainWindow(QMainWindow):
     # What the session says
 
     def _show_model(self) -> None:
-        session = self.session
-        self.top_bar.model.show_model(session.path, session.model)
-        self.preferences.take_choice(session.asked)
-        self.settings_page.mode.show_choice(session.asked.automatic)
-        if session.model is not None and session.path is not None:
-            self.preferences.remember_model(session.path)
-        self.top_bar.model.show_recent(self.settings.recent, session.path)
+        engine = self.engine
+        self.top_bar.model.show_model(engine.path, engine.model)
+        self.preferences.take_choice(engine.asked)
+        self.settings_page.mode.show_choice(engine.asked.automatic)
+        if engine.model is not None and engine.path is not None:
+            self.preferences.remember_model(engine.path)
+        self.top_bar.model.show_recent(self.settings.recent, engine.path)
         self.library.show_recent(self.settings.recent)
 
     def _note_statistics(self, statistics: Statistics) -> None:
