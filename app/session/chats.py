@@ -1,4 +1,4 @@
-"""Keeps what a session says in the store, as it is said, and knows which chats there are."""
+"""Write a session's messages to the store as they grow, and list the chats."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ from app.state.preset import Preset
 from app.store.chats import ChatRow, ChatStore, title_of
 from app.store.schema import StoreError
 
-ANY_MODEL = ""  # in the store: the preset of models without one
-SAVE_MS = 250  # between two writes of an answer that grows
+ANY_MODEL = ""  # the store's key for the preset of models without their own
+SAVE_MS = 250  # between two writes of a growing answer
 
 
 class Chats(QObject):
     """The bridge between a session and the store.
 
-    Connect it to the session before anything that shows messages: what is shown is then kept. Where
-    the store fails, `trouble` says so once. A question that cannot be kept is not sent, unless the
-    user wants that; then what was missed is written with the next message for which there is room.
+    Connect it to the session before any widget that shows messages, so that a message is on disk
+    before it is shown. `trouble` is emitted once when the store begins to fail. A question that
+    cannot be written is not sent, unless the user insists; the missed messages are written with the
+    next one that succeeds.
 
     Signals:
-        list_changed: another chat, name, pin or order.
-        trouble: one sentence.
+        list_changed: the chats, their names, pins or order changed.
+        trouble: (str) one sentence.
     """
 
     list_changed = Signal()
@@ -37,9 +38,9 @@ class Chats(QObject):
         super().__init__(parent)
         self._session = session
         self.store = store
-        self._n_saved: dict[int, int] = {}  # characters of growing answers: message id -> count
-        self._said_trouble = False
-        self._why = ""  # of the last failure, until something could be written again
+        self._n_saved: dict[int, int] = {}  # message id -> characters on disk
+        self._is_failing = False
+        self._why = ""  # reason of the last failure; "" after a success
         session.why_not_kept = lambda message: "" if message.id else self._why
         self._rows: list[ChatRow] | None = None
         self._timer = QTimer(self)
@@ -54,22 +55,22 @@ class Chats(QObject):
 
     @property
     def open_id(self) -> int:
-        """The chat that is shown; 0 for one that is not kept."""
+        """Return the id of the shown chat; 0 if it is not in the store."""
         return self._session.conversation.chat_id
 
     @property
     def busy(self) -> set[int]:
-        """The chats with an answer that is written or waits."""
+        """Return the ids of the chats with an answer in progress or in the queue."""
         return self._session.busy_chats
 
     def n_saved(self, message: Message) -> int:
-        """Return how many characters of a message are on disk."""
+        """Return the number of characters of a message that are on disk."""
         return self._n_saved.get(message.id, 0)
 
-    # What the user does with chats
+    # What the user can do
 
     def rows(self, search: str = "") -> list[ChatRow]:
-        """Return the list, or the part of it in which words occur."""
+        """Return the list, or the chats that contain the words of `search`."""
         try:
             if self._rows is None:
                 self._rows = self.store.chats()
@@ -86,7 +87,7 @@ class Chats(QObject):
             return self._rows or []
 
     def open(self, chat_id: int) -> bool:
-        """Show a chat; False where it is not there any more."""
+        """Show a chat. Return False if it no longer exists."""
         if chat_id == self.open_id:
             return True
         conversation = self._session.under_way(chat_id) or self._load(chat_id)
@@ -111,7 +112,7 @@ class Chats(QObject):
             self._session.show(conversation)
 
     def rename(self, chat_id: int, title: str) -> None:
-        """Give a chat another name."""
+        """Rename a chat."""
         title = " ".join(title.split())
         if title and self._try(lambda: self.store.rename(chat_id, title)):
             if chat_id == self.open_id:
@@ -119,12 +120,12 @@ class Chats(QObject):
             self._list_changed()
 
     def pin(self, chat_id: int, is_pinned: bool) -> None:
-        """Keep a chat at the head of the list, or no longer."""
+        """Pin a chat to the head of the list, or unpin it."""
         if self._try(lambda: self.store.pin(chat_id, is_pinned)):
             self._list_changed()
 
     def delete(self, chat_id: int) -> None:
-        """Delete a chat, with a notice that can undo it."""
+        """Delete a chat, and show a notice with Undo."""
         row = next((row for row in self.rows() if row.id == chat_id), None)
         was_open = chat_id == self.open_id
         self._session.stop_chat(chat_id)
@@ -141,18 +142,18 @@ class Chats(QObject):
                 if was_open:
                     self.open(chat_id)
 
-        words = self.tr("\u201c{chat}\u201d was deleted.").format(chat=row.title)
-        self._session.notice.emit(Notice(words, ((self.tr("Undo"), undo),), is_trouble=False))
+        sentence = self.tr("\u201c{chat}\u201d was deleted.").format(chat=row.title)
+        self._session.notice.emit(Notice(sentence, ((self.tr("Undo"), undo),), is_trouble=False))
 
     def set_preset(self, preset: Preset | None) -> None:
-        """Set the open chat's own system prompt and sampling; None: those of the model."""
+        """Set the open chat's own system prompt and sampling; None: use the model's."""
         conversation = self._session.conversation
         conversation.preset = preset
         if conversation.chat_id:
             self._try(lambda: self.store.set_preset(conversation.chat_id, preset))
 
     def set_model_preset(self, preset: Preset) -> None:
-        """Set what the chats with this model begin with."""
+        """Set the default preset of chats with this model."""
         self._session.model_preset = preset
         model = self._model_name()
         if model:
@@ -160,7 +161,7 @@ class Chats(QObject):
 
     @property
     def any_preset(self) -> Preset:
-        """What chats begin with where nothing was set for their model."""
+        """Return the default preset of models without their own."""
         try:
             return self.store.model_preset(ANY_MODEL)
         except StoreError as error:
@@ -168,24 +169,24 @@ class Chats(QObject):
             return Preset()
 
     def set_any_preset(self, preset: Preset) -> None:
-        """Set what chats begin with where nothing was set for their model."""
+        """Set the default preset of models without their own."""
         self._try(lambda: self.store.set_model_preset(ANY_MODEL, preset))
         self._on_model()
 
     def reload_list(self) -> None:
-        """Read the list again, after an import."""
+        """Reload the list after an import."""
         self._list_changed()
 
     def close(self) -> None:
-        """Keep what is left, and let go of the file."""
+        """Write the rest and close the file."""
         self._timer.stop()
         self._save_growth()
         self.store.close()
 
-    # What the session says
+    # Reactions to the session
 
     def _on_added(self, index: int) -> None:
-        """Keep a message before anything else happens with it, and those that were missed."""
+        """Write a new message, and the messages that were missed, before they are shown."""
         conversation = self._session.conversation
         try:
             if not conversation.chat_id:
@@ -205,7 +206,7 @@ class Chats(QObject):
     def _on_changed(self, conversation: Conversation, message: Message) -> None:
         if message.is_live:
             if len(message.content) < self._n_saved.get(message.id, 0):
-                self._save(message)  # going on cut its end
+                self._save(message)  # its end was cut before it continued
             elif not self._timer.isActive():
                 self._timer.start()
             return
@@ -244,14 +245,14 @@ class Chats(QObject):
                 self._fail(error)
 
     def _preset_of(self, model: str) -> Preset:
-        """What chats with a model begin with: its own preset, or that of all models."""
+        """Return the default preset of a model: its own, or that of all models."""
         own = self.store.model_preset(model)
         return own if own != Preset() else self.store.model_preset(ANY_MODEL)
 
     def _model_name(self) -> str:
         return self._session.engine.path.name if self._session.engine.path is not None else ""
 
-    # Inside
+    # Helpers
 
     def _load(self, chat_id: int) -> Conversation | None:
         self._save_growth()
@@ -277,16 +278,16 @@ class Chats(QObject):
         return True
 
     def _succeed(self) -> None:
-        self._said_trouble, self._why = False, ""
+        self._is_failing, self._why = False, ""
 
     def _fail(self, error: StoreError) -> None:
         self._why = str(error)
-        if not self._said_trouble:
-            self._said_trouble = True
+        if not self._is_failing:
+            self._is_failing = True
             self.trouble.emit(str(error))
 
     def _touch(self) -> None:
-        """Put the open chat at the head of its part of the list, without reading all of it."""
+        """Move the open chat to the head of its part of the list, without reading the list."""
         rows, conversation = self._rows, self._session.conversation
         if rows is None or not conversation.chat_id:
             return self._list_changed()
@@ -296,8 +297,8 @@ class Chats(QObject):
             changed_s=time.time(),
         )
         rest = [row for row in rows if row is not old]
-        place = 0 if new.is_pinned else sum(row.is_pinned for row in rest)
-        self._rows = [*rest[:place], new, *rest[place:]]
+        position = 0 if new.is_pinned else sum(row.is_pinned for row in rest)
+        self._rows = [*rest[:position], new, *rest[position:]]
         self.list_changed.emit()
 
     def _list_changed(self) -> None:
