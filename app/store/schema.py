@@ -1,4 +1,4 @@
-"""The database file: its tables, its versions, and what happens where it cannot be used."""
+"""The database file: its tables, its versions, and its replacement if it cannot be used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pathlib import Path
 from backend.system.kept_file import make_file, make_folder
 from backend.system.paths import exists
 
-BUSY_S = 0.25  # the window must not wait longer for another process
-CHECKED_BYTES = 32 << 20  # files up to this size are checked whole at start
+BUSY_S = 0.25  # longest wait of the window for another process
+CHECKED_BYTES = 32 << 20  # larger files are not checked whole at start
 
-# Step n takes a database from version n to version n + 1. Steps are only ever added.
+# Step n migrates a database from version n to version n + 1. Never change a step; add one.
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE chat (
@@ -83,7 +83,7 @@ class StoreError(Exception):
 
 @dataclass
 class Opened:
-    """An open database. Without `path` it is in memory only, and `trouble` says why."""
+    """An open database. Without `path` it is in memory, and `trouble` says why."""
 
     connection: sqlite3.Connection
     path: Path | None
@@ -92,10 +92,10 @@ class Opened:
 
 
 def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
-    """Open the file, make it where it is missing, bring an older one up to date.
+    """Open the file; create a missing one, migrate an older one.
 
-    A damaged file is kept under another name and a new one begun. Where nothing can be written, the
-    chats are in memory. Raises only ChatsTaken.
+    A damaged file is renamed and a new one created. If nothing can be written, the chats are in
+    memory. Raises only ChatsTaken.
     """
     try:
         make_folder(path.parent)
@@ -126,7 +126,7 @@ def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
 
 
 def reason(error: Exception) -> str:
-    """Say in a few words what a failure of the database or the file system was."""
+    """Describe a failure of the database or the file system in a few words."""
     text = str(error)
     if "disk is full" in text or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
         return "the disk is full"
@@ -142,14 +142,14 @@ def reason(error: Exception) -> str:
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error says that the file is not a sound database."""
+    """Return whether an error means that the file is damaged."""
     codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF) in codes
 
 
 def mark_for_check(path: Path) -> None:
-    """Have the next start check the whole file, however large it is."""
+    """Make the next start check the whole file, whatever its size."""
     try:
         _check_mark(path).touch()
     except OSError:
@@ -157,7 +157,7 @@ def mark_for_check(path: Path) -> None:
 
 
 class _Newer(Exception):
-    """The file has a version that this program does not know."""
+    """The file has a newer version than this program knows."""
 
 
 def _connect(target: str | Path) -> sqlite3.Connection:
@@ -170,17 +170,17 @@ def _connect(target: str | Path) -> sqlite3.Connection:
 
 
 def _text(data: bytes) -> str:
-    """Decode what is in the file. A damaged byte costs one character, not the chat."""
+    """Decode a text of the file. A damaged byte costs one character, not the chat."""
     return data.decode("utf-8", "replace")
 
 
 def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
     """Open the file on disk. Raises OSError, sqlite3.Error and _Newer."""
-    make_file(path)  # SQLite gives the journal the same rights
+    make_file(path)  # SQLite gives the journal the same permissions
     connection = _connect(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        # A checkpoint waits for the disk: the store makes them at quiet moments.
+        # A checkpoint waits for the disk, so the store runs it in a thread.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA cache_size = -16000")
         mark = _check_mark(path)
@@ -198,7 +198,7 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
         migrate(connection, steps)
         if _definitions(connection) != _sound_definitions(tuple(steps)):
             raise _damage()
-    except (ValueError, TypeError, OverflowError) as error:  # what Python makes of a damaged row
+    except (ValueError, TypeError, OverflowError) as error:  # raised by Python for a damaged row
         connection.close()
         raise _damage() from error
     except BaseException:
@@ -208,7 +208,7 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[str]) -> None:
-    """Take a database through the steps it lacks, each whole or not at all."""
+    """Apply the missing steps, each as one transaction."""
     for version in range(_version(connection), len(steps)):
         try:
             connection.executescript(
@@ -227,7 +227,7 @@ def _empty(steps: Sequence[str]) -> sqlite3.Connection:
 
 
 def _definitions(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
-    """Return how the tables, indices and triggers are defined, but for those that SQLite makes."""
+    """Return the definitions of tables, indices and triggers, without SQLite's own."""
     return connection.execute(
         "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' "
         "AND NOT (type = 'table' AND name LIKE 'word_%') ORDER BY name"
@@ -261,7 +261,10 @@ def _in_memory(steps: Sequence[str], sentence: str) -> Opened:
 
 
 def _lock(path: Path) -> sqlite3.Connection:
-    """Hold a lock beside the file until this process ends. Raises ChatsTaken where another does."""
+    """Lock a file beside the database until this process ends.
+
+    Raises ChatsTaken if another process holds the lock.
+    """
     beside = path.with_name(path.name + ".lock")
     make_file(beside)
     lock = sqlite3.connect(beside, timeout=0, isolation_level=None, check_same_thread=False)
@@ -276,7 +279,7 @@ def _lock(path: Path) -> sqlite3.Connection:
 
 
 def _set_aside(path: Path) -> str:
-    """Keep a damaged database and its journal under the first free name."""
+    """Rename a damaged database and its journal to the first free name; return it."""
     for number in range(1, 1000):
         kept = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
         if not exists(kept):
