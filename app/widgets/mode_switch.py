@@ -1,4 +1,4 @@
-"""The one switch: automatic, or by hand."""
+"""The switch between automatic and manual engine settings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QS
 
 
 class ModeSwitch(QFrame):
-    """Two buttons of which one is down.
+    """Two buttons, one of which is checked.
 
     Signals:
-        chosen: (bool) the user wants it automatic, or not.
+        chosen: (bool) the user picked automatic settings.
     """
 
     chosen = Signal(bool)
@@ -42,5 +42,5 @@ class ModeSwitch(QFrame):
         self._group.buttonClicked.connect(lambda button: self.chosen.emit(button is self.automatic))
 
     def show_choice(self, automatic: bool) -> None:
-        """Say which of the two is in force."""
+        """Show the mode in force."""
         (self.automatic if automatic else self.manual).setChecked(True)
