@@ -1,4 +1,4 @@
-"""Joins the session with the chat view: the transcript, the composer, the welcome, the notices."""
+"""Connects the session with the chat view: transcript, composer, welcome and notices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.text import units
 
 
 class ChatPage(QObject):
-    """The chat view, `view`, and what passes between it and the session."""
+    """The chat view, `view`, and its connections with the session."""
 
     def __init__(self, session: Session, chats: Chats, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -51,13 +51,13 @@ class ChatPage(QObject):
         self._show_model()
 
     def send(self, text: str) -> None:
-        """Say something, if that is possible now."""
+        """Send a message, if that is possible now."""
         if self._session.send(text):
             self.view.composer.clear()
             self.view.composer.setFocus()
 
     def edit_preset(self) -> None:
-        """Let the user change the system prompt and the sampling."""
+        """Let the user edit the system prompt and the sampling."""
         session = self._session
         path = session.engine.path
         model = models.title(path) if path is not None else ""
@@ -69,7 +69,7 @@ class ChatPage(QObject):
         self.view.composer.setFocus()
 
     def edit_any_preset(self) -> None:
-        """Let the user change what chats begin with where nothing was set for their model."""
+        """Let the user edit the default preset of models without their own."""
         dialog = PresetDialog(self._chats.any_preset, "", False, self.view.window())
         dialog.hide_choice()
         if dialog.exec():
@@ -78,7 +78,7 @@ class ChatPage(QObject):
         dialog.deleteLater()
 
     def take_preset(self, preset: Preset, for_model: bool) -> None:
-        """Use a preset for the open chat, or for all chats with the model."""
+        """Set a preset for the open chat, or for all chats with the model."""
         if for_model:
             self._chats.set_model_preset(preset)
             self._chats.set_preset(None)
@@ -87,7 +87,7 @@ class ChatPage(QObject):
         self.show_composer()
 
     def show_composer(self) -> None:
-        """Say whether a message can be sent, and how full the context is."""
+        """Show whether a message can be sent, and how full the context is."""
         session = self._session
         hints = {
             State.EMPTY: self.tr("No model is loaded"),
