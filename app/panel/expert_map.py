@@ -27,11 +27,11 @@ from app.widgets import theme
 from backend.methods import cells
 from backend.protocol.statistics import Residency
 
-ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
+ROW_HIGHEST = 22  # pixels; limits the cells of a model with few layers
 ROW_LOWEST = 2
 NUMBERS_WIDTH = 26  # for the layers' numbers at the left
 NUMBER_HEIGHT = 10
-NUMBERS_APART = 20  # pixels between two numbers, at least
+NUMBERS_APART = 20  # smallest distance of two numbers, in pixels
 LAYERS_OF_A_PAGE = 8
 
 _STEPS = {
@@ -47,22 +47,22 @@ _STEPS = {
 
 
 class View(Enum):
-    """What the colours mean."""
+    """The meaning of the colours."""
 
-    STATE = "state"  # what is in memory, and how what was just used was found
-    USE = "use"  # how often this answer used each expert
+    STATE = "state"  # residency, and hit, late or miss of the last use
+    USE = "use"  # number of uses in this answer
 
 
 def map_height(n_row: int, room: int) -> int:
-    """Return the height of all rows, in pixels; the bars beside the map use the same."""
+    """Return the height of all rows, in pixels. The bars beside the map use it too."""
     return min(max(room, n_row * ROW_LOWEST), n_row * ROW_HIGHEST)
 
 
 class ExpertMap(QWidget):
-    """Paints a snapshot from one image, so that it costs next to nothing.
+    """Paints a snapshot from one cached image.
 
-    With the keyboard a cursor goes from cell to cell; what it stands on is the accessible
-    description, and shown as a tool tip.
+    The arrow keys move a cursor from cell to cell. The cell under the cursor is the accessible
+    description, and its text is shown as a tool tip.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -73,43 +73,43 @@ class ExpertMap(QWidget):
         self._view = View.STATE
         self._cursor: tuple[int, int] | None = None
         self._image = QImage()
-        self._image_for: object = None  # what the image was made of
+        self._image_for: object = None  # what the image depends on; None: out of date
         self.expert_bytes = 0
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(160, 60)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName(self.tr("Map of the experts in memory"))
-        self._describe_all()
+        self._update_description()
 
     @property
     def view(self) -> View:
-        """What the colours mean."""
+        """Return the meaning of the colours."""
         return self._view
 
     @property
     def residency(self) -> Residency | None:
-        """What is shown."""
+        """Return the shown snapshot."""
         return self._residency
 
     @property
     def uses(self) -> array[int]:
-        """How often each expert was used, layer by layer; empty where that is not known."""
+        """Return the uses of each expert, layer by layer; empty if unknown."""
         return self._uses
 
     @property
     def cursor_cell(self) -> tuple[int, int] | None:
-        """The row and the expert on which the keyboard's cursor stands."""
+        """Return the row and the expert under the keyboard's cursor."""
         return self._cursor
 
     def show_view(self, view: View) -> None:
-        """Change what the colours mean."""
+        """Change the meaning of the colours."""
         self._view = view
         self._image_for = None
         self.update()
 
     def show_residency(self, residency: Residency | None) -> None:
-        """Show a snapshot, or nothing."""
+        """Show a snapshot; None shows an empty map."""
         before = self._residency
         self._residency = residency if residency and residency.data else None
         now = self._residency
@@ -121,10 +121,10 @@ class ExpertMap(QWidget):
         if now is not None and len(self._uses) != len(now.data):
             self._uses, self._n_token = array("I"), 0
         self._image_for = None
-        self._describe_all()
+        self._update_description()
 
     def show_uses(self, uses: array[int], n_token: int) -> None:
-        """Show how many of `n_token` tokens used each expert."""
+        """Set how many of `n_token` tokens used each expert."""
         known = self._residency
         if known is None or len(uses) == len(known.data):
             self._uses, self._n_token = uses, n_token
@@ -132,7 +132,7 @@ class ExpertMap(QWidget):
                 self._image_for = None
                 self.update(self._area())
 
-    # What is where
+    # Geometry
 
     def cell_at(self, place: QPoint) -> tuple[int, int] | None:
         """Return the row and the expert under a point."""
@@ -144,7 +144,7 @@ class ExpertMap(QWidget):
         return row, (place.x() - area.x()) * self._residency.n_expert // area.width()
 
     def cell_rect(self, row: int, expert: int) -> QRect:
-        """Return where a cell is."""
+        """Return the rectangle of a cell."""
         assert self._residency is not None
         area, n_expert = self._area(), self._residency.n_expert
         ratio = self.devicePixelRatioF()
@@ -164,7 +164,7 @@ class ExpertMap(QWidget):
         return QRect(area.x(), area.y() + top, area.width(), end - top)
 
     def describe(self, row: int, expert: int) -> str:
-        """One cell in words: layer, expert, state, how often it was used, bytes."""
+        """Describe a cell: layer, expert, state, uses and size."""
         known = self._residency
         assert known is not None
         index = row * known.n_expert + expert
@@ -198,7 +198,7 @@ class ExpertMap(QWidget):
             lines.append(units.size(self.expert_bytes))
         return "; ".join(lines)
 
-    def _describe_all(self) -> None:
+    def _update_description(self) -> None:
         known = self._residency
         if known is None:
             text = self.tr("No map")
@@ -214,7 +214,7 @@ class ExpertMap(QWidget):
         self.setAccessibleDescription(text)
 
     def _area(self) -> QRect:
-        """Where the cells are."""
+        """Return the rectangle of all cells."""
         n_row = len(self._residency.moe_layers) if self._residency else 1
         room = self.width() - NUMBERS_WIDTH - 2
         return QRect(NUMBERS_WIDTH, 0, max(room, 1), map_height(n_row, self.height()))
@@ -258,17 +258,17 @@ class ExpertMap(QWidget):
         super().focusInEvent(event)
         if self._residency is not None and self._cursor is None:
             self._cursor = (0, 0)
-        self._describe_all()
+        self._update_description()
         self.update()
 
     def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
         super().focusOutEvent(event)
-        self._describe_all()
+        self._update_description()
         self.update()
 
     def _go(self, row: int, expert: int) -> None:
         self._cursor = row, expert
-        self._describe_all()
+        self._update_description()
         changed = QAccessibleEvent(self, QAccessible.Event.DescriptionChanged)
         QAccessible.updateAccessibility(changed)
         place = self.mapToGlobal(self.cell_rect(row, expert).bottomRight())
@@ -310,7 +310,7 @@ class ExpertMap(QWidget):
         return self._image
 
     def _paint_in_progress(self, painter: QPainter, known: Residency) -> None:
-        """A frame around each layer in progress: what it needs is pinned."""
+        """Frame each layer in progress: its experts are pinned."""
         pinned = known.data.translate(_IS_PINNED)
         if not any(pinned):
             return

@@ -1,4 +1,4 @@
-"""Joins the engine panel with the engine: what it wants to hear, and what its user wants of it."""
+"""Connects the engine panel with the engine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from backend.protocol.status import Advice
 
 
 class EnginePage(QObject):
-    """The panel and what it needs from the session. `link_gb_per_s`: the drive's measured speed.
+    """The panel and its connections with the engine. link_gb_per_s: returns the drive's bandwidth.
 
-    A panel that nobody sees costs nothing: the worker then sends neither maps nor moments.
+    A hidden panel costs nothing: the worker then sends neither maps nor moments.
 
     Signals:
-        notice: (Notice) something to say in the window.
+        notice: (Notice) to show in the window.
     """
 
     notice = Signal(object)
@@ -68,7 +68,7 @@ class EnginePage(QObject):
         self.panel.show_statistics(statistics, True)
 
     def _add_moments(self, batch: Batch) -> None:
-        # A batch that does not fit the model is not worth an interruption.
+        # A batch that does not match the model is ignored.
         with contextlib.suppress(ValueError):
             self.panel.add_moments(batch)
 
@@ -76,7 +76,7 @@ class EnginePage(QObject):
         self.panel.show_advice(advice)
 
     def _use(self, n_slot: int) -> None:
-        """Take the cache that the simulator recommends, by hand."""
+        """Set the cache size that the simulator recommends, as a manual setting."""
         engine = self._engine
         if engine.slots is not None and engine.cache is not None:
             rate = engine.slots.rate(n_slot)
