@@ -1,4 +1,4 @@
-"""What this is, its version, and the licences of everything in it."""
+"""The page about Outrider: its version, and the licences of its parts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend import __version__
 
 
 class AboutPage(Page):
-    """A list of parts, and the licence of the one that is picked."""
+    """A list of parts, and the licence of the selected part."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(self.tr("About Outrider"), scrolls=False, parent=parent)

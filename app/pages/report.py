@@ -1,4 +1,7 @@
-"""The report for a bug: versions, machine, model, settings, figures, errors; nothing personal."""
+"""The report for a bug: versions, machine, model, settings, figures and errors.
+
+It contains nothing personal.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from backend.protocol.status import Json
 from backend.system.memory import memory_facts, physical_cores
 
 _GIB = 1 << 30
-# Of the settings, what says something about behaviour; no paths, no key.
+# The settings that affect behaviour; no paths, no key.
 _SETTINGS = (
     "automatic", "cache_rate", "method", "context_length", "n_thread", "kv_type", "device",
     "hybrid", "theme", "language",
@@ -39,7 +42,7 @@ def report(
     statistics: Statistics | None,
     log: EventLog,
 ) -> str:
-    """Return the report as plain text, in English: who reads it may not speak the window's."""
+    """Return the report as plain text, in English for its readers."""
     parts = [
         ("Versions", versions()),
         ("Machine", _machine(machine)),
@@ -60,7 +63,7 @@ def report(
 
 
 def versions() -> Json:
-    """Return what runs here, by name."""
+    """Return the versions of the software, by name."""
     found = {"Outrider": __version__, "llama-cpp-python": LLAMA_CPP_PYTHON_VERSION}
     found |= {"Python": platform.python_version(), "Qt": qVersion()}
     for name in ("PySide6-Essentials", "numpy", "starlette", "uvicorn", "huggingface_hub"):

@@ -1,4 +1,4 @@
-"""The settings: how the window looks, where models are, what chats begin with, the local server."""
+"""The settings: appearance, engine, models, chats, local server and privacy."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _FOLDER = Qt.ItemDataRole.UserRole
 
 
 class SettingsPage(Page):
-    """Shows Settings; the window does what is chosen.
+    """Shows Settings; the main window applies the user's choices.
 
     Signals:
         theme_chosen: (theme.Choice).
-        language_chosen: (code).
+        language_chosen: (str) code.
         automatic_chosen: (bool).
-        controls_wanted: show the engine's controls.
-        preset_wanted: change what new chats begin with.
-        reset_wanted: all settings back to the beginning.
+        controls_wanted: the user wants to see the engine's controls.
+        preset_wanted: the user wants to edit the default preset.
+        reset_wanted: the user wants to reset all settings.
     """
 
     theme_chosen = Signal(object)
@@ -71,7 +71,7 @@ class SettingsPage(Page):
         library.library.changed.connect(self._show_folders)
 
     def show_settings(self, settings: Settings) -> None:
-        """Show what is in force now."""
+        """Show the present settings."""
         self.theme.setCurrentIndex(self.theme.findData(settings.theme))
         self.language.setCurrentIndex(self.language.findData(settings.language))
         self.mode.show_choice(settings.automatic)
