@@ -1,4 +1,4 @@
-"""What is said about the model that is picked in the table."""
+"""The details of the model that is selected in the table."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Details(QFrame):
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
+        """Return the verdict in words."""
         return self._verdict.text()
 
     def show_row(self, row: Row | None, loaded: Path | None) -> None:
-        """Show a model, or nothing."""
+        """Show a model; None hides the details."""
         self._row = row
         self.setVisible(row is not None)
         if row is None:

@@ -1,4 +1,4 @@
-"""The table of models: what each column shows and sorts by."""
+"""The table of models: the text and the sort key of each column."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[
 
 
 def title(row: Row) -> str:
-    """How a model is called in the table: as its file, since files differ where names do not."""
+    """Return a model's title in the table: its file name, because model names may be equal."""
     return (
         translate("library", "Embedded model")
         if models.is_embedded(row.entry.path)
@@ -41,7 +41,7 @@ def title(row: Row) -> str:
 
 
 def kind(row: Row) -> Kind:
-    """The verdict of a row."""
+    """Return the kind of a row's verdict."""
     return row.verdict.kind if row.verdict is not None else Kind.BROKEN
 
 
@@ -116,13 +116,13 @@ class Table(ColumnTable[Row]):
         self._loaded: Path | None = None
 
     def show_rows(self, rows: list[Row], loaded: Path | None) -> None:
-        """Show models, and which of them is loaded."""
+        """Replace the models, and mark the loaded one."""
         self._loaded = loaded
         same = [row.entry.path for row in rows] == [row.entry.path for row in self.rows]
         self.take_rows(rows, same=same)
 
     def is_faint(self, row: Row) -> bool:
-        """Whether a model cannot be loaded."""
+        """Return whether a model cannot be loaded."""
         return row.entry.facts is None
 
     def data(self, index: Index, role: int = 0) -> Any:  # noqa: D102
@@ -144,14 +144,14 @@ class Table(ColumnTable[Row]):
 
 
 class SortedTable(QSortFilterProxyModel):
-    """Sorts by what the columns say, and keeps rows that have all words of the search."""
+    """Sorts by the columns' keys, and keeps the rows that match the search."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._words: list[str] = []
 
     def search(self, text: str) -> None:
-        """Keep rows that have all these words somewhere, in any case."""
+        """Keep the rows that contain all words of a text, in any case."""
         self.beginFilterChange()
         self._words = text.casefold().split()
         self.endFilterChange()
