@@ -90,14 +90,14 @@ def messages(path: Path) -> dict[tuple[str, str, str], list[str]]:
 
 def test_the_german_file_is_complete_and_up_to_date(tmp_path: Path) -> None:
     copy = tmp_path / "de.ts"
-    shutil.copy(ROOT / "app" / "translations" / "de.ts", copy)
+    shutil.copy(ROOT / "app" / "text" / "translations" / "de.ts", copy)
     sources = sorted(str(path) for path in (ROOT / "app").rglob("*.py"))
     lupdate = shutil.which("lupdate", path=str(Path(PySide6.__file__).parent))
     assert lupdate is not None
     command = [lupdate, *sources, "-ts", str(copy), "-no-obsolete", "-locations", "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "tr() cannot" not in done.stderr
-    kept = messages(ROOT / "app" / "translations" / "de.ts")
+    kept = messages(ROOT / "app" / "text" / "translations" / "de.ts")
     wanted = messages(copy)
     assert sorted(wanted.keys() - kept.keys()) == []  # `make translations`, then translate
     assert sorted(kept.keys() - wanted.keys()) == []  # no longer in the source
