@@ -92,7 +92,7 @@ class ChatPage(QObject):
         hints = {
             State.EMPTY: self.tr("No model is loaded"),
             State.LOADING: self.tr("The model is loading"),
-            State.CHANGING: self.tr("The engine takes the new settings"),
+            State.CHANGING: self.tr("The engine is changing its settings"),
             State.STOPPING: self.tr("Stopping"),
             State.DEAD: self.tr("The engine is not running"),
         }

@@ -103,9 +103,9 @@ class Details(QFrame):
         self.bar.show_plan(plan)
         if plan is not None:
             plan_words = (
-                self.tr("Memory plan with {share} of the experts, of {free} that are free for it")
+                self.tr("Memory plan with {share} of the experts; {free} are free for it")
                 if plan.n_expert
-                else self.tr("Memory plan, of {free} that are free for it")
+                else self.tr("Memory plan; {free} are free for it")
             )
             self._plan_title.setText(
                 plan_words.format(

@@ -79,8 +79,8 @@ class GetPage(QWidget):
         self.download.setProperty("role", "primary")
         self._privacy = QLabel(
             self.tr(
-                "{host}, or the server of an address, is asked only when you look something up "
-                "or download it."
+                "{host}, or the server of an address, is contacted only for your searches and "
+                "downloads."
             ).format(host=urlsplit(endpoint()).hostname or endpoint())
         )
         for label in (self._words_label, self._hint, self._folder, self._privacy):

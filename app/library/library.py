@@ -47,8 +47,8 @@ class Library(QObject):
     changed = Signal()
     busy = Signal(bool)
     _scanned = Signal(int, object)
-    _recognised = Signal(str, int, float)
-    _looked = Signal(object)
+    _speed_measured = Signal(str, int, float)
+    _loaded_read = Signal(object)
 
     def __init__(self, history_path: Path, cache: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -78,9 +78,9 @@ class Library(QObject):
         self._settle.timeout.connect(self.rescan)
         self._watcher.directoryChanged.connect(self._on_change)
         self._watcher.fileChanged.connect(self._on_change)
-        self._scanned.connect(self._take)
-        self._recognised.connect(self.history.remember_speed)
-        self._looked.connect(self._take_loaded)
+        self._scanned.connect(self._on_scanned)
+        self._speed_measured.connect(self.history.remember_speed)
+        self._loaded_read.connect(self._on_loaded_read)
 
     def begin(self) -> None:
         """Scan all folders, and watch them from now on."""
@@ -113,7 +113,7 @@ class Library(QObject):
         number = self._number
         folders, files = [folder for _, folder in self.folders], list(self.loose)
         self.busy.emit(True)
-        self._background.later(lambda: self._look(number, folders, files))
+        self._background.later(lambda: self._scan_folders(number, folders, files))
 
     def verdict(self, facts: Facts) -> Verdict:
         """Judge a model, in the list or not, with the memory that is free now."""
@@ -133,7 +133,7 @@ class Library(QObject):
         def recognise() -> None:
             for entry in scan([], [path], self._facts_cache()).entries:
                 if entry.facts is not None:
-                    self._recognised.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
+                    self._speed_measured.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
 
         self._background.later(recognise)
 
@@ -147,7 +147,7 @@ class Library(QObject):
 
         def look() -> None:
             for entry in scan([], [path], self._facts_cache()).entries:
-                self._looked.emit(entry)
+                self._loaded_read.emit(entry)
 
         self._background.later(look)
 
@@ -158,7 +158,7 @@ class Library(QObject):
         facts = self._loaded.facts
         return speed(facts, n_slot, self.machine, self.history.measured(facts.fingerprint))
 
-    def _take_loaded(self, entry: Entry) -> None:
+    def _on_loaded_read(self, entry: Entry) -> None:
         self._loaded = entry
         self.changed.emit()
 
@@ -201,7 +201,7 @@ class Library(QObject):
             self._cache = FactsCache(self._facts_path, EngineConfig().context_length)
         return self._cache
 
-    def _look(self, number: int, folders: list[Path], files: list[Path]) -> None:
+    def _scan_folders(self, number: int, folders: list[Path], files: list[Path]) -> None:
         if number != self._number:
             return
         cache = self._facts_cache()
@@ -211,7 +211,7 @@ class Library(QObject):
 
     # In the window's thread
 
-    def _take(self, number: int, found: Scan) -> None:
+    def _on_scanned(self, number: int, found: Scan) -> None:
         if number != self._number:
             return
         self.scan = found

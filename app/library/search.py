@@ -58,9 +58,9 @@ class Search(QObject):
         self._basis: int | None = None  # index of the model by which the others are judged
         self._number = 0  # number of the newest request; older ones stop early
         self._background = Background("search")
-        self._listed.connect(self._take_listing)
-        self._read.connect(self._take_facts)
-        self._failed.connect(self._take_failure)
+        self._listed.connect(self._on_listing)
+        self._read.connect(self._on_facts)
+        self._failed.connect(self._on_failure)
 
     @property
     def found(self) -> list[Found]:
@@ -137,7 +137,7 @@ class Search(QObject):
 
     # In the window's thread
 
-    def _take_listing(self, number: int, listing: Listing) -> None:
+    def _on_listing(self, number: int, listing: Listing) -> None:
         if number != self._number:
             return
         self.listing = listing
@@ -147,7 +147,7 @@ class Search(QObject):
         if usable:
             self.read(usable[0])
 
-    def _take_facts(self, number: int, i: int, facts: Facts | str) -> None:
+    def _on_facts(self, number: int, i: int, facts: Facts | str) -> None:
         if number != self._number:
             return
         self._known[i] = facts
@@ -156,7 +156,7 @@ class Search(QObject):
         self.busy.emit(False)
         self.changed.emit()
 
-    def _take_failure(self, number: int, sentence: str) -> None:
+    def _on_failure(self, number: int, sentence: str) -> None:
         if number != self._number:
             return
         self.busy.emit(False)

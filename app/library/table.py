@@ -23,11 +23,11 @@ _SORT = Qt.ItemDataRole.UserRole
 _COLOURS = {Kind.FITS: "resident", Kind.CACHE: "arriving", Kind.LARGE: "stall"}
 
 
-def _of(read: Callable[[Facts], str]) -> Callable[[Row], str]:
+def _from_facts(read: Callable[[Facts], str]) -> Callable[[Row], str]:
     return lambda row: read(row.entry.facts) if row.entry.facts else ""
 
 
-def _key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[Row], Any]:
+def _sort_key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[Row], Any]:
     return lambda row: read(row.entry.facts) if row.entry.facts else otherwise
 
 
@@ -63,14 +63,14 @@ COLUMNS = (
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Parameters"),
         150,
-        _of(words.total_and_active),
-        _key(lambda f: f.n_parameter, 0),
+        _from_facts(words.total_and_active),
+        _sort_key(lambda f: f.n_parameter, 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Type"),
         80,
-        _of(lambda f: f.quantisation),
-        _key(lambda f: f.quantisation, ""),
+        _from_facts(lambda f: f.quantisation),
+        _sort_key(lambda f: f.quantisation, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Size"),
@@ -82,20 +82,20 @@ COLUMNS = (
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Architecture"),
         110,
-        _of(lambda f: f.architecture),
-        _key(lambda f: f.architecture, ""),
+        _from_facts(lambda f: f.architecture),
+        _sort_key(lambda f: f.architecture, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
         176,
-        _of(words.shape),
-        _key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
+        _from_facts(words.shape),
+        _sort_key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Context"),
         80,
-        _of(lambda f: units.number(f.context_length)),
-        _key(lambda f: f.context_length, 0),
+        _from_facts(lambda f: units.number(f.context_length)),
+        _sort_key(lambda f: f.context_length, 0),
         is_number=True,
     ),
     Column[Row](

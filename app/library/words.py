@@ -90,7 +90,7 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
     if verdict.kind is Kind.LARGE:
         return _too_large(facts, verdict)
     if not facts.is_moe:
-        first = _at(
+        first = _fill_in(
             translate("library", "It fits in memory."),
             translate("library", "It fits in memory, at {speed}."),
             verdict.best_speed,
@@ -98,13 +98,13 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
         unused = translate("library", "The cache is not used: {reason}.")
         return f"{first} {unused.format(reason=said(facts.needs.reason))}"
     if verdict.kind is Kind.FITS:
-        text = _at(
+        text = _fill_in(
             translate("library", "All its experts fit in memory."),
             translate("library", "All its experts fit in memory, at {speed}."),
             verdict.best_speed,
         )
     else:
-        text = _at(
+        text = _fill_in(
             translate(
                 "library",
                 "It runs through the cache: {n} of {all} experts of each layer fit in memory.",
@@ -120,7 +120,7 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
         )
     if verdict.asked.n_slot == verdict.best.n_slot:
         return text
-    asked = _at(
+    asked = _fill_in(
         translate("library", "At the cache rate that is set, {share}, it takes {size}."),
         translate(
             "library",
@@ -133,7 +133,7 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
     return f"{text} {asked}"
 
 
-def _at(without: str, with_speed: str, speed: Speed | None, **words: object) -> str:
+def _fill_in(without: str, with_speed: str, speed: Speed | None, **words: object) -> str:
     """Fill in `with_speed` if the speed is known, otherwise `without`."""
     if speed is None:
         return without.format(**words)
@@ -145,8 +145,8 @@ def _too_large(facts: Facts, verdict: Verdict) -> str:
     if facts.is_moe:
         text = translate(
             "library",
-            "Too large: it needs {size} even with {n} experts of each layer, beside {headroom} "
-            "that are left to other programs, and {free} are free.",
+            "Too large: even with {n} experts of each layer it needs {size}, and {headroom} for "
+            "other programs, but only {free} are free.",
         )
         more = translate("library", "It would run with {size} more.").format(
             size=units.size(verdict.short_bytes)
@@ -154,8 +154,8 @@ def _too_large(facts: Facts, verdict: Verdict) -> str:
     else:
         text = translate(
             "library",
-            "Too large: it needs {size}, beside {headroom} that are left to other programs, and "
-            "{free} are free.",
+            "Too large: it needs {size}, and {headroom} for other programs, but only {free} are "
+            "free.",
         )
         more = translate("library", "The cache cannot help: {reason}.").format(
             reason=said(facts.needs.reason)

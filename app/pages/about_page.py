@@ -53,7 +53,7 @@ class AboutPage(Page):
             part = self._components[row]
             self._licence.setText(f"{part.name} {part.version}   {said(part.licence)}")
             self.text.setPlainText(
-                part.text or self.tr("This copy of it came without the text of its licence.")
+                part.text or self.tr("This copy does not contain the text of the licence.")
             )
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802

@@ -35,9 +35,9 @@ class DiagnosticsPage(Page):
         self.column.addWidget(
             small(
                 self.tr(
-                    "This is all that the report says: versions, the machine, the model, settings, "
-                    "figures and errors. It holds nothing that was said, no names and no folders, "
-                    "and it goes nowhere unless you paste it there."
+                    "The report contains versions, the machine, the model, settings, figures and "
+                    "errors. It contains no chats, names or folders. It is sent nowhere; you can "
+                    "paste it where you want."
                 )
             )
         )

@@ -38,10 +38,10 @@ class LearningGroup(QGroupBox):
         self.switch.setAccessibleName(self.switch.text())
         self._explanation = _label(
             self.tr(
-                "What is recorded stays on this computer. It holds no text, but the numbers of the "
-                "words, so it is as private as your chats. While you do not use the model, this "
-                "computer learns from it which experts will be needed next. Answers stay the same; "
-                "at most they come faster."
+                "The recordings stay on this computer. They contain no text, but the numbers of "
+                "the words, so they are as private as your chats. While you do not use the model, "
+                "this computer learns from them which experts will be needed next. Answers stay "
+                "the same, but may come faster."
             )
         )
         self._state = _label()

@@ -121,8 +121,8 @@ class SettingsPage(Page):
         section.wide(
             small(
                 self.tr(
-                    "The next model begins with what is set here, in the bar at the top and in the "
-                    "engine controls."
+                    "The next model starts with the settings made here, in the bar at the top and "
+                    "in the engine controls."
                 )
             )
         )
@@ -203,7 +203,7 @@ class SettingsPage(Page):
         self.preset = QPushButton(self.tr("System prompt and sampling\u2026"))
         self.preset.setAccessibleName(self.tr("What new chats begin with"))
         self.preset.clicked.connect(self.preset_wanted)
-        section.wide(small(self.tr("What chats begin with where nothing was set for their model.")))
+        section.wide(small(self.tr("For chats with models that have no settings of their own.")))
         section.wide(beside(self.preset))
         return section
 
@@ -227,8 +227,6 @@ class SettingsPage(Page):
         self.reset = QPushButton(self.tr("Reset all settings\u2026"))
         self.reset.setAccessibleName(self.tr("Reset all settings"))
         self.reset.clicked.connect(self.reset_wanted)
-        section.wide(
-            small(self.tr("Chats, models and what was measured stay; the settings do not."))
-        )
+        section.wide(small(self.tr("Chats, models and measurements are kept.")))
         section.wide(beside(self.reset))
         return section

@@ -125,8 +125,8 @@ class ExpertMap(QWidget):
 
     def show_uses(self, uses: array[int], n_token: int) -> None:
         """Set how many of `n_token` tokens used each expert."""
-        known = self._residency
-        if known is None or len(uses) == len(known.data):
+        shown = self._residency
+        if shown is None or len(uses) == len(shown.data):
             self._uses, self._n_token = uses, n_token
             if self._view is View.USE:
                 self._image_for = None
@@ -165,12 +165,12 @@ class ExpertMap(QWidget):
 
     def describe(self, row: int, expert: int) -> str:
         """Describe a cell: layer, expert, state, uses and size."""
-        known = self._residency
-        assert known is not None
-        index = row * known.n_expert + expert
-        value = known.data[index]
+        shown = self._residency
+        assert shown is not None
+        index = row * shown.n_expert + expert
+        value = shown.data[index]
         place = self.tr("Layer {layer}, expert {expert}").format(
-            layer=known.moe_layers[row], expert=expert
+            layer=shown.moe_layers[row], expert=expert
         )
         states = {
             cells.ABSENT: self.tr("not in memory"),
@@ -199,17 +199,17 @@ class ExpertMap(QWidget):
         return "; ".join(lines)
 
     def _update_description(self) -> None:
-        known = self._residency
-        if known is None:
+        shown = self._residency
+        if shown is None:
             text = self.tr("No map")
         elif self._cursor is not None and self.hasFocus():
             text = self.describe(*self._cursor)
         else:
-            n_in = sum(known.data.translate(_IS_IN))
+            n_in = sum(shown.data.translate(_IS_IN))
             text = self.tr(
                 "{layers} layers of {experts} experts, {resident} experts in memory"
             ).format(
-                layers=len(known.moe_layers), experts=known.n_expert, resident=units.number(n_in)
+                layers=len(shown.moe_layers), experts=shown.n_expert, resident=units.number(n_in)
             )
         self.setAccessibleDescription(text)
 
@@ -280,8 +280,8 @@ class ExpertMap(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
-        known = self._residency
-        if known is None:
+        shown = self._residency
+        if shown is None:
             return
         area, ratio = self._area(), self.devicePixelRatioF()
         image = self._picture(round(area.width() * ratio), round(area.height() * ratio))
@@ -289,9 +289,9 @@ class ExpertMap(QWidget):
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
         painter.drawImage(area, image)
         if self._view is View.STATE:
-            self._paint_in_progress(painter, known)
+            self._paint_in_progress(painter, shown)
         if event.rect().left() < area.left():
-            self._paint_numbers(painter, known)
+            self._paint_numbers(painter, shown)
         if self.hasFocus():
             self._paint_focus(painter, area)
         painter.end()
@@ -300,29 +300,29 @@ class ExpertMap(QWidget):
         assert self._residency is not None
         made_for = width, height, self._view, theme.colours()
         if self._image_for != made_for:
-            known = self._residency
-            data, palette = known.data, map_picture.state_palette()
+            shown = self._residency
+            data, palette = shown.data, map_picture.state_palette()
             if self._view is View.USE:
                 uses = self._uses or array("I", [0]) * len(data)
                 data, palette = map_picture.use_bytes(data, uses), map_picture.use_palette()
-            self._image = map_picture.picture(data, known.n_expert, width, height, palette)
+            self._image = map_picture.picture(data, shown.n_expert, width, height, palette)
             self._image_for = made_for
         return self._image
 
-    def _paint_in_progress(self, painter: QPainter, known: Residency) -> None:
+    def _paint_in_progress(self, painter: QPainter, shown: Residency) -> None:
         """Frame each layer in progress: its experts are pinned."""
-        pinned = known.data.translate(_IS_PINNED)
+        pinned = shown.data.translate(_IS_PINNED)
         if not any(pinned):
             return
         painter.setPen(theme.colour("hit"))
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        for index in range(len(known.moe_layers)):
-            start = index * known.n_expert
-            if any(pinned[start : start + known.n_expert]):
+        for index in range(len(shown.moe_layers)):
+            start = index * shown.n_expert
+            if any(pinned[start : start + shown.n_expert]):
                 painter.drawRect(self._row_rect(index).adjusted(-2, -1, 1, -1))
 
-    def _paint_numbers(self, painter: QPainter, known: Residency) -> None:
-        n_row = len(known.moe_layers)
+    def _paint_numbers(self, painter: QPainter, shown: Residency) -> None:
+        n_row = len(shown.moe_layers)
         step = 1
         while step * self._area().height() < NUMBERS_APART * n_row:
             step *= 2
@@ -334,8 +334,8 @@ class ExpertMap(QWidget):
             line = self._row_rect(index)
             place = QRect(0, line.y(), NUMBERS_WIDTH - 8, max(line.height(), NUMBER_HEIGHT))
             place.moveTop(max(line.center().y() - place.height() // 2, 0))
-            where = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            painter.drawText(place, where, str(known.moe_layers[index]))
+            alignment = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            painter.drawText(place, alignment, str(shown.moe_layers[index]))
 
     def _paint_focus(self, painter: QPainter, area: QRect) -> None:
         painter.setBrush(Qt.BrushStyle.NoBrush)

@@ -73,7 +73,7 @@ class Figures(QWidget):
             text = self.tr("of {limit} GB/s").format(limit=limit)
         self._units[3].setText(text)
         self._units[3].setToolTip(
-            self.tr("Read from the drive, and what it was measured to read at most on this machine")
+            self.tr("Present read bandwidth of the drive, and the highest measured on this machine")
         )
 
     def clear(self) -> None:
@@ -129,7 +129,7 @@ class Figures(QWidget):
         """Show the share of missing experts that the processor computed."""
         text = ""
         if on_host:
-            text = self.tr("of {n} that the device lacked, the processor computed {share}").format(
+            text = self.tr("the processor computed {share} of {n} that the device lacked").format(
                 n=units.count(lacked, "expert"), share=units.percent(on_host / max(lacked, 1))
             )
         self._values[4].setToolTip(text)

@@ -99,7 +99,7 @@ class EnginePanel(QFrame):
             about = f"{about} {forecast}"
         self.parts.method.setToolTip(about)
         self._refresh_memory()
-        self._write_words()
+        self._show_verdict()
 
     def show_statistics(self, statistics: Statistics, is_live: bool) -> None:
         """Show the figures of an answer, running or ended."""
@@ -119,7 +119,7 @@ class EnginePanel(QFrame):
         self.decisions.show_lines(statistics.decisions)
         if not is_live or time.monotonic() - self._sentence_s >= WORDS_S:
             self._sentence_s = time.monotonic()
-            self._write_words()
+            self._show_verdict()
 
     def show_residency(self, residency: Residency) -> None:
         """Show a snapshot of the cache."""
@@ -144,7 +144,7 @@ class EnginePanel(QFrame):
     def show_advice(self, advice: Advice) -> None:
         """Show the simulator's advice on the shown answer."""
         self._advice = advice
-        self._write_words()
+        self._show_verdict()
 
     def show_limit(self, link_gb_per_s: float | None) -> None:
         """Show the drive's measured bandwidth."""
@@ -264,7 +264,7 @@ class EnginePanel(QFrame):
         self.memory.show_memory(Memory.measure(self._model, self._cache))
         self.parts.show_memory(self._model, self._cache)
 
-    def _write_words(self) -> None:
+    def _show_verdict(self) -> None:
         text = verdict.sentence(self._model, self._cache, self._statistics, self._advice)
         larger = self._advice.cache if self._advice is not None else None
         self.parts.show_words(text, larger.cache_bytes if larger is not None else 0)

@@ -50,7 +50,7 @@ class Chats(QObject):
         session.message_added.connect(self._on_added)
         session.changed.connect(self._on_changed)
         session.withdrawn.connect(self._on_withdrawn)
-        session.engine.model_changed.connect(self._on_model)
+        session.engine.model_changed.connect(self._on_model_changed)
         session.busy_changed.connect(self.list_changed)
 
     @property
@@ -83,7 +83,7 @@ class Chats(QObject):
                 if (row := by_id.get(found.chat_id)) is not None
             ]
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return self._rows or []
 
     def open(self, chat_id: int) -> bool:
@@ -105,7 +105,7 @@ class Chats(QObject):
         try:
             self.store.switch(self.open_id, message.id, step)
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return
         conversation = self._load(self.open_id)
         if conversation is not None:
@@ -114,14 +114,14 @@ class Chats(QObject):
     def rename(self, chat_id: int, title: str) -> None:
         """Rename a chat."""
         title = " ".join(title.split())
-        if title and self._try(lambda: self.store.rename(chat_id, title)):
+        if title and self._attempt(lambda: self.store.rename(chat_id, title)):
             if chat_id == self.open_id:
                 self._session.conversation.title = title
             self._list_changed()
 
     def pin(self, chat_id: int, is_pinned: bool) -> None:
         """Pin a chat to the head of the list, or unpin it."""
-        if self._try(lambda: self.store.pin(chat_id, is_pinned)):
+        if self._attempt(lambda: self.store.pin(chat_id, is_pinned)):
             self._list_changed()
 
     def delete(self, chat_id: int) -> None:
@@ -130,14 +130,14 @@ class Chats(QObject):
         was_open = chat_id == self.open_id
         self._session.stop_chat(chat_id)
         self._save_growth()
-        if row is None or not self._try(lambda: self.store.delete(chat_id)):
+        if row is None or not self._attempt(lambda: self.store.delete(chat_id)):
             return
         if was_open:
             self._session.show(Conversation())
         self._list_changed()
 
         def undo() -> None:
-            if self._try(lambda: self.store.restore(chat_id)):
+            if self._attempt(lambda: self.store.restore(chat_id)):
                 self._list_changed()
                 if was_open:
                     self.open(chat_id)
@@ -150,14 +150,14 @@ class Chats(QObject):
         conversation = self._session.conversation
         conversation.preset = preset
         if conversation.chat_id:
-            self._try(lambda: self.store.set_preset(conversation.chat_id, preset))
+            self._attempt(lambda: self.store.set_preset(conversation.chat_id, preset))
 
     def set_model_preset(self, preset: Preset) -> None:
         """Set the default preset of chats with this model."""
         self._session.model_preset = preset
         model = self._model_name()
         if model:
-            self._try(lambda: self.store.set_model_preset(model, preset))
+            self._attempt(lambda: self.store.set_model_preset(model, preset))
 
     @property
     def any_preset(self) -> Preset:
@@ -165,13 +165,13 @@ class Chats(QObject):
         try:
             return self.store.model_preset(ANY_MODEL)
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return Preset()
 
     def set_any_preset(self, preset: Preset) -> None:
         """Set the default preset of models without their own."""
-        self._try(lambda: self.store.set_model_preset(ANY_MODEL, preset))
-        self._on_model()
+        self._attempt(lambda: self.store.set_model_preset(ANY_MODEL, preset))
+        self._on_model_changed()
 
     def reload_list(self) -> None:
         """Reload the list after an import."""
@@ -198,10 +198,10 @@ class Chats(QObject):
                     self.store.add(conversation.chat_id, parent, message)
                     self._n_saved[message.id] = len(message.content)
                 parent = message.id
-            self._succeed()
+            self._note_success()
         except StoreError as error:
-            self._fail(error)
-        self._touch()
+            self._report_failure(error)
+        self._move_to_head()
 
     def _on_changed(self, conversation: Conversation, message: Message) -> None:
         if message.is_live:
@@ -212,7 +212,7 @@ class Chats(QObject):
             return
         self._save(message)
         if conversation.slides:
-            self._try(lambda: self.store.set_slides(conversation.chat_id, True))
+            self._attempt(lambda: self.store.set_slides(conversation.chat_id, True))
 
     def _save_growth(self) -> None:
         for message in self._session.growing:
@@ -222,27 +222,27 @@ class Chats(QObject):
                 self._n_saved[message.id] = n_saved + len(grown)
 
     def _append(self, message_id: int, grown: str) -> bool:
-        return self._try(lambda: self.store.append(message_id, grown))
+        return self._attempt(lambda: self.store.append(message_id, grown))
 
     def _save(self, message: Message) -> None:
-        if message.id and self._try(lambda: self.store.save(message)):
+        if message.id and self._attempt(lambda: self.store.save(message)):
             self._n_saved[message.id] = len(message.content)
 
     def _on_withdrawn(self, messages: list[Message]) -> None:
         conversation = self._session.conversation
         if conversation.chat_id:
-            self._try(lambda: self.store.withdraw(conversation.chat_id, messages))
+            self._attempt(lambda: self.store.withdraw(conversation.chat_id, messages))
             if not conversation.messages:
                 conversation.chat_id = 0
             self._list_changed()
 
-    def _on_model(self) -> None:
+    def _on_model_changed(self) -> None:
         model = self._model_name()
         if model and self._session.engine.model is not None:
             try:
                 self._session.model_preset = self._preset_of(model)
             except StoreError as error:
-                self._fail(error)
+                self._report_failure(error)
 
     def _preset_of(self, model: str) -> Preset:
         """Return the default preset of a model: its own, or that of all models."""
@@ -259,7 +259,7 @@ class Chats(QObject):
         try:
             conversation = self.store.load(chat_id)
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return None
         growing = {message.id for message in self._session.growing}
         self._n_saved = {key: n for key, n in self._n_saved.items() if key in growing}
@@ -267,26 +267,26 @@ class Chats(QObject):
             self._n_saved |= {item.id: len(item.content) for item in conversation.messages}
         return conversation
 
-    def _try(self, action: object) -> bool:
+    def _attempt(self, action: object) -> bool:
         assert callable(action)
         try:
             action()
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return False
-        self._succeed()
+        self._note_success()
         return True
 
-    def _succeed(self) -> None:
+    def _note_success(self) -> None:
         self._is_failing, self._why = False, ""
 
-    def _fail(self, error: StoreError) -> None:
+    def _report_failure(self, error: StoreError) -> None:
         self._why = str(error)
         if not self._is_failing:
             self._is_failing = True
             self.trouble.emit(str(error))
 
-    def _touch(self) -> None:
+    def _move_to_head(self) -> None:
         """Move the open chat to the head of its part of the list, without reading the list."""
         rows, conversation = self._rows, self._session.conversation
         if rows is None or not conversation.chat_id:

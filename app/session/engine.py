@@ -244,7 +244,7 @@ class EngineSession(QObject):
             self.notice.emit(Notice(cache.reason, is_trouble=False))
         elif before is not None and cache.n_slot > before.n_slot:
             self.notice.emit(
-                Notice(self.tr("There is memory again, and the cache has grown."), is_trouble=False)
+                Notice(self.tr("Memory is free again, so the cache has grown."), is_trouble=False)
             )
 
     def _on_residency(self, residency: Residency) -> None:

@@ -100,13 +100,13 @@ class Session(QObject):
         """Return whether the shown conversation has an answer in progress or in the queue."""
         if self.engine.state in (State.DEAD, State.LOADING, State.EMPTY):
             return False
-        return _growing(self.conversation) is not None or self._waits(self.conversation)
+        return _unfinished(self.conversation) is not None or self._is_queued(self.conversation)
 
     @property
     def growing(self) -> list[Message]:
         """Return the answers, shown or not, that are in progress or in the queue."""
         turns = [self._live] if self._live is not None else []
-        found = [_growing(turn.conversation) for turn in (*turns, *self._waiting_turns)]
+        found = [_unfinished(turn.conversation) for turn in (*turns, *self._waiting_turns)]
         return [message for message in found if message is not None]
 
     @property
@@ -116,7 +116,7 @@ class Session(QObject):
         return {
             turn.conversation.chat_id
             for turn in (*turns, *self._waiting_turns)
-            if _growing(turn.conversation) is not None
+            if _unfinished(turn.conversation) is not None
         }
 
     @property
@@ -128,7 +128,7 @@ class Session(QObject):
         """Return the conversation of a chat if it has an answer in progress or in the queue."""
         turns = [self._live] if self._live is not None else []
         for turn in (*turns, *self._waiting_turns):
-            if turn.conversation.chat_id == chat_id and _growing(turn.conversation) is not None:
+            if turn.conversation.chat_id == chat_id and _unfinished(turn.conversation) is not None:
                 return turn.conversation
         return None
 
@@ -139,13 +139,13 @@ class Session(QObject):
 
     def regenerate(self, index: int) -> None:
         """Ask for another answer to the same question. The present one stays as a branch."""
-        if self._make_room(index, "assistant"):
+        if self._cut_path(index, "assistant"):
             self._ask(None)
 
     def edit(self, index: int, text: str) -> None:
         """Replace a question by another. The present one stays as a branch."""
         text, before = text.strip(), list(self.conversation.messages)
-        if text and self._make_room(index, "user") and not self._ask(Message("user", text)):
+        if text and self._cut_path(index, "user") and not self._ask(Message("user", text)):
             self.conversation.messages[:] = before
             self.conversation_replaced.emit()
 
@@ -198,7 +198,7 @@ class Session(QObject):
         self.conversation.messages.append(message)
         self.message_added.emit(len(self.conversation.messages) - 1)
 
-    def _make_room(self, index: int, role: str) -> bool:
+    def _cut_path(self, index: int, role: str) -> bool:
         """Remove a message and its successors from the path. Return False if that is impossible."""
         messages = self.conversation.messages
         if not (0 <= index < len(messages) and messages[index].role == role):
@@ -242,7 +242,7 @@ class Session(QObject):
     def _queue(self, turn: _Turn) -> None:
         self._waiting_turns.append(turn)
         self.engine.settle()
-        answer = _growing(turn.conversation)
+        answer = _unfinished(turn.conversation)
         if turn in self._waiting_turns and self._live is not None and answer is not None:
             if self._live.conversation is not turn.conversation:
                 answer.progress = self.tr("Waits for the answer in another chat")
@@ -250,7 +250,7 @@ class Session(QObject):
         self.can_send_changed.emit()
         self.busy_changed.emit()
 
-    def _waits(self, conversation: Conversation) -> bool:
+    def _is_queued(self, conversation: Conversation) -> bool:
         return any(turn.conversation is conversation for turn in self._waiting_turns)
 
     def _begin_answer(self) -> None:
@@ -278,7 +278,7 @@ class Session(QObject):
         last = conversation.last
         assert last is not None
         if last.ending is Ending.CONTEXT and last.statistics is not None:
-            conversation.n_char_max = self._half_full(conversation, last.statistics)
+            conversation.n_char_max = self._chars_of_half_context(conversation, last.statistics)
         last.content = last.content.rstrip()  # as the chat template does: the texts must agree
         if last.statistics is not None:
             last.n_token_before += last.statistics.n_token
@@ -287,7 +287,7 @@ class Session(QObject):
         last.ending = Ending.WAITING
         self._emit_changed(conversation, last)
 
-    def _half_full(self, conversation: Conversation, statistics: Statistics) -> int:
+    def _chars_of_half_context(self, conversation: Conversation, statistics: Statistics) -> int:
         """Estimate the characters that fill half the context, from a context that is full."""
         n_token = max(statistics.n_prompt + statistics.n_token, 1)
         preset = conversation.preset or self.model_preset
@@ -305,7 +305,7 @@ class Session(QObject):
         if conversation is self.conversation:
             self.message_changed.emit(len(conversation.messages) - 1)
 
-    def _answer(self) -> Message | None:
+    def _live_answer(self) -> Message | None:
         """Return the answer in progress; None if it was removed from its conversation."""
         last = self._live.conversation.last if self._live is not None else None
         return last if last is not None and last is self._live_message else None
@@ -321,13 +321,13 @@ class Session(QObject):
         )
 
     def _progress(self, words: str) -> None:
-        answer = self._answer()
+        answer = self._live_answer()
         if self._live is not None and answer is not None and answer.ending is Ending.WAITING:
             answer.progress = words
             self._emit_changed(self._live.conversation, answer)
 
     def _on_text(self, text: str) -> None:
-        answer = self._answer()
+        answer = self._live_answer()
         if self._live is not None and answer is not None and text:
             answer.content += text
             if answer.ending is Ending.WAITING:
@@ -349,14 +349,14 @@ class Session(QObject):
             self._thinks_since_s = 0.0
 
     def _on_statistics(self, statistics: Statistics) -> None:
-        answer = self._answer()
+        answer = self._live_answer()
         if answer is not None:
             answer.statistics = statistics
         self.statistics_changed.emit(statistics)
 
-    def _end(self, conversation: Conversation, ending: Ending, note: str = "") -> None:
+    def _end_answer(self, conversation: Conversation, ending: Ending, note: str = "") -> None:
         """End the answer of a conversation that is in progress or in the queue, if there is one."""
-        answer = _growing(conversation)
+        answer = _unfinished(conversation)
         if answer is not None:
             answer.ending = ending
             answer.note = note
@@ -365,13 +365,13 @@ class Session(QObject):
             self.busy_changed.emit()
 
     def _on_done(self, reason: str, statistics: Statistics) -> None:
-        turn, answer = self._live, self._answer()
+        turn, answer = self._live, self._live_answer()
         ending = _ENDINGS.get(reason, Ending.STOPPED)
         if turn is not None and answer is not None:
             answer.statistics = statistics
             if answer.is_live:
                 note = self.tr("Stopped.") if ending is Ending.STOPPED else ""
-                self._end(turn.conversation, ending, note)
+                self._end_answer(turn.conversation, ending, note)
             else:
                 self._emit_changed(turn.conversation, answer)
         self._live = self._live_message = None
@@ -384,7 +384,7 @@ class Session(QObject):
 
     def _context_is_full(self, conversation: Conversation, answer: Message) -> None:
         """Continue as the user chose before, or let the user choose."""
-        if self._waits(conversation) or self.engine.model_waits:
+        if self._is_queued(conversation) or self.engine.model_waits:
             return
         if conversation.slides:
             if answer.statistics is None or answer.statistics.n_token > 0:
@@ -410,15 +410,19 @@ class Session(QObject):
 
     def _stop_in(self, conversation: Conversation) -> None:
         is_live = self._live is not None and self._live.conversation is conversation
-        if is_live and self.engine.state is State.ANSWERING and _growing(conversation) is not None:
+        if (
+            is_live
+            and self.engine.state is State.ANSWERING
+            and _unfinished(conversation) is not None
+        ):
             self.engine.link.stop()
-            self._end(conversation, Ending.STOPPED, self.tr("Stopped."))
+            self._end_answer(conversation, Ending.STOPPED, self.tr("Stopped."))
             self.engine.set_state(State.STOPPING)
-        elif self._waits(conversation):
+        elif self._is_queued(conversation):
             self._waiting_turns = [
                 turn for turn in self._waiting_turns if turn.conversation is not conversation
             ]
-            self._end(conversation, Ending.STOPPED, self.tr("Stopped."))
+            self._end_answer(conversation, Ending.STOPPED, self.tr("Stopped."))
             self.can_send_changed.emit()
         self.busy_changed.emit()
 
@@ -433,16 +437,16 @@ class Session(QObject):
         """End the answers in the queue, because no model is loaded."""
         turns, self._waiting_turns = self._waiting_turns, []
         for turn in turns:
-            self._end(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
+            self._end_answer(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
 
     def _cut_off(self) -> None:
         """End all answers, because the engine is lost."""
         turns = [turn for turn in (self._live, *self._waiting_turns) if turn is not None]
         self._live = self._live_message = None
         self._waiting_turns = []
-        cut = [turn for turn in turns if _growing(turn.conversation) or turn.goes_on]
+        cut = [turn for turn in turns if _unfinished(turn.conversation) or turn.goes_on]
         for turn in cut:
-            self._end(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
+            self._end_answer(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
         self.engine.resume = None
         if not cut:
             return
@@ -464,7 +468,7 @@ class Session(QObject):
         self.engine.settle()
 
     def _answer_failed(self, sentence: str) -> None:
-        turn, answer = self._live, self._answer()
+        turn, answer = self._live, self._live_answer()
         self._live = self._live_message = None
         if turn is None or answer is None:
             self.notice.emit(Notice(sentence))
@@ -483,7 +487,7 @@ class Session(QObject):
             self.draft.emit(withdrawn[0].content)
             self.notice.emit(Notice(sentence))
         else:
-            self._end(conversation, Ending.CUT_OFF, sentence)
+            self._end_answer(conversation, Ending.CUT_OFF, sentence)
             if shown:
                 self.notice.emit(Notice(sentence))
 
@@ -497,7 +501,7 @@ class Session(QObject):
             conversation.was_shortened = True
             self._waiting_turns.insert(0, _Turn(conversation))
             return
-        self._end(conversation, Ending.CUT_OFF, self.tr("The context has no room for this."))
+        self._end_answer(conversation, Ending.CUT_OFF, self.tr("The context has no room for this."))
         if conversation is self.conversation:
             actions = (
                 (self.tr("Leave out the middle and go on"), self.slide),
@@ -506,7 +510,7 @@ class Session(QObject):
             self.notice.emit(Notice(sentence, actions, is_trouble=False))
 
 
-def _growing(conversation: Conversation) -> Message | None:
+def _unfinished(conversation: Conversation) -> Message | None:
     """Return the answer of a conversation that is in progress or in the queue."""
     last = conversation.last
     return last if last is not None and last.role == "assistant" and last.is_live else None

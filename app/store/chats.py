@@ -53,7 +53,7 @@ class ChatStore:
         """Open the file, or a replacement; then `trouble` says why, in a sentence."""
         store = cls(schema.open_database(path))
         try:
-            store._recover()
+            store._end_open_answers()
             store.purge()
         except StoreError as error:
             store.trouble = store.trouble or str(error)
@@ -146,27 +146,27 @@ class ChatStore:
 
     def rename(self, chat_id: int, title: str) -> None:
         """Rename a chat."""
-        self._set(chat_id, "title", sound(" ".join(title.split())[:200]))
+        self._set_column(chat_id, "title", sound(" ".join(title.split())[:200]))
 
     def pin(self, chat_id: int, is_pinned: bool) -> None:
         """Pin a chat to the head of the list, or unpin it."""
-        self._set(chat_id, "is_pinned", int(is_pinned))
+        self._set_column(chat_id, "is_pinned", int(is_pinned))
 
     def delete(self, chat_id: int) -> None:
         """Delete a chat; restore() brings it back until it is purged."""
-        self._set(chat_id, "deleted_s", time.time())
+        self._set_column(chat_id, "deleted_s", time.time())
 
     def restore(self, chat_id: int) -> None:
         """Restore a deleted chat."""
-        self._set(chat_id, "deleted_s", None)
+        self._set_column(chat_id, "deleted_s", None)
 
     def set_preset(self, chat_id: int, preset: Preset | None) -> None:
         """Set a chat's own system prompt and sampling."""
-        self._set(chat_id, "preset", preset.to_text() if preset else None)
+        self._set_column(chat_id, "preset", preset.to_text() if preset else None)
 
     def set_slides(self, chat_id: int, slides: bool) -> None:
         """Set whether a full context leaves out its middle without asking."""
-        self._set(chat_id, "slides", int(slides))
+        self._set_column(chat_id, "slides", int(slides))
 
     def purge(self) -> None:
         """Remove deleted chats for good."""
@@ -243,7 +243,7 @@ class ChatStore:
             query = "SELECT max(id) FROM message WHERE parent_id = ?1 AND id > ?1"
             while (child := self.connection.execute(query, (leaf,)).fetchone()[0]) is not None:
                 leaf = child
-        self._set(chat_id, "leaf_id", leaf)
+        self._set_column(chat_id, "leaf_id", leaf)
 
     # Presets of models
 
@@ -301,11 +301,11 @@ class ChatStore:
         )  # fmt: skip
         connection.execute("DELETE FROM piece WHERE message_id = ?", (message.id,))
 
-    def _set(self, chat_id: int, column: str, value: object) -> None:
+    def _set_column(self, chat_id: int, column: str, value: object) -> None:
         with self.writing() as connection:
             connection.execute(f"UPDATE chat SET {column} = ? WHERE id = ?", (value, chat_id))
 
-    def _recover(self) -> None:
+    def _end_open_answers(self) -> None:
         """End the answers that were in progress when the window ended."""
         with self.reading():
             live = [
@@ -346,14 +346,14 @@ class ChatStore:
                 connection.rollback()
             raise
         if durable:
-            self._tidy()
+            self._shorten_journal()
 
     def _trouble(self, error: sqlite3.Error, what: str) -> StoreError:
         if schema.is_damage(error) and self.path is not None:
             schema.mark_for_check(self.path)
         return StoreError(f"{what}: {schema.reason(error)}.")
 
-    def _tidy(self) -> None:
+    def _shorten_journal(self) -> None:
         """Write a long journal into the file, in a thread, because that waits for the disk."""
         if self.path is None or (self._checkpoint and self._checkpoint.is_alive()):
             return

@@ -151,7 +151,7 @@ def is_damage(error: Exception) -> bool:
 def mark_for_check(path: Path) -> None:
     """Make the next start check the whole file, whatever its size."""
     try:
-        _check_mark(path).touch()
+        _mark_path(path).touch()
     except OSError:
         pass
 
@@ -183,24 +183,24 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
         # A checkpoint waits for the disk, so the store runs it in a thread.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA cache_size = -16000")
-        mark = _check_mark(path)
+        mark = _mark_path(path)
         if exists(mark) or path.stat().st_size <= CHECKED_BYTES:
             if connection.execute("PRAGMA quick_check (1)").fetchone()[0] != "ok":
-                raise _damage()
+                raise _damage_error()
             mark.unlink(missing_ok=True)
         version = _version(connection)
         if version < 0:
-            raise _damage()
+            raise _damage_error()
         if version > len(steps):
             raise _Newer
         if 0 < version < len(steps):
             _back_up(connection, path.with_name(f"{path.stem}.version-{version}{path.suffix}"))
         migrate(connection, steps)
         if _definitions(connection) != _sound_definitions(tuple(steps)):
-            raise _damage()
+            raise _damage_error()
     except (ValueError, TypeError, OverflowError) as error:  # raised by Python for a damaged row
         connection.close()
-        raise _damage() from error
+        raise _damage_error() from error
     except BaseException:
         connection.close()
         raise
@@ -250,7 +250,7 @@ def _back_up(connection: sqlite3.Connection, target: Path) -> None:
         connection.backup(copy)
 
 
-def _damage() -> sqlite3.DatabaseError:
+def _damage_error() -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError("the file is damaged")
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
@@ -289,9 +289,9 @@ def _set_aside(path: Path) -> str:
             os.replace(f"{path}{ending}", f"{kept}{ending}")
         except OSError:
             pass
-    _check_mark(path).unlink(missing_ok=True)
+    _mark_path(path).unlink(missing_ok=True)
     return kept.name
 
 
-def _check_mark(path: Path) -> Path:
+def _mark_path(path: Path) -> Path:
     return path.with_name(path.name + ".check")

@@ -48,7 +48,7 @@ LOCAL: tuple[tuple[str, object], ...] = (
     ("F2", QT_TRANSLATE_NOOP("commands", "In the list of chats: rename")),
     ("Del", QT_TRANSLATE_NOOP("commands", "In the list of chats: delete")),
     ("Ctrl+Shift+P", QT_TRANSLATE_NOOP("commands", "In the list of chats: pin or unpin")),
-    ("Shift+F10", QT_TRANSLATE_NOOP("commands", "In the list of chats: all that can be done")),
+    ("Shift+F10", QT_TRANSLATE_NOOP("commands", "In the list of chats: menu")),
     ("Tab", QT_TRANSLATE_NOOP("commands", "To the next control")),
 )
 

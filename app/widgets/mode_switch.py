@@ -23,8 +23,8 @@ class ModeSwitch(QFrame):
         self.automatic.setAccessibleName(self.tr("Automatic engine settings"))
         self.automatic.setToolTip(
             self.tr(
-                "The cache gets the memory that is free, and what pays here is measured while it "
-                "answers."
+                "The cache uses the free memory, and the method follows from measurements during "
+                "the answers."
             )
         )
         self.manual = QPushButton(self.tr("Manual"))

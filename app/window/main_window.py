@@ -343,9 +343,7 @@ class MainWindow(QMainWindow):
         box = QMessageBox(self)
         box.setIcon(QMessageBox.Icon.Question)
         box.setText(self.tr("Reset all settings?"))
-        box.setInformativeText(
-            self.tr("Chats, models and what was measured stay; the settings do not.")
-        )
+        box.setInformativeText(self.tr("Chats, models and measurements are kept."))
         yes = box.addButton(self.tr("Reset"), QMessageBox.ButtonRole.AcceptRole)
         box.addButton(self.tr("Keep them"), QMessageBox.ButtonRole.RejectRole)
         box.exec()
