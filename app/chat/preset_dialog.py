@@ -53,9 +53,7 @@ _HELP = {
     "min_p": QT_TRANSLATE_NOOP(
         "sampling", "Only tokens with at least this share of the best one's probability; 0: all."
     ),
-    "repeat_penalty": QT_TRANSLATE_NOOP(
-        "sampling", "Above 1, what was just said becomes less probable."
-    ),
+    "repeat_penalty": QT_TRANSLATE_NOOP("sampling", "Above 1, recent tokens become less probable."),
 }
 
 

@@ -70,7 +70,7 @@ class Transcript(QScrollArea):
         self._to_end.hide()
         bar = self.verticalScrollBar()
         bar.valueChanged.connect(self._scrolled)
-        bar.rangeChanged.connect(self._grew)
+        bar.rangeChanged.connect(self._range_changed)
 
     @property
     def follows(self) -> bool:
@@ -97,25 +97,25 @@ class Transcript(QScrollArea):
 
     def cut(self, index: int) -> None:
         """Remove a message and those after it."""
-        place = max(index - len(self._earlier), 0)
-        for view in self._views[place:]:
+        row = max(index - len(self._earlier), 0)
+        for view in self._views[row:]:
             self._messages.removeWidget(view)
             view.hide()
             view.deleteLater()
-        del self._views[place:]
+        del self._views[row:]
         del self._earlier[index:]
 
     def refresh(self, index: int) -> None:
         """Show a changed message."""
-        place = index - len(self._earlier)
-        if not 0 <= place < len(self._views):
+        row = index - len(self._earlier)
+        if not 0 <= row < len(self._views):
             return
-        view = self._views[place]
+        view = self._views[row]
         if isinstance(view, AnswerView):
             view.refresh()
             self._mark_last()
 
-    def _insert(self, place: int, message: Message) -> None:
+    def _insert(self, row: int, message: Message) -> None:
         """Insert the view of a message into the list and the layout."""
         view: UserBubble | AnswerView
         if message.role == "user":
@@ -126,8 +126,8 @@ class Transcript(QScrollArea):
             view.go_on.connect(self.go_on)
             view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
         view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
-        self._views.insert(place, view)
-        self._messages.insertWidget(place, view)
+        self._views.insert(row, view)
+        self._messages.insertWidget(row, view)
 
     def _index(self, view: UserBubble | AnswerView) -> int:
         return len(self._earlier) + self._views.index(view)
@@ -176,6 +176,6 @@ class Transcript(QScrollArea):
             self._follows = value >= self.verticalScrollBar().maximum() - NEAR_END
         self._to_end.setVisible(not self._follows)
 
-    def _grew(self) -> None:
+    def _range_changed(self) -> None:
         if self._follows:
             self._move_to_end()

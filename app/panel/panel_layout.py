@@ -58,7 +58,7 @@ class PanelParts(QObject):
         self.use_it = QPushButton()
         self.now = QPushButton(self.tr("Now"))
         self.use_it.setAccessibleName(self.tr("Use the cache that would help"))
-        self.now.setAccessibleName(self.tr("Go on with what is now"))
+        self.now.setAccessibleName(self.tr("Show the present again"))
         for button, role in ((self.use_it, "little"), (self.now, "quiet")):
             button.setProperty("role", role)
             button.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -120,7 +120,7 @@ class PanelParts(QObject):
         is_now = token is None
         self.pause.show_icon("pause" if is_now else "play")
         self.pause.rename(
-            self.tr("Pause the panel") if is_now else self.tr("Go on with what is now")
+            self.tr("Pause the panel") if is_now else self.tr("Show the present again")
         )
         self.now.setVisible(not is_now)
         text = self.tr("token {number} of {all}").format(

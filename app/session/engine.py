@@ -17,7 +17,6 @@ from app.session.worker_link import EngineLink
 from app.state.engine_choice import DEFAULTS, EngineChoice
 from app.state.engine_state import Notice, State
 from app.state.slot_range import SlotRange
-from backend.protocol.statistics import Residency
 from backend.protocol.status import CacheFacts, ModelFacts
 
 SHOWN_RATE = 0.25  # for the embedded model: it would fit whole, but it has to show the cache
@@ -69,7 +68,7 @@ class EngineSession(QObject):
         link.loaded.connect(self._on_loaded)
         link.configured.connect(self._on_configured)
         link.cache_changed.connect(self._on_cache_changed)
-        link.residency.connect(self._on_residency)
+        link.residency.connect(self.residency_changed)
         link.failed.connect(self._on_failed)
         link.died.connect(self._on_died)
         link.hangs.connect(self._on_hangs)
@@ -246,9 +245,6 @@ class EngineSession(QObject):
             self.notice.emit(
                 Notice(self.tr("Memory is free again, so the cache has grown."), is_trouble=False)
             )
-
-    def _on_residency(self, residency: Residency) -> None:
-        self.residency_changed.emit(residency)
 
     # Failures
 

@@ -216,7 +216,7 @@ def test_a_cache_that_gave_memory_back_is_said(
         lambda: window.engine.cache is not None and window.engine.cache.n_slot == 8,
         timeout=WAIT_MS,
     )
-    assert "there is memory again" in window.chat.banner.sentence.lower()
+    assert "memory is free again" in window.chat.banner.sentence.lower()
     assert "in force" not in window.top_bar.rate.force_text
 
 

@@ -1103,8 +1103,8 @@
 <translation>Den Cache einstellen, der helfen würde</translation>
 </message>
 <message>
-<source>Go on with what is now</source>
-<translation>Weiter mit dem, was jetzt ist</translation>
+<source>Show the present again</source>
+<translation>Wieder die Gegenwart zeigen</translation>
 </message>
 <message>
 <source>Pause the panel</source>
@@ -2418,8 +2418,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
 </message>
 <message>
-<source>Above 1, what was just said becomes less probable.</source>
-<translation>Über 1 wird unwahrscheinlicher, was eben gesagt wurde.</translation>
+<source>Above 1, recent tokens become less probable.</source>
+<translation>Über 1 werden kürzlich vorgekommene Token unwahrscheinlicher.</translation>
 </message>
 <message>
 <source>Own sampling</source>
