@@ -139,7 +139,8 @@ class Connection:
                 events += self._take(message, now_s)
             except _UNREADABLE:
                 is_garbled = True
-            if is_garbled or self.is_over:
+                break
+            if self.is_over:
                 break
         if is_garbled:
             events += self._end("The engine sent something that could not be understood.")

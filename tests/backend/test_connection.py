@@ -128,9 +128,10 @@ def test_every_message_is_read_however_it_is_split(
 )
 def test_garbage_ends_it_after_what_was_good(garbage: bytes) -> None:
     connection = greeted("generate")
-    data = encode({"type": "text", "id": 1, "text": "a"}) + garbage
-    events = connection.receive(data + encode({"type": "text", "id": 1, "text": "b"}), 1.0)
-    assert [event[:2] for event in events] == [("text", ("a",)), ("died", (GARBLED,))]
+    good = [encode({"type": "text", "id": 1, "text": text}) for text in "abc"]
+    events = connection.receive(good[0] + good[1] + garbage + good[2], 1.0)
+    texts = [("text", ("a",)), ("text", ("b",))]
+    assert [event[:2] for event in events] == [*texts, ("died", (GARBLED,))]
     assert connection.is_over and connection.receive(encode(HELLO), 1.0) == []
 
 
