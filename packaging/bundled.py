@@ -1,6 +1,7 @@
-"""Where a bundled application begins: the window, the command line, or a child of either.
+"""Entry of a bundled application: the window, the command line, or a child process of either.
 
-One folder holds two executables of this: `outrider` is the command line, `outrider-app` the window.
+The bundle has two executables of this file: `outrider` is the command line, `outrider-app` the
+window.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from backend.system.children import become
 
 
 def main() -> int:
-    """Be what the executable's name and first argument ask for. Returns the exit status."""
+    """Run the part that the executable's name and first argument select. Return the exit status."""
     _restore_environment()
     become()
+    # Each part imports its own dependencies only: the command line starts without Qt.
     if Path(sys.executable).stem == "outrider":
         from backend.cli import main as command_line
 
@@ -26,9 +28,10 @@ def main() -> int:
 
 
 def _restore_environment() -> None:
-    """Other programs, as a file manager that is opened, get the system's libraries, not ours.
+    """Give other programs that we start, such as a file manager, the system's libraries.
 
-    Our own have been found when this runs; our children look for them anew.
+    This process has loaded its own libraries already. Its children reset the environment and find
+    them again.
     """
     os.environ["PYINSTALLER_RESET_ENVIRONMENT"] = "1"
     original = os.environ.pop("LD_LIBRARY_PATH_ORIG", None)

@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# Everything that a few minutes on a machine with a GPU can teach, in one JSON.
+# Builds Outrider on a machine with a GPU, tests and measures it, and writes one JSON file.
 #
 #   packaging/gpu-check.sh OUT.json [--bundle LIBRARIES.tar.xz] [--wheels FOLDER] [--model MODEL.gguf]
-#   packaging/gpu-check.sh OUT.json --dry-run          here, with a device in another process
+#   packaging/gpu-check.sh OUT.json --dry-run          without a GPU, on a device in another process
 #
-# --bundle: llama-cpp-python built for the GPU (headers and CMake files inside), unpacked and used instead
-# of an installed one. PYTHON names the Python (3.11 or newer; else .venv's or python3) with numpy, jinja2,
-# typing_extensions, diskcache, platformdirs, nanobind, cmake and, for the model and the tests, pytest and gguf (with
-# tqdm, pyyaml). --wheels: pure ones of what it lacks (pip download --no-deps), unpacked beside the bundle. CUDA's
-# libraries are looked for in LD_LIBRARY_PATH, /usr/local/cuda and that Python's packages. Ends within 8 minutes;
-# what fails leaves its error in OUT.json, and the others' results.
+# PYTHON names the Python, 3.11 or newer; the default is .venv's, then python3. It needs numpy, jinja2,
+# typing_extensions, diskcache, platformdirs, nanobind and cmake. The model and the tests also need pytest and
+# gguf (with tqdm, pyyaml).
+# --bundle: llama-cpp-python built for the GPU, with headers and CMake files. It replaces an installed one.
+# --wheels: a folder of pure Python wheels of missing packages (pip download --no-deps).
+# CUDA's libraries are searched in LD_LIBRARY_PATH, /usr/local/cuda and that Python's packages.
+# The check ends within 8 minutes. A failed step leaves its error in OUT.json beside the other results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=$(realpath -m "${1:?usage: gpu-check.sh OUT.json [--bundle FILE] [--model FILE] [--dry-run]}"); shift

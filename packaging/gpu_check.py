@@ -1,7 +1,8 @@
-"""Tests, verification and speed on a device, in one JSON; gpu-check.sh prepares and starts it.
+"""Run tests, verification and speed on a device and write one JSON; gpu-check.sh starts this.
 
-Each step has a time limit and runs in a process of its own, so that one that fails, hangs or ends
-the process leaves what the others found. The file is written anew after each.
+Each step has a time limit and its own process, so that a step that fails, hangs or crashes does
+not lose the results of the others. The file is rewritten after each step. Backend imports are
+inside the steps, because the starting process must survive a backend that does not load.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +32,21 @@ ROWS = [
     for kind in ("outrider", "n-cpu-moe", "hybrid")
     if kind != "hybrid" or rate < 1
 ]
-"""What is timed, what says most first: a cache, with hybrid misses or without, and llama.cpp with
-the experts of so many layers on the device that they take as much memory."""
+"""Configurations to time, the most informative first: our cache without and with hybrid misses, and
+llama.cpp with the experts of some layers on the device, which then hold equal memory."""
 STEPS = {"device": 40, "model": 100, "verify": 60, "speed": 45, "equal": 90, "tests": 60}
-"""Seconds for each at most, of the speed for each row; all together end after TOTAL_S."""
+"""Time limit of each step in seconds; `speed` is per row. TOTAL_S limits all together."""
 TOTAL_S = 440
 N_LARGE_LAYER = 8
-"""Of the model that is written where none is named: 2.9 GB in the shape of Qwen3-30B-A3B."""
+"""Layers of the default model: 2.9 GB in the geometry of Qwen3-30B-A3B."""
 
 
 def main() -> int:
-    """Run every step and write what it found."""
+    """Run every step and write the results. Return 0 if all steps succeeded."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--dry-run", action="store_true", help="on a device in another process")
+    parser.add_argument("--dry-run", action="store_true", help="use a device in another process")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--device", default="auto", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -75,7 +78,7 @@ def main() -> int:
         def run(name: str, command: list[str], step: str) -> None:
             left_s = end_s - time.monotonic()
             if left_s < 5:
-                found[name] = {"ok": False, "error": "No time was left for it."}
+                found[name] = {"ok": False, "error": "No time was left for this step."}
             else:
                 found[name] = _run(command, min(STEPS[step], left_s))
             text = json.dumps(found, indent=1) + "\n"
@@ -103,7 +106,8 @@ def _device_option(dry_run: bool) -> Iterator[str]:
         yield "auto"
         return
     sys.path.insert(0, str(ROOT / "tests"))
-    from loopback import server  # type: ignore[import-not-found]  # a test's
+    # Only a dry run needs the tests' server.
+    from loopback import server  # type: ignore[import-not-found]
 
     with server() as running:
         yield running.option
@@ -121,24 +125,25 @@ def _verify(model: Path, device: str) -> list[str]:
 
 
 def _run(command: list[str], limit_s: float) -> dict[str, Any]:
-    """What a step said: its last line as JSON where it is, or else the end of its text."""
+    """Run a step. Return its last line if that is JSON, otherwise the end of its output."""
     began_s = time.monotonic()
     try:
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=limit_s)
     except subprocess.TimeoutExpired as late:
-        heard = (late.stdout or b"").decode(errors="replace")  # bytes, also where text is asked for
+        # stdout is bytes here, in spite of text=True.
+        output = (late.stdout or b"").decode(errors="replace")
         done = subprocess.CompletedProcess(
-            command, 1, heard, f"It took over {limit_s:.0f} seconds."
+            command, 1, output, f"It took over {limit_s:.0f} seconds."
         )
-    said: dict[str, Any] = {"ok": done.returncode == 0, "took_s": time.monotonic() - began_s}
+    result: dict[str, Any] = {"ok": done.returncode == 0, "took_s": time.monotonic() - began_s}
     lines = done.stdout.strip().splitlines()
     try:
-        said["found"] = json.loads(lines[-1])
+        result["found"] = json.loads(lines[-1])
     except (ValueError, IndexError):
-        said["text"] = "\n".join(lines)[-2000:]
+        result["text"] = "\n".join(lines)[-2000:]
     if done.returncode != 0:
-        said["error"] = done.stderr[-2000:]
-    return said
+        result["error"] = done.stderr[-2000:]
+    return result
 
 
 def _gpu_names() -> str:
@@ -149,9 +154,7 @@ def _gpu_names() -> str:
 
 
 def _device(option: str) -> dict[str, Any]:
-    """The devices, as llama.cpp tells of them."""
-    from dataclasses import asdict
-
+    """Return the devices as llama.cpp describes them."""
     from backend.memory.devices import resolve
 
     devices = resolve(option)
@@ -161,13 +164,12 @@ def _device(option: str) -> dict[str, Any]:
 
 
 def _equal(option: str) -> bool:
-    """Whether every architecture's logits are stock llama.cpp's on the device, bit by bit.
+    """Return whether every architecture's logits on the device equal stock llama.cpp's bit by bit.
 
-    Says of each how many differ at each rate, or why that is not known; after each all so far.
+    After each architecture, print all results so far: per architecture, the number of different
+    logits at each rate, or the error.
     """
-    import tempfile
-
-    from factory import CACHEABLE, make_tiny  # type: ignore[import-not-found]  # a test's
+    from factory import CACHEABLE, make_tiny  # type: ignore[import-not-found]  # of the tests
 
     from backend.evaluation.verify import compare
     from backend.gguf.model_file import read_model
@@ -190,7 +192,7 @@ def _equal(option: str) -> bool:
 
 
 def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
-    """Tokens per second of a prompt and of what follows, the second time, and counters."""
+    """Return tokens per second of prefill and decode, in the second run, and counters."""
     from backend.engine.engine import Engine
     from backend.protocol.settings import EngineConfig, Sampling
 
@@ -225,7 +227,7 @@ def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
 
 
 def _layer_offload(path: Path, option: str, rate: float) -> dict[str, Any]:
-    """Stock llama.cpp: all dense weights on the device, and the experts of some layers."""
+    """Time stock llama.cpp with all dense weights and some layers' experts on the device."""
     from backend.engine.loading import load_native
     from backend.gguf.model_file import read_model
     from backend.llama.api import Context
@@ -242,7 +244,7 @@ def _layer_offload(path: Path, option: str, rate: float) -> dict[str, Any]:
     )
     tokens = model.tokenize(TEXT)[:N_PROMPT]
     times_s = []
-    for _ in range(2):  # the first to warm up
+    for _ in range(2):  # the first run warms up
         context.forget_from(0)
         began_s = time.monotonic()
         context.decode(tokens, 0)

@@ -1,4 +1,4 @@
-"""Opens the window, or where there is none the terminal chat, with the embedded model.
+"""Open the window, or the terminal chat if there is no display, with the embedded model.
 
 `make run` runs this with the Python of .venv, after prepare.py.
 """
@@ -21,15 +21,15 @@ def main() -> int:
     if reason is None:
         return _start("app")
     print(f"{reason.rstrip('.')}. The chat starts in this terminal instead.", flush=True)
-    if _somebody_writes():
+    if _has_input():
         return _start("backend.cli", "chat")
-    # Nobody can type here, so it shows one answer rather than wait.
+    # Without input, show one answer instead of waiting.
     print(f"> {FIRST_PROMPT}", flush=True)
     return _start("backend.cli", "chat", "-p", FIRST_PROMPT, "--max-tokens", "100")
 
 
-def _somebody_writes() -> bool:
-    """Whether standard input is a terminal, or a file or pipe with something to read."""
+def _has_input() -> bool:
+    """Return whether standard input is a terminal, or a file or pipe with data to read."""
     if sys.stdin is None:
         return False
     if sys.stdin.isatty() or os.name == "nt":
@@ -40,9 +40,9 @@ def _somebody_writes() -> bool:
 
 
 def _start(module: str, *arguments: str) -> int:
-    """Go on as another module of this Python."""
+    """Replace this process with another module of this Python."""
     command = [sys.executable, "-m", module, *arguments]
-    if os.name == "nt":  # there a replaced process returns to the prompt at once
+    if os.name == "nt":  # with execv on Windows, the prompt returns at once
         return subprocess.call(command)
     os.execv(sys.executable, command)
 

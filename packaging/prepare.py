@@ -1,8 +1,8 @@
-"""Sets this checkout up: system packages, virtual environment, dependencies, native part.
+"""Set up this checkout: system packages, virtual environment, dependencies, native part.
 
-Run as `python packaging/prepare.py run` for what the application needs, or `... dev` for the
-tests too. Uses the standard library only. What is already done is not done again: each step
-leaves a stamp in .venv that holds a digest of what it was made from.
+Run `python packaging/prepare.py run` to set up the application, or `... dev` for the tests too.
+This file needs the standard library only. A finished step is skipped: it leaves a stamp in .venv
+with a digest of its inputs.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ STAMPS = VENV / ".outrider"
 
 PYTHON_OLDEST = (3, 11)
 BUILD_TOOLS = ["cmake>=3.24", "ninja>=1.11"]
-"""With these here, scikit-build-core needs nothing from the system but a compiler."""
+"""With these, scikit-build-core needs only a compiler from the system."""
 LLAMA_ARGS = "-DGGML_RPC=on"
-"""How llama.cpp is built: so that it can compute on devices of other machines. The tests use one in
-another process. What CMAKE_ARGS says comes behind it, a GPU's backend for instance."""
+"""Options of llama.cpp's build. With rpc it computes on devices of other machines; the tests use a
+device in another process. CMAKE_ARGS follows, for example with the backend of a GPU."""
 
 
 class SetupError(Exception):
-    """The set-up cannot go on; the text is one plain sentence."""
+    """The set-up cannot continue. The text is one plain sentence."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Set up and return the exit status."""
-    parser = argparse.ArgumentParser(description="Sets this checkout up.")
-    parser.add_argument("what", choices=("run", "dev"), help="for running, or for testing too")
+    parser = argparse.ArgumentParser(description="Set up this checkout.")
+    parser.add_argument("what", choices=("run", "dev"), help="dev: set up the tests too")
     what = parser.parse_args(argv).what
     try:
         prepare(with_tests=what == "dev")
@@ -48,13 +48,13 @@ def main(argv: list[str] | None = None) -> int:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("Stopped; the same command goes on from here.", file=sys.stderr)
+        print("Stopped. Run the same command to continue.", file=sys.stderr)
         return 130
     return 0
 
 
 def prepare(*, with_tests: bool) -> None:
-    """Bring everything up to date. Raises SetupError."""
+    """Run each step that is out of date. Raise SetupError."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     base = requirements(project, with_tests=False)
     wanted = requirements(project, with_tests=True) if with_tests else base
@@ -83,7 +83,7 @@ def prepare(*, with_tests: bool) -> None:
 
 
 def requirements(project: dict[str, object], *, with_tests: bool) -> list[str]:
-    """Return what to install before the project itself, from the parsed pyproject.toml."""
+    """Return the requirements to install before the project, from the parsed pyproject.toml."""
     tables = project["project"], project["build-system"]
     assert isinstance(tables[0], dict) and isinstance(tables[1], dict)
     found = [*tables[0]["dependencies"], *tables[1]["requires"], *BUILD_TOOLS]
@@ -93,7 +93,7 @@ def requirements(project: dict[str, object], *, with_tests: bool) -> list[str]:
 
 
 def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
-    """Return the Debian packages that are missing: those it cannot do without, and Qt's."""
+    """Return the missing Debian packages: required ones, and those for Qt."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     needed = []
     if new_environment and importlib.util.find_spec("ensurepip") is None:
@@ -103,17 +103,18 @@ def system_packages(*, new_environment: bool) -> tuple[list[str], list[str]]:
     if not _compiler():
         needed.append("g++")
     sys.path.insert(0, str(ROOT))
-    from app.display import QT_LIBRARIES, XCB_LIBRARIES  # what Qt needs; imports no Qt
+    # Needs ROOT in sys.path. The module imports no Qt.
+    from app.display import QT_LIBRARIES, XCB_LIBRARIES
 
     libraries = QT_LIBRARIES | XCB_LIBRARIES
     return needed, [libraries[name] for name in libraries if not _loads(name)]
 
 
 def _install_system_packages(*, new_environment: bool) -> None:
-    """Install what is missing, or name it. Raises SetupError where it cannot go on without."""
+    """Install missing packages, or name them. Raise SetupError if a required one is missing."""
     if sys.platform != "linux":
         if not _compiler():
-            raise SetupError("A C++ compiler is needed, and none was found.")
+            raise SetupError("Outrider needs a C++ compiler, and none was found.")
         return
     needed, for_window = system_packages(new_environment=new_environment)
     if (needed or for_window) and shutil.which("apt-get") and os.geteuid() == 0:
@@ -131,7 +132,7 @@ def _install_system_packages(*, new_environment: bool) -> None:
 
 
 def _apt_get(*arguments: str) -> None:
-    """Run apt-get. Only what goes wrong is shown; the caller looks at what is there afterwards."""
+    """Run apt-get and show its errors only. The caller checks which packages exist afterwards."""
     quiet = {"DEBIAN_FRONTEND": "noninteractive", "DEBCONF_NOWARNINGS": "yes"}
     subprocess.run(
         ["apt-get", "-qq", *arguments],
@@ -151,7 +152,7 @@ def _loads(library: str) -> bool:
 
 def _compiler() -> str | None:
     if os.name == "nt":
-        return "cl"  # CMake finds Visual Studio by itself, also where it is not on the path
+        return "cl"  # CMake finds Visual Studio even if it is not on the path
     names = (os.environ.get("CXX"), "c++", "g++", "clang++")
     return next((name for name in names if name and shutil.which(name.split()[0])), None)
 
@@ -163,7 +164,7 @@ def _make_environment() -> None:
 
 
 def _works(python: Path) -> bool:
-    """Whether the environment's Python starts, is new enough, has pip, and belongs here."""
+    """Return whether the environment's Python starts, is new enough, has pip and belongs here."""
     check = (
         f"import os, sys, pip; sys.exit(sys.version_info < {PYTHON_OLDEST!r} "
         f"or not os.path.samefile(sys.prefix, {str(VENV)!r}))"
@@ -175,10 +176,10 @@ def _works(python: Path) -> bool:
 
 
 def _install_llama(requirement: str) -> None:
-    """Install llama.cpp as LLAMA_ARGS asks, unless it is there and was built so.
+    """Install llama.cpp built with LLAMA_ARGS, unless such a build is installed.
 
-    pip's cache of wheels does not know CMAKE_ARGS and would give a wheel that was built otherwise:
-    each setting gets a cache of its own.
+    pip's wheel cache ignores CMAKE_ARGS and could return a wheel of another build, so each setting
+    has its own cache.
     """
     arguments = _cmake_args()
     if _is_stamped("llama", _digest([requirement, arguments])) or (
@@ -210,7 +211,7 @@ def _run(command: list[str], **environment: str) -> int:
 
 
 def _native_digest() -> str:
-    """Digest of everything that the native build and the installation are made from."""
+    """Return a digest of all inputs of the native build and the installation."""
     native = ROOT / "backend" / "native"
     files = [ROOT / "pyproject.toml", ROOT / "CMakeLists.txt"]
     files += sorted(path for path in native.rglob("*") if path.is_file())
@@ -218,7 +219,7 @@ def _native_digest() -> str:
 
 
 def _digest(parts: Iterable[str]) -> str:
-    """Digest of texts, of the place of this checkout and of the environment's Python."""
+    """Return a digest of texts, of this checkout's path and of the environment's Python."""
     environment = (VENV / "pyvenv.cfg").read_text(encoding="utf-8")
     return _sha256("\n".join([str(ROOT), environment, *parts]).encode())
 

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Finds a Python that is new enough, and lets prepare.py do the work with it.
+# Finds a Python that is new enough, and runs prepare.py with it.
 cd "$(dirname "$0")/.." || exit 1
 for python in "$PYTHON" .venv/bin/python python3 python3.14 python3.13 python3.12 python3.11; do
     if [ -n "$python" ] &&
@@ -7,5 +7,5 @@ for python in "$PYTHON" .venv/bin/python python3 python3.14 python3.13 python3.1
         exec "$python" packaging/prepare.py "$@"
     fi
 done
-echo "Outrider needs Python 3.11 or newer, and there is none here (PYTHON=... names one)." >&2
+echo "Outrider needs Python 3.11 or newer, and none was found. PYTHON=... chooses one." >&2
 exit 1

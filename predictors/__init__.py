@@ -1,1 +1,1 @@
-"""Learned parts, trained with torch: predictors of routing, and the embedded model."""
+"""Train the learned parts with torch: routing predictors and the embedded model."""

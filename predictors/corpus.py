@@ -1,7 +1,8 @@
-"""Samples of the public training and evaluation sets, for predictors of the embedded model.
+"""Sample the public training and evaluation sets for predictors of the embedded model.
 
-`python -m predictors.corpus --data DIR --out DIR` writes train-texts.jsonl and train-chats.jsonl,
-of training sets only, and a file per evaluation set, as `outrider train` and `evaluate` take them.
+`python -m predictors.corpus --data DIR --out DIR` writes train-texts.jsonl and train-chats.jsonl
+from the training sets, and one file per evaluation set. `outrider train` and `outrider evaluate`
+read these files.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 Row = dict[str, Any]
-N_CHARACTER = 2400  # of a text; more than is recorded of it
+N_CHARACTER = 2400  # maximum length of a text; a recording is shorter
 EVALUATIONS = ("eval-wikitext2", "eval-squad", "eval-alpaca", "eval-gsm8k", "eval-chat")
 
 
 def chat(question: str, answer: str) -> Row:
-    """A conversation of one question."""
+    """Return a conversation of one question and its answer."""
     roles = (("user", question), ("assistant", answer))
     return {"messages": [{"role": role, "content": text} for role, text in roles]}
 
@@ -30,7 +31,7 @@ def _lines(path: Path) -> list[Row]:
 
 
 def train_texts(data: Path, draw: random.Random) -> Iterator[Row]:
-    """Wikipedia, books, Shakespeare: passages from anywhere in them."""
+    """Yield passages of Wikipedia, books and Shakespeare, at random positions."""
     articles = []
     for path in sorted(p for p in (data / "train-wikipedia").rglob("*") if p.is_file()):
         text = path.read_text("utf-8", "ignore")
@@ -49,7 +50,7 @@ def train_texts(data: Path, draw: random.Random) -> Iterator[Row]:
 
 
 def train_chats(data: Path, draw: random.Random) -> Iterator[Row]:
-    """T0 prompts, seed tasks and sums with their answers, and questions for the model to answer."""
+    """Yield T0 prompts, seed tasks and sums with answers, and questions without an answer."""
     for path in sorted((data / "train-t0").glob("*.jsonl")):
         rows = _lines(path)
         for number, row in enumerate(draw.sample(rows, min(len(rows), 8))):
@@ -68,7 +69,7 @@ def train_chats(data: Path, draw: random.Random) -> Iterator[Row]:
 
 
 def wikitext2(data: Path, draw: random.Random) -> Iterator[Row]:
-    """Passages of the test text."""
+    """Yield passages of the test text."""
     text = (data / "eval-wikitext2" / "test.txt").read_text("utf-8")
     for _ in range(16):
         begin = draw.randrange(len(text) - N_CHARACTER)
@@ -76,7 +77,7 @@ def wikitext2(data: Path, draw: random.Random) -> Iterator[Row]:
 
 
 def squad(data: Path, draw: random.Random) -> Iterator[Row]:
-    """A passage with a question and its answer."""
+    """Yield passages with a question and its answer."""
     articles = json.loads((data / "eval-squad" / "dev-v2.0.json").read_text("utf-8"))["data"]
     for article in draw.choices(articles, k=24):
         passage = draw.choice(article["paragraphs"])
@@ -86,7 +87,7 @@ def squad(data: Path, draw: random.Random) -> Iterator[Row]:
 
 
 def alpaca(data: Path, draw: random.Random) -> Iterator[Row]:
-    """Instructions with their answers."""
+    """Yield instructions with their answers."""
     rows = json.loads((data / "eval-alpaca" / "alpaca_5000.json").read_text("utf-8"))
     for row in draw.sample(rows, 60):
         asked = "\n".join(filter(None, (row["instruction"], row["input"])))
@@ -94,13 +95,13 @@ def alpaca(data: Path, draw: random.Random) -> Iterator[Row]:
 
 
 def gsm8k(data: Path, draw: random.Random) -> Iterator[Row]:
-    """Word problems with their solutions."""
+    """Yield word problems with their solutions."""
     for row in draw.sample(_lines(data / "eval-gsm8k" / "test.jsonl"), 32):
         yield chat(row["question"], row["answer"])
 
 
 def chats(data: Path, draw: random.Random) -> Iterator[Row]:
-    """Questions that people asked chat models, with one model's answers."""
+    """Yield questions that people asked chat models, with one model's answers."""
     folder = data / "eval-chat"
     answers = {
         row["uid"]: row["messages"][-1]["content"]["answer"]
@@ -119,7 +120,7 @@ _MAKERS: dict[str, Callable[[Path, random.Random], Iterator[Row]]] = {
 
 
 def write(data: Path, out: Path, seed: int = 1) -> list[Path]:
-    """Write all files; the same data gives the same."""
+    """Write all files and return their paths. Equal data and seed give equal files."""
     out.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, make in _MAKERS.items():

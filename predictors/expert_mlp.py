@@ -1,4 +1,4 @@
-"""Trains DuoServe-MoE's ExpertMLP: seven layers, for all layers of the model (section 4)."""
+"""Train DuoServe-MoE's ExpertMLP (section 4): one network of seven layers for all model layers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from predictors import tables
 from predictors.routings import Routings
 
 WIDTHS = (2048, 1024, 512, 256, 128, 64)
-"""Of the hidden layers; the paper says "from 2048 down to 64", halves are the plain reading."""
+"""Widths of the hidden layers. The paper says "from 2048 down to 64"; we halve at each layer."""
 DROPOUT = 0.1
 BATCH = 512
 RATE = 1e-3
@@ -27,7 +27,7 @@ STORAGE: dict[str, Storage] = {
 
 
 class Features:
-    """The network's inputs: history of the choices, popularity, affinity."""
+    """Compute the network's inputs: history of the choices, popularity and affinity."""
 
     def __init__(self, data: Routings, traces: Sequence[Trace]) -> None:
         counts = torch.from_numpy(tables.popularity_counts(traces))
@@ -38,12 +38,16 @@ class Features:
 
     @property
     def width(self) -> int:
-        """Values of an input."""
+        """Return the number of values of one input."""
         s: PredictorSizes = self.data.sizes
         return (s.n_layer - 1) * s.n_expert_used + 2 * s.n_expert
 
     def batch(self, rows: Tensor, layers: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of tokens and the layers to predict, from 1 on: (inputs, targets, known)."""
+        """Return (inputs, targets, known) for some tokens.
+
+        rows: [n] token numbers; layers: [n] layers to predict, from 1. inputs: [n, width];
+        targets: [n, E]; known: [n], 1 where the layer computed the token.
+        """
         s = self.data.sizes
         chosen = self.data.ids[:-1, rows].transpose(0, 1)  # [batch, L - 1, k]
         is_past = torch.arange(s.n_layer - 1) < layers[:, None]
@@ -57,7 +61,7 @@ class Features:
 
 
 def network(n_input: int, n_expert: int) -> nn.Sequential:
-    """Product, batch norm, ReLU and dropout, six times, and the product to the experts."""
+    """Return six blocks of linear, batch norm, ReLU and dropout, then a linear to the experts."""
     parts: list[nn.Module] = []
     for n_output in WIDTHS:
         parts += [nn.Linear(n_input, n_output), nn.BatchNorm1d(n_output), nn.ReLU()]
@@ -74,7 +78,10 @@ def train(
     progress: Callable[[float, str], None],
     seed: int = 1,
 ) -> PredictorWeights:
-    """Train it with binary cross-entropy (Eq. 6); the best of its epochs on held-out requests."""
+    """Train with binary cross-entropy (Eq. 6). Return the epoch that is best on held-out requests.
+
+    Raise ValueError for a model of one layer.
+    """
     torch.manual_seed(seed)
     data = Routings.of(traces)
     features = Features(data, traces)
@@ -129,7 +136,7 @@ def train(
 
 @torch.no_grad()
 def _accuracy(model: nn.Module, features: Features, rows: Tensor) -> list[float]:
-    """Of each layer from 1 on, the share of the k best that were chosen."""
+    """Return, for each layer from 1, the share of the k best experts that were chosen."""
     model.eval()
     n_used = features.data.sizes.n_expert_used
     found = []
@@ -143,7 +150,7 @@ def _accuracy(model: nn.Module, features: Features, rows: Tensor) -> list[float]
 
 
 def _folded(model: nn.Sequential) -> dict[str, np.ndarray]:
-    """Products with the batch norm that follows each in them: w0, b0, w1, ..."""
+    """Return w0, b0, w1, ... with each batch norm folded into the linear layer before it."""
     arrays = {}
     parts = list(model)
     products = [i for i, part in enumerate(parts) if isinstance(part, nn.Linear)]

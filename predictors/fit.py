@@ -1,4 +1,4 @@
-"""From traces to weights files: the one entry to training, whatever the predictor."""
+"""Turn traces into weights files. This is the entry to training for every predictor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from predictors import expert_mlp, learned, model_arrays, networks, tables
 from predictors.routings import Routings
 
 METHODS = ("learned", "expert_mlp", "correlation", "token_table", "eam", "popularity")
-"""What can be trained; all but the first two are counts."""
+"""Predictors that can be trained. All but the first two are tables of counts."""
 _COUNTED = {
     "correlation": tables.correlation,
     "token_table": tables.token_table,
@@ -42,7 +42,11 @@ def fit(
     checkpoint: Path | None,
     progress: Callable[[float, str], None],
 ) -> PredictorWeights:
-    """Train one predictor. Raises ValueError, a sentence, where the traces cannot serve for it."""
+    """Train one predictor.
+
+    dense_bytes: size of the model's dense weights. minutes, epochs: training stops at the first
+    limit that it reaches. Raise ValueError with one sentence if the traces do not suffice.
+    """
     torch.set_num_threads(1)
     n_token = sum(len(trace.tokens) for trace in traces)
     about = {
@@ -72,7 +76,7 @@ def fit(
 
 
 def write(path: Path, model: str, weights: PredictorWeights) -> None:
-    """Write a weights file, as small as costs no accuracy. Raises ContainerError."""
+    """Write a weights file in the smallest types that cost no accuracy. Raise ContainerError."""
     is_learned = weights.name == "learned"
     storage = networks.storage(weights.arrays) if is_learned else _STORAGE.get(weights.name, {})
     predictor_file.write(path, model, weights, storage)

@@ -1,7 +1,7 @@
-"""Trains the predictor `learned`: a two-layer network per layer and stride (ProMoE, section 4.3).
+"""Train the predictor `learned`: a two-layer network per layer and stride (ProMoE, section 4.3).
 
-The loss is the cross-entropy with the router's own probabilities: what the experts that were nearly
-chosen got is learned, too. docs/log/predictors.md has the losses that were tried.
+The loss is the cross-entropy with the router's probabilities. The network thus learns the scores
+of nearly chosen experts too. docs/log/predictors.md compares the losses that were tried.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ from predictors.routings import Routings
 BATCH = 1024
 RATE = 3e-3
 WITHOUT_BEFORE = 0.15
-"""Of the tokens, how many are trained on without what came before: in prompts it is not known."""
+"""Share of tokens trained without the previous token's experts: a prompt does not know them."""
 WARM_UP_STEPS = 50
 PATIENCE = 2
-"""Epochs without a better held-out accuracy after which it ends."""
+"""Number of epochs without a better held-out accuracy after which training ends."""
 CHECKPOINT_S = 20.0
 UNROUNDED = 0.6
-"""Share of the training after which the weights are those that the file keeps."""
+"""Share of the training after which the forward pass uses the rounded weights of the file."""
 MAIN = 0.85
-"""Share of the time after which only factors and biases are trained."""
+"""Share of the time after which only factors and biases are trained (see _finish)."""
 FACTOR_RATE, BIAS_RATE = 1e-4, 3e-4
 
 Progress = Callable[[float, str], None]
-"""Told what share is done, and in a few words what is going on."""
+"""Receives the share that is done, and a few words about the present step."""
 
 
 @dataclass
 class Run:
-    """How a training goes on; what a checkpoint holds besides the parameters."""
+    """State of a training run that a checkpoint holds besides the parameters."""
 
     epoch: int = 0
     step: int = 0
@@ -53,7 +53,7 @@ class Run:
 
 
 class Model(torch.nn.Module):
-    """The networks of all layers, and those of the first ones."""
+    """The networks of all layers, and the token networks of the first layers."""
 
     def __init__(
         self,
@@ -71,16 +71,16 @@ class Model(torch.nn.Module):
 
     @property
     def parts(self) -> list[Rounding]:
-        """Both kinds of networks, where there are both."""
+        """Return the kinds of networks that this model has."""
         return [self.of_layers] if self.of_tokens is None else [self.of_layers, self.of_tokens]
 
     def round(self, yes: bool) -> None:
-        """Compute with what a file keeps of the weights from now on, or with the weights."""
+        """Compute with the weights rounded as in the file (yes), or with the full weights."""
         for part in self.parts:
             part.is_rounded = yes
 
     def loss(self, data: Routings, rows: Tensor) -> Tensor:
-        """Summed over the networks, the mean over the tokens."""
+        """Return the loss: sum over the networks, mean over the tokens."""
         keeps = (torch.rand(1, len(rows), 1) > WITHOUT_BEFORE).float()
         x, before, wanted, _, counts = self.of_layers.batch(data, rows)
         total = _loss(self.of_layers(x, before * keeps), wanted, counts)
@@ -92,9 +92,10 @@ class Model(torch.nn.Module):
 
     @torch.no_grad()
     def accuracy(self, data: Routings, rows: Tensor) -> tuple[list[float], list[float]]:
-        """Of each network, the share of its k best that were chosen: pairs, and first layers.
+        """Return, for each network, the share of its k best experts that were chosen.
 
-        As the file keeps them.
+        The first list is of (layer, stride) pairs, the second of the first layers' token networks.
+        Weights are rounded as in the file.
         """
         self.round(True)
         layers, firsts = _Shares(), _Shares()
@@ -107,7 +108,7 @@ class Model(torch.nn.Module):
         return layers.shares(), firsts.shares()
 
     def weights(self, data: Routings, rows: Tensor, about: dict[str, Any]) -> PredictorWeights:
-        """What the engine loads, with the accuracy on held-out rows."""
+        """Return the arrays that the engine loads, with the accuracy on held-out rows."""
         arrays = self.of_layers.arrays()
         of_layers, of_first = self.accuracy(data, rows)
         by_stride: dict[str, Any] = {}
@@ -137,7 +138,7 @@ class Model(torch.nn.Module):
 
 
 class _Shares:
-    """Sums up what share of the k best was right, for each network."""
+    """Accumulate, for each network, the share of the k best that was right."""
 
     def __init__(self) -> None:
         self.right: Tensor | None = None
@@ -173,9 +174,9 @@ def train(
     progress: Progress,
     seed: int = 1,
 ) -> Run:
-    """Train until the time or the epochs are over, or it gets no better; the best is kept.
+    """Train until time or epochs run out, or accuracy stops improving. Keep the best epoch.
 
-    Goes on from `checkpoint` where that is of the same data and design.
+    Continue from `checkpoint` if it belongs to the same data and design.
     """
     torch.manual_seed(seed)
     train_rows, held_out = data.split()
@@ -204,15 +205,15 @@ def train(
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             run.step += 1
-            told_s = time.monotonic()
-            progress(done * MAIN, _said(run, epochs, done))
-            began_s += time.monotonic() - told_s  # whoever is told may have it wait
+            reported_s = time.monotonic()
+            progress(done * MAIN, _progress_text(run, epochs, done))
+            began_s += time.monotonic() - reported_s  # the caller may pause training in progress()
             if checkpoint is not None and time.monotonic() - saved_s > CHECKPOINT_S:
                 _save(checkpoint, model, optimiser, run, data)
                 saved_s = time.monotonic()
         is_over = run.step < n_step
         run.epoch, run.step = run.epoch + 1, 0
-        _judge(run, model, data, held_out)
+        _evaluate(run, model, data, held_out)
         if checkpoint is not None:
             _save(checkpoint, model, optimiser, run, data)
         if is_over:
@@ -223,21 +224,21 @@ def train(
     return run
 
 
-def _finish(data: Routings, model: Model, run: Run, most_s: float, progress: Progress) -> None:
-    """Train the factors and biases of the rounded weights, one epoch at most; kept if better."""
+def _finish(data: Routings, model: Model, run: Run, budget_s: float, progress: Progress) -> None:
+    """Train factors and biases of the rounded weights, one epoch at most. Keep them if better."""
     train_rows, held_out = data.split()
     kept = [pair for part in model.parts for pair in part.kept_parameters()]
     factors, chosen = Factors(kept), {id(parameter) for parameter, _ in kept}
-    model.round(False)  # they are rounded
+    model.round(False)  # Factors has rounded them already
     rest = [parameter for parameter in model.parameters() if id(parameter) not in chosen]
     groups = [(factors.factors, FACTOR_RATE), (rest, BIAS_RATE)]
     optimiser = torch.optim.Adam([{"params": p, "lr": rate} for p, rate in groups])
     order = train_rows[torch.randperm(len(train_rows), generator=torch.Generator().manual_seed(7))]
     batches = torch.split(order, min(BATCH, max(len(train_rows) // 8, 1)))
-    left_s = most_s
+    left_s = budget_s
     for number, rows in enumerate(batches):
         began_s = time.monotonic()
-        done = max(number / len(batches), 1 - left_s / max(most_s, 1e-9))
+        done = max(number / len(batches), 1 - left_s / max(budget_s, 1e-9))
         if done >= 1:
             break
         for group, (_, rate) in zip(optimiser.param_groups, groups, strict=True):
@@ -250,19 +251,19 @@ def _finish(data: Routings, model: Model, run: Run, most_s: float, progress: Pro
         left_s -= time.monotonic() - began_s
         progress(MAIN + (1 - MAIN) * done, f"factors, {max(run.best, 0):.1%} right before")
     before = run.best
-    _judge(run, model, data, held_out)
+    _evaluate(run, model, data, held_out)
     if run.best == before and run.best_state:
         model.load_state_dict(run.best_state)
 
 
-def _said(run: Run, epochs: int, done: float) -> str:
+def _progress_text(run: Run, epochs: int, done: float) -> str:
     left_s = run.spent_s * (1 - done) / max(done, 1e-3)
     accuracy = f", {run.best:.1%} right" if run.history else ""
     return f"epoch {run.epoch + 1} of {epochs}{accuracy}, {left_s:.0f} s left"
 
 
-def _judge(run: Run, model: Model, data: Routings, held_out: Tensor) -> None:
-    """Measure on the held-out requests, and keep the best."""
+def _evaluate(run: Run, model: Model, data: Routings, held_out: Tensor) -> None:
+    """Measure the accuracy on the held-out requests. Keep the state if it is the best."""
     of_layers, of_first = model.accuracy(data, held_out)
     mean = sum(of_layers + of_first) / max(len(of_layers + of_first), 1)
     run.history.append({"epoch": run.epoch, "accuracy": round(mean, 4)})
@@ -272,7 +273,7 @@ def _judge(run: Run, model: Model, data: Routings, held_out: Tensor) -> None:
 
 
 def _key(model: Model, data: Routings) -> list[int]:
-    """What a checkpoint has to be of."""
+    """Return a key of data and design; a checkpoint must have the same."""
     return [data.n, int(data.ids[:, :: max(data.n // 97, 1)].sum()), model.design.n_hidden]
 
 
@@ -293,7 +294,7 @@ def _save(
 def _resume(
     path: Path | None, model: Model, optimiser: torch.optim.Optimizer, data: Routings
 ) -> Run:
-    """The state of an interrupted run, or a new one."""
+    """Load the state of an interrupted run, or return a new one."""
     if path is None or not path.is_file():
         return Run()
     try:
@@ -304,4 +305,4 @@ def _resume(
         optimiser.load_state_dict(values["optimiser"])
         return Run(**values["run"])
     except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError, UnpicklingError):
-        return Run()  # a checkpoint of another version or a broken one: from the beginning
+        return Run()  # the checkpoint is damaged or of another version

@@ -1,4 +1,4 @@
-"""What a model's own file gives to a predictor to begin with: its routers and its embedding."""
+"""Read initial values of a predictor from the model's file: routers and embedding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def _tensors(paths: Sequence[Path], names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Tensors by name as float32 [rows, columns]; those that there are."""
+    """Return the tensors that exist, by name, as float32 [rows, columns]."""
     found = {}
     for path in paths:
         for tensor in gguf.GGUFReader(path).tensors:
@@ -22,7 +22,7 @@ def _tensors(paths: Sequence[Path], names: Sequence[str]) -> dict[str, np.ndarra
 
 
 def routers(paths: Sequence[Path], layers: Sequence[int]) -> Tensor | None:
-    """[L, E, n_embd], or None where a layer's cannot be read."""
+    """Return the routers [L, E, n_embd], or None if one of them cannot be read."""
     names = [f"blk.{layer}.ffn_gate_inp.weight" for layer in layers]
     found = _tensors(paths, names)
     if len(found) < len(names) or len({found[name].shape for name in names}) > 1:
@@ -31,10 +31,10 @@ def routers(paths: Sequence[Path], layers: Sequence[int]) -> Tensor | None:
 
 
 def token_rows(paths: Sequence[Path], n_vocab: int, rank: int) -> Tensor:
-    """[n_vocab, rank]: the embedding's directions of the largest variance, of about unit size.
+    """Return [n_vocab, rank]: the embedding's principal components, scaled to unit variance.
 
-    Normalised first, as a layer's norm would do. Turned in a drawn way, so that no column is much
-    larger than the others: a row is kept in four bits. Random where there is no such tensor.
+    Rows are normalised first, as a layer's norm does. A random rotation gives all columns similar
+    size, because a row is stored in four bits. Rows are random if the file has no embedding.
     """
     found = _tensors(paths, ["token_embd.weight"]).get("token_embd.weight")
     if found is None or found.ndim != 2 or found.shape[0] < n_vocab or found.shape[1] < rank:

@@ -1,6 +1,6 @@
-"""The networks that backend/native/core/predict/learned.h runs, for all layers at once in torch.
+"""The networks of backend/native/core/predict/learned.h in torch, for all layers at once.
 
-Networks of the same shape are stacked: a layer's network is a slice of every parameter.
+Networks of equal shape are stacked: a layer's network is a slice of every parameter.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from predictors.rounding import rounded
 from predictors.routings import Routings
 
 ROUNDED = ("w1", "w1_last", "w2", "skip", "rows", "before", "hidden_before")
-"""What is kept in four bits where its rows can be cut into groups, and otherwise in bytes."""
+"""Arrays stored in four bits if their rows divide into groups, otherwise in bytes."""
 BYTES_OF_VALUE = 0.5 + 2 / GROUP
 _SMALL: dict[str, Storage] = dict.fromkeys(("b1", "b2", "router"), "f2")
 
 LEAST_BYTES = 690_000
-"""A small model's predictor may be as large as this, whatever its dense weights are."""
+"""Minimum size budget of a predictor, for models with few dense weights."""
 SHARE_OF_DENSE = 0.03
 MOST_PRODUCTS = 600_000
-"""Multiplications of one network, most of them of bytes: 43 us of one core, where the weights of
-all layers together are larger than its caches."""
+"""Maximum multiplications of one network, most of them of bytes. They take 43 us on one core when
+the weights of all layers exceed its caches."""
 FEW_PRODUCTS = 100_000
-"""With no more of them floats are as fast as bytes, which are rounded once more."""
+"""Up to this many, floats are as fast as bytes and avoid one more rounding."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """Widths. strides: 1 and 2 or one of them."""
+    """Widths of the networks. strides: 1, 2, or both."""
 
     strides: tuple[int, ...]
     n_hidden: int
     full_skip: bool
-    """A product of its own with the input; otherwise the later layer's router, scaled."""
+    """The linear term has its own matrix; otherwise it is the later layer's router, scaled."""
     token_rank: int
-    """Width of a token id's row; 0: the first layers are not forecast from the token."""
+    """Width of a token id's row. 0: the first layers are not forecast from the token."""
 
     @classmethod
     def fitting(
         cls, sizes: PredictorSizes, strides: tuple[int, ...], dense_bytes: int, n_vocab: int
     ) -> Design:
-        """As wide as 3 % of the dense weights' bytes and 60 us a layer allow."""
+        """Return the widest design within 3 % of the dense weights' bytes and 60 us per layer."""
         n_value = int(max(LEAST_BYTES, SHARE_OF_DENSE * dense_bytes) / BYTES_OF_VALUE)
         n_network = sizes.n_layer * len(strides)
         skip = sizes.n_expert * sizes.n_embd
@@ -63,12 +63,12 @@ class Design:
         return cls(strides, n_hidden, full_skip, rank)
 
     def in_bytes(self, sizes: PredictorSizes) -> bool:
-        """Whether the engine had better multiply bytes (learned.h)."""
+        """Return whether the engine should multiply bytes instead of floats (learned.h)."""
         return sizes.n_embd * (self.n_hidden + sizes.n_expert) > FEW_PRODUCTS
 
 
 def storage(arrays: Mapping[str, np.ndarray]) -> dict[str, Storage]:
-    """How each array is kept in the file."""
+    """Return the type in which the file stores each array."""
     kept: dict[str, Storage] = dict(_SMALL)
     for name, array in arrays.items():
         if name.rsplit(".", 1)[-1] in ROUNDED:
@@ -85,33 +85,33 @@ def _random(*shape: int, scale: float) -> nn.Parameter:
 
 
 class Rounding(nn.Module):
-    """What both kinds of networks have: their weights, or what a file will keep of them."""
+    """Base of both kinds of networks: gives weights in full or rounded as the file stores them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.is_rounded = False
 
     def kept(self, values: Tensor, dim: int = -1) -> Tensor:
-        """Values whose rows in the file are along `dim`."""
+        """Return the values, rounded if `is_rounded`. The file's rows are along `dim`."""
         return rounded(values, dim) if self.is_rounded else values
 
     def kept_parameters(self) -> Iterator[tuple[nn.Parameter, int]]:
-        """Those that a file keeps in four bits, and along which dimension their rows are."""
+        """Yield the parameters stored in four bits, each with the dimension of its rows."""
         for name, parameter in self.named_parameters(recurse=False):
             if name in ROUNDED:
                 yield parameter, 1 if name in ("w1", "w1_last", "w2", "skip") else -1
 
 
 class Networks(Rounding):
-    """For every layer and stride: from the layer's input to the later layer's scores."""
+    """Networks of every layer and stride, from the layer's input to the later layer's scores."""
 
     def __init__(self, sizes: PredictorSizes, design: Design, routers: Tensor | None) -> None:
-        """routers: [L, E, n_embd], where they can be read: the linear term begins as them."""
+        """Initialise the linear term with routers [L, E, n_embd] if they are given."""
         super().__init__()
         self.sizes = sizes
         pairs = [(layer, s) for s in design.strides for layer in range(sizes.n_layer)]
         n_layer = sizes.n_layer
-        # More than a pass ahead is not predicted (layer_after in ranking.h).
+        # The engine predicts at most one pass ahead (layer_after in ranking.h).
         self.pairs = [(a, s) for a, s in pairs if a + s < n_layer or a + s - n_layer <= a]
         self.sources = [layer for layer, _ in self.pairs]
         self.targets = [(layer + stride) % n_layer for layer, stride in self.pairs]
@@ -130,7 +130,7 @@ class Networks(Rounding):
             self.register_buffer("routers", of_target, persistent=False)
 
     def forward(self, x: Tensor, before: Tensor) -> Tensor:
-        """X [n, batch, n_embd], before [n, batch, E] -> scores [n, batch, E]."""
+        """Map x [n, batch, n_embd] and before [n, batch, E] to scores [n, batch, E]."""
         kept = self.kept
         hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1)) + before @ kept(self.hidden_before)
         hidden = torch.relu(hidden)
@@ -140,7 +140,7 @@ class Networks(Rounding):
         return scores if self.router is None else scores + (x @ self.routers) * self.router
 
     def batch(self, data: Routings, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """(x, before, wanted, ids, counts) of some tokens; counts [n, batch]: 1 where known."""
+        """Return (x, before, wanted, ids, counts) of some tokens. counts [n, batch]: 1 if known."""
         n_layer = self.sizes.n_layer
         after, prior = (rows + 1).clamp(max=data.n - 1), (rows - 1).clamp(min=0)
         is_followed = (data.follows[after] & (after > rows)).float()
@@ -161,7 +161,7 @@ class Networks(Rounding):
         return (x, *stacked)  # type: ignore[return-value]
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """As learned.h names them."""
+        """Return the arrays by their names in learned.h."""
         found: dict[str, np.ndarray] = {}
         for i, (layer, stride) in enumerate(self.pairs):
             values = {
@@ -177,10 +177,10 @@ class Networks(Rounding):
 
 
 class TokenNetworks(Rounding):
-    """For the first layers: from the token's id, and the last layer's input of the one before."""
+    """Networks of the first layers: from the token's id and the previous token's last input."""
 
     def __init__(self, sizes: PredictorSizes, design: Design, rows: Tensor) -> None:
-        """rows: [n_vocab, token_rank], to begin with."""
+        """Initialise the token rows with `rows` [n_vocab, token_rank]."""
         super().__init__()
         self.sizes = sizes
         n, h, e = max(design.strides), design.n_hidden, sizes.n_expert
@@ -195,7 +195,7 @@ class TokenNetworks(Rounding):
         )  # fmt: skip
 
     def forward(self, tokens: Tensor, last: Tensor, before: Tensor) -> Tensor:
-        """Tokens [batch], last [batch, n_embd], before [n, batch, E] -> [n, batch, E]."""
+        """Map tokens [batch], last [batch, n_embd] and before [n, batch, E] to [n, batch, E]."""
         kept = self.kept
         x = kept(self.rows[tokens]).expand(len(self.w1), -1, -1)
         hidden = torch.baddbmm(self.b1, x, kept(self.w1, 1)) + last @ kept(self.w1_last, 1)
@@ -206,7 +206,7 @@ class TokenNetworks(Rounding):
     def batch(
         self, data: Routings, rows: Tensor
     ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-        """(tokens, last, before, wanted, ids, counts) of some tokens."""
+        """Return (tokens, last, before, wanted, ids, counts) of some tokens."""
         n = len(self.w1)
         prior = (rows - 1).clamp(min=0)
         has_prior = data.follows[rows].unsqueeze(1).float()
@@ -220,7 +220,7 @@ class TokenNetworks(Rounding):
         return tokens, last, before, data.wanted[:n, rows], data.ids[:n, rows], counts
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """As learned.h names them."""
+        """Return the arrays by their names in learned.h."""
         found = _named("token.", {"rows": self.rows})
         for i in range(len(self.w1)):
             values = {

@@ -1,7 +1,7 @@
-"""Weights rounded to four bits (backend.weights.four_bits) while they are trained.
+"""Round weights to four bits during training (backend.weights.four_bits), as the file does.
 
-A network that is trained on with the rounded weights loses next to nothing by the rounding. The
-gradient passes it as if it were not there (the straight-through estimator).
+A network that continues training with rounded weights loses almost no accuracy. The gradient
+passes the rounding unchanged (the straight-through estimator).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from backend.weights.four_bits import group_of
 
 
 class Factors:
-    """What four bits leave to train: the factors of the groups, while the numbers stay.
+    """Train the factors of the groups while the four-bit numbers stay fixed.
 
-    Their loss is smooth, where training through the rounding stays noisy.
+    The loss is smooth in the factors, whereas training through the rounding stays noisy.
     """
 
     def __init__(self, parameters: Iterable[tuple[nn.Parameter, int]]) -> None:
-        """Parameters, each with the dimension along which its rows are; they become rounded."""
+        """Round the parameters. Each comes with the dimension of its rows."""
         self._parts: list[tuple[nn.Parameter, int, nn.Parameter, Tensor]] = []
         for parameter, dim in parameters:
             if group_of(parameter.shape[dim]):
@@ -31,11 +31,11 @@ class Factors:
 
     @property
     def factors(self) -> list[nn.Parameter]:
-        """What an optimiser steps."""
+        """Return the factors for the optimiser."""
         return [factors for _, _, factors, _ in self._parts]
 
     def take_gradients(self) -> None:
-        """Give the factors the gradients that their parameters have got, which forget them."""
+        """Move the parameters' gradients to their factors."""
         for parameter, dim, factors, numbers in self._parts:
             if parameter.grad is not None:
                 of_values = parameter.grad.movedim(dim, -1).reshape(numbers.shape)
@@ -44,14 +44,14 @@ class Factors:
 
     @torch.no_grad()
     def put(self) -> None:
-        """Make the parameters what factors and numbers say, with factors as the file keeps them."""
+        """Set the parameters to factor * number, with the factors in f16 as in the file."""
         for parameter, dim, factors, numbers in self._parts:
             values = factors.half().float() * numbers
             parameter.copy_(values.flatten(-2).movedim(-1, dim))
 
 
 def _split(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """Factors [..., groups, 1] and numbers [..., groups, group] of rows along `dim`."""
+    """Return factors [..., groups, 1] and numbers [..., groups, group] of rows along `dim`."""
     rows = values.movedim(dim, -1)
     groups = rows.reshape(*rows.shape[:-1], -1, group_of(rows.shape[-1]))
     largest = groups.gather(-1, groups.abs().argmax(-1, keepdim=True))
@@ -61,7 +61,7 @@ def _split(values: Tensor, dim: int) -> tuple[Tensor, Tensor]:
 
 
 def rounded(values: Tensor, dim: int = -1) -> Tensor:
-    """Values [...] rounded in groups along `dim`, which is the row in the file."""
+    """Return values [...] rounded in groups along `dim`, the row dimension in the file."""
     if not group_of(values.shape[dim]):
         return values
     factors, numbers = _split(values.detach(), dim)

@@ -1,4 +1,4 @@
-"""Traces as tensors: what a layer was given, what it chose, and what came before and after."""
+"""Traces as tensors: each layer's inputs, its chosen experts and the order of the tokens."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from backend.traces.trace import Trace
 from backend.weights.file import PredictorSizes
 
 HELD_OUT_OF = 10
-"""One request of so many is held out (ProMoE, section 4.3: 9:1)."""
+"""One request in ten is held out (ProMoE, section 4.3: 9:1)."""
 
 
 @dataclass(frozen=True)
 class Routings:
-    """Tokens in the order of their passes. L layers, E experts, k of them used, n tokens."""
+    """Tokens in the order of their passes. Shapes: L layers, E experts, k used, n tokens."""
 
     sizes: PredictorSizes
     inputs: Tensor
     """[L, n, n_embd] f16: the MoE inputs."""
     ids: Tensor
-    """[L, n, k] int64: the experts chosen."""
+    """[L, n, k] int64: the chosen experts."""
     wanted: Tensor
-    """[L, n, E] f16: the router's probabilities, of a sum of one: the soft targets."""
+    """[L, n, E] f16: the router's probabilities, which sum to one. They are the soft targets."""
     routed: Tensor
     """[L, n] bool: whether the layer computed the token."""
     follows: Tensor
-    """[n] bool: whether the token before belongs to the same request."""
+    """[n] bool: whether the previous token belongs to the same request."""
     tokens: Tensor
     """[n] int64: token ids, -1 where unknown."""
     requests: Tensor
-    """[n] int64"""
+    """[n] int64: request numbers."""
 
     @property
     def n(self) -> int:
-        """Tokens."""
+        """Return the number of tokens."""
         return len(self.tokens)
 
     @classmethod
     def of(cls, traces: Sequence[Trace]) -> Routings:
-        """Traces of one model, one after another.
+        """Join traces of one model.
 
-        Raises ValueError, a sentence, where they lack the layers' inputs or tokens at all.
+        Raise ValueError with one sentence if a trace lacks the layers' inputs or all lack tokens.
         """
         for trace in traces:
             if trace.inputs is None or trace.has_inputs is None or not trace.has_inputs.all():
@@ -73,9 +73,9 @@ class Routings:
         )
 
     def split(self, seed: int = 0) -> tuple[Tensor, Tensor]:
-        """Numbers of the tokens to train on and of those held out, by whole requests.
+        """Return the numbers of the training tokens and of the held-out tokens, by whole requests.
 
-        Of a single request the last tenth is held out.
+        With a single request, hold out its last tenth.
         """
         numbers = torch.unique(self.requests)
         if len(numbers) == 1:
@@ -87,21 +87,21 @@ class Routings:
         return torch.nonzero(~is_out)[:, 0], torch.nonzero(is_out)[:, 0]
 
     def chosen(self, layer: int, rows: Tensor) -> Tensor:
-        """[len(rows), E] f32: 1 for what the layer chose, all 0 where it did not compute."""
+        """Return [len(rows), E] f32: 1 for chosen experts; all 0 if the layer skipped the token."""
         hot = torch.zeros(len(rows), self.sizes.n_expert)
         hot.scatter_(1, self.ids[layer, rows], 1.0)
         return hot * self.routed[layer, rows].unsqueeze(1)
 
 
 def _joined(arrays: Sequence[np.ndarray]) -> Tensor:
-    """[n, L, ...] of each trace to [L, n, ...]."""
+    """Join arrays [n, L, ...] of the traces to [L, n, ...]."""
     parts = [np.ascontiguousarray(np.swapaxes(array, 0, 1)) for array in arrays]
     whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
     return torch.from_numpy(whole.astype(np.int32) if whole.dtype.kind == "u" else whole)
 
 
 def _targets(traces: Sequence[Trace], ids: Tensor, n_expert: int) -> Tensor:
-    """The router's probabilities; where not recorded, equal shares of the chosen experts."""
+    """Return the router's probabilities, or equal shares of the chosen experts if not recorded."""
     if any(trace.scores is None for trace in traces):
         shares = torch.zeros(*ids.shape[:2], n_expert, dtype=torch.float16)
         return shares.scatter_(2, ids, 1.0 / ids.shape[2])

@@ -1,4 +1,4 @@
-"""What predictors without networks learn: counts, of the same traces that networks learn from."""
+"""Count tables for predictors without networks, from the traces that networks train on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from backend.traces.trace import DECODE, Trace
 from backend.weights.file import PredictorSizes, PredictorWeights, Storage
 
 EAM_CAPACITY = 120
-"""Past requests of each phase (MoE-Infinity, section 4.3)."""
+"""Number of past requests kept per phase (MoE-Infinity, section 4.3)."""
 TABLE_BYTES_MAX = 64 << 20
 STORAGE: dict[str, Storage] = {"tokens": "i4"}
 
@@ -19,14 +19,14 @@ Counts = NDArray[np.float32]
 
 
 def hot(trace: Trace, layer: int) -> Counts:
-    """[n, E]: 1 for the experts that a layer chose for each token."""
+    """Return [n, E]: 1 for the experts that a layer chose for each token."""
     rows = np.zeros((len(trace.tokens), trace.n_expert), np.float32)
     np.put_along_axis(rows, trace.ids[:, layer].astype(np.int64), 1.0, axis=1)
     return rows * trace.routed[:, layer, None]
 
 
 def popularity_counts(traces: Sequence[Trace]) -> Counts:
-    """[L, E]: how often each expert was chosen (DuoServe-MoE, Eq. 2, before its division)."""
+    """Return [L, E]: how often each expert was chosen (DuoServe-MoE, Eq. 2, not yet divided)."""
     first = traces[0]
     return np.stack(
         [sum(hot(t, layer).sum(0) for t in traces) for layer in range(first.n_layer)]
@@ -34,9 +34,9 @@ def popularity_counts(traces: Sequence[Trace]) -> Counts:
 
 
 def pair_counts(traces: Sequence[Trace]) -> Counts:
-    """[L, E, E]: how often j was chosen in layer l by tokens that chose i in the layer before.
+    """Return [L, E, E]: how often tokens that chose i in layer l - 1 chose j in layer l.
 
-    Of layer 0 the layer before is the last one of the token before.
+    For layer 0, i is a choice of the previous token in the last layer.
     """
     first = traces[0]
     counts = np.zeros((first.n_layer, first.n_expert, first.n_expert), np.float32)
@@ -51,19 +51,19 @@ def pair_counts(traces: Sequence[Trace]) -> Counts:
 
 
 def popularity(traces: Sequence[Trace]) -> PredictorWeights:
-    """For the predictor `popularity`."""
+    """Return the table of the predictor `popularity`."""
     return PredictorWeights("popularity", sizes(traces), {"counts": popularity_counts(traces)})
 
 
 def correlation(traces: Sequence[Trace]) -> PredictorWeights:
-    """For Klotski's correlation table."""
+    """Return Klotski's correlation table."""
     return PredictorWeights("correlation", sizes(traces), {"counts": pair_counts(traces)})
 
 
 def token_table(traces: Sequence[Trace]) -> PredictorWeights:
-    """For the table of token ids: the most frequent ones, as many as fit in 64 MiB.
+    """Return the table of the most frequent token ids that fit in 64 MiB.
 
-    Raises ValueError, a sentence, where the traces do not say which tokens they are of.
+    Raise ValueError with one sentence if the traces hold no token ids.
     """
     first = traces[0]
     ids = np.concatenate([trace.tokens for trace in traces])
@@ -83,9 +83,10 @@ def token_table(traces: Sequence[Trace]) -> PredictorWeights:
 
 
 def eam(traces: Sequence[Trace]) -> PredictorWeights:
-    """For activation matching: the matrices of the last requests, of each phase.
+    """Return the activation matrices of the last requests of each phase (MoE-Infinity).
 
-    In a trace of texts that were computed whole everything is prefill; then both get the same.
+    If the traces hold one phase only, as recordings of whole texts do, both phases get its
+    matrices.
     """
     found: dict[str, list[Counts]] = {"prefill": [], "decode": []}
     for trace in traces:
@@ -102,6 +103,6 @@ def eam(traces: Sequence[Trace]) -> PredictorWeights:
 
 
 def sizes(traces: Sequence[Trace]) -> PredictorSizes:
-    """Of the traces' model; raises ValueError where they do not hold them."""
+    """Return the sizes of the traces' model. Raise ValueError if they are not recorded."""
     t = traces[0]
     return PredictorSizes(t.n_layer, t.n_expert, t.n_expert_used, t.n_embd)

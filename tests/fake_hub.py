@@ -1,7 +1,7 @@
-"""A server that speaks as much of the hub's protocol as downloads need, with faults on demand.
+"""Serve the part of the hub's protocol that downloads need, with faults on demand.
 
-The hub itself answers the API and sends whoever wants a file on to another server, as the real one
-does, so that tests see which of the two is given the token.
+As in reality there are two servers: the hub answers the API and redirects requests for files to
+the server of files. Tests can thus see which of the two receives the token.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ COMMIT = "c0ffee" + "0" * 34
 
 @dataclass
 class Fault:
-    """What happens to one request for bytes.
+    """A fault in the answer to one request for bytes.
 
-    kind: "cut" closes after n_byte; "hold" waits there until `release`; "status" answers so and
-    nothing else; "wrong" flips a bit; "whole" ignores the range; "longer" sends a byte more.
+    kind: "cut" closes after n_byte; "hold" waits there until `release`; "status" answers with the
+    status only; "wrong" flips a bit; "whole" ignores the range; "longer" sends one byte more.
     """
 
     kind: str
@@ -34,7 +34,7 @@ class Fault:
 
 @dataclass
 class Request:
-    """A request that came in. where: "hub" or "files"."""
+    """A received request. where: "hub" or "files"."""
 
     where: str
     path: str
@@ -44,7 +44,7 @@ class Request:
 
 
 class FakeHub:
-    """Runs both servers while used as a context. `repositories`: files by repository and path."""
+    """Run both servers in a context. `repositories`: contents by repository and path."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, dict[str, bytes]] = {}
@@ -52,8 +52,8 @@ class FakeHub:
         self.gated: set[str] = set()
         self.api_status = 0
         self.api_text: str | None = None
-        self.sha256: dict[str, str] = {}  # stated in place of the true one, by path
-        self.tag = ""  # sent in place of the true one
+        self.sha256: dict[str, str] = {}  # sent instead of the true one, by path
+        self.tag = ""  # sent instead of the true one
         self.faults: list[Fault] = []
         self.requests: list[Request] = []
         self.release = threading.Event()
@@ -79,7 +79,7 @@ class FakeHub:
         return f"http://127.0.0.1:{self._servers[1].server_port}"
 
     def ranges(self) -> list[str]:
-        """The ranges that were asked of the server of files, in order."""
+        """Return the ranges that the server of files was asked for, in order."""
         return [request.range for request in self.requests if request.where == "files"]
 
     def _server(self, where: str) -> ThreadingHTTPServer:
@@ -90,16 +90,17 @@ class FakeHub:
 
             def do_GET(self) -> None:  # noqa: N802
                 path = unquote(urlsplit(self.path).path).lstrip("/")
-                about = self.headers
-                told = [about.get(name, "") for name in ("range", "authorization", "user-agent")]
-                hub.requests.append(Request(where, path, *told))
+                values = [
+                    self.headers.get(name, "") for name in ("range", "authorization", "user-agent")
+                ]
+                hub.requests.append(Request(where, path, *values))
                 try:
                     (hub._answer if where == "hub" else hub._send)(self, path)
                 except (BrokenPipeError, ConnectionResetError):
                     self.close_connection = True
 
             def handle_one_request(self) -> None:
-                with contextlib.suppress(ConnectionResetError):  # whoever asked is gone
+                with contextlib.suppress(ConnectionResetError):  # the client is gone
                     super().handle_one_request()
 
             def log_message(self, *_: object) -> None:

@@ -2,9 +2,10 @@
 
 Without an argument it is the real worker around a make-believe engine. The "model file" is a JSON
 object of options, so that a test decides what happens: n_layer, n_expert, n_used, is_moe, reason,
-load_s, load_error, token_s, n_token, text, echo, hang_after, change_s, prefill_s, crash_on_load,
-context_error, reason_at_end, n_slot_left. Any file that is not JSON is refused. A path in `NAMED`
-needs no file. With the option `obeys` the last message of a conversation says what to do:
+load_s, load_error, token_s, n_token, text, echo, hang_after, change_s, change_error, prefill_s,
+crash_on_load, context_error, reason_at_end, n_slot_left. Any file that is not JSON is refused.
+A path in `NAMED` needs no file. With the option `obeys` the last message of a conversation says
+what to do:
 "count N" makes N tokens, anything else makes tokens until it is stopped. After three tokens "hang"
 computes without end, "crash" kills the process, "abort" is a failed check, "fail" an EngineError,
 "odd" an unexpected one.
@@ -146,6 +147,8 @@ class FakeEngine:
         pass
 
     def change(self, config: Any) -> _Facts:
+        if "change_error" in self.options:
+            raise Refused(self.options["change_error"])
         self.method = config.method
         self.device = config.device if config.device.startswith("FAKE") else "cpu"
         self.hybrid = config.hybrid if self.device != "cpu" else "off"

@@ -1,12 +1,11 @@
-"""A device with memory of its own, without a GPU: llama.cpp's rpc server in another process.
+"""Provide a device with its own memory and no GPU: llama.cpp's rpc server in another process.
 
     python tests/loopback.py PORT [N_THREAD] [LEDGER]
 
-serves this machine's CPU at 127.0.0.1:PORT until it is ended. Anything else that computes the
-same and is reached through ggml's interface behaves alike: the slots are in memory that this
-process cannot touch, and every copy crosses a link. With a LEDGER, a file of three 64-bit numbers
-(_Ledger), the device has a memory of a set size, of which others may hold a part, and counts what
-is in use.
+serves this machine's CPU at 127.0.0.1:PORT until it is killed. As on other devices behind ggml's
+interface, the slots are in memory that the client cannot touch, and every copy crosses a link.
+LEDGER is a file of three 64-bit numbers (_Ledger). With it, the device's memory has a set size,
+other programs may hold a part of it, and the server counts its use.
 """
 
 from __future__ import annotations
@@ -24,15 +23,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import pytest
 
 _START_S = 60.0
 
 
 def is_built() -> bool:
-    """Whether the llama.cpp that is installed can speak to remote devices."""
-    import llama_cpp
-
+    """Return whether the installed llama.cpp supports remote devices."""
     return any((Path(llama_cpp.__file__).parent / "lib").glob("libggml-rpc.so*"))
 
 
@@ -40,10 +38,10 @@ needs_rpc = pytest.mark.skipif(not is_built(), reason="llama.cpp was built witho
 
 
 class _Ledger:
-    """What the device's memory is used for, in bytes, in a file that both processes see."""
+    """Use of the device's memory in bytes, in a file that both processes map."""
 
     NAMES = ("total", "taken", "used")
-    """Of all; by others; by buffers of ours."""
+    """Size of the memory; bytes that others hold; bytes of our buffers."""
     SIZE = 8 * len(NAMES)
 
     def __init__(self, path: Path) -> None:
@@ -58,7 +56,7 @@ class _Ledger:
 
 
 class Server:
-    """A running server; `option` names its device to Outrider, whose memory has total_bytes."""
+    """A running server. `option` is the name of its device, whose memory has total_bytes."""
 
     def __init__(self, n_thread: int = 1, total_bytes: int = 16 << 30) -> None:
         with socket.socket() as probe:
@@ -77,6 +75,7 @@ class Server:
             self._wait()
 
     def _wait(self) -> None:
+        # The server's process does not need the backend.
         from backend.memory.devices import DeviceError, _check_server
 
         until_s = time.monotonic() + _START_S
@@ -90,25 +89,25 @@ class Server:
 
     @property
     def total_bytes(self) -> int:
-        """Of the device's memory."""
+        """Return the size of the device's memory."""
         return self._ledger["total"]
 
     @property
     def taken_bytes(self) -> int:
-        """What others hold of it."""
+        """Return the bytes that others hold."""
         return self._ledger["taken"]
 
     @property
     def free_bytes(self) -> int:
-        """What nobody holds; what was just freed may not have arrived yet."""
+        """Return the free bytes. They may not include a buffer that was freed a moment ago."""
         return self._ledger["total"] - self._ledger["taken"] - self._ledger["used"]
 
     def take(self, n_bytes: int) -> None:
-        """Let others hold so much of the device's memory."""
+        """Let others hold n_bytes of the device's memory."""
         self._ledger["taken"] = n_bytes
 
     def kill(self) -> None:
-        """End it at once, as when a cable is pulled. Twice is fine."""
+        """Kill the server at once, as if a cable was pulled. A second call has no effect."""
         self._process.kill()
         self._process.wait()
 
@@ -131,7 +130,7 @@ _GetMemory = ctypes.CFUNCTYPE(None, ctypes.c_void_p, _SizePointer, _SizePointer)
 
 
 def _exchange(place: int, function: Any) -> int:
-    """Put a function at a place of one of ggml's interfaces; returns what was there."""
+    """Replace a function pointer of one of ggml's interfaces. Return the old one."""
     field = ctypes.c_void_p.from_address(place)
     before = field.value
     assert before is not None
@@ -140,10 +139,11 @@ def _exchange(place: int, function: Any) -> int:
 
 
 def _keep_ledger(ggml_cpu_device: int, buffer_type: int, ledger: _Ledger) -> list[object]:
-    """Count the device's buffers, and give it the memory that the ledger says.
+    """Count the device's buffers in the ledger, and report the ledger's memory as the device's.
 
-    The interfaces are those of ggml-backend-impl.h: alloc_buffer is the second function of a buffer
-    type, free_buffer the first of a buffer, get_memory the third of a device.
+    Interfaces are those of ggml-backend-impl.h: alloc_buffer is the second function of a buffer
+    type, free_buffer the first of a buffer, get_memory the third of a device. Return the callbacks,
+    which the caller must keep alive.
     """
     sizes: dict[int, int] = {}
     free_of: dict[int, Any] = {}
@@ -178,8 +178,6 @@ def _keep_ledger(ggml_cpu_device: int, buffer_type: int, ledger: _Ledger) -> lis
 
 def main() -> None:
     """Serve the CPU of this machine."""
-    import llama_cpp
-
     folder = Path(llama_cpp.__file__).parent / "lib"
     ggml = ctypes.CDLL(str(folder / "libggml.so.0"))
     rpc = ctypes.CDLL(str(folder / "libggml-rpc.so.0"))

@@ -122,10 +122,10 @@ class Controls(QObject):
         """
         session = self._session
         choice = replace(session.asked, automatic=automatic)
-        cache, model = session.cache, session.model
-        if not automatic and session.asked.automatic and cache is not None and model is not None:
+        cache = session.cache
+        if not automatic and session.asked.automatic and cache is not None:
             choice = replace(
-                choice, method="auto", cache_rate=cache.rate, context_length=model.context_length
+                choice, method="auto", cache_rate=cache.rate, context_length=session.n_context
             )
         session.choose(choice)
 

@@ -1,8 +1,9 @@
-"""The strip below the top bar: method, context, threads, and what of it is in force."""
+"""The strip below the top bar: the engine's settings, each beside what is in force."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
@@ -19,16 +20,18 @@ from PySide6.QtWidgets import (
 from app.controls.remote_device import remote_parts
 from app.state.engine_choice import EngineChoice
 from app.text import units
+from app.text.language import translate
 from app.text.sentences import said
 from app.widgets.fields import DropDown, Number
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
 from backend.methods.catalogue import METHODS, RUNNABLE
+from backend.protocol.settings import Rule
 from backend.protocol.status import CacheFacts, ModelFacts
 
 CONTEXTS = (1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
-N_THREAD_MAX = 256
 _COLUMN = 144
+_BY_HAND = ("method", "context_length")  # resting while the engine is automatic
 _ANOTHER = ""  # the last entry of the devices: one that is not in the list yet
 
 
@@ -43,6 +46,9 @@ class InForce:
 
 class ControlsStrip(QFrame):
     """Shows an EngineChoice beside what is in force; the cache rate is in the bar above.
+
+    Every rule with a title has a control here. The lists of methods, contexts and devices depend on
+    more than their rule.
 
     Signals:
         chosen: (EngineChoice) the user wants this.
@@ -59,44 +65,23 @@ class ControlsStrip(QFrame):
         self.setObjectName("controlsStrip")
         self.setAccessibleName(self.tr("Engine controls"))
         self._choice = EngineChoice()
+        self._rules = {name: rule for name, rule in EngineChoice.rules().items() if rule.title}
         self._force: dict[str, QLabel] = {}
         self.mode = ModeSwitch()
-        self.method = DropDown()
+        method, self._context, self._device = DropDown(), DropDown(), DropDown()
         for name in RUNNABLE:
-            self.method.addItem(name, name)
-            self.method.setItemData(
-                self.method.count() - 1, said(METHODS[name].sentence), Qt.ItemDataRole.ToolTipRole
+            method.addItem(name, name)
+            method.setItemData(
+                method.count() - 1, said(METHODS[name].sentence), Qt.ItemDataRole.ToolTipRole
             )
-        self.context = DropDown()
-        self.kv = DropDown()
-        for name, words in (
-            ("f16", self.tr("16 bits")),
-            ("q8_0", self.tr("8 bits")),
-            ("q4_0", self.tr("4 bits")),
-        ):
-            self.kv.addItem(words, name)
-        self.kv.setToolTip(
-            self.tr("How the conversation is remembered: fewer bits need less memory.")
-        )
-        self.device = DropDown()
+        special = {"method": method, "context_length": self._context, "device": self._device}
+        self._controls: dict[str, DropDown | Number] = {
+            name: special[name] if name in special else _control(rule)
+            for name, rule in self._rules.items()
+        }
         self._devices: list[tuple[str, str]] = []
         self._remote: list[str] = []
         self._fill_devices()
-        self.hybrid = DropDown()
-        for name, words in (
-            ("off", self.tr("copy")),
-            ("auto", self.tr("both")),
-            ("cpu-only", self.tr("compute")),
-        ):
-            self.hybrid.addItem(words, name)
-        self.hybrid.setToolTip(
-            self.tr(
-                "Experts that the device lacks are copied to its memory, or computed by the "
-                "processor where they lie."
-            )
-        )
-        self.threads = Number(0, N_THREAD_MAX)
-        self.threads.setSpecialValueText(self.tr("automatic"))
         self._sentence = QLabel()
         self._sentence.setProperty("role", "small")
         self._sentence.setWordWrap(True)
@@ -108,19 +93,13 @@ class ControlsStrip(QFrame):
         caption = QLabel(self.tr("Settings"))
         caption.setProperty("role", "small")
         self._fields = fields
-        self._columns: list[tuple[QWidget, ...]] = [(caption, self.mode)]
+        self._columns: dict[str, tuple[QWidget, ...]] = {"": (caption, self.mode)}
         self._arranged = (0, 0)  # columns, and the fields in them
         self._has_device = False  # one computes, so that experts may be missing there
-        self._add("method", self.tr("Method"), self.method)
-        self._add("context", self.tr("Context in tokens"), self.context)
-        self._add("kv", self.tr("Attention cache"), self.kv)
-        self._add("device", self.tr("Device"), self.device)
-        self._of_device = self._add("hybrid", self.tr("Missing experts"), self.hybrid)
-        self._add("threads", self.tr("Threads"), self.threads)
+        for name, rule in self._rules.items():
+            self._add(name, rule, self._controls[name])
         fields.setColumnStretch(len(self._columns), 1)
-        for widget in self._of_device:
-            widget.hide()
-        self._arrange()
+        self._show_on_device(None)
         inner = QVBoxLayout()
         inner.setSpacing(8)
         inner.addLayout(fields)
@@ -142,20 +121,18 @@ class ControlsStrip(QFrame):
         layout.setContentsMargins(24, 12, 14, 12)
         layout.addLayout(inner, 1)
         layout.addWidget(close, 0, Qt.AlignmentFlag.AlignTop)
-        self.method.activated.connect(self._choose)
-        self.context.activated.connect(self._choose)
-        self.kv.activated.connect(self._choose)
-        self.device.activated.connect(self._choose)
-        self.hybrid.activated.connect(self._choose)
-        self.threads.editingFinished.connect(self._choose)
 
     @property
     def sentence(self) -> str:
         """What the choice means, in words."""
         return self._sentence.text()
 
+    def control(self, name: str) -> DropDown | Number:
+        """Return the control of a setting, by its name."""
+        return self._controls[name]
+
     def in_force(self, name: str) -> str:
-        """Return what is said to be in force of a field, by its name."""
+        """Return what is said to be in force of a setting, by its name."""
         return self._force[name].text()
 
     def show_devices(self, devices: list[tuple[str, str]]) -> None:
@@ -169,22 +146,22 @@ class ControlsStrip(QFrame):
         self._fill_devices()
 
     def _fill_devices(self) -> None:
-        self.device.clear()
-        self.device.addItem(self.tr("automatic"), "auto")
-        self.device.addItem(self.tr("processor"), "cpu")
+        self._device.clear()
+        self._device.addItem(self.tr("automatic"), "auto")
+        self._device.addItem(self.tr("processor"), "cpu")
         for name, description in self._devices:
-            self.device.addItem(f"{name}: {description}", name)
+            self._device.addItem(f"{name}: {description}", name)
         for address in self._remote:
-            self.device.addItem(address, address)
-        self.device.addItem(self.tr("another machine\u2026"), _ANOTHER)
+            self._device.addItem(address, address)
+        self._device.addItem(self.tr("another machine\u2026"), _ANOTHER)
         self._show_device()
 
     def _show_device(self) -> None:
         device = self._choice.device
-        if self.device.findData(device) < 0:
-            self.device.insertItem(self.device.count() - 1, device, device)
-        self._pick(self.device, device)
-        self.device.setToolTip(self.device.currentText())  # an address may be too long for it
+        if self._device.findData(device) < 0:
+            self._device.insertItem(self._device.count() - 1, device, device)
+        self._pick(self._device, device)
+        self._device.setToolTip(self._device.currentText())  # an address may be too long for it
 
     @property
     def offer(self) -> str:
@@ -201,43 +178,38 @@ class ControlsStrip(QFrame):
     def show_choice(self, choice: EngineChoice, force: InForce) -> None:
         """Show what is asked for, and what is in force."""
         self._choice = choice
-        manual = not choice.automatic
         self.mode.show_choice(choice.automatic)
-        self.method.setEnabled(manual)
-        self.context.setEnabled(manual)
-        self._pick(self.method, "auto" if choice.automatic else choice.method)
+        for name in _BY_HAND:
+            self._controls[name].setEnabled(not choice.automatic)
         model, cache = force.model, force.cache
+        wanted = "auto" if choice.automatic else choice.method
         n_context = model.context_length if model is not None else 0
-        shown = n_context if choice.automatic and n_context else choice.context_length
-        self._fill_contexts(shown)
-        self._pick(self.kv, choice.kv_type)
+        by_memory = n_context if choice.automatic else 0
+        shown = {**vars(choice), "method": wanted}
+        shown["context_length"] = by_memory or choice.context_length
+        self._fill_contexts(shown["context_length"])
         self._show_device()
-        self._pick(self.hybrid, choice.hybrid)
-        self._show_hybrid(cache)
-        if not self.threads.hasFocus():
-            self.threads.setValue(choice.n_thread)
+        for name, control in self._controls.items():
+            if isinstance(control, DropDown):
+                self._pick(control, shown[name])
+            elif not control.hasFocus():
+                control.setValue(shown[name])
+        self._show_on_device(cache)
         self._sentence.setText(self._words(choice))
         if model is None or cache is None:
             for name in self._force:
                 self._say(name, "", False)
             return
-        wanted = "auto" if choice.automatic else choice.method
+        told = {name: self._in_force(name, cache) for name in self._rules}
         method = self.tr("stock llama.cpp") if cache.method == "stock" else cache.method
         # A stock method is in force as what it is; `auto` may find stock to be the better choice.
-        same_method = cache.asked_method == wanted
-        self._say("method", method, not same_method)
-        asked_context = 0 if choice.automatic else choice.context_length
-        differs = bool(asked_context) and n_context != asked_context
-        self._say("context", units.count(n_context, "token"), differs)
-        kv = self._words_of(self.kv, cache.kv_type)
-        self._say("kv", kv, cache.kv_type not in ("", choice.kv_type))
-        device = (
-            self._words_of(self.device, cache.device) if cache.device == "cpu" else cache.device
-        )
-        self._say("device", device, _is_other(choice.device, cache.device))
-        hybrid = self._words_of(self.hybrid, cache.hybrid) if cache.mode == "cached" else ""
-        self._say("hybrid", hybrid, cache.hybrid != choice.hybrid)
-        self._say("threads", str(cache.n_thread), choice.n_thread not in (0, cache.n_thread))
+        told["method"] = method, cache.asked_method != wanted
+        differs = not choice.automatic and n_context != choice.context_length
+        told["context_length"] = units.count(n_context, "token"), differs
+        device = self._words_of("device", "cpu") if cache.device == "cpu" else cache.device
+        told["device"] = device, _is_other(choice.device, cache.device)
+        for name, (words, is_other) in told.items():
+            self._say(name, words, is_other)
         if force.waits:
             self._sentence.setText(
                 self.tr("This comes into force with the next answer.") + " " + self.sentence
@@ -261,31 +233,41 @@ class ControlsStrip(QFrame):
             )
         return said(METHODS[choice.method].sentence)
 
-    def _add(self, name: str, title: str, field: QWidget) -> tuple[QWidget, ...]:
-        """Put a field in, and return its column: what is above it, itself, and what is below."""
+    def _add(self, name: str, rule: Rule, control: DropDown | Number) -> None:
+        """Make the column of a setting: its title, its control, and what is in force."""
+        title = translate("settings", rule.title)
         caption = QLabel(title)
         caption.setProperty("role", "small")
-        caption.setBuddy(field)
-        field.setAccessibleName(title)
-        field.setFixedWidth(_COLUMN)
+        caption.setBuddy(control)
+        control.setAccessibleName(title)
+        if rule.tooltip:
+            control.setToolTip(translate("settings", rule.tooltip))
+        control.setFixedWidth(_COLUMN)
+        changed = control.activated if isinstance(control, DropDown) else control.editingFinished
+        changed.connect(self._choose)
         force = QLabel()
         force.setProperty("role", "small")
         force.setFixedWidth(_COLUMN)
         self._force[name] = force
-        self._columns.append((caption, field, force))
-        return self._columns[-1]
+        self._columns[name] = (caption, control, force)
 
-    def _show_hybrid(self, cache: CacheFacts | None) -> None:
-        """Ask about experts that a device lacks where one computes, and may lack some."""
+    def _show_on_device(self, cache: CacheFacts | None) -> None:
+        """Show what concerns devices if one computes. It matters if experts may be missing."""
         self._has_device = cache is not None and cache.device not in ("", "cpu")
         self._arrange()
-        for widget in self._of_device:
-            widget.setVisible(self._has_device)
-        self.hybrid.setEnabled(cache is not None and cache.mode == "cached")
+        for name, rule in self._rules.items():
+            if rule.on_device:
+                for widget in self._columns[name]:
+                    widget.setVisible(self._has_device)
+                self._controls[name].setEnabled(cache is not None and cache.mode == "cached")
 
     def _arrange(self) -> None:
         """Put the fields that are shown into as many columns as there is room for."""
-        shown = [w for w in self._columns if self._has_device or w is not self._of_device]
+        shown = [
+            widgets
+            for name, widgets in self._columns.items()
+            if self._has_device or not (name and self._rules[name].on_device)
+        ]
         n_column = min(max((self.width() - 90) // (_COLUMN + 26), 1), len(shown))
         if (n_column, len(shown)) == self._arranged:
             return
@@ -311,23 +293,31 @@ class ControlsStrip(QFrame):
             label.setProperty("role", role)
             label.style().unpolish(label)
             label.style().polish(label)
-        fields: dict[str, QWidget] = {
-            "method": self.method, "context": self.context, "threads": self.threads, "kv": self.kv,
-            "device": self.device, "hybrid": self.hybrid,
-        }  # fmt: skip
-        fields[name].setAccessibleDescription(label.text().strip())
+        self._controls[name].setAccessibleDescription(label.text().strip())
 
-    def _words_of(self, field: DropDown, value: str) -> str:
-        """What a value is called in a list."""
-        return field.itemText(field.findData(value)) or value
+    def _in_force(self, name: str, cache: CacheFacts) -> tuple[str, bool]:
+        """Return what is in force of a setting, in words, and whether it is not as asked."""
+        rule, asked = self._rules[name], getattr(self._choice, name)
+        value: Any = getattr(cache, name, "")
+        if value == "" or (rule.on_device and cache.mode != "cached"):
+            return "", False
+        if rule.kind == "count":
+            decides_itself = bool(rule.words) and asked == rule.lowest
+            return units.number(value), value != asked and not decides_itself
+        return self._words_of(name, value), value != asked
+
+    def _words_of(self, name: str, value: object) -> str:
+        """Return what a value is called in the list of a setting."""
+        listed = self._controls[name]
+        assert isinstance(listed, DropDown)
+        return listed.itemText(listed.findData(value)) or str(value)
 
     def _fill_contexts(self, shown: int) -> None:
         wanted = sorted({*CONTEXTS, shown})
-        if [self.context.itemData(i) for i in range(self.context.count())] != wanted:
-            self.context.clear()
+        if [self._context.itemData(i) for i in range(self._context.count())] != wanted:
+            self._context.clear()
             for n_token in wanted:
-                self.context.addItem(units.number(n_token), n_token)
-        self._pick(self.context, shown)
+                self._context.addItem(units.number(n_token), n_token)
 
     def _pick(self, field: DropDown, value: object) -> None:
         index = field.findData(value)
@@ -335,25 +325,31 @@ class ControlsStrip(QFrame):
             field.setCurrentIndex(index)
 
     def _choose(self, *_: object) -> None:
-        if self.device.currentData() == _ANOTHER:
+        if self._device.currentData() == _ANOTHER:
             self._show_device()
             self.remote_wanted.emit()
             return
-        choice = replace(
-            self._choice,
-            n_thread=self.threads.value(),
-            kv_type=str(self.kv.currentData()),
-            device=str(self.device.currentData()),
-            hybrid=str(self.hybrid.currentData()),
-        )
-        if not choice.automatic:
-            choice = replace(
-                choice,
-                method=str(self.method.currentData()),
-                context_length=int(self.context.currentData()),
-            )
+        values: dict[str, Any] = {
+            name: control.value() if isinstance(control, Number) else control.currentData()
+            for name, control in self._controls.items()
+            if name not in _BY_HAND or not self._choice.automatic
+        }
+        choice = replace(self._choice, **values)
         if choice != self._choice:
             self.chosen.emit(choice)
+
+
+def _control(rule: Rule) -> DropDown | Number:
+    """Return the control of a setting of kind count, choice or switch."""
+    words = [translate("settings", word) for word in rule.words]
+    if rule.kind == "count":
+        number = Number(int(rule.lowest), int(rule.highest))
+        number.setSpecialValueText("".join(words))
+        return number
+    listed = DropDown()
+    for value, word in zip(rule.choices or (False, True), words, strict=True):
+        listed.addItem(word, value)
+    return listed
 
 
 def _is_other(asked: str, device: str) -> bool:

@@ -16,6 +16,7 @@ from PySide6.QtGui import QGuiApplication
 from app.session.engine import EngineSession
 from app.session.event_log import EventLog, without_names
 from app.settings.settings import Settings
+from app.state.engine_choice import EngineChoice
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.machines import Hardware
 from backend.protocol.statistics import Statistics
@@ -24,11 +25,11 @@ from backend.system.memory import memory_facts, physical_cores
 
 _GIB = 1 << 30
 # The settings that affect behaviour; no paths, no key.
-_SETTINGS = (
-    "automatic", "cache_rate", "method", "context_length", "n_thread", "kv_type", "device",
-    "hybrid", "theme", "language",
-    "show_panel", "show_sidebar", "server_on", "server_port", "width", "height",
-)  # fmt: skip
+_SETTINGS = {
+    *EngineChoice.rules(),
+    *("theme", "language", "show_panel", "show_sidebar", "server_on", "server_port"),
+    *("width", "height"),
+}
 _MODEL = (
     "architecture", "n_layer", "n_expert", "n_expert_used", "expert_bytes", "expert_bytes_total",
     "dense_bytes", "file_bytes", "context_length", "is_moe",
@@ -49,7 +50,7 @@ def report(
         ("Window", _window()),
         ("Model", _model(engine)),
         ("Engine settings in force", _cache(engine)),
-        ("Settings", {name: getattr(settings, name) for name in _SETTINGS}),
+        ("Settings", {k: v for k, v in settings.to_json().items() if k in _SETTINGS}),
         ("Last answer", _figures(statistics)),
     ]
     text = ""

@@ -74,7 +74,7 @@ class SettingsPage(Page):
         """Show the present settings."""
         self.theme.setCurrentIndex(self.theme.findData(settings.theme))
         self.language.setCurrentIndex(self.language.findData(settings.language))
-        self.mode.show_choice(settings.automatic)
+        self.mode.show_choice(settings.engine.automatic)
 
     def _appearance(self, settings: Settings) -> Section:
         section = Section(self.tr("Appearance"))
@@ -112,7 +112,7 @@ class SettingsPage(Page):
         section = Section(self.tr("Engine"))
         self.mode = ModeSwitch()
         self.mode.setAccessibleName(self.tr("Engine settings"))
-        self.mode.show_choice(settings.automatic)
+        self.mode.show_choice(settings.engine.automatic)
         self.mode.chosen.connect(self.automatic_chosen)
         controls = QPushButton(self.tr("Engine controls\u2026"))
         controls.setAccessibleName(self.tr("Show the engine controls"))

@@ -43,7 +43,7 @@ class EnginePage(QObject):
         engine.model_changed.connect(self._show_model)
         engine.state_changed.connect(self._state_changed)
         engine.residency_changed.connect(self._show_residency)
-        link.statistics.connect(self._show_statistics)
+        link.stats.connect(self._show_statistics)
         link.done.connect(lambda _, statistics: self.panel.show_statistics(statistics, False))
         link.moments.connect(self._add_moments)
         link.advice.connect(self._show_advice)

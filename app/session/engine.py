@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.session import known_models as models
 from app.session.worker_link import EngineLink
-from app.state.engine_choice import DEFAULTS, EngineChoice
+from app.state.engine_choice import EngineChoice
 from app.state.engine_state import Notice, State
 from app.state.slot_range import SlotRange
 from backend.protocol.status import CacheFacts, ModelFacts
@@ -69,7 +69,7 @@ class EngineSession(QObject):
         link.configured.connect(self._on_configured)
         link.cache_changed.connect(self._on_cache_changed)
         link.residency.connect(self.residency_changed)
-        link.failed.connect(self._on_failed)
+        link.error.connect(self._on_failed)
         link.died.connect(self._on_died)
         link.hangs.connect(self._on_hangs)
         link.recovered.connect(self.dismiss)
@@ -111,7 +111,7 @@ class EngineSession(QObject):
         if self.asked.automatic and path is not None and models.is_embedded(path):
             return replace(
                 self.asked, automatic=False, method="auto", cache_rate=SHOWN_RATE,
-                context_length=DEFAULTS.context_length,
+                context_length=EngineChoice.context_length,
             )  # fmt: skip
         return self.asked
 

@@ -99,6 +99,6 @@ def follow(log: EventLog, engine: EngineSession) -> None:
     link.loaded.connect(loaded)
     link.configured.connect(loaded)
     link.cache_changed.connect(lambda cache: log.add(f"Cache: {cache.n_slot}. {cache.reason}"))
-    link.failed.connect(failed)
+    link.error.connect(failed)
     link.died.connect(lambda sentence: log.add(sentence, is_error=True))
     link.hangs.connect(lambda sentence: log.add(sentence, is_error=True))

@@ -83,9 +83,9 @@ class Session(QObject):
         link.prefill.connect(self._on_prefill)
         link.text.connect(self._on_text)
         link.waits.connect(self._on_waits)
-        link.statistics.connect(self._on_statistics)
+        link.stats.connect(self._on_statistics)
         link.done.connect(self._on_done)
-        link.failed.connect(self._on_failed)
+        link.error.connect(self._on_failed)
 
     # What the user can do
 

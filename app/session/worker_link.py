@@ -15,18 +15,13 @@ from backend.protocol.status import Json
 
 SHUTDOWN_MS = 500
 LAST_WORDS = 4096  # characters of standard error
-_SIGNALS = {"stats": "statistics", "error": "failed"} | {
-    kind: kind
-    for kind in "advice cache_changed configured devices died done hangs hello learning loaded "
-    "loading moments prefill recovered residency server text waits".split()
-}
-"""The signal of each kind of event. Other kinds are for other clients."""
 
 
 class EngineLink(QObject):
     """Owns the worker process. Nothing here blocks, except closing, for at most a second.
 
-    Requests without a process are dropped.
+    The signal with the name of an event's kind emits it. Events without a signal are for other
+    clients. Requests without a process are dropped.
     """
 
     hello = Signal()  # the worker has started
@@ -39,12 +34,12 @@ class EngineLink(QObject):
     devices = Signal(object)  # [(name, description)] of the devices other than the CPU
     prefill = Signal(int, int)  # done, total: tokens of the prompt
     text = Signal(str)  # a piece of the answer
-    statistics = Signal(object)  # Statistics, about five times a second while answering
+    stats = Signal(object)  # Statistics, about five times a second while answering
     residency = Signal(object)  # Residency
     moments = Signal(object)  # Batch of passes, in the scope "all"
     advice = Signal(object)  # Advice, after an answer in the scope "all"
     done = Signal(str, object)  # reason, Statistics: an answer has ended
-    failed = Signal(str, str)  # kind of the request, sentence: a request has failed
+    error = Signal(str, str)  # kind of the request, sentence: a request has failed
     died = Signal(str)  # sentence; the process has ended, start() makes a new one
     hangs = Signal(str)  # sentence; the process runs but shows no progress
     recovered = Signal()  # a hanging process shows progress again
@@ -88,7 +83,7 @@ class EngineLink(QObject):
 
     def load(self, path: Path, choice: EngineChoice) -> None:
         """Load a model in place of the present one."""
-        self._request("load", path=str(path), **choice.to_json())
+        self._request("load", path=str(path), **choice.to_message())
 
     def generate(
         self, conversation: list[dict[str, str]], sampling: Json, max_tokens: int = -1
@@ -98,7 +93,7 @@ class EngineLink(QObject):
 
     def configure(self, choice: EngineChoice) -> None:
         """Change the settings of the loaded model. REQUIRES: no answer is in progress."""
-        self._request("configure", **choice.to_json())
+        self._request("configure", **choice.to_message())
 
     def learn(self, action: str) -> None:
         """Control learning from chats, and request its state. `action`: see supervisor.ACTIONS."""
@@ -174,7 +169,7 @@ class EngineLink(QObject):
             if event.kind == "died":
                 self._drop_process()
             if event.kind in _SIGNALS:
-                getattr(self, _SIGNALS[event.kind]).emit(*event.values)
+                getattr(self, event.kind).emit(*event.values)
 
     def _read(self) -> None:
         if self._process is not None:
@@ -196,3 +191,6 @@ class EngineLink(QObject):
         # Qt gives the signal's number for a crash on Unix; subprocess and describe_exit negate it.
         returncode = -exit_code if crashed and os.name == "posix" else exit_code
         self._handle(self._connection.process_ended(returncode))
+
+
+_SIGNALS = {name for name, value in vars(EngineLink).items() if isinstance(value, Signal)}

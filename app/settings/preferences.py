@@ -49,8 +49,8 @@ class Preferences(QObject):
 
     def take_choice(self, choice: EngineChoice) -> None:
         """Remember what is asked of the engine."""
-        if choice != self.values.choice:
-            self.values.take_choice(choice)
+        if choice != self.values.engine:
+            self.values.engine = choice
             self.save()
 
     def take_server(self, server: LocalServer) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,8 @@ import platformdirs
 
 from app.session.local_server import DEFAULT_PORT
 from app.state.engine_choice import EngineChoice
-from backend.protocol.settings import EngineConfig
 from backend.system.kept_file import KeptFile, an_object
 
-DEFAULTS = EngineChoice()
 N_RECENT = 8
 
 
@@ -28,14 +26,7 @@ class Settings:
 
     recent: list[str] = field(default_factory=list)  # newest first
     last_model: str = ""
-    automatic: bool = True  # the engine's settings; see EngineChoice
-    cache_rate: float = DEFAULTS.cache_rate
-    method: str = DEFAULTS.method
-    context_length: int = DEFAULTS.context_length
-    n_thread: int = DEFAULTS.n_thread
-    kv_type: str = DEFAULTS.kv_type
-    device: str = DEFAULTS.device
-    hybrid: str = DEFAULTS.hybrid
+    engine: EngineChoice = field(default_factory=lambda: EngineChoice())
     trusted_devices: list[str] = field(default_factory=list)  # rpc://host:port, once confirmed
     theme: str = "system"
     language: str = "system"
@@ -51,16 +42,11 @@ class Settings:
     height: int = 840
     geometry: str = ""  # place, size and maximised or not, as Qt writes them, in base64
 
-    @property
-    def choice(self) -> EngineChoice:
-        """What is asked of the engine."""
-        names = (item.name for item in fields(EngineChoice))
-        return EngineChoice(**{name: getattr(self, name) for name in names})
-
-    def take_choice(self, choice: EngineChoice) -> None:
-        """Remember what is asked of the engine."""
-        for item in fields(EngineChoice):
-            setattr(self, item.name, getattr(choice, item.name))
+    def to_json(self) -> dict[str, Any]:
+        """Return the file's contents. The engine's settings stand beside the others."""
+        values = asdict(self)
+        del values["engine"]
+        return {**self.engine.to_json(), **values}
 
     def remember(self, path: Path) -> None:
         """Put a model at the head of the recent ones."""
@@ -80,33 +66,20 @@ def load(path: Path) -> tuple[Settings, str | None]:
 
 def save(settings: Settings, path: Path) -> str | None:
     """Write the file whole or not at all. Returns one sentence when that fails."""
-    return _file(path).save(asdict(settings)) or None
+    return _file(path).save(settings.to_json()) or None
 
 
 def _checked(data: Any) -> Settings:
     """Return settings from JSON; raises ValueError where a value is of the wrong kind."""
     an_object(data)
-    settings = Settings()
-    for name, default in asdict(settings).items():
-        value = data.get(name, default)
-        if isinstance(default, float) and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if type(value) is not type(default):
+    settings = Settings(engine=EngineChoice.from_message(data))
+    for name in data.keys() & vars(settings).keys() - {"engine"}:
+        if type(data[name]) is not type(getattr(settings, name)):
             raise ValueError(f"{name} is of the wrong kind")
-        setattr(settings, name, value)
+        setattr(settings, name, data[name])
     for items in (settings.recent, settings.trusted_devices):
         if not all(isinstance(item, str) for item in items):
             raise ValueError("a list of texts holds something else")
-    choice = settings.choice
-    EngineConfig(
-        cache_rate=choice.cache_rate,
-        method=choice.method,
-        context_length=choice.context_length,
-        n_thread=choice.n_thread,
-        kv_type=choice.kv_type,
-        device=choice.device,
-        hybrid=choice.hybrid,
-    )
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")
     if settings.language not in ("system", "en", "de"):

@@ -3,38 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from backend.protocol.settings import EngineConfig
-
-DEFAULTS = EngineConfig()
+from backend.protocol.settings import EngineConfig, setting
 
 
 @dataclass(frozen=True)
-class EngineChoice:
-    """The user's settings of the engine.
+class EngineChoice(EngineConfig):
+    """The user's settings of the engine. Raises ValueError, one sentence, as EngineConfig does.
 
-    automatic: the method `auto`, with the cache rate and the context that memory permits; cache
-    rate, method and context length of this then rest.
+    If `automatic` is set, memory decides about the cache rate and the context, and the method is
+    `auto`. The cache rate, the method and the context length of the choice are then not in use.
     """
 
-    automatic: bool = True
-    cache_rate: float = DEFAULTS.cache_rate
-    method: str = DEFAULTS.method
-    context_length: int = DEFAULTS.context_length
-    n_thread: int = DEFAULTS.n_thread
-    kv_type: str = DEFAULTS.kv_type
-    device: str = DEFAULTS.device
-    hybrid: str = DEFAULTS.hybrid
+    automatic: bool = setting(True, "switch")
 
-    def to_json(self) -> dict[str, object]:
+    def to_message(self) -> dict[str, Any]:
         """Return the fields of the messages `load` and `configure`."""
-        return {
-            "automatic": self.automatic,
-            "cache_rate": 1.0 if self.automatic else self.cache_rate,
-            "method": "auto" if self.automatic else self.method,
-            "context_length": self.context_length,
-            "n_thread": self.n_thread,
-            "kv_type": self.kv_type,
-            "device": self.device,
-            "hybrid": self.hybrid,
-        }
+        asked = {"cache_rate": 1.0, "method": "auto"} if self.automatic else {}
+        return {**self.to_json(), **asked}

@@ -96,8 +96,8 @@ def import_file(store: ChatStore, path: Path) -> list[int]:
 
 def _chat_json(store: ChatStore, chat_id: int) -> dict[str, Any] | None:
     chat = store.connection.execute(
-        "SELECT title, is_pinned, leaf_id, slides, preset FROM chat "
-        "WHERE id = ? AND deleted_s IS NULL", (chat_id,),
+        "SELECT coalesce(CAST(title AS TEXT), ''), is_pinned, leaf_id, slides, "
+        "CAST(preset AS TEXT) FROM chat WHERE id = ? AND deleted_s IS NULL", (chat_id,),
     ).fetchone()  # fmt: skip
     if chat is None:
         return None
@@ -116,9 +116,10 @@ def _chat_json(store: ChatStore, chat_id: int) -> dict[str, Any] | None:
             }
         )  # fmt: skip
     title, is_pinned, leaf_id, slides, preset = chat
+    kept = Preset.from_text(preset)
     return {
         "title": title, "is_pinned": bool(is_pinned), "leaf": place.get(leaf_id),
-        "slides": bool(slides), "preset": json.loads(preset) if preset else None,
+        "slides": bool(slides), "preset": json.loads(kept.to_text()) if kept else None,
         "messages": messages,
     }  # fmt: skip
 

@@ -67,7 +67,7 @@ class MainWindow(QMainWindow):
         self.settings = self.preferences.values
         self.preferences.dress()
         self.link = EngineLink(command, self)
-        self.engine = EngineSession(self.link, self.settings.choice, self)
+        self.engine = EngineSession(self.link, self.settings.engine, self)
         self.session = Session(self.engine, self)
         self.log = EventLog()
         follow(self.log, self.engine)
@@ -355,7 +355,7 @@ class MainWindow(QMainWindow):
         self.preferences.reset()
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
-        self.engine.choose(self.settings.choice)
+        self.engine.choose(self.settings.engine)
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())

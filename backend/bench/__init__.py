@@ -1,7 +1,7 @@
-"""`outrider bench`: ways to run a model beside each other in one run, and the bound that each has.
+"""`outrider bench`: compares ways to run a model, and shows how near each comes to its bound.
 
-Every way (`Way`) runs in a child process of its own (`child.py`), which opens the model and then
-waits for its turns; `turns.py` gives them, round by round, A B C A B C. `workload.py` says what is
-computed in a turn, and how routing is forced; `cap.py` limits the memory of the children;
-`figures.py` makes figures of what was measured, `tables.py` shows them.
+Every way (`Way`) has its own child process (`child.py`), which opens the model and waits for its
+turns. `turns.py` runs the turns round by round, A B C A B C. `workload.py` defines the work of a
+turn and forced routing, `cap.py` limits the memory of the children, `figures.py` computes figures
+from the measurements, and `tables.py` shows them.
 """

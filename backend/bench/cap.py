@@ -1,4 +1,4 @@
-"""A limit to the memory of child processes, page cache included: a memory control group."""
+"""Limits the memory of child processes, page cache included, with a memory control group."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ _V1, _V2 = "memory.limit_in_bytes", "memory.max"
 
 
 class CapRefused(Exception):
-    """This system does not let us limit memory; str() is one plain sentence."""
+    """The system does not permit limiting memory. str() is one plain sentence."""
 
 
 class MemoryCap:
-    """A control group of its own with a limit; processes join it by writing to `join_path`."""
+    """A new control group with a limit. A process joins it by writing to `join_path`."""
 
     def __init__(self, limit_bytes: int, name: str) -> None:
-        """Make the group. Raises CapRefused."""
+        """Create the group. Raises CapRefused."""
         self.limit_bytes = limit_bytes
         self._folder = _make(f"outrider-bench-{os.getpid()}-{name}", limit_bytes)
 
     @property
     def join_path(self) -> Path:
-        """What a process writes "0" to, to be under the limit from then on."""
+        """The file to which a process writes "0" to join the group."""
         return self._folder / "cgroup.procs"
 
     def memory(self) -> dict[str, int]:
-        """What the group holds now: all of it, its page cache, and the most that it held."""
+        """Return the bytes that the group holds now, its peak, and its page cache."""
         v1 = (self._folder / _V1).exists()
         cache = ("total_cache",) if v1 else ("file",)
         names = ("memory.usage_in_bytes", "memory.max_usage_in_bytes")
@@ -42,7 +42,7 @@ class MemoryCap:
         }
 
     def close(self) -> None:
-        """Remove the group, which is empty by then. Twice is fine."""
+        """Remove the group, which must be empty. A second call does nothing."""
         with contextlib.suppress(OSError):
             self._folder.rmdir()
 
@@ -51,7 +51,7 @@ def _make(name: str, limit_bytes: int) -> Path:
     if sys.platform != "linux":
         raise CapRefused("Only Linux can limit the memory of single programs.")
     reason = "no control group for memory is mounted"
-    for parent in control_groups("memory"):  # its own first, then those above
+    for parent in control_groups("memory"):  # this process's own group, then its ancestors
         folder = parent / name
         try:
             if (parent / "cgroup.controllers").exists():  # version 2
@@ -65,7 +65,7 @@ def _make(name: str, limit_bytes: int) -> Path:
         try:
             if limit is not None:
                 limit.write_text(str(limit_bytes))
-                with contextlib.suppress(OSError):  # what swaps is not in memory
+                with contextlib.suppress(OSError):  # no swap: swapped memory is not limited
                     (folder / "memory.swap.max").write_text("0")
                 return folder
             reason = "the memory of groups is not accounted for"

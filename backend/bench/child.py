@@ -1,7 +1,7 @@
-"""One way of running a model, in a process of its own: it opens the model, and waits for its turns.
+"""The child process of one way to run a model: it opens the model and waits for its turns.
 
-Commands come as lines of JSON on standard input, each is answered with one on standard output; at
-the end of the input the process leaves. See `turns.Child` for the other side.
+Standard input has a command on each line. The process answers each with a line of JSON on standard
+output, and exits at the end of the input. `turns.Child` is the other side.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import statistics
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,51 +26,45 @@ if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
 
 COMMANDS = ("turn", "brief", "measure_link", "read_dense")
-"""What a Runner is asked for once it has been opened."""
+"""The commands to an open Runner."""
 N_BRIEF = 24
-"""Tokens of a brief look at how fast decoding is."""
+"""Tokens of a brief measurement of decoding."""
 LINK_S = 0.4
-"""For how long the copies' speed is measured, each way."""
+"""Duration of each measurement of the copies' bandwidth."""
 _PAGE_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a child is told when it starts; all of it JSON."""
+    """The start message to a child. All fields are JSON."""
 
     kind: str
     """"outrider", "stock" (memory-mapped), "fastest" (resident, repacked), "resident" (in the
-    file's layout), "link" (only copies are measured)."""
+    file's layout) or "link" (measures copies only)."""
     model: str
-    method: str
-    rate: float
-    n_thread: int
-    device: str
-    hybrid: str
-    n_ubatch: int
+    config: EngineConfig
+    """Without the context, which follows from the requests."""
     n_round: int
     requests: list[list[int]]
-    """Of each round: tokens of the prompt and tokens decoded after it."""
+    """The requests of a round: tokens of the prompt, and tokens decoded after it."""
     tokens: str = ""
-    """A text to feed; random tokens where it is empty."""
+    """The text to compute. Empty: random tokens."""
     n_expert_used: int = 0
-    """With forced routing."""
+    """Experts of a token with forced routing."""
     forced: str = ""
-    """A .npy file with the experts of all rounds' tokens, [token, layer, k]; empty: none."""
+    """A .npy file with the experts of all rounds' tokens, [token, layer, k]. Empty: not forced."""
     accuracy: float | None = None
     lookahead: int = 1
     link_bytes_per_s: float = 0.0
     limit_s: float = 60.0
-    """After this time a prompt or the tokens after it are left where they are: what is not ours
-    may take for ever."""
-    pack: bool = False
-    """Read experts from the model's pack."""
+    """Stock llama.cpp abandons a prompt, or the tokens after it, after this time, because it may
+    take very long."""
     join: str = ""
-    """The file of a control group that has to be joined; empty: none."""
+    """MemoryCap.join_path of the control group to join. Empty: none."""
 
 
 class Runner:
-    """An open model that computes requests and says what every pass cost."""
+    """Holds an open model, computes requests and measures the cost of every pass."""
 
     def __init__(self, job: Job) -> None:
         # Imports that load llama.cpp come after main has joined the control group.
@@ -89,7 +83,7 @@ class Runner:
             self._forced = _native.ForcedRouting(list(file.expert_tensors), file.n_expert, ids)
             coming = None
             if job.kind == "outrider":
-                coming = future(ids, self._requests, job.n_ubatch, job.n_round)
+                coming = future(ids, self._requests, job.config.n_ubatch, job.n_round)
             study = Study(self._forced, coming, job.accuracy, job.lookahead, job.link_bytes_per_s)
         self._file = file
         began_s = time.perf_counter()
@@ -101,21 +95,12 @@ class Runner:
         self._first_token_s: float | None = None
 
     def _open(self, study: Study) -> Any:
-        """Something with `llama`, `context`, `patch` and `cache`."""
+        """Open the model. Return an object with `llama`, `context`, `patch` and `cache`."""
         from backend.engine.loaded_model import LoadedModel
 
         job = self._job
-        config = EngineConfig(
-            cache_rate=job.rate if job.kind == "outrider" else 0.0,
-            method=job.method,
-            context_length=self._n_context,
-            n_thread=job.n_thread,
-            n_ubatch=job.n_ubatch,
-            pack=job.pack,
-            device=job.device,
-            hybrid=job.hybrid,
-        )
         if job.kind in ("outrider", "link"):
+            config = replace(job.config, context_length=self._n_context)
             return LoadedModel(self._file, config, None, study)
         return _Stock(self._file, job, self._n_context, self._forced)
 
@@ -130,13 +115,13 @@ class Runner:
         return tokens[:n]
 
     def facts(self) -> dict[str, Any]:
-        """What was opened, and what the plan says that it takes."""
+        """Return the properties of the open model and its planned memory."""
         cache = self._loaded.cache
-        said: dict[str, Any] = {"load_s": self._load_s}
+        facts: dict[str, Any] = {"load_s": self._load_s}
         if cache is not None:
             n_ubatch = self._loaded.context.n_ubatch
             planned = plan(self._file, cache.n_slot, self._n_context, 0, n_ubatch)
-            said |= {
+            facts |= {
                 "rate": cache.rate,
                 "n_slot": cache.n_slot,
                 "mode": cache.mode,
@@ -145,7 +130,7 @@ class Runner:
                 "slab_bytes": cache.bytes,
                 "plan_bytes": planned.total_bytes if cache.mode == "cached" else 0,
             }
-        return said
+        return facts
 
     def turn(self) -> dict[str, Any]:
         """Compute every request of the next round."""
@@ -162,7 +147,7 @@ class Runner:
         }
 
     def brief(self) -> dict[str, float]:
-        """Decode a few of the first request's tokens; the median time of one."""
+        """Decode a few tokens of the first request. Return the median time of one."""
         request = self._requests[0]
         self._loaded.context.forget_from(0)
         times_s = []
@@ -181,8 +166,8 @@ class Runner:
         costs: list[dict[str, Any]] = []
         last_s = phase_s = start_s = time.perf_counter()
         was_decode, left_out = False, False
-        n_done = 0  # tokens; positions follow each other also where a prompt was left out
-        for step in passes(request, self._job.n_ubatch):
+        n_done = 0  # computed tokens; positions stay contiguous if a prompt was abandoned
+        for step in passes(request, self._job.config.n_ubatch):
             if step.is_decode != was_decode:
                 phase_s, was_decode, left_out = last_s, step.is_decode, False
             is_late = last_s - phase_s > self._job.limit_s
@@ -231,13 +216,13 @@ class Runner:
             raise RuntimeError(f"A pass failed: {why or f'llama.cpp says {status}'}.")
 
     def measure_link(self) -> dict[str, float]:
-        """Bytes per second of copies with nothing else going on, whole experts and matrices."""
+        """Measure copies alone, of whole experts and of matrices. Return bytes per second."""
         patch = self._loaded.patch
         speeds = [patch.measure_link(LINK_S, by_chunk) for by_chunk in (False, True)]
         return {"whole_bytes_per_s": speeds[0], "chunk_bytes_per_s": speeds[1]}
 
     def read_dense(self) -> dict[str, float]:
-        """How long the drive takes for everything that is not a routed expert."""
+        """Measure how long the drive takes to read all dense weights."""
         from backend.machines.measure import read_s
 
         ranges = _dense_ranges(self._file)
@@ -250,7 +235,7 @@ class Runner:
 
 
 def _dense_ranges(file: ModelFile) -> dict[Path, list[tuple[int, int]]]:
-    """Where the dense weights lie, by file: (offset, size) in bytes; neighbours joined."""
+    """Return where the dense weights lie, by file: (offset, size) in bytes, neighbours joined."""
     found: dict[Path, list[tuple[int, int]]] = {path: [] for path in file.paths}
     for tensor in sorted(file.dense_tensors, key=lambda t: (t.part, t.offset)):
         if not tensor.n_bytes:
@@ -265,7 +250,7 @@ def _dense_ranges(file: ModelFile) -> dict[Path, list[tuple[int, int]]]:
 
 
 class _Stock:
-    """llama.cpp without a cache, with the attributes of a LoadedModel that are used here."""
+    """llama.cpp without a cache, with the attributes of a LoadedModel that Runner uses."""
 
     patch = None
     cache = None
@@ -277,14 +262,14 @@ class _Stock:
         if job.kind == "resident":
             self.llama = loading.load_native(file)
         else:
-            # Mapped pages of a resident model would be lent to others that map the same file.
+            # If a resident model were mapped, others that map the same file would use its pages.
             is_fastest = job.kind == "fastest"
             self.llama = loading.load_plain(file, repack=is_fastest, mapped=not is_fastest)
         self.context = llama.Context(
             self.llama,
             n_context=n_context,
-            n_ubatch=min(job.n_ubatch, n_context),
-            n_thread=job.n_thread,
+            n_ubatch=min(job.config.n_ubatch, n_context),
+            n_thread=job.config.n_thread,
             callback=forced.callback if forced else None,
             user_data=forced.user_data if forced else None,
         )
@@ -304,10 +289,11 @@ def _load_ids(path: str) -> Ids:
 def main() -> None:
     """Answer commands until the input ends."""
     job = Job(**json.loads(sys.argv[1]))
+    job = replace(job, config=EngineConfig(**job.config))  # type: ignore[arg-type]
     if job.join:
         Path(job.join).write_text("0")
     out = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print must not come between
+    os.dup2(2, 1)  # the libraries' own output goes to standard error
 
     runner: Runner | None = None
     for line in sys.stdin:
@@ -320,7 +306,7 @@ def main() -> None:
             else:
                 assert runner is not None and command in COMMANDS
                 answer = getattr(runner, command)()
-        except Exception as error:  # whatever it is, the other side has to hear of it
+        except Exception as error:  # report any failure to the parent process
             if os.environ.get("OUTRIDER_DEBUG"):
                 raise
             answer = {"error": str(error) or type(error).__name__}

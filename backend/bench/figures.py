@@ -1,12 +1,14 @@
-"""What a bench measured, as figures: speeds with their spread, counters, and the bound of each.
+"""Computes figures from the measurements of a bench: speeds with spread, counters, and bounds.
 
-The bound of a pass is max(compute, bytes / bandwidth). compute: with everything resident, in the
-same layout, a decoded token right before and after the turn (machines are not always equally fast),
-a prompt's pass the same one in the same round. bandwidth: the copies', by the same reader in the
-same sizes, with nothing else going on, before and after the turn too, the fastest of whole experts,
-matrices, and what the turn itself read while at least one copy was under way.
-bytes: those read during the pass, less what the whole run read in vain, and no more than those of
-the experts that the pass needed. Experts that are cut in two (MoEpic) count twice there.
+The bound of a pass is max(compute, bytes / bandwidth).
+
+- compute: the time with all experts resident, in the same layout. For decoding, it is that of a
+  token right before and after the turn, because a machine's speed varies. For a prompt, it is that
+  of the same pass in the same round.
+- bandwidth: that of copies alone, by the same reader in the same sizes, before and after the turn.
+  It is the fastest of whole experts, matrices, and the turn's own reads while a copy was in flight.
+- bytes: those read during the pass, less the run's share of wasted bytes, and at most those of the
+  experts that the pass needed. An expert cut in two (MoEpic) counts twice there.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ Cost = dict[str, Any]
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of the warm rounds with the smallest and largest, and the first, cold round."""
+    """The median, smallest and largest value of the warm rounds, and the value of the first."""
 
     median: float
     low: float
@@ -31,20 +33,20 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of one value for each round; of a single round cold is all there is."""
+        """Summarise one value for each round. A single round is both cold and warm."""
         warm = values[1:] or values
         return cls(statistics.median(warm), min(warm), max(warm), values[0])
 
 
 @dataclass(frozen=True)
 class PhaseFigures:
-    """Of the prompts of one length, or of decoding. Counts and times are of a token."""
+    """Figures of the prompts of one length, or of decoding. Counts and times are per token."""
 
     n_token: int
-    """That were computed in a round."""
+    """Tokens computed in a round."""
     tokens_per_s: Spread
     bound_share: float | None
-    """The bound's time over the time taken; None where there is no bound."""
+    """The bound's time over the measured time; None without a bound."""
     bound_tokens_per_s: float | None
     hits: float
     late: float
@@ -52,14 +54,14 @@ class PhaseFigures:
     stall_s: float
     bytes_read: float
     read_to_needed: float
-    """Bytes read over those of the experts that each pass needed."""
+    """Bytes read over the bytes of the experts that the passes needed."""
     wasted_share: float
-    """Of what was read."""
+    """Share of the bytes read that were not used."""
 
 
 @dataclass(frozen=True)
 class WayFigures:
-    """One row."""
+    """The figures of one way, a row of the tables."""
 
     name: str
     kind: str
@@ -68,7 +70,7 @@ class WayFigures:
     error: str
     decode: PhaseFigures | None = None
     prefill: dict[int, PhaseFigures] = field(default_factory=dict)
-    """By the tokens of the prompt."""
+    """By the number of tokens of the prompt."""
     peak_rss_bytes: int = 0
     plan_bytes: int = 0
     page_cache_bytes: int = 0
@@ -76,26 +78,26 @@ class WayFigures:
     first_token_s: float = 0.0
     reason: str = ""
     compute_alone: bool = False
-    """Whether computing alone could be measured; otherwise what this way computed stands in."""
+    """Whether computing alone was measured. If not, the way's own computing time replaces it."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """All of a result."""
+    """The figures of a whole result."""
 
     rows: tuple[WayFigures, ...]
     bandwidth_bytes_per_s: Spread | None
     dense_read_s: float | None
     has_compute: bool
-    """Whether computing alone could be measured for all rows."""
+    """Whether computing alone was measured for all rows."""
 
     def row(self, kind: str) -> WayFigures | None:
-        """The first of a kind that was measured."""
+        """Return the first measured row of a kind."""
         return next((r for r in self.rows if r.kind == kind and not r.error), None)
 
 
 def figures(result: dict[str, Any]) -> Figures:
-    """Of one result of turns.run."""
+    """Compute the figures of a result of turns.run."""
     turns = {way["kind"]: way["turns"] for way in result["ways"] if not way["error"]}
     alone = {"file": turns.get("resident", []), "repacked": turns.get("fastest", [])}
     dense = turns.get("link", [])
@@ -112,7 +114,7 @@ def figures(result: dict[str, Any]) -> Figures:
 
 
 def _bandwidths(turns: Sequence[Turn]) -> list[float]:
-    """Bytes per second of copies alone, [round]: the mean of before and after the turn."""
+    """Return bytes per second of copies alone, [round], the mean of before and after the turn."""
     found = [
         [
             max(one["whole_bytes_per_s"], one["chunk_bytes_per_s"])
@@ -125,14 +127,17 @@ def _bandwidths(turns: Sequence[Turn]) -> list[float]:
 
 
 def _while_busy(turn: Turn) -> float:
-    """Bytes per second of a turn's own copies while at least one was under way."""
+    """Return bytes per second of a turn's own copies while at least one was in flight."""
     costs = [cost for request in turn["requests"] for cost in request["passes"]]
     busy_s = _total(costs, "link_busy_s")
     return _total(costs, "bytes_read") / busy_s if busy_s > 0 else 0.0
 
 
 def _tokens_alone_s(turns: Sequence[Turn]) -> list[float]:
-    """How long computing a token takes alone, [round], likewise; empty where it is not known."""
+    """Return seconds to compute a token with all experts resident, [round], or [] if not measured.
+
+    Each is the mean of before and after the turn.
+    """
     found = [[one["token_s"] for one in t["bounds"] if "token_s" in one] for t in turns]
     return [statistics.mean(times) for times in found] if all(found) else []
 
@@ -141,7 +146,7 @@ def _row(way: dict[str, Any], alone: dict[str, Sequence[Turn]], expert_bytes: fl
     facts, turns = way["facts"], way["turns"]
     resident = alone[facts.get("layout", "file")]
     bandwidths = [
-        max(alone_, _while_busy(t)) for alone_, t in zip(_bandwidths(turns), turns, strict=False)
+        max(idle, _while_busy(t)) for idle, t in zip(_bandwidths(turns), turns, strict=False)
     ]
     start = {"name": way["name"], "kind": way["kind"], "error": way["error"]}
     rate, n_slot = facts.get("rate", way["asked_rate"]), facts.get("n_slot", 0)
@@ -182,7 +187,7 @@ class _Bound:
     expert_bytes: float
 
     def seconds(self, round_: int, request: int, costs: Sequence[Cost]) -> float:
-        """The least time for these passes, of one phase of a request."""
+        """Return the least time for these passes, which are one phase of a request."""
         useful = sum(c["bytes_useful"] for c in costs)
         wasted = sum(c["bytes_wasted"] for c in costs)
         share = useful / (useful + wasted) if useful else 1.0
@@ -194,7 +199,7 @@ class _Bound:
         return total_s
 
     def _compute(self, round_: int, request: int, is_decode: bool) -> Callable[[Cost], float]:
-        """How long a pass takes to compute."""
+        """Return a function that gives the computing time of a pass."""
         if is_decode and self.tokens_alone_s:
             return lambda _: self.tokens_alone_s[round_]
         if is_decode or round_ >= len(self.resident):

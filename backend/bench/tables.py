@@ -1,4 +1,4 @@
-"""Shows a bench's figures: as a table for the terminal, as Markdown, as charts."""
+"""Shows a bench's figures as text for the terminal, as Markdown and as charts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BEGIN, END = "<!-- figures: made by outrider bench -->", "<!-- end of figures --
 
 
 def heading(result: dict[str, Any]) -> str:
-    """What was measured, in a sentence or two."""
+    """Describe the model, the machine and the setting in a sentence."""
     model, machine = result["model"], result["machine"]
     cap = f"memory capped at {result['cap_bytes'] / 1e9:.3g} GB" if result["cap_bytes"] else ""
     link = result["link_bytes_per_s"]
@@ -41,31 +41,31 @@ def _forecasts(result: dict[str, Any]) -> str:
 
 
 def notes(result: dict[str, Any], found: Figures) -> list[str]:
-    """What else has to be said, a sentence each."""
-    said = list(result["remarks"])
+    """Return the remarks on the result, a sentence each."""
+    sentences = list(result["remarks"])
     bandwidth = found.bandwidth_bytes_per_s
     if bandwidth is not None:
-        said.append(
+        sentences.append(
             f"Copies alone bring {bandwidth.median / 1e9:.2f} GB/s ({bandwidth.low / 1e9:.2f} to "
             f"{bandwidth.high / 1e9:.2f})."
         )
     if found.dense_read_s is not None:
-        said.append(
+        sentences.append(
             f"Reading the {result['model']['dense_bytes'] / 1e9:.2f} GB of dense weights takes "
             f"{found.dense_read_s:.2f} s."
         )
     if bandwidth is not None and not found.has_compute:
-        said.append(
-            "Where computing alone could not be measured, what the way itself computed stands in."
+        sentences.append(
+            "Where computing alone could not be measured, the way's own computing time replaces it."
         )
     for row in found.rows:
         if row.error:
-            said.append(f"{_label(row)} was not measured: {row.error}")
-    return said
+            sentences.append(f"{_label(row)} was not measured: {row.error}")
+    return sentences
 
 
 def decode_rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
-    """A header, and for every way that was measured what decoding and memory were."""
+    """Return a header, then a row of decoding and memory for each measured way."""
     header = ["way", "decode", "cold", "of bound", "x stock", "hits", "late", "miss", "stall"]
     table = [[*header, "read", "wasted", "memory", "of plan", "page cache", "load", "first token"]]
     for row in found.rows:
@@ -95,7 +95,7 @@ def decode_rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
 
 
 def prompt_rows(found: Figures, base: WayFigures | None) -> list[list[str]]:
-    """A header, and for every way what each length of prompt was."""
+    """Return a header, then a row for each way with the figures of each length of prompt."""
     lengths = list(dict.fromkeys(n for row in found.rows for n in row.prefill))
     names = ("token/s", "of bound", "x stock", "read/needed")
     table = [["way", *(f"{n}: {name}" for n in lengths for name in names)]]
@@ -137,7 +137,7 @@ def _percent(share: float | None) -> str:
 
 
 def terminal(result: dict[str, Any]) -> str:
-    """The whole as text."""
+    """Return the result as text."""
     found = figures(result)
     base = found.row("stock")
     lines = [heading(result), *notes(result, found)]
@@ -151,7 +151,7 @@ def terminal(result: dict[str, Any]) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The whole as Markdown."""
+    """Return the result as Markdown."""
     found = figures(result)
     base = found.row("stock")
     lines = [heading(result), *notes(result, found)]
@@ -162,18 +162,18 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def _without_empty(table: list[list[str]]) -> list[list[str]]:
-    """The table without columns in which no row says anything."""
+    """Drop the columns that are empty in all rows."""
     kept = [i for i in range(len(table[0])) if i == 0 or any(line[i] for line in table[1:])]
     return [[line[i] for i in kept] for line in table]
 
 
-Points = dict[str, list[tuple[float, PhaseFigures]]]  # by method: cache rate and decoding
+Points = dict[str, list[tuple[float, PhaseFigures]]]  # by method: (cache rate, decoding)
 
 
 def chart(results: Sequence[dict[str, Any]]) -> str | None:
-    """Speed and share of the bound over the cache rate, as SVG; None with fewer than two rates.
+    """Draw speed and share of the bound over the cache rate as SVG. Return None for a single rate.
 
-    Results of the same model under the same limits share their panels.
+    Results of the same model under the same limits share a panel.
     """
     groups: dict[str, tuple[Points, list[WayFigures]]] = {}
     for result in results:
@@ -215,9 +215,9 @@ def _panels(title: str, points: Points, stock: Sequence[WayFigures]) -> list[Pan
 
 
 def rewrite(document: Path, results: Sequence[dict[str, Any]]) -> None:
-    """Replace what stands between the two marks of a Markdown file, and write its chart beside it.
+    """Replace the text between the two marks of a Markdown file, and write its chart.
 
-    The file is made where there is none. The chart goes to images/<name>.svg.
+    Create the file if it does not exist. The chart is images/<name>.svg.
     """
     text = document.read_text(encoding="utf-8") if document.exists() else f"{BEGIN}\n{END}\n"
     body = "\n".join(markdown(result) for result in results)

@@ -1,4 +1,4 @@
-"""Gives every way its turns: a child process each, round by round, while the others wait."""
+"""Runs the turns of every way, round by round, each in a child process while the others wait."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from backend.bench.cap import CapRefused, MemoryCap
 from backend.bench.child import Job
 from backend.bench.workload import Request
 from backend.gguf.model_file import ModelFile
 from backend.memory.plan import plan, slots
+from backend.protocol.settings import EngineConfig
 from backend.system import children
 from backend.system.memory import available_bytes, physical_cores, total_bytes
 
@@ -31,19 +34,19 @@ _HEADROOM_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Way:
-    """One row of the comparison; see child.Job.kind."""
+    """One way to run the model, a row of the comparison. `kind`: see child.Job.kind."""
 
     kind: str
     method: str = ""
     rate: float = 1.0
     pack: bool = False
-    """Whether experts are read from the model's pack, if there is one."""
+    """Whether to read experts from the model's pack, if there is one."""
     is_reference: bool = False
-    """Only there for the bounds of the others, and so never under the cap."""
+    """Whether it serves only the bounds of other ways. It is then never under the memory cap."""
 
     @property
     def name(self) -> str:
-        """How it is called in tables."""
+        """The name in tables."""
         if self.kind == "outrider":
             return self.method + (", packed" if self.pack else "")
         return _NAMES[self.kind]
@@ -59,20 +62,18 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What is compared, and how."""
+    """The input of a comparison."""
 
     file: ModelFile
-    """With the number of experts for each token that forced routing asks for."""
+    """The model, with the number of experts per token that forced routing needs."""
     ways: Sequence[Way]
     requests: Sequence[Request]
+    config: EngineConfig
+    """Of Outrider's ways, beside what they say themselves. llama.cpp without a cache takes the
+    threads and the batch size of it, and computes on the processor."""
     n_round: int = 3
-    n_ubatch: int = 512
-    n_thread: int = 0
-    device: str = "cpu"
-    hybrid: str = "off"
-    """Of Outrider's ways; llama.cpp without a cache computes on the processor."""
     cap_bytes: int = 0
-    """0: none."""
+    """Memory cap; 0: none."""
     tokens: str = ""
     forced: Any = None
     """Experts of all rounds' tokens, [token, layer, k] (workload.forced_rows), or None."""
@@ -81,18 +82,18 @@ class Setting:
     link_bytes_per_s: float = 0.0
     limit_s: float = 60.0
     max_s: float = math.inf
-    """No turn begins after this time; what was measured until then counts."""
+    """No turn begins after this time. The turns until then count."""
     remarks: Sequence[str] = ()
-    """What the reader of the result should know, a sentence each."""
+    """Notes for the reader of the result, a sentence each."""
 
 
 class ChildFailed(Exception):
-    """A way that cannot be run, or died; str() is one plain sentence."""
+    """A way cannot be run, or its process died. str() is one plain sentence."""
 
 
 @dataclass
 class Child:
-    """A way's process, which is started by its first command."""
+    """The process of a way. Its first command starts it."""
 
     job: Job
     cap_bytes: int
@@ -100,10 +101,10 @@ class Child:
     _process: subprocess.Popen[str] | None = None
     _cap: MemoryCap | None = None
     memory: dict[str, int] = field(default_factory=dict)
-    """Of its control group, at the end of the last command."""
+    """MemoryCap.memory after the last command."""
 
     def ask(self, command: str) -> dict[str, Any]:
-        """Have it obey one command; raises ChildFailed, and CapRefused when it is to be started."""
+        """Send a command and return its answer. Raises ChildFailed, CapRefused."""
         if self._process is None:
             self._start()
         assert self._process is not None
@@ -123,11 +124,11 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not been closed."""
+        """Whether the process was started and not closed."""
         return self._process is not None
 
     def close(self) -> None:
-        """End it and give its memory back. Twice is fine."""
+        """End the process and remove its control group. A second call does nothing."""
         if self._process is not None:
             assert self._process.stdin is not None
             with contextlib.suppress(OSError):
@@ -167,7 +168,7 @@ class Child:
 
 
 def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
-    """Measure every way; the result is JSON. `say` is told what is being done."""
+    """Measure every way. Return the result, which is JSON. Report progress to `say`."""
     remarks = list(setting.remarks)
     cap_bytes = setting.cap_bytes
     if cap_bytes:
@@ -205,7 +206,7 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
             "memory_bytes": total_bytes(),
         },
         "cap_bytes": cap_bytes,
-        "n_ubatch": setting.n_ubatch,
+        "n_ubatch": setting.config.n_ubatch,
         "n_round": setting.n_round,
         "accuracy": setting.accuracy,
         "lookahead": setting.lookahead,
@@ -217,7 +218,7 @@ def run(setting: Setting, say: Callable[[str], None]) -> dict[str, Any]:
 
 
 def references(ways: Sequence[Way], cap_bytes: int) -> list[Way]:
-    """What has to be measured besides for the bounds of these ways: copies and computing alone."""
+    """Return the reference ways that the bounds of these ways need: copies and computing alone."""
     packs = sorted({way.pack for way in ways if way.kind == "outrider"})
     found = [Way("link", pack=pack, is_reference=True) for pack in packs]
     if False in packs:
@@ -247,7 +248,7 @@ def _rounds(
     ]
     needs = [_needed_bytes(setting, way, cap_bytes) for way in ways]
     room_bytes = available_bytes() * _SHARE_OF_MEMORY
-    stay = _who_stays(ways, needs, room_bytes)
+    stay = _kept_open(ways, needs, room_bytes)
     deadline_s = time.monotonic() + setting.max_s
     for i, need in enumerate(needs):
         limit = cap_bytes if cap_bytes and not ways[i].is_reference else room_bytes
@@ -274,10 +275,10 @@ def _rounds(
     return rows
 
 
-def _who_stays(ways: Sequence[Way], needs: Sequence[int], room_bytes: float) -> list[bool]:
-    """Which processes wait with their model open: references first, and as many as find room.
+def _kept_open(ways: Sequence[Way], needs: Sequence[int], room_bytes: float) -> list[bool]:
+    """Choose the processes that keep their model open, references first, while memory permits.
 
-    The others are opened for every turn, and then begin cold.
+    The others open the model for every turn, and begin cold.
     """
     order = sorted(range(len(ways)), key=lambda i: (ways[i].kind != "link", -ways[i].is_reference))
     stay = [False] * len(ways)
@@ -296,7 +297,7 @@ def _turn(
     link: Child | None,
     alone: Child | None,
 ) -> None:
-    """One turn of a way; before and after it what copies and computing alone are just then."""
+    """Run one turn of a way. Measure copies and computing alone before and after it."""
     for path in setting.file.paths:
         drop_page_cache(path)
     was_open = child.is_running
@@ -316,9 +317,8 @@ def _turn(
                 found |= reference.ask(command)
         bounds.append(found)
 
-    if (
-        was_open
-    ):  # just opened, it still gives its slots their memory, and whoever computes is slower
+    # A child that was just opened is still filling its slots with pages and would slow the others.
+    if was_open:
         measure_bounds()
     turn = child.ask("turn")
     measure_bounds()
@@ -326,15 +326,17 @@ def _turn(
 
 
 def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str) -> Child:
+    config = replace(
+        setting.config,
+        method=way.method or "lru",
+        cache_rate=way.rate if way.kind == "outrider" else 0.0,
+        n_thread=setting.config.n_thread or physical_cores(),
+        pack=way.pack,
+    )
     job = Job(
         kind=way.kind,
         model=str(setting.file.path),
-        method=way.method or "lru",
-        rate=way.rate if way.kind == "outrider" else 0.0,
-        n_thread=setting.n_thread or physical_cores(),
-        n_ubatch=setting.n_ubatch,
-        device=setting.device,
-        hybrid=setting.hybrid,
+        config=config,
         n_round=setting.n_round,
         requests=[[r.n_prompt, r.n_decode] for r in setting.requests],
         tokens=setting.tokens,
@@ -344,13 +346,12 @@ def _child(setting: Setting, way: Way, number: int, cap_bytes: int, forced: str)
         lookahead=setting.lookahead,
         link_bytes_per_s=setting.link_bytes_per_s,
         limit_s=setting.limit_s,
-        pack=way.pack,
     )
     return Child(job, 0 if way.is_reference else cap_bytes, str(number))
 
 
 def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:
-    """What the way cannot do without; an upper bound of it for those that are kept waiting."""
+    """Return the memory that the way needs, in bytes, as an upper bound."""
     file = setting.file
     if way.kind in ("resident", "fastest"):
         return file.file_size_bytes + _HEADROOM_BYTES
@@ -358,7 +359,7 @@ def _needed_bytes(setting: Setting, way: Way, cap_bytes: int) -> int:
         return min(cap_bytes, file.file_size_bytes) if cap_bytes else 0
     n_context = max(r.n_token for r in setting.requests)
     rate = way.rate if way.kind == "outrider" else 0.0
-    planned = plan(file, slots(file, rate), n_context, 0, setting.n_ubatch)
+    planned = plan(file, slots(file, rate), n_context, 0, setting.config.n_ubatch)
     return min(planned.total_bytes, cap_bytes) if cap_bytes else planned.total_bytes
 
 
@@ -368,12 +369,10 @@ def _rate_text(way: Way) -> str:
 
 @contextlib.contextmanager
 def _forced_file(forced: Any) -> Iterator[str]:
-    """The forced experts in a file for the children, since reading a trace takes memory."""
+    """Yield a file with the forced experts: a child reads it with less memory than a trace."""
     if forced is None:
         yield ""
         return
-    import numpy as np
-
     with tempfile.TemporaryDirectory(prefix="outrider-bench-") as folder:
         path = os.path.join(folder, "forced.npy")
         np.save(path, forced)
@@ -381,7 +380,7 @@ def _forced_file(forced: Any) -> Iterator[str]:
 
 
 def drop_page_cache(path: Path) -> None:
-    """Forget the file's pages: those that another group read are not charged to the cap."""
+    """Drop the file's pages. Pages that another group has read would not count against the cap."""
     if not hasattr(os, "posix_fadvise"):
         return
     descriptor = os.open(path, os.O_RDONLY)

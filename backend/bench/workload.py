@@ -1,13 +1,12 @@
-"""What is computed in a round: prompts and the tokens after them, and how they are routed.
+"""Defines the work of a round: prompts, the tokens decoded after them, and forced routing.
 
-Forced routing. A recorded trace's choices replace those of a model of the same geometry. Where the
-trace has more layers than the model they are taken evenly spread: with S = trace layers // model
-layers, layer i of the model is routed as layer S * i + r of the trace. r is 0 for what was
-recorded first; text that is longer than the trace goes through it again with r = 1, 2, ... and so
-with other choices. What is decoded in a round follows what was decoded in the round before, until
-the trace ends; then it is its beginning again. A layer of the trace that did not compute a token
-(llama.cpp leaves out the last layer but for a prompt's last token) is given the choice of the next
-token that it did.
+Forced routing replaces the choices of a model's routers by those of a recorded trace of the same
+geometry. A trace with more layers than the model is sampled evenly: with S = trace layers // model
+layers, layer i of the model is routed as layer S * i + r of the trace. At first r is 0. A text
+longer than the trace repeats it with r = 1, 2, ..., and so with other choices. The decoded tokens
+of a round follow those of the round before; after the trace's end they begin again at its start.
+llama.cpp computes the last layer only for a prompt's last token. A token that a layer of the trace
+did not compute gets the choice of the next token that it computed.
 """
 
 from __future__ import annotations
@@ -27,25 +26,25 @@ Ids = NDArray[np.int32]
 
 
 class WorkloadError(ValueError):
-    """A workload that cannot be; str() is one plain sentence."""
+    """A workload is not possible. str() is one plain sentence."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A prompt and how many tokens are decoded after it."""
+    """The tokens of a prompt, and the tokens decoded after it."""
 
     n_prompt: int
     n_decode: int
 
     @property
     def n_token(self) -> int:
-        """All of them."""
+        """All tokens of the request."""
         return self.n_prompt + self.n_decode
 
 
 @dataclass(frozen=True)
 class Pass:
-    """One llama_decode: of `n_token` tokens of the request from `position` on."""
+    """One call of llama_decode: `n_token` tokens of the request, from `position`."""
 
     position: int
     n_token: int
@@ -53,7 +52,7 @@ class Pass:
 
 
 def passes(request: Request, n_ubatch: int) -> Iterator[Pass]:
-    """The passes of a request, the prompt's in pieces of n_ubatch tokens."""
+    """Yield the passes of a request. The prompt is cut into pieces of n_ubatch tokens."""
     for position in range(0, request.n_prompt, n_ubatch):
         yield Pass(position, min(n_ubatch, request.n_prompt - position), is_decode=False)
     for position in range(request.n_prompt, request.n_token):
@@ -61,15 +60,15 @@ def passes(request: Request, n_ubatch: int) -> Iterator[Pass]:
 
 
 def random_tokens(n: int, n_vocab: int) -> list[int]:
-    """The same token ids every time; of a vocabulary's first part, where control tokens are not."""
+    """Return the same token ids every time, from the vocabulary without control tokens."""
     random = Random(1)
     return [random.randrange(min(5, n_vocab - 1), min(n_vocab, 250)) for _ in range(n)]
 
 
 def check_trace(trace: Trace, file: ModelFile) -> ModelFile:
-    """The model as the trace's routing can be forced on it: with as many experts for a token.
+    """Return the model with as many experts per token as the trace.
 
-    Raises WorkloadError where it cannot be.
+    Raises WorkloadError if the trace's routing cannot be forced on the model.
     """
     name = trace.about.get("source") or "The trace"
     if trace.n_expert != file.n_expert:
@@ -96,7 +95,7 @@ def check_trace(trace: Trace, file: ModelFile) -> ModelFile:
 
 
 def n_recorded_prompt(trace: Trace) -> int:
-    """Tokens before the first that was decoded."""
+    """Return the number of tokens before the first decoded one."""
     decoded = np.flatnonzero(trace.phases == DECODE)
     return int(trace.begins[decoded[0]]) if len(decoded) else 0
 
@@ -104,14 +103,14 @@ def n_recorded_prompt(trace: Trace) -> int:
 def forced_rows(
     trace: Trace, file: ModelFile, requests: Sequence[Request], n_round: int = 1
 ) -> Ids:
-    """The experts of every token of the rounds' requests, one after another, [token, layer, k]."""
+    """Return the experts of all tokens of the rounds' requests, in order, [token, layer, k]."""
     n_layer = file.n_moe_layer
     stride = trace.n_layer // n_layer
     whole = _filled(trace)
     n_prompt = n_recorded_prompt(trace)
     rows = []
     for round_, request in ((n, r) for n in range(n_round) for r in requests):
-        if request.n_decode:  # a conversation: a prompt as recorded, and what followed it
+        if request.n_decode:  # a conversation: the recorded prompt, then the recorded answer
             after = np.roll(whole[n_prompt:], -round_ * request.n_decode, axis=0)
             parts = ((whole[:n_prompt], request.n_prompt), (after, request.n_decode))
         else:
@@ -125,7 +124,7 @@ def forced_rows(
 
 
 def _filled(trace: Trace) -> Ids:
-    """The trace's choices; where a layer computed no token, that of the next one it computed."""
+    """Return the trace's choices. A token that a layer skipped gets those of its next token."""
     ids = np.asarray(trace.ids, np.int32).copy()
     for layer in range(trace.n_layer):
         known = np.flatnonzero(trace.routed[:, layer])
@@ -137,7 +136,7 @@ def _filled(trace: Trace) -> Ids:
 
 
 def future(ids: Ids, requests: Sequence[Request], n_ubatch: int, n_round: int) -> _native.Future:
-    """All passes of `n_round` rounds, as predictors that know the future are given them."""
+    """Return all passes of `n_round` rounds, for predictors that know the future."""
     coming = _native.Future()
     first = 0
     for _ in range(n_round):

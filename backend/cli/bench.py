@@ -15,6 +15,7 @@ from backend.cli.common import (
     UserError,
     add_engine_options,
     cache_rate,
+    engine_config,
     printable,
     whole_number,
 )
@@ -48,7 +49,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="a GGUF file; or results of --json, which are shown again",
     )
     _add_ways(add)
-    add_engine_options(parser, "device", "hybrid")
+    add_engine_options(parser, "device", "hybrid", "n_thread")
     _add_workload(add)
     add("--json", type=Path, metavar="OUT", help="write everything that was measured")
     add("--charts", type=Path, metavar="FOLDER", help="draw speed over the cache rate, as SVG")
@@ -91,7 +92,6 @@ def _add_ways(add: Callable[..., Any]) -> None:
         help="read experts from the model's pack: where there is one, never, or both beside each "
         "other (default auto)",
     )
-    add("--threads", type=whole_number(0, 1024), default=0, metavar="N", help="threads; 0: cores")
     add(
         "--memory-cap",
         type=_bytes,
@@ -237,11 +237,8 @@ def _setting(args: argparse.Namespace) -> Setting:
         file=file,
         ways=ways,
         requests=requests,
+        config=engine_config(args, n_ubatch=args.ubatch, device=args.device or "cpu"),
         n_round=args.rounds,
-        n_ubatch=args.ubatch,
-        n_thread=args.threads,
-        device=args.device or "cpu",
-        hybrid=args.hybrid or "off",
         cap_bytes=args.memory_cap,
         tokens=_text(args.prompts),
         forced=forced,

@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from backend.cli.common import bytes_text, cache_rate, printable, whole_number
+from backend.cli.common import add_engine_options, bytes_text, engine_config, printable
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_plain
 from backend.methods.slots import rate_of, slots_of
-from backend.protocol.settings import KV_TYPES, EngineConfig
 from backend.system.memory import MemoryFacts, memory_facts
 
 if TYPE_CHECKING:
@@ -27,21 +26,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
-    add(
-        "--cache-rate",
-        type=cache_rate,
-        default=EngineConfig.cache_rate,
-        metavar="R",
-        help=f"share of the experts kept in memory (default {EngineConfig.cache_rate})",
-    )
-    add(
-        "--context",
-        type=whole_number(1, 1 << 24),
-        default=EngineConfig.context_length,
-        metavar="N",
-        help=f"context in tokens (default {EngineConfig.context_length})",
-    )
-    add("--kv-type", choices=list(KV_TYPES), default="f16", help="type of the attention cache")
+    add_engine_options(parser, "cache_rate", "context_length", "kv_type")
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -51,24 +36,24 @@ def run(args: argparse.Namespace) -> int:
     from backend.gguf.model_file import read_model  # needs numpy, which --help must not wait for
     from backend.packs.file import find
 
-    model = read_model(args.model)
+    model, asked = read_model(args.model), engine_config(args)
     pack, remark = find(model)
     memory = memory_facts()
     # As the engine does: no more than the model was trained for.
-    context = min(args.context, model.context_length or args.context)
+    context = min(asked.context_length, model.context_length or asked.context_length)
     available = memory.available_bytes
-    n_slot = slots(model, args.cache_rate)
-    memory_plan = plan(model, n_slot, context, available, kv_type=args.kv_type)
+    n_slot = slots(model, asked.cache_rate)
+    memory_plan = plan(model, n_slot, context, available, kv_type=asked.kv_type)
     n_ubatch, why = largest_ubatch(model, memory_plan, context)
     if n_ubatch > N_UBATCH:
-        memory_plan = plan(model, n_slot, context, available, n_ubatch, args.kv_type)
+        memory_plan = plan(model, n_slot, context, available, n_ubatch, asked.kv_type)
     if args.json:
         report = _report(model, memory, memory_plan, context)
-        asked = {"asked_rate": args.cache_rate, "kv_type": args.kv_type}
-        report["plan"] |= {"n_ubatch": n_ubatch, "why_ubatch": why, **asked}
+        report["plan"] |= {"asked_rate": asked.cache_rate, "kv_type": asked.kv_type}
+        report["plan"] |= {"n_ubatch": n_ubatch, "why_ubatch": why}
         print(json.dumps({**report, "pack": _pack_report(pack, remark)}))
     else:
-        rows = _plan_rows(memory_plan, memory, context, args.cache_rate)
+        rows = _plan_rows(memory_plan, memory, context, asked.cache_rate)
         lines = [*_lines(model, _pack_text(pack, remark), rows), _verdict(memory_plan)]
         print(printable("\n".join([*lines, why])))
     return 0

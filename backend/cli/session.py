@@ -70,7 +70,7 @@ class Session:
             "load",
             path=self.settings.model,
             **{
-                **config.to_message(),
+                **config.to_json(),
                 "cache_rate": self.cache.get("asked_rate", config.cache_rate),
             },
         )

@@ -1,7 +1,6 @@
-"""Models from Hugging Face, or from any other address.
+"""Downloads models from Hugging Face or from any other address.
 
-`address` reads what the user typed, `hub` lists what is there, `headers` says what a model is
-before it is fetched, `transfer` fetches one file, `job` a model and `manager` all that the user
-asked for. Nothing here contacts anybody unless it is called for that, and nothing is sent but the
-requests themselves.
+`address` parses the user's text, `hub` lists the models there, and `headers` reads a model's header
+before the download. `transfer` fetches a file, `job` a model, and `manager` runs all downloads.
+Importing a module contacts no server. Requests carry nothing beyond what they need.
 """

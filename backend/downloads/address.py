@@ -1,4 +1,4 @@
-"""What the user typed: a repository on the hub, a file in one, or another address."""
+"""Parses the user's text: a repository on the hub, a file in a repository, or another address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NAME_BYTES_MAX = 200
 
 @dataclass(frozen=True)
 class Address:
-    """Either a repository, with a revision and a file or folder in it, or the url of one file."""
+    """A repository, with a revision and a file or folder in it, or otherwise the url of a file."""
 
     repository: str = ""
     revision: str = "main"
@@ -29,7 +29,7 @@ class Address:
 
 
 def endpoint() -> str:
-    """Return the hub's address: HF_ENDPOINT where a mirror is used."""
+    """Return the hub's address, or that of a mirror from HF_ENDPOINT."""
     return (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
 
 
@@ -73,7 +73,10 @@ def _on_the_hub(path: str, unclear: DownloadError) -> Address:
 
 
 def safe_name(path: str) -> str | None:
-    """Return the last part of a file's name on a server where any system can store it, or None."""
+    """Return the last part of a path on a server if it is a valid file name on any system.
+
+    Otherwise return None.
+    """
     name = path.rpartition("/")[2]
     if (
         not name.lower().endswith(".gguf")

@@ -1,4 +1,4 @@
-"""What goes wrong with a download, in one sentence."""
+"""The errors of a download, in one sentence each."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 class DownloadError(Exception):
-    """str() is one sentence for the user.
+    """A download failed. str() is one sentence for the user.
 
-    is_passing: it may well work in a moment, not before wait_s seconds from now.
+    is_passing: the cause may be temporary; try again after wait_s seconds.
     """
 
     def __init__(self, sentence: str, is_passing: bool = False, wait_s: float = 0.0) -> None:
@@ -19,16 +19,16 @@ class DownloadError(Exception):
 
 
 class Stopped(Exception):
-    """The user wants it no further, or not now. What has arrived is kept."""
+    """The user paused or removed the download. The received bytes are kept."""
 
 
 def changed(host: str) -> DownloadError:
-    """Return the error that a file is another one than before."""
+    """Return the error of a file that has changed on the server."""
     return DownloadError(f"The file on {host} is no longer the one that was listed.")
 
 
 def of_answer(host: str, status: int, code: str, retry_after: str) -> DownloadError:
-    """Return the error that an HTTP status stands for. code: the hub's X-Error-Code."""
+    """Return the error of an HTTP status. code: the hub's X-Error-Code."""
     if code == "GatedRepo":
         return DownloadError(
             "This repository is gated: accept its conditions on its page in a browser, and set "
@@ -57,7 +57,7 @@ def of_answer(host: str, status: int, code: str, retry_after: str) -> DownloadEr
 
 
 def of_writing(error: OSError, folder: Path) -> DownloadError:
-    """Return what it means that something could not be written."""
+    """Return the error of a failed write to a folder."""
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
         return DownloadError(f"The drive of {folder} is full. What has arrived is kept.")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):

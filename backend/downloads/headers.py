@@ -1,4 +1,4 @@
-"""What a model is, before it is fetched: its headers are read from the server, and no more."""
+"""Reads the facts of a model before its download, from its headers on the server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from backend.downloads.errors import DownloadError
 from backend.downloads.offers import Offer
+from backend.gguf.header import Header, parse_header
 from backend.library.facts import Facts
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class _Stream:
-    """The body of an answer as a file that is read from its beginning."""
+    """The body of an answer as a file that is read sequentially."""
 
     def __init__(self, pieces: Iterator[bytes], go_on: Callable[[], None]) -> None:
         self._pieces = pieces
@@ -30,14 +31,13 @@ class _Stream:
 def read_facts(
     offer: Offer, client: httpx.Client, n_context: int, go_on: Callable[[], None] = lambda: None
 ) -> Facts | str:
-    """Read the headers of all parts: some MB each, mostly the vocabulary of the first.
+    """Read the headers of all parts. The first is some MB, because it has the vocabulary.
 
-    Returns what the library would say of the model, or half a sentence why it is refused. go_on is
-    called between pieces and may raise. Raises DownloadError.
+    Returns the facts of the model, or a clause why it is refused. go_on is called between pieces
+    and may raise. Raises DownloadError.
     """
-    from backend.downloads.web import opened  # loads what talks to a network
-    from backend.gguf.header import Header, parse_header
-    from backend.gguf.model_file import ModelFileError, read_model  # needs numpy: not at start
+    from backend.downloads.web import opened  # network libraries: not at start
+    from backend.gguf.model_file import ModelFileError, read_model  # numpy: not at start
 
     files = {file.name: file for file in offer.files}
 
@@ -62,9 +62,9 @@ def read_facts(
 
 
 def scaled(facts: Facts, known: Offer, other: Offer) -> Facts | None:
-    """Guess the facts of another type of the same model from those of a known one.
+    """Estimate the facts of another quantisation of a known model. None if it is another model.
 
-    All weights are taken to shrink alike, which they nearly do. None where it is another model.
+    The estimate scales all weights by one ratio, which is nearly right.
     """
     if other.trouble or other.family.casefold() != known.family.casefold():
         return None

@@ -1,4 +1,4 @@
-"""What there is to download: the models of a repository, or the one file of an address."""
+"""Lists the models of a repository, or the file of an address."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ _NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)  # vision parts and cal
 
 
 def look_up(address: Address, client: httpx.Client) -> Listing:
-    """Ask the server what there is. Raises DownloadError."""
+    """Ask the server for the models at an address. Raises DownloadError."""
     return _direct(address.url, client) if address.url else _repository(address)
 
 
 def _repository(address: Address) -> Listing:
     from huggingface_hub import HfApi, constants, errors
 
-    # Otherwise it asks the hub what to look for in the environment, and tells what it found there.
+    # With telemetry huggingface_hub asks the hub what to look for in the environment, and sends
+    # the result.
     constants.HF_HUB_DISABLE_TELEMETRY = True
     base = endpoint()
     api = HfApi(
@@ -65,16 +66,16 @@ def _repository(address: Address) -> Listing:
 def _files(
     address: Address, base: str, commit: str, siblings: Iterable[object]
 ) -> Iterable[tuple[str, RemoteFile | None]]:
-    """Yield the wanted GGUF files with their paths; None where one cannot be stored.
+    """Yield the wanted GGUF files with their paths, and None for a file that cannot be stored.
 
-    A file of a commit never changes, so that its parts belong together whenever they are fetched.
+    The URLs name a commit, whose files never change. So parts fetched at different times match.
     """
     from huggingface_hub import hf_hub_url
 
     for item in siblings:
         path, size, lfs = item.rfilename, item.size, item.lfs  # type: ignore[attr-defined]
         inside = not address.path or path == address.path or path.startswith(f"{address.path}/")
-        if not inside and address.path.lower().endswith(".gguf"):  # the other parts of that one
+        if not inside and address.path.lower().endswith(".gguf"):  # take all parts of a split model
             inside = _stem(path) == _stem(address.path)
         if not path.lower().endswith(".gguf") or not inside:
             continue
@@ -93,7 +94,7 @@ def _stem(path: str) -> str:
 
 
 def _offers(files: list[tuple[str, RemoteFile | None]]) -> tuple[list[Offer], int]:
-    """Join the parts of split models."""
+    """Join the parts of split models. Return the offers, and the number of files left out."""
     groups: dict[str, list[RemoteFile]] = {}
     for path, file in files:
         if file is not None:
@@ -113,7 +114,7 @@ def _offers(files: list[tuple[str, RemoteFile | None]]) -> tuple[list[Offer], in
 
 
 def _direct(url: str, client: httpx.Client) -> Listing:
-    """Ask what is at the address of a file."""
+    """Ask the server for the file at an address."""
     path = unquote(urlsplit(url).path)
     with opened(client, url, 0, 4) as answer:
         about = answer.headers

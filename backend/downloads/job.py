@@ -1,4 +1,4 @@
-"""A model on its way: where its files go, and what is checked before and after."""
+"""The download of one model: the places of its files, and the checks before and after."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import httpx2 as httpx
 
 INCOMPLETE = ".incomplete"
-"""Folder for what is not complete. The library does not look into folders with a dot."""
-MARGIN_BYTES = 512 << 20  # that a download leaves free on the drive
+"""Folder of incomplete files. The library does not look into folders that begin with a dot."""
+MARGIN_BYTES = 512 << 20  # a download leaves these bytes of the drive free
 
 
 @dataclass(frozen=True)
@@ -35,32 +35,32 @@ class Job:
 
     @classmethod
     def of(cls, offer: Offer, source: str, models: Path) -> Job:
-        """Plan to fetch an offer into a folder of models: there by owner and repository."""
+        """Plan the download of an offer into models/owner/repository, or models for an address."""
         folder = models if "://" in source else models.joinpath(*source.split("/"))
         return cls(source, offer.name, folder, offer.files)
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """Bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def target(self) -> Path:
-        """The model's file, or its first, once all are there."""
+        """The path of the model's first file after the download."""
         return self.folder / self.files[0].name
 
     @property
     def is_there(self) -> bool:
-        """Whether all files are in their places, with the right sizes."""
+        """Whether all files are at their paths, with the right sizes."""
         return all(_size(self.folder / file.name) == file.size_bytes for file in self.files)
 
     @property
     def kept_bytes(self) -> int:
-        """What has arrived so far."""
+        """Bytes received so far."""
         return sum(self._kept(file) for file in self.files)
 
     def check_room(self, promised_bytes: int = 0) -> None:
-        """Raise DownloadError where the drive has no room, with what others were promised."""
+        """Raise DownloadError if the drive lacks room for this and promised_bytes of others."""
         self._check_names()
         place = next(path for path in (self.folder, *self.folder.parents) if exists(path))
         try:
@@ -77,11 +77,11 @@ class Job:
     def run(
         self, client: httpx.Client, stop: threading.Event, heard: Callable[[int], None]
     ) -> None:
-        """Fetch all that is missing, and put the files in their places when all are complete.
+        """Fetch the missing files. Move all to their paths when all are complete.
 
-        heard: told how many bytes of all files are there. Raises Stopped and DownloadError.
+        heard: called with the bytes received of all files. Raises Stopped and DownloadError.
         """
-        from backend.downloads.transfer import Transfer  # loads what talks to a network
+        from backend.downloads.transfer import Transfer  # network libraries: not at start
 
         self._check_names()
         n_before = 0
@@ -102,7 +102,7 @@ class Job:
         self.forget()
 
     def forget(self) -> None:
-        """Delete what is incomplete."""
+        """Delete the incomplete files."""
         for file in self.files:
             for path in (self._part(file), self._done(file)):
                 path.unlink(missing_ok=True)
@@ -110,10 +110,10 @@ class Job:
         try:
             (self.folder / INCOMPLETE).rmdir()
         except OSError:
-            pass  # others are in it, or it never was
+            pass  # it has other files, or does not exist
 
     def to_json(self) -> dict[str, Any]:
-        """Return what from_json reads."""
+        """Return the job as JSON, for from_json."""
         return {
             "source": self.source,
             "name": self.name,
@@ -123,7 +123,7 @@ class Job:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Job:
-        """Undo to_json; raises ValueError, KeyError or TypeError where something is wrong."""
+        """Undo to_json. Raises ValueError, KeyError or TypeError for invalid data."""
         files = tuple(RemoteFile(**item) for item in data["files"])
         for file in files:
             if safe_name(file.name) != file.name or not file.url.startswith(("http:", "https:")):
@@ -143,7 +143,7 @@ class Job:
                 raise DownloadError(f"There is another file named {file.name} in {self.folder}.")
 
     def _part(self, file: RemoteFile) -> Path:
-        """Its name holds what the contents are known by, so that no two files are mixed."""
+        """Return the path of a partial file. A key of its contents in the name prevents mix-ups."""
         known = file.sha256 or f"{file.url} {file.size_bytes} {file.tag}"
         key = hashlib.sha256(known.encode("utf-8", "replace")).hexdigest()[:12]
         return self.folder / INCOMPLETE / f"{file.name}.{key}.part"
@@ -163,7 +163,7 @@ class Job:
 
 
 def _size(path: Path) -> int | None:
-    """Bytes of a file; None where there is none."""
+    """Return the bytes of a file, or None if it does not exist."""
     try:
         return path.stat().st_size
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""All downloads that the user asked for: which run, which wait, and what is known of each.
+"""Runs the user's downloads, and keeps their list.
 
-They are kept in one JSON file, so that those that a closed window interrupted can go on later. They
-do not go on by themselves: nobody is contacted before the user says so.
+The list is a JSON file, so that a download can be resumed after the window was closed. Only the
+user resumes it: the application contacts no server unasked.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from backend.system.kept_file import KeptFile
 
 N_RUNNING_MAX = 2
 _FORMAT = 1
-_SPEED_S = 5.0  # over which the speed is taken
-_JOIN_S = 1.0  # for all; one that waits for a server's byte may be left behind
+_SPEED_S = 5.0  # the speed is a mean over this time
+_JOIN_S = 1.0  # for all threads together; one that waits for a server is left behind
 
 
 class State(Enum):
-    """Where a download stands."""
+    """The state of a download."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -37,10 +37,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Download:
-    """One download as it is now. trouble: one sentence where it failed.
-
-    left_s: seconds until it is there, None where nothing can be said.
-    """
+    """A snapshot of one download. trouble: one sentence if it failed."""
 
     number: int
     job: Job
@@ -51,16 +48,16 @@ class Download:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds until it is there, at the present speed."""
+        """Seconds until it is complete, at the present speed; None if unknown."""
         if self.state is not State.RUNNING or self.bytes_per_s <= 0:
             return None
         return (self.job.size_bytes - self.n_byte) / self.bytes_per_s
 
 
 class Downloads:
-    """Runs downloads in threads. All methods may be called from one thread, which they never block.
+    """Runs downloads in threads. Call all methods from one thread; none blocks.
 
-    changed is called, from any thread, when a download enters another state.
+    changed: called, from any thread, when a download changes its state.
     """
 
     def __init__(
@@ -70,33 +67,33 @@ class Downloads:
         self._changed = changed
         self._lock = threading.RLock()
         self._all: dict[int, Download] = {}
-        self._stops: dict[int, threading.Event] = {}  # of those whose thread lives
+        self._stops: dict[int, threading.Event] = {}  # for each download with a running thread
         self._threads: dict[int, threading.Thread] = {}
         self._samples: dict[int, deque[tuple[float, int]]] = {}
         self._is_open = True
         nothing: tuple[Path, list[Job]] = (folder, [])
         kept, self.trouble = self._file.load(self._checked, nothing)
-        """One sentence where the file could not be read or written."""
+        """One sentence if the list could not be read or written; otherwise empty."""
         self.folder = kept[0]
-        """Where models go."""
+        """The folder of new models."""
         for number, job in enumerate(kept[1], 1):
             self._all[number] = Download(number, job, State.PAUSED, job.kept_bytes)
 
     def all(self) -> list[Download]:
-        """Return the downloads in the order in which they were asked for."""
+        """Return the downloads, the oldest first."""
         with self._lock:
             return [self._with_speed(item) for item in self._all.values()]
 
     def set_folder(self, folder: Path) -> None:
-        """Put models that are asked for from now on into another folder."""
+        """Change the folder of new models."""
         with self._lock:
             self.folder = folder
             self._save()
 
     def add(self, job: Job) -> int:
-        """Fetch a model as soon as others leave room for it. Returns its number.
+        """Start a download, or queue it while N_RUNNING_MAX run. Returns its number.
 
-        Asked for again, a download goes on.
+        A second call for the same model resumes the download.
         """
         with self._lock:
             for item in list(self._all.values()):
@@ -112,7 +109,7 @@ class Downloads:
             return number
 
     def pause(self, number: int) -> None:
-        """Stop a download for now."""
+        """Pause a download."""
         with self._lock:
             if (item := self._all.get(number)) is None:
                 return
@@ -122,7 +119,7 @@ class Downloads:
                 self._step()
 
     def resume(self, number: int) -> None:
-        """Go on with a download that was paused or has failed."""
+        """Resume a download that was paused or has failed."""
         with self._lock:
             if (item := self._all.get(number)) is None:
                 return
@@ -131,18 +128,18 @@ class Downloads:
                 self._step()
 
     def remove(self, number: int) -> None:
-        """Forget a download. What is incomplete of it is deleted; what is complete stays."""
+        """Remove a download from the list and delete its incomplete files. Complete files stay."""
         with self._lock:
             item = self._all.pop(number, None)
             if item is None:
                 return
             self._stop(number)
-            if number not in self._threads:  # otherwise the thread does it at its end
+            if number not in self._threads:  # a running thread does it at its end
                 _forget(item.job)
             self._step()
 
     def shut_down(self) -> None:
-        """End the threads; what runs can go on the next time."""
+        """End the threads. The downloads can be resumed at the next start."""
         with self._lock:
             self._is_open = False
             threads = list(self._threads.values())
@@ -159,7 +156,7 @@ class Downloads:
             self._stops[number].set()
 
     def _step(self) -> None:
-        """Start what may start, and tell of the new states."""
+        """Start waiting downloads while N_RUNNING_MAX permits. Save, and report the changes."""
         for item in list(self._all.values()):
             if not self._is_open or len(self._threads) >= N_RUNNING_MAX:
                 break
@@ -198,13 +195,13 @@ class Downloads:
     # In a download's own thread
 
     def _run(self, number: int, job: Job, stop: threading.Event, promised_bytes: int) -> None:
-        from backend.downloads.web import new_client  # loads what talks to a network
+        from backend.downloads.web import new_client  # network libraries: not at start
 
         state, trouble = State.DONE, ""
         try:
             job.check_room(promised_bytes)
             with new_client() as client:
-                job.run(client, stop, lambda n_byte: self._heard(number, n_byte))
+                job.run(client, stop, lambda n_byte: self._note_progress(number, n_byte))
         except Stopped:
             state = State.PAUSED
         except DownloadError as error:
@@ -223,7 +220,7 @@ class Downloads:
                 )  # fmt: skip
             self._step()
 
-    def _heard(self, number: int, n_byte: int) -> None:
+    def _note_progress(self, number: int, n_byte: int) -> None:
         with self._lock:
             item, samples = self._all.get(number), self._samples[number]
             if item is None:
@@ -253,4 +250,4 @@ def _forget(job: Job) -> None:
     try:
         job.forget()
     except OSError:
-        pass  # the drive is gone or cannot be written; it is incomplete, and stays unseen
+        pass  # the drive is gone or read-only; the incomplete files stay, hidden from the library

@@ -1,4 +1,4 @@
-"""What can be downloaded, as it is listed. Importing this loads nothing that talks to a network."""
+"""The lists of models to download. Importing this module loads no network library."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _QUANTISATION = re.compile(
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """One file on a server. name is safe to be stored; sha256 and tag are empty where unknown.
+    """One file on a server. `name` is a valid file name on any system.
 
-    tag: the server's own mark of these contents, a strong ETag.
+    tag: the strong ETag of these contents. sha256 and tag are empty if unknown.
     """
 
     url: str
@@ -28,9 +28,9 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Offer:
-    """One model that can be downloaded, in one or several files.
+    """One model, in one or several files.
 
-    trouble is half a sentence where it cannot.
+    trouble: a clause why it cannot be downloaded; empty if it can.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Offer:
 
     @property
     def size_bytes(self) -> int:
-        """Of all files together."""
+        """Bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
     @property
     def quantisation(self) -> str:
-        """The type of the weights as the name says it, or nothing."""
+        """The type of the weights in the name, or "" if the name has none."""
         found = _QUANTISATION.search(self.name)
         return found[1].upper() if found else ""
 
     @property
     def family(self) -> str:
-        """The name without the type of the weights: the same for all types of one model."""
+        """The name without the type of the weights; equal for all types of one model."""
         return _QUANTISATION.sub("", self.name)
 
 
@@ -58,8 +58,8 @@ class Offer:
 class Listing:
     """The models at an address, smallest first. source: the repository, or the address.
 
-    n_left_out: GGUF files that are no models, or have names that no file may have. is_gated: its
-    owner lets only some have it.
+    n_left_out: GGUF files that are no models or have invalid names. is_gated: the owner grants
+    access on request.
     """
 
     source: str

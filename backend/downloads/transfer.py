@@ -1,4 +1,4 @@
-"""Fetches one file: goes on where it ended, tries again, and checks what arrived."""
+"""Fetches one file: resumes a partial one, tries again after errors, and checks the result."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from backend.downloads.errors import DownloadError, Stopped, changed, of_writing
 from backend.downloads.offers import RemoteFile
 from backend.downloads.web import host_of, opened
 
-N_TRY_MAX = 6  # one after the other without a byte
-WAIT_S = 1.0  # before the second try; doubled for each further one
+N_TRY_MAX = 6  # successive tries without a new byte
+WAIT_S = 1.0  # before the second try; doubled before each further try
 WAIT_MAX_S = 60.0
 
 
 class Transfer:
-    """A file on its way into a partial one, which only `fetch` touches.
+    """The download of one file into a partial file, `part`, which only `fetch` touches.
 
-    stop: set to end it. heard: told how many bytes are there, at least once a second or so.
+    stop: an event that ends the download. heard: called with the bytes received, after each piece.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class Transfer:
         self._n_byte = 0
 
     def fetch(self) -> None:
-        """Fetch what is missing and check all of it.
+        """Fetch the missing bytes and check the whole file.
 
-        Raises Stopped and DownloadError; in both cases what is good is kept for the next time.
+        Raises Stopped and DownloadError. The valid bytes are kept for the next call.
         """
         lock = FileLock(self._part.with_name(self._part.name + ".lock"))
         try:
             self._part.parent.mkdir(parents=True, exist_ok=True)
             with lock.acquire(timeout=0), open(self._part, "a+b", buffering=0) as out:
-                self._recall(out)
+                self._take_up(out)
                 self._fetch_rest(out)
                 self._check(out)
                 os.fsync(out.fileno())
@@ -61,10 +61,10 @@ class Transfer:
         except OSError as error:
             raise of_writing(error, self._part.parent.parent) from error
 
-    def _recall(self, out: BinaryIO) -> None:
-        """Read what is there from an earlier time, which the checksum covers too.
+    def _take_up(self, out: BinaryIO) -> None:
+        """Add the bytes of an earlier call to the checksum.
 
-        Without a checksum or a mark, nobody could say whether the rest is of the same file.
+        Start over without a checksum or ETag: the server's file may have changed since.
         """
         is_known = bool(self._file.sha256 or self._file.tag)
         if out.seek(0, os.SEEK_END) > self._file.size_bytes or not is_known:
@@ -89,14 +89,14 @@ class Transfer:
                     raise Stopped from None
 
     def _stream(self, out: BinaryIO) -> None:
-        """Append what one answer brings. Raises DownloadError where that is not everything."""
+        """Append the bytes of one answer. Raises DownloadError if the file is still incomplete."""
         file, host = self._file, host_of(self._file.url)
         with opened(self._client, file.url, self._n_byte, None, file.tag) as answer:
             if answer.status_code == 206:
                 expected = f"bytes {self._n_byte}-{file.size_bytes - 1}/{file.size_bytes}"
                 if answer.headers.get("content-range", "").strip() != expected:
                     raise changed(host)
-            else:  # all of it: this server cannot send parts, or nothing was asked to be left out
+            else:  # the whole file: the server ignores ranges, or the request had none
                 length = answer.headers.get("content-length", "")
                 if length.isdecimal() and int(length) != file.size_bytes:
                     raise changed(host)

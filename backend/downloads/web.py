@@ -1,4 +1,4 @@
-"""Requests for bytes. Proxies are those of the environment; a token goes to the hub alone."""
+"""Makes requests. Proxies come from the environment; the user's token is sent only to the hub."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend import __version__
 from backend.downloads.address import endpoint
 from backend.downloads.errors import DownloadError, of_answer
 
-STALL_S = 30.0  # without a byte, after which a connection counts as broken
+STALL_S = 30.0  # a connection without a byte for this time counts as broken
 CONNECT_S = 15.0
 
 
@@ -23,7 +23,7 @@ def new_client(stall_s: float = STALL_S) -> httpx.Client:
         return httpx.Client(
             follow_redirects=True,
             timeout=httpx.Timeout(stall_s, connect=CONNECT_S),
-            # Compressed bytes could be neither resumed nor checked.
+            # A compressed download could be neither resumed nor checked.
             headers={"user-agent": f"outrider/{__version__}", "accept-encoding": "identity"},
         )
     except (ValueError, ImportError, httpx.HTTPError) as error:
@@ -38,7 +38,7 @@ def token() -> str | None:
 
 
 def host_of(url: str) -> str:
-    """Return how a server is called in sentences."""
+    """Return the name of a server for use in sentences."""
     return urlsplit(url).hostname or url
 
 
@@ -46,10 +46,10 @@ def host_of(url: str) -> str:
 def opened(
     client: httpx.Client, url: str, start: int = 0, end: int | None = None, tag: str = ""
 ) -> Iterator[httpx.Response]:
-    """Ask for the bytes from start (to before end), and yield the answer with its body unread.
+    """Request bytes start to end - 1, and yield the answer before its body is read.
 
-    tag: the whole file is sent where it is no longer this one. Raises DownloadError for every
-    status but 200 and 206, and for what happens while the body is read.
+    tag: the expected ETag; if it differs, the server sends the whole file. Raises DownloadError for
+    any status but 200 and 206, and for errors while the body is read.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
         raise DownloadError("HF_HUB_OFFLINE is set, so nothing is downloaded.")

@@ -1,4 +1,4 @@
-"""Records the traces that predictors are trained on, in pieces, so that it can be interrupted."""
+"""Records traces to train predictors on, in pieces, so that a recording can be resumed."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from backend.traces.prompts import Message, PromptsError, read_prompts
 from backend.traces.trace import Trace, read_trace
 
 PIECE_BYTES = 192 << 20
-"""A piece of the trace is written when it is as large as this."""
+"""A piece of the trace is written when it reaches this size."""
 TEXT_CHARACTERS = 2400
-"""Plain text is cut into documents of about this length."""
+"""Plain text is cut into documents of at most this length."""
 
 STARTERS = (
     "Tell me a short story about a fox.", "Why is the sky blue?", "What is a river?",
@@ -37,30 +37,30 @@ STARTERS = (
     "What makes a good teacher?", "Explain recursion.", "Describe the taste of an apple.",
     "How are mountains made?", "Write the beginning of a detective story.",
 )  # fmt: skip
-"""Questions for a model that is to be trained on its own answers."""
+"""Questions whose answers by the model are the training text, without prompts of the user."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """A text to be computed whole, or a conversation, which the model answers if it is its turn."""
+    """A text to compute, or a conversation, which the model answers unless it spoke last."""
 
     text: str | tuple[Message, ...]
 
     @property
     def is_question(self) -> bool:
-        """Whether the model is to answer."""
+        """Whether the model has to answer."""
         return not isinstance(self.text, str) and self.text[-1]["role"] != "assistant"
 
 
 def own_questions() -> Iterator[Document]:
-    """Endless: what a model is asked where nobody brought prompts."""
+    """Yield the questions for a model without prompts, in an endless cycle."""
     while True:
         for text in STARTERS:
             yield Document(({"role": "user", "content": text},))
 
 
 def read_documents(prompts: Sequence[Path], texts: Sequence[Path]) -> list[Document]:
-    """All documents of files of prompts (backend.traces.prompts) and of texts, taken in turns.
+    """Return the documents of files of prompts (backend.traces.prompts) and of texts, interleaved.
 
     A file of texts is plain, or has a JSON object with "text" in every line. Raises PromptsError.
     """
@@ -71,7 +71,7 @@ def read_documents(prompts: Sequence[Path], texts: Sequence[Path]) -> list[Docum
         (i / len(documents), n, i)
         for n, documents in enumerate(lists)
         for i in range(len(documents))
-    )  # each file evenly over the whole, so that the first part of it is like the rest
+    )  # each file is spread evenly over the whole, so that any part resembles the rest
     assert len(places) >= longest
     return [lists[n][i] for _, n, i in places]
 
@@ -98,7 +98,7 @@ def _texts(path: Path) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is recorded: tokens in all, of one document, and of one answer."""
+    """The most tokens to record: in all, of one document, and of one answer."""
 
     tokens: int
     document_tokens: int = 400
@@ -113,9 +113,9 @@ def collect(
     config: EngineConfig,
     progress: Callable[[float, str], bool],
 ) -> list[Trace]:
-    """Compute documents and record what was routed, in files of `folder`; goes on where it stopped.
+    """Compute documents and record their routing in files of `folder`, after those recorded before.
 
-    Without documents the model answers questions of its own. progress(share, text) returns False to
+    Without documents the model answers own_questions(). progress(share, text) returns False to
     stop. Raises EngineError, ContainerError.
     """
     source = _source(documents, limits)
@@ -142,9 +142,9 @@ def collect(
                 _compute(engine, recording, document, limits, seed=number)
             except UntrustedError:
                 raise
-            except EngineError as error:  # such as a document that is longer than the context
+            except EngineError as error:  # for instance, a document longer than the context
                 if not documents:
-                    raise  # the own questions have no end, and the next would fail as well
+                    raise  # own_questions() has no end, and the next question would fail as well
                 fault = str(error)
             done += 1
             if recording.n_bytes >= PIECE_BYTES:
@@ -181,7 +181,7 @@ def _write(recording: Recording, folder: Path, number: int, source: str, n: int)
 
 
 def _source(documents: Sequence[Document], limits: Limits) -> str:
-    """What pieces have to be of to be continued."""
+    """Return a digest of documents and limits. A recording is resumed only if it matches."""
     digest = hashlib.sha256(repr((limits.document_tokens, limits.answer_tokens)).encode())
     for document in documents:
         digest.update(repr(document.text).encode("utf-8", "surrogatepass"))
@@ -189,7 +189,7 @@ def _source(documents: Sequence[Document], limits: Limits) -> str:
 
 
 def _pieces(folder: Path, file: ModelFile, source: str) -> Iterator[Trace]:
-    """The pieces that an interrupted recording of the same documents left."""
+    """Yield the pieces of an interrupted recording of the same documents."""
     for number in range(1 << 16):
         path = folder / f"trace-{number:04}.npz"
         try:

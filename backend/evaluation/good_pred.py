@@ -1,7 +1,6 @@
-"""GoodPred = accuracy x fetch rate (ProMoE, section 4.1), measured in the live engine.
+"""Measures GoodPred = accuracy x fetch rate (ProMoE, section 4.1) in the live engine.
 
-Texts are computed token by token with a link that is slower than what full overlap needs, so that
-it counts how early a forecast comes.
+A text is computed token by token over a link too slow for full overlap, so early forecasts gain.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ WARM_UP_TOKENS = 32
 
 @dataclass(frozen=True)
 class GoodPred:
-    """Of one predictor. link_bytes_per_s is what all copies together were given; 0: no limit."""
+    """The figures of a predictor. link_bytes_per_s: the limit of all copies together; 0: none."""
 
     label: str
     stride: int
@@ -45,7 +44,7 @@ class GoodPred:
 
 
 def method_of(candidate: Candidate, base: str = "promoe") -> Method:
-    """A method with this predictor, whose every forecast counts, fetched as early as it comes."""
+    """Return a method with this predictor that fetches every forecast at once."""
     return replace(
         METHODS[base],
         predictor=candidate.part,
@@ -67,10 +66,11 @@ def measure(
     link_share: float = 0.5,
     base: str = "promoe",
 ) -> Iterator[GoodPred]:
-    """Measure candidates. The first result is a reactive cache without a limit: it sets the link.
+    """Measure candidates. The first result is a reactive cache without a link limit.
 
-    link_share: the link's speed, of what would fetch that cache's misses while it computes. base:
-    the method whose eviction and schedule are used. Raises LlamaError, ValueError.
+    link_share: the link's limit, as a share of the speed that would fetch that cache's misses
+    within its computing time. base: the method that gives eviction and schedule. Raises LlamaError,
+    ValueError.
     """
     cached = CachedModel(file, n_thread=n_thread, repack=True)
     try:

@@ -1,8 +1,8 @@
-"""How good predictors are: every one is told a trace, token by token, by the engine's own code.
+"""Measures the accuracy of predictors: the engine's own code replays a trace, token by token.
 
-A prediction at stride s is the last forecast of a layer that was made no later than at the gate
-s layers before. What is forecast when a pass begins counts for the layers below the stride: before
-the token is known nothing is nearer.
+The prediction of a layer at stride s is its last forecast made at or before the gate s layers
+earlier. The first s layers have no such gate: their forecast is the one made at the start of the
+pass.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ STRIDES = (1, 2)
 
 @dataclass(frozen=True)
 class Candidate:
-    """A predictor to be evaluated at a stride."""
+    """A predictor to evaluate at a stride."""
 
     label: str
     part: Part
@@ -33,33 +33,36 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Scores:
-    """Of one predictor, at one stride, on one trace. Arrays are [layer], of values from 0 to 1."""
+    """The scores of a predictor at one stride on one trace. Arrays are [layer], from 0 to 1.
+
+    k is the number of experts that a token uses in a layer.
+    """
 
     label: str
     stride: int
     n_token: int
     accuracy: NDArray[np.float64]
-    """Of at most k experts that were predicted first, the share that was used; nan: none was."""
+    """Share of the first k predicted experts that were used; nan without predictions."""
     recall: NDArray[np.float64]
-    """[m, layer]: share of the used experts among the m + 1 predicted first, up to 2k."""
+    """[m, layer]: share of the used experts among the first m + 1 predicted, up to 2k."""
     exact: NDArray[np.float64]
-    """Share of the tokens for which the first k were exactly those used."""
+    """Share of the tokens whose first k predicted experts are the used ones."""
     any_one: NDArray[np.float64]
-    """Share of the tokens for which at least one of the first k was used."""
+    """Share of the tokens that used at least one of the first k predicted experts."""
     n_expert_used: int
 
     def recall_at(self, m: int) -> NDArray[np.float64]:
-        """[layer]: recall with `m` experts fetched."""
+        """Return the recall with `m` experts fetched, [layer]."""
         row: NDArray[np.float64] = self.recall[min(m, len(self.recall)) - 1]
         return row
 
     def fetches_for(self, wanted: float) -> int | None:
-        """Experts to fetch for this mean recall over layers; None where 2k are too few."""
+        """Return the experts to fetch for this mean recall over layers; None if 2k are too few."""
         enough = np.flatnonzero(self.recall.mean(axis=1) >= wanted)
         return int(enough[0]) + 1 if enough.size else None
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the scores as plain values."""
         k = self.n_expert_used
         per_layer = {
             "accuracy": self.accuracy,
@@ -83,7 +86,7 @@ class Scores:
 
 
 def token_by_token(trace: Trace) -> Trace:
-    """The same tokens, each decoded in a pass of its own."""
+    """Return a trace of the same tokens in which each is decoded in its own pass."""
     n = len(trace.tokens)
     return replace(
         trace,
@@ -95,14 +98,14 @@ def token_by_token(trace: Trace) -> Trace:
 
 
 def candidates(learned: Learned, *, has_routers: bool) -> list[Candidate]:
-    """All predictors that can be made, at each stride."""
+    """Return all predictors that these weights permit, at each stride."""
     found = []
     for stride in STRIDES:
         if any(f".s{stride}." in name for name in learned.arrays.get("learned", ())):
             found.append(Candidate("learned", part("learned", stride=stride), stride))
         if has_routers:
             found.append(Candidate("next_router", part("next_router", stride=stride), stride))
-        if "expert_mlp" in learned.arrays and stride == 1:  # it knows no other
+        if "expert_mlp" in learned.arrays and stride == 1:  # its only stride
             found.append(Candidate("expert_mlp", part("expert_mlp"), stride))
         for name in ("token_table", "eam", "previous_token", "popularity"):
             found.append(Candidate(name, part(name), stride))
@@ -117,7 +120,7 @@ def evaluate(
     routers: Sequence[Any] = (),
     learned: Learned = NOTHING_LEARNED,
 ) -> Iterator[Scores]:
-    """Evaluate predictors on a trace with inputs. What cannot be made is left out."""
+    """Evaluate predictors on a trace with inputs. Skip those that cannot be made."""
     for candidate in chosen:
         try:
             probe = _probe(trace, candidate, routers, learned)
@@ -140,15 +143,15 @@ def _probe(trace: Trace, candidate: Candidate, routers: Sequence[Any], learned: 
 
 
 class _Replay:
-    """One predictor's way through a trace."""
+    """Replays a trace for one predictor and counts right forecasts."""
 
     def __init__(self, trace: Trace, candidate: Candidate, probe: Any) -> None:
         self.trace, self.candidate, self.probe = trace, candidate, probe
         n_layer, k = trace.n_layer, trace.n_expert_used
         self.n_most = min(2 * k, trace.n_expert)
-        self.newest: list[list[int] | None] = [None] * n_layer  # by layer, in time
-        self.due: list[list[int] | None] = [None] * n_layer  # what counts, set at the stride
-        self.found = np.zeros((self.n_most, n_layer))  # used ones at rank 0, 1, ...
+        self.newest: list[list[int] | None] = [None] * n_layer  # the last forecast of each layer
+        self.due: list[list[int] | None] = [None] * n_layer  # the forecast at the stride, judged
+        self.found = np.zeros((self.n_most, n_layer))  # [rank, layer]: forecasts that were used
         self.n_predicted = np.zeros(n_layer)
         self.exact, self.any_one, self.n = np.zeros(n_layer), np.zeros(n_layer), np.zeros(n_layer)
 
@@ -167,7 +170,7 @@ class _Replay:
                 self.newest = [None] * n_layer
                 self.due = [None] * n_layer
             token = int(trace.tokens[at])
-            self.hear(probe.pass_began(_native.Phase.decode, [token] if token >= 0 else []))
+            self.note(probe.pass_began(_native.Phase.decode, [token] if token >= 0 else []))
             for layer in range(min(stride, n_layer)):
                 self.due[layer] = self.newest[layer]
             for layer in range(n_layer):
@@ -177,10 +180,10 @@ class _Replay:
                 if not begins or layer >= stride:
                     self.judge(layer, ids)
                 weights = [] if trace.weights is None else trace.weights[at, layer].tolist()
-                self.hear(probe.routed(layer, ids, weights, 1))
+                self.note(probe.routed(layer, ids, weights, 1))
                 if wants_input and trace.inputs is not None:
                     row = np.ascontiguousarray(trace.inputs[at, layer][None], np.float32)
-                    self.hear(probe.gate_seen(layer, row))
+                    self.note(probe.gate_seen(layer, row))
                 target = layer + stride
                 if target < n_layer:
                     self.due[target] = self.newest[target]
@@ -200,12 +203,12 @@ class _Replay:
             k,
         )
 
-    def hear(self, forecasts: list[tuple[int, list[int], list[float]]]) -> None:
+    def note(self, forecasts: list[tuple[int, list[int], list[float]]]) -> None:
         for layer, experts, _ in forecasts:
             self.newest[layer] = experts
 
     def judge(self, layer: int, ids: list[int]) -> None:
-        """Compare what was forecast of a layer with what it chose."""
+        """Compare the forecast of a layer with its routing."""
         predicted = self.due[layer] or []
         used = set(ids)
         hits = [e in used for e in predicted[: self.n_most]]

@@ -1,12 +1,12 @@
-"""Is the answer llama.cpp's, bit for bit? Compares logits with stock llama.cpp.
+"""Compares logits with those of stock llama.cpp, bit by bit.
 
-Two things round otherwise than stock: experts that are computed in two parts (MoEpic), and experts
-of a device's layer that the processor computes (hybrid misses). Each has a bound of its own.
+Two computations round differently from stock: experts computed in two parts (MoEpic), and experts
+of a device's layer that the processor computes (hybrid misses). Each has its own error bound.
 
-Stock is the same library without a callback and without a cache, on the same tensor layout, since
-other layouts add up in another order: the experts as they are in the file, or as the processor
-computes them fastest, which is what stock llama.cpp does by itself. The reference is computed first
-and freed, so that only one copy of the model is in memory at a time.
+Stock is the same library without a callback and without a cache. It has the same tensor layout,
+because another layout adds in another order. The layout is that of the file, or the repacked one
+that the processor computes fastest, which is stock llama.cpp's default. The reference is computed
+first and then freed, so that memory holds one copy of the model at a time.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from backend.packs.file import Layout, Pack
 from backend.system.memory import available_bytes
 
 CUT_TOLERANCE = 0.02
-"""Relative, of all logits. Each expert's sum is within 1e-5, but later layers round what they are
-given to 8 bits: stock llama.cpp's own two weight layouts differ by 0.0054 on the embedded model, as
-do cut experts from whole ones."""
+"""Largest relative difference of all logits with cut experts. The sum of each expert is right
+within 1e-5, but later layers round their inputs to 8 bits. Stock llama.cpp's own two weight layouts
+differ by 0.0054 on the embedded model, and so do cut from whole experts."""
 HYBRID_NMSE = 1e-6
-"""Normalised mean square error of all logits, where the processor computed a device's experts."""
+"""Largest normalised mean square error of all logits with hybrid misses."""
 HYBRID_PERPLEXITY = 1e-3
-"""Likewise, how much the perplexity of the compared tokens may differ, relative."""
+"""Largest relative difference of the perplexity of the compared tokens with hybrid misses."""
 _N_UBATCH = 512
 
 
@@ -57,7 +57,7 @@ Bound = Literal["bits", "cut", "hybrid"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """One way of running a model against stock. n_different counts values of logits, of n_value."""
+    """One way to run a model, compared with stock. n_different of n_value logits differ."""
 
     method: str
     layout: Layout
@@ -71,20 +71,20 @@ class Comparison:
     """The first position with a difference."""
     largest_difference: float
     relative_difference: float
-    """Root mean square of the difference, relative to that of stock's logits."""
+    """Root mean square of the difference over that of stock's logits."""
     predictor: str
-    """What forecast the experts, in words."""
+    """The predictor, in words."""
     is_cut: bool
-    """Experts were computed in two parts, whose sum is rounded otherwise (MoEpic)."""
+    """Whether experts were computed in two parts, whose sum is rounded differently (MoEpic)."""
     perplexity_difference: float
-    """Of the compared tokens, each given those before it, relative to stock's perplexity."""
+    """Perplexity of the compared tokens over stock's, minus 1."""
     hits: int
     late: int
     misses: int
     on_host: int
-    """Of the late and missed ones, computed by the processor beside the device."""
+    """Late and missed experts that the processor computed beside the device."""
     bytes_from_host: int = 0
-    """Of experts that RAM had kept for a device."""
+    """Bytes of experts that a device got from RAM."""
 
     @property
     def identical(self) -> bool:
@@ -98,12 +98,12 @@ class Comparison:
 
     @property
     def bound(self) -> Bound:
-        """What it is judged by: "cut" and "hybrid" where experts were computed in another way."""
+        """The bound that applies: "cut" for cut experts, "hybrid" for hybrid misses."""
         return "cut" if self.is_cut else "hybrid" if self.on_host else "bits"
 
     @property
     def lossless(self) -> bool:
-        """Whether it is identical, or equal but for rounding where `bound` allows for that."""
+        """Whether the logits are identical, or within the tolerance of `bound`."""
         if self.identical or self.bound == "bits":
             return self.identical
         if self.bound == "cut":
@@ -126,23 +126,25 @@ def compare(
     n_stage: int = 0,
     host_bytes: int = 0,
 ) -> Iterator[Comparison]:
-    """Run `n_token` tokens, three quarters as a prompt and the rest one by one, in every way.
+    """Compute `n_token` tokens with each method and rate, and compare the logits with stock's.
 
-    `learned`: what backend.weights.lookup.load found for the model, so that what is compared is
-    what an
-    engine would run. in_layout: of the experts, here and in stock. pack: read them from there, in
-    whatever layout they lie. With a device in `placement`, stock llama.cpp computes on it too,
-    with all experts there. hybrid: what becomes of those that it lacks here (HYBRID). n_stage:
-    slots through which prompts pass what is not kept. RAM keeps host_bytes of experts for the
-    device. Yields a Comparison per method and rate; methods that cut experts compute them as they
-    are in the file. Raises LlamaError when the model cannot be loaded or computed, NotCacheable
-    when there is no cached way to run it.
+    Three quarters of the tokens are a prompt; the rest are decoded one by one. Yields a Comparison
+    for each method and rate. Methods that cut experts compute them in the file's layout.
+
+    learned: the weights that backend.weights.lookup.load found, as the engine uses them.
+    in_layout: the layout of the experts, here and in stock. pack: read the experts from this pack,
+    in any layout. placement: with a device, stock llama.cpp computes on it too, with all experts
+    there. hybrid: how experts that the device lacks are computed (HYBRID). n_stage: slots of the
+    staging buffer for prompts. host_bytes: bytes of experts that RAM keeps for the device.
+
+    Raises LlamaError if the model cannot be loaded or computed, NotCacheable if it cannot be run
+    with a cache.
     """
     in_memory = file.file_size_bytes * 1.1 < available_bytes()
     if in_layout == "repacked" and not in_memory:
         raise LlamaError("To compare this layout the whole model must find room in memory.")
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
-    cached.close()  # says whether there is anything to compare, before the slow part
+    cached.close()  # raises NotCacheable before the slow part
     if in_layout == "repacked":
         stock = load_plain(file, repack=True)
     else:
@@ -206,7 +208,7 @@ def compare(
 
 
 def _tokens(model: Model, n_token: int) -> list[int]:
-    """The same tokens every time, from all over the vocabulary: they reach many experts."""
+    """Return the same random tokens every time. They span the vocabulary to reach many experts."""
     random = Random(1)
     return [random.randrange(model.n_vocab) for _ in range(n_token)]
 
@@ -214,9 +216,9 @@ def _tokens(model: Model, n_token: int) -> list[int]:
 def _logits(
     file: ModelFile, model: Model, tokens: list[int], n_thread: int, patch: _native.Patch | None
 ) -> NDArray[np.float32]:
-    """Logits of every position, (n_token, n_vocab): a prefill, then a decode per token.
+    """Compute a prompt, then decode token by token. Return all logits, [n_token, n_vocab].
 
-    Raises LlamaError, also where a logit is not finite or the model's files were changed.
+    Raises LlamaError, also if a logit is not finite or the model's files were changed.
     """
     context = Context(
         model,
@@ -265,7 +267,7 @@ def _relative_difference(a: NDArray[np.float32], b: NDArray[np.float32]) -> floa
 
 
 def _perplexity(logits: NDArray[np.float32], tokens: list[int]) -> float:
-    """Of every token but the first, given those before it."""
+    """Return the perplexity of all tokens but the first, each given those before it."""
     scores = logits[:-1].astype(np.float64)
     scores -= scores.max(axis=1, keepdims=True)
     chosen = np.take_along_axis(scores, np.array(tokens[1:])[:, None], axis=1)[:, 0]

@@ -1,10 +1,10 @@
-"""Trains on a model's recorded chats: the process that the worker starts while nobody waits.
+"""Trains on a model's recorded chats: the process that the worker starts when the engine is idle.
 
     python -m backend.learning.child MODEL RECORDINGS MINUTES
 
-Standard output: a JSON object in a line each, {"share": 0 to 1, "text": ...} as it goes, and at the
-end {"result": a sentence}. Standard input: the lines "pause" and "go on"; at its end, that is when
-the worker is gone, this process ends at once. Interrupted, the next one goes on from a checkpoint.
+Standard output has a JSON object per line: {"share": 0 to 1, "text": ...} for progress, and at the
+end {"result": a sentence}. Standard input has the lines "pause" and "go on". Its end means that the
+worker is gone, and ends this process at once. The next process resumes from a checkpoint.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ EPOCHS = 6
 
 
 class _Line:
-    """What the worker says on standard input."""
+    """The connection to the worker: reads its commands and reports progress."""
 
     def __init__(self) -> None:
-        self._goes_on = threading.Event()
-        self._goes_on.set()
+        self._may_run = threading.Event()
+        self._may_run.set()
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
         for line in sys.stdin:
             if line.strip() == "pause":
-                self._goes_on.clear()
+                self._may_run.clear()
             else:
-                self._goes_on.set()
+                self._may_run.set()
         os._exit(1)
 
     def tell(self, share: float, text: str) -> None:
-        """Report, and wait as long as the worker wants it."""
+        """Report progress, then wait while the worker has paused this process."""
         _say(share=round(share, 3), text=text)
-        self._goes_on.wait()
+        self._may_run.wait()
 
 
 def _say(**values: Any) -> None:
@@ -55,22 +55,22 @@ def _say(**values: Any) -> None:
 
 
 def step_back() -> None:
-    """Let everything else on this machine go first: processor, drive, memory."""
-    import psutil
+    """Take the lowest priority for the processor, the drive and memory."""
+    import psutil  # on Linux the package does not depend on it
 
     me = psutil.Process()
     is_windows = sys.platform == "win32"
     with contextlib.suppress(OSError, psutil.Error):
         me.nice(getattr(psutil, "IDLE_PRIORITY_CLASS", 19))
-    with contextlib.suppress(OSError, psutil.Error, AttributeError):  # not every system can
+    with contextlib.suppress(OSError, psutil.Error, AttributeError):  # not on every system
         me.ionice(getattr(psutil, "IOPRIO_VERYLOW" if is_windows else "IOPRIO_CLASS_IDLE"))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
 
 
 def train(file: ModelFile, recordings: Recordings, minutes: float, line: _Line) -> str:
-    """Train, and adopt what came of it if it is better; returns what happened, a sentence."""
-    from predictors.fit import fit, write
+    """Train, and adopt the weights if they are better. Return the outcome, a sentence."""
+    from predictors.fit import fit, write  # torch
 
     paths, held_out = recordings.split()
     trained_to = max(map(number_of, recordings.paths), default=0)

@@ -1,4 +1,4 @@
-"""Whether the user allowed that answers' routing is recorded, to learn from it. Off by default."""
+"""Keeps the user's consent to record the routing of answers for training. Off by default."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _CONSENT = "consent.json"
 
 
 def recordings_folder() -> Path:
-    """Where all models' recordings lie, and the user's answer."""
+    """Return the folder of all recordings and of the user's choice."""
     return data_folder() / "recordings"
 
 
 def allowed(root: Path) -> bool:
-    """Whether the user said yes; False where nobody asked, or the answer cannot be read."""
+    """Whether the user consented. False if there is no choice, or it cannot be read."""
     return read_object(root / _CONSENT).get("record") is True
 
 
 def allow(root: Path, yes: bool) -> None:
-    """Remember the user's answer, for all models. What was recorded stays. Raises OSError."""
+    """Keep the user's choice, for all models. It deletes no recording. Raises OSError."""
     write_json(root / _CONSENT, {"record": yes})

@@ -1,10 +1,9 @@
-"""Continual use: learning from one's own chats, on this machine only, and only where allowed.
+"""Recordings of the user's own chats, for training on this machine. Off by default.
 
-Off by default. With the user's consent an engine's routing is recorded while it answers, in the
-application's data folder, a bounded amount of it; texts are not kept, but token ids are, so the
-recordings are as private as the chats. When nobody waits for the engine a child process of the
-lowest priority trains on them (learning_run.py), and its weights replace the present ones only if
-they predict held-out recordings better. learner.py sees to it in the worker.
+With the user's consent the routing of answers is recorded in the application's data folder, up to a
+limit. Recordings have token ids but no texts; they are as private as the chats. When the engine is
+idle, a child process of the lowest priority trains on them (child.py). Its weights replace the
+present ones only if they predict held-out recordings better. supervisor.py runs this in the worker.
 """
 
 from __future__ import annotations
@@ -31,21 +30,21 @@ from backend.weights.file import PredictorWeights, read
 from backend.weights.lookup import in_data_folder, sizes_of, weights_of
 
 MOST_BYTES = 512 << 20
-"""Of one model's recordings; the oldest leave. Twice as much where a token takes a lot."""
+"""Limit of one model's recordings; the oldest are deleted. Up to twice this if tokens are large."""
 ENOUGH_TOKENS = 20_000
-"""Fewer are not worth training on, where so many find room."""
+"""Training begins at this number of tokens, or at fewer if no more fit the limit."""
 EVERY = 10
-"""Every tenth recording is held out: never trained on, only used to judge."""
+"""Every tenth recording is held out: it is never trained on and serves to compare weights."""
 _STATE = "state.json"
 
 
 def n_bytes(root: Path) -> int:
-    """What all models' recordings take on the drive."""
+    """Return the bytes of all models' recordings."""
     return sum(_size(path) for path in _recorded(root))
 
 
 def delete_all(root: Path) -> None:
-    """Delete everything recorded of any model; what was learned from it stays."""
+    """Delete all models' recordings. The trained weights stay."""
     for folder in _folders(root):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -62,12 +61,12 @@ def _recorded(root: Path) -> Iterator[Path]:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # it was deleted since
+    except OSError:  # deleted in the meantime
         return 0
 
 
 class Recordings:
-    """One model's recorded chats, in files "<number>-<tokens>.npz"."""
+    """The recorded chats of one model, in files "<number>-<tokens>.npz"."""
 
     def __init__(
         self, file: ModelFile, root: Path | None = None, most_bytes: int | None = None
@@ -75,32 +74,32 @@ class Recordings:
         self._root = root if root is not None else recordings_folder()
         self._folder = self._root / file.fingerprint[:32]
         sizes = sizes_of(file)
-        a_value = 2  # bytes, float16: a layer's input and its scores
-        self._token_bytes = sizes.n_layer * (sizes.n_embd + sizes.n_expert + 8) * a_value
+        value_bytes = 2  # inputs and scores are float16
+        self._token_bytes = sizes.n_layer * (sizes.n_embd + sizes.n_expert + 8) * value_bytes
         enough_bytes = int(1.5 * ENOUGH_TOKENS * self._token_bytes)
         self.most_bytes = most_bytes or min(max(MOST_BYTES, enough_bytes), 2 * MOST_BYTES)
 
     @property
     def enough_tokens(self) -> int:
-        """From how many on training is worth it; of a large model no more find room."""
+        """Tokens at which training begins: ENOUGH_TOKENS, or fewer if no more fit the limit."""
         return min(ENOUGH_TOKENS, int(self.most_bytes / 1.5 / self._token_bytes))
 
     @property
     def allowed(self) -> bool:
-        """Whether the user said yes."""
+        """Whether the user consented."""
         return allowed(self._root)
 
     def add(self, trace: Trace) -> bool:
-        """Keep one answer's trace; False, and nothing is written, without consent.
+        """Write the trace of an answer. Return False without consent or tokens.
 
-        Raises ContainerError and OSError where it cannot be written.
+        Raises ContainerError or OSError if it cannot be written.
         """
         if not self.allowed or not len(trace.tokens):
             return False
         make_folder(self._folder)
         number = max(map(number_of, self.paths), default=self.trained_to) + 1
         trace.write(self._folder / f"{number:08}-{len(trace.tokens)}.npz")
-        self._bound()
+        self._delete_oldest()
         return True
 
     @property
@@ -115,17 +114,17 @@ class Recordings:
         return sum(map(_size, self.paths))
 
     def delete(self) -> None:
-        """Delete everything recorded of this model."""
+        """Delete all recordings of this model."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def split(self) -> tuple[list[Path], list[Path]]:
-        """Recordings to train on, and those held out."""
+        """Return the recordings to train on, and the held-out ones."""
         held_out = [path for path in self.paths if number_of(path) % EVERY == 0]
         return [path for path in self.paths if path not in held_out], held_out
 
     @property
     def is_due(self) -> bool:
-        """Whether there is enough to train on, and a quarter of that is new since the last time."""
+        """Whether there are enough tokens, a quarter of them new since the last training."""
         train, held_out = self.split()
         n_new = sum(n_token(path) for path in train if number_of(path) > self.trained_to)
         n_all = sum(map(n_token, train))
@@ -139,19 +138,19 @@ class Recordings:
 
     @property
     def result(self) -> str:
-        """What came of the last training, a sentence; "" before the first."""
+        """The outcome of the last training, a sentence; "" before the first."""
         text = self._state().get("result")
         return text if isinstance(text, str) else ""
 
     def note_training(self, trained_to: int, result: str) -> None:
-        """Remember what came of a training. Nothing to remember where all was deleted meanwhile."""
+        """Keep the outcome of a training, unless the recordings were deleted meanwhile."""
         if self._folder.is_dir():
             write_json(self._folder / _STATE, {"trained_to": trained_to, "result": result})
 
     def _state(self) -> dict[str, Any]:
         return read_object(self._folder / _STATE)
 
-    def _bound(self) -> None:
+    def _delete_oldest(self) -> None:
         for path in self.paths:
             if self.n_bytes <= self.most_bytes:
                 return
@@ -159,18 +158,18 @@ class Recordings:
 
 
 def number_of(path: Path) -> int:
-    """The number of a recording, from its name."""
+    """Return the number of a recording, from its name."""
     return int(path.stem.partition("-")[0])
 
 
 def n_token(path: Path) -> int:
-    """The tokens of a recording, from its name."""
+    """Return the tokens of a recording, from its name."""
     return int(path.stem.partition("-")[2])
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Which of the weights predict held-out recordings better; shares from 0 to 1."""
+    """Whether the new weights predict held-out recordings better; accuracies from 0 to 1."""
 
     is_better: bool
     new: float = 0.0
@@ -178,9 +177,9 @@ class Verdict:
 
 
 def adopt_if_better(file: ModelFile, candidate: Path, held_out: Sequence[Path]) -> Verdict:
-    """Replace the present weights where the candidate's predict held-out recordings better.
+    """Replace the present weights if the candidate's predict held-out recordings better.
 
-    The candidate's file is gone afterwards. Without present weights it has to beat the next router.
+    Without present weights the candidate has to beat the next router. Its file is moved or deleted.
     """
     try:
         new = read(candidate, file.fingerprint, sizes_of(file))
@@ -198,7 +197,10 @@ def adopt_if_better(file: ModelFile, candidate: Path, held_out: Sequence[Path]) 
 
 
 def accuracy(file: ModelFile, traces: Sequence[Trace], weights: PredictorWeights | None) -> float:
-    """Mean over layers, at the larger stride that there is; of the next router for None."""
+    """Return the mean accuracy over layers, at the largest stride of the weights.
+
+    weights: None evaluates the next router.
+    """
     if weights is None:
         chosen, learned = Candidate("next_router", part("next_router", stride=2), 2), Learned()
     else:

@@ -1,8 +1,7 @@
-"""Sees to continual use in the worker: records answers, trains while nobody waits, tells the state.
+"""Runs the learning from chats in the worker: records answers, trains when idle, reports the state.
 
-Nothing here delays an answer. Traces are written by a thread of its own, which also starts the
-child that trains (learning_run.py), makes it pause as long as the engine has something to do, and
-ends with it.
+It never delays an answer. Its own thread writes traces and starts the training process
+(child.py), which is paused while the engine is busy and killed when the worker ends.
 """
 
 from __future__ import annotations
@@ -31,30 +30,30 @@ if TYPE_CHECKING:
     from backend.traces.trace import Trace
 
 IDLE_S = 20.0
-"""How long nobody may have waited for the engine before training begins."""
+"""How long the engine must be idle before training begins."""
 MINUTES = 10.0
-"""Of training at most, each time."""
+"""Longest time of one training."""
 ACTIONS = ("status", "allow", "forbid", "delete")
 NEEDS_TORCH = "Training needs torch and gguf, which are not installed: pip install torch gguf."
 _STEP_S = 0.5
 
 
 class Traces(Protocol):
-    """Who hands out the trace of every answer (backend.worker.answer_recorder.AnswerTraces)."""
+    """The source of answers' traces (backend.worker.answer_recorder.AnswerTraces)."""
 
     def want(
         self, listener: Callable[[Trace], None], *, inputs: bool = False, scores: bool = False
     ) -> None:
-        """Hand out every answer's trace from the next answer on."""
+        """Pass each answer's trace to `listener`, from the next answer on."""
 
     def unwant(self, listener: Callable[[Trace], None]) -> None:
-        """No more."""
+        """Pass no more traces to `listener`."""
 
 
 class Learner:
-    """One for a worker. Every method may be called from any thread, and none waits for long.
+    """Belongs to one worker. Call its methods from any thread; none blocks for long.
 
-    `tell` hears every change that nobody asked for, from a thread of the learner's.
+    The learner's thread calls `tell` with every change of state that no request caused.
     """
 
     actions = ACTIONS
@@ -84,10 +83,10 @@ class Learner:
         self._fault = ""
         self._thread: threading.Thread | None = None
 
-    # What the worker says.
+    # Called by the worker.
 
     def attach(self, file: ModelFile, traces: Traces, is_cached: Callable[[], bool]) -> None:
-        """A model was loaded; is_cached: whether its routing can be seen at present."""
+        """Start with a loaded model. is_cached: whether its routing can be recorded now."""
         with self._lock:
             self.detach()
             self._file, self._traces, self._fault = file, traces, ""
@@ -97,7 +96,7 @@ class Learner:
         self._tell(self.state())
 
     def detach(self) -> None:
-        """The model is gone. A training of it ends; the next one goes on from there."""
+        """Forget the model and kill its training. The next training resumes from the checkpoint."""
         with self._lock:
             if self._traces is not None:
                 self._traces.unwant(self._keep)
@@ -105,12 +104,12 @@ class Learner:
             self._file = self._traces = self._recordings = None
 
     def set_busy(self, yes: bool) -> None:
-        """The engine has something to do, or nobody waits for it any more."""
+        """Note that the engine is busy, or idle."""
         with self._lock:
             self._idle_since_s = None if yes else time.monotonic()
 
     def act(self, action: str) -> LearningFacts:
-        """Do one of ACTIONS and return the state; what could not be done is its sentence."""
+        """Do one of ACTIONS and return the state. On failure its sentence gives the reason."""
         assert action in ACTIONS, action
         with self._lock:
             if action in ("allow", "forbid"):
@@ -129,7 +128,7 @@ class Learner:
             return self.state()
 
     def state(self) -> LearningFacts:
-        """What is going on."""
+        """Return the present state."""
         with self._lock:
             recordings = self._recordings
             tokens = 0
@@ -153,7 +152,7 @@ class Learner:
             self._answers.put(None)
             self._thread.join(5.0)
 
-    # In words.
+    # The state in words.
 
     def _sentence(self, tokens: int) -> str:
         recordings = self._recordings
@@ -192,7 +191,7 @@ class Learner:
                 self._thread.start()
 
     def _keep(self, trace: Trace) -> None:
-        """Hear an answer's trace, in the engine's thread; one too many is dropped."""
+        """Queue an answer's trace, in the engine's thread. Drop it if the queue is full."""
         recordings = self._recordings
         if recordings is not None:
             try:
@@ -219,7 +218,7 @@ class Learner:
             self._tell(self.state())
 
     def _step(self) -> None:
-        """Start a training that is due, or have the present one pause and go on."""
+        """Start a training that is due, or pause or resume the running one."""
         with self._lock:
             idle_s = None if self._idle_since_s is None else time.monotonic() - self._idle_since_s
             if self._child is not None:
@@ -256,7 +255,7 @@ class Learner:
             self._fault = f"Training could not be started: {error.strerror}."
             return
         self._progress, self._is_paused = 0.0, False
-        threading.Thread(target=self._hear, args=(self._child,), daemon=True).start()
+        threading.Thread(target=self._follow, args=(self._child,), daemon=True).start()
         self._tell(self.state())
 
     def _pause(self, yes: bool) -> None:
@@ -267,29 +266,29 @@ class Learner:
             child.stdin.write("pause\n" if yes else "go on\n")
             child.stdin.flush()
         except OSError:
-            return  # it has just ended
+            return  # the child has just ended
         self._is_paused = yes
         self._tell(self.state())
 
-    def _hear(self, child: subprocess.Popen[str]) -> None:
-        """Read what the child says, to its end; a thread for each child."""
+    def _follow(self, child: subprocess.Popen[str]) -> None:
+        """Read the child's messages until it ends, in a thread for each child."""
         assert child.stdout is not None
         result = ""
         for line in child.stdout:
             try:
-                said = json.loads(line)
+                message = json.loads(line)
             except ValueError:
                 continue
             with self._lock:
                 if child is not self._child:
                     break
-                result = str(said.get("result", ""))
-                self._progress = float(said.get("share", self._progress or 0.0))
+                result = str(message.get("result", ""))
+                self._progress = float(message.get("share", self._progress or 0.0))
             self._tell(self.state())
         status = child.wait()
         with self._lock:
             if child is not self._child:
-                return  # it was ended
+                return  # _end_child killed it
             self._child, self._progress, self._is_paused = None, None, False
             if status != 0:
                 self._fault = result or "Training ended unexpectedly."

@@ -1,6 +1,6 @@
-"""The models on this machine: what they are, whether they will run here, and how fast.
+"""The models on this machine: their facts, whether they fit memory, and their speed.
 
-`scan` looks through folders, `facts` reads one model's header, `estimate` gives the verdict from
-the file's numbers and this machine's measured ones, `history` remembers what the user did. Knows
-neither Qt nor the engine.
+`scan` searches folders, `facts` reads a model's header, `estimate` computes the verdict from the
+facts and this machine's speeds, and `history` keeps folders, last use and measured speeds. The
+package imports neither Qt nor the engine.
 """

@@ -1,8 +1,8 @@
-"""The verdict on a model: does it fit, and how fast will it be.
+"""Computes the verdict on a model: whether it fits memory, and its speed.
 
-The speed is a forecast by arithmetic: what a token reads from memory and from the drive, at the
-speeds that were measured here. How many of the needed experts are found in memory is not known
-before a model has run, so that is a guess, and every answer that was measured corrects it.
+The forecast is the time to read a token's bytes from memory and from the drive, at the speeds
+measured here. The hit rate is unknown before a model has run. It is therefore a guess, which each
+measured answer corrects.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from backend.machines import DENSE_STEPS, WAVE_STEPS, Hardware
 from backend.memory.plan import MemoryPlan, plan_needs
 from backend.methods.slots import slots_of
 
-_CORRECTION_MAX = 30.0  # a forecast that is off by more says nothing; tiny models are off by 10
+_CORRECTION_MAX = 30.0  # a larger factor is not applied; tiny models need 10
 _COPY_BYTES = 1 << 20  # about one matrix of an expert
 
 
 class Kind(Enum):
-    """What a model is here. The values are in the order of a sorted list, best first."""
+    """How a model runs on this machine. The values give the order of a sorted list, best first."""
 
-    FITS = 0  # everything in memory
-    CACHE = 1  # runs with a part of the experts in memory
-    LARGE = 2  # not even the smallest cache finds room
+    FITS = 0  # all of it in memory
+    CACHE = 1  # a part of the experts in memory
+    LARGE = 2  # not even the smallest cache fits
     BROKEN = 3  # the file cannot be used
 
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens per second. `is_measured`: of the last answer in exactly this setting.
+    """Tokens per second. is_measured: the speed of the last answer in exactly this setting.
 
-    is_corrected: a forecast, scaled by what was measured at another cache rate.
+    is_corrected: a forecast, scaled by a measurement at another cache rate.
     """
 
     tokens_per_s: float
@@ -46,9 +46,9 @@ class Speed:
 class Verdict:
     """How a model would run.
 
-    best: the plan with as many experts in memory as fit, or as few as possible where it is too
-    large. asked: the plan at the cache rate that is set, never more than fits. The speeds belong
-    to the plans; None where nothing was measured, neither the machine nor the model.
+    best: the plan with the most experts in memory that fit, or the fewest if it is too large.
+    asked: the plan at the user's cache rate, or `best` if that does not fit.
+    The speeds belong to the plans. None: neither the machine nor the model was measured.
     """
 
     kind: Kind
@@ -59,7 +59,7 @@ class Verdict:
 
     @property
     def short_bytes(self) -> int:
-        """How much memory is missing, headroom included; 0 where it fits."""
+        """Bytes of memory that are missing, headroom included; 0 if the model fits."""
         return max(self.best.total_bytes + self.best.headroom_bytes - self.best.available_bytes, 0)
 
 
@@ -70,7 +70,7 @@ def judge(
     machine: Hardware | None,
     measured: Measured | None,
 ) -> Verdict:
-    """Judge a model. available_bytes: what it may take, the model that it replaces given back."""
+    """Return the verdict. available_bytes: free memory once the present model is unloaded."""
     asked = plan_needs(facts.needs, slots_of(asked_rate, facts.n_expert), available_bytes)
     if asked.best_n_slot is None:
         kind, best = Kind.LARGE, plan_needs(facts.needs, 0, available_bytes)
@@ -87,11 +87,11 @@ def judge(
 
 
 def hit_rate_guess(share: float) -> float:
-    """Guess the share of needed experts that are in memory, where `share` of all are.
+    """Guess the hit rate with a `share` of all experts in memory: the square root of the share.
 
-    The square root: of the two models that docs/simulator.md has figures of, a little below the
-    one with the lower hit rate (at 17, 33 and 50 % in memory: 41, 57 and 71 against 39 to 44, 54
-    to 62 and 71 to 77).
+    docs/simulator.md has figures of two models. The guess is a little below the lower of their hit
+    rates: with 17, 33 and 50 % in memory it is 41, 57 and 71 %, against 39 to 44, 54 to 62 and 71
+    to 77 %.
     """
     return math.sqrt(min(max(share, 0.0), 1.0))
 
@@ -112,7 +112,7 @@ def forecast(facts: Facts, n_slot: int, machine: Hardware) -> float:
 def speed(
     facts: Facts, n_slot: int, machine: Hardware | None, measured: Measured | None
 ) -> Speed | None:
-    """Return what was measured in this setting, or a forecast, corrected where that is possible."""
+    """Return the speed measured in this setting, or a forecast, corrected if possible."""
     if measured is not None and measured.n_slot == n_slot:
         return Speed(measured.tokens_per_s, is_measured=True)
     if machine is None:

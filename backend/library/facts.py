@@ -1,4 +1,4 @@
-"""What a list of models says about one file: small, and kept between runs."""
+"""The facts of a model for the library, and a cache of them on the drive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _FORMAT = 1
 _N_KEPT_MAX = 4096
 
-# llama_ftype of llama.h; a file names the mixture of types that its maker chose.
+# llama_ftype of llama.h: the mixture of types that the file states.
 _FILE_TYPES = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K",
     11: "Q3_K_S", 12: "Q3_K_M", 13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S",
@@ -33,10 +33,10 @@ _FILE_TYPES = {
 
 @dataclass(frozen=True)
 class Facts:
-    """One model that passed the checks. Sizes in bytes.
+    """The facts of a model that passed the checks. Sizes are in bytes.
 
-    n_parameter_active is of one token: all dense weights, and the experts that it uses.
-    token_dense_bytes and token_expert_bytes are what decoding one token reads of either.
+    n_parameter_active: dense weights, and those of the experts that one token uses.
+    token_dense_bytes, token_expert_bytes: bytes of each that decoding one token reads.
     """
 
     fingerprint: str
@@ -63,7 +63,7 @@ class Facts:
 
     @classmethod
     def of(cls, model: ModelFile, n_context: int) -> Facts:
-        """Read them from a checked model file. n_context: tokens that are planned for, at most."""
+        """Compute the facts of a checked model file. n_context: longest context to plan for."""
         n_total = n_expert_weights = n_expert_active = 0
         for tensor in model.tensors:
             n_total += math.prod(tensor.shape)
@@ -94,7 +94,7 @@ class Facts:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Facts:
-        """Undo asdict; raises KeyError or TypeError where something is missing or wrong."""
+        """Undo asdict. Raises KeyError or TypeError for missing or invalid fields."""
         needs = Needs(**data["needs"])
         made = cls(**{**data, "needs": needs})
         for whole in (made, needs):
@@ -106,7 +106,7 @@ class Facts:
 
 
 def _quantisation(model: ModelFile) -> str:
-    """Return the name of the mixture that the file states, or the type that most bytes have."""
+    """Return the mixture that the file states, or otherwise the type of most bytes."""
     stated = model.metadata.get("general.file_type")
     if isinstance(stated, int) and stated in _FILE_TYPES:
         return _FILE_TYPES[stated]
@@ -117,10 +117,10 @@ def _quantisation(model: ModelFile) -> str:
 
 
 class FactsCache:
-    """Facts by path, valid while size and time of change of every part are the same.
+    """Caches facts and refusals by path, while the size and time of every part are unchanged.
 
-    `path` is a JSON file that may be deleted at any time; None keeps nothing. Refusals are kept
-    too. May be used from several threads.
+    path: a JSON file, which may be deleted at any time; None writes no file. Several threads may
+    use a cache.
     """
 
     def __init__(self, path: Path | None, n_context: int) -> None:
@@ -130,12 +130,12 @@ class FactsCache:
         self._lock = threading.Lock()
         self._changed = False
         self.n_read = 0
-        """Headers that were read because nothing valid was kept."""
+        """Headers read because the cache had no valid entry."""
         if path is not None:
             self._kept = _load(path)
 
     def facts(self, paths: Sequence[Path], stats: Sequence[os.stat_result]) -> Facts | str:
-        """Return the facts of a model with these parts, or the reason why it is refused."""
+        """Return the facts of a model with these parts, or a clause why it is refused."""
         stamp = [self._n_context, *((s.st_size, s.st_mtime_ns) for s in stats)]
         stamp = json.loads(json.dumps(stamp))
         key = str(paths[0])
@@ -147,7 +147,7 @@ class FactsCache:
             try:
                 return Facts.from_json(kept["facts"])
             except (KeyError, TypeError):
-                pass  # an older or a damaged file: read the header again
+                pass  # an entry of an older version, or damaged: read the header again
         found = self._read(paths[0])
         entry: dict[str, Any] = {"stamp": stamp}
         if isinstance(found, Facts):
@@ -161,7 +161,7 @@ class FactsCache:
         return found
 
     def save(self) -> None:
-        """Write the file where something changed. That it cannot be written is no loss."""
+        """Write the file if entries changed. Ignore a failure: headers are then read again."""
         with self._lock:
             if self._path is None or not self._changed:
                 return
@@ -172,7 +172,7 @@ class FactsCache:
             write_whole(self._path, text.encode("ascii"))
 
     def _read(self, path: Path) -> Facts | str:
-        from backend.gguf.model_file import ModelFileError, read_model  # needs numpy: not at start
+        from backend.gguf.model_file import ModelFileError, read_model  # numpy: not at start
 
         self.n_read += 1
         try:

@@ -1,4 +1,4 @@
-"""What the library remembers for the user: folders, when a model was used, how fast it was."""
+"""Keeps the user's folders, and the last use and measured speed of each model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ _N_KEPT_MAX = 1000
 
 @dataclass(frozen=True)
 class Measured:
-    """The last answer of a model that was long enough to say something.
+    """The speed of a model's last answer that was long enough to measure.
 
-    n_slot: experts of each layer in memory, all of them in a model without a cache. at_s: seconds
-    since 1970.
+    n_slot: experts of each layer in memory; without a cache, all of them. at_s: seconds since 1970.
     """
 
     n_slot: int
@@ -28,42 +27,42 @@ class Measured:
 
 
 class History:
-    """Kept in one JSON file, written whole or not at all.
+    """The history, in one JSON file that is written atomically.
 
-    A file that cannot be read is set aside under another name and an empty history is used.
+    A file that cannot be read is renamed, and the history starts empty.
     """
 
     def __init__(self, path: Path) -> None:
         self._file = KeptFile(path, "The list of folders", "an empty one is used")
         kept, self.trouble = self._file.load(_checked, _Kept())
-        """One sentence where the file was damaged or could not be read."""
+        """One sentence if the file was damaged or could not be read; otherwise empty."""
         self.folders = kept.folders
         self._used_s = kept.used_s
         self._measured = kept.measured
 
     def used_s(self, path: Path) -> float:
-        """When a model was last loaded, in seconds since 1970; 0 where it never was."""
+        """Return when a model was last loaded, in seconds since 1970; 0 if never."""
         return self._used_s.get(str(path), 0.0)
 
     def measured(self, fingerprint: str) -> Measured | None:
-        """Return how fast a model was the last time."""
+        """Return the last measured speed of a model, or None."""
         return self._measured.get(fingerprint)
 
     def remember_use(self, path: Path, at_s: float | None = None) -> None:
-        """Note that a model was loaded."""
+        """Keep the time of a model's loading; None: now."""
         self._used_s.pop(str(path), None)
         self._used_s[str(path)] = time.time() if at_s is None else at_s
         self._save()
 
     def remember_speed(self, fingerprint: str, n_slot: int, tokens_per_s: float) -> None:
-        """Note how fast an answer was."""
+        """Keep the speed of an answer."""
         if math.isfinite(tokens_per_s) and tokens_per_s > 0:
             self._measured.pop(fingerprint, None)
             self._measured[fingerprint] = Measured(n_slot, tokens_per_s, time.time())
             self._save()
 
     def add_folder(self, folder: Path) -> bool:
-        """Watch a folder; False where it is watched already."""
+        """Add a folder. Return False if it is in the list already."""
         if folder in self.folders:
             return False
         self.folders.append(folder)
@@ -71,7 +70,7 @@ class History:
         return True
 
     def remove_folder(self, folder: Path) -> None:
-        """Watch a folder no longer. Nothing on disk is touched."""
+        """Remove a folder from the list. Nothing on the drive changes."""
         if folder in self.folders:
             self.folders.remove(folder)
             self._save()

@@ -1,7 +1,7 @@
-"""This machine's speeds, measured once by a program of its own and kept.
+"""The speeds of this machine: measured once in a separate process, and kept.
 
-Measuring needs the native part and keeps all cores busy for two seconds, so the window does not
-do it itself: it starts `measure_command` and reads what that leaves.
+The measurement needs the native part and keeps all cores busy for two seconds. So the window starts
+`measure_command` and reads the file that it writes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LARGE_BYTES = 64 << 20
 
 
 def kept_machine(path: Path) -> Hardware | None:
-    """Return what was measured before, or None."""
+    """Return the kept measurement, or None."""
     try:
         return load(path)
     except MachineError:
@@ -27,7 +27,7 @@ def kept_machine(path: Path) -> Hardware | None:
 def measure_command(result: Path, model: Path | None) -> list[str]:
     """Return a command that measures and writes `result`.
 
-    model: a large file on the drive that matters, or None to write a temporary one.
+    model: a large file on the drive of the models, or None to write a temporary one.
     """
     paths = [result, model] if model else [result]
     return children.command("backend.library.machine", *map(str, paths))
@@ -42,8 +42,8 @@ def is_large(path: Path) -> bool:
 
 
 def main() -> int:
-    """Measure, write the machine file named first; the model to read from may follow."""
-    from backend.machines.measure import measure
+    """Measure. Arguments: the machine file to write, then optionally a model to read from."""
+    from backend.machines.measure import measure  # native part: not at the window's start
 
     arguments = sys.argv[1:]
     result = Path(arguments[0])

@@ -1,4 +1,4 @@
-"""Where other programs keep their models, so that nobody has to download one twice."""
+"""Finds the model folders of other programs, so that no model is downloaded twice."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from backend.system.paths import is_folder
 def known_folders(
     home: Path | None = None, environment: Mapping[str, str] | None = None
 ) -> list[tuple[str, Path]]:
-    """Return (program, folder) for those of LM Studio, Jan and Hugging Face that exist."""
+    """Return (program, folder) for each folder of LM Studio, Jan and Hugging Face that exists."""
     environment = os.environ if environment is None else environment
     home = home or Path.home()
     cache = Path(environment.get("XDG_CACHE_HOME") or home / ".cache")

@@ -1,4 +1,4 @@
-"""Looks through folders for models. A split model is one entry, also where parts are missing."""
+"""Searches folders for models. A split model is one entry, even if parts are missing."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from pathlib import Path
 
 from backend.library.facts import Facts, FactsCache
 
-N_FOLDER_MAX = 5000  # looked through below one place
+N_FOLDER_MAX = 5000  # folders searched below one place
 DEPTH_MAX = 12
 N_PART_MAX = 1024
 
 PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
-"""Name of a part of a split model: stem, number, how many there are."""
+"""Name of a part of a split model: stem, number of the part, number of parts."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One model. `facts` is None where it cannot be used, and `trouble` then says why.
+    """One model. If it cannot be used, `facts` is None and `trouble` is a clause why.
 
-    path is the first part that is there; trouble is half a sentence about it.
+    path: the first part that exists.
     """
 
     path: Path
     n_part: int
-    size_bytes: int  # of the parts that are there
+    size_bytes: int  # of the parts that exist
     facts: Facts | None
     trouble: str = ""
 
     @property
     def name(self) -> str:
-        """The file's name without its ending and part number, fit to be shown."""
+        """The file's name without suffix and part number, as valid Unicode."""
         found = PART_NAME.fullmatch(self.path.name)
         stem = found[1] if found else self.path.stem
         return stem.encode("utf-8", "replace").decode("utf-8")
@@ -42,7 +42,7 @@ class Entry:
 
 @dataclass
 class Place:
-    """A folder that was looked through. `trouble`, half a sentence, says what kept it from that."""
+    """A searched folder. trouble: a clause why it was not searched in full, or empty."""
 
     path: Path
     n_model: int = 0
@@ -51,7 +51,7 @@ class Place:
 
 @dataclass
 class Scan:
-    """What was found: models without repetition, the places, and all folders that hold models."""
+    """The result: models without duplicates, the places, and all folders that contain models."""
 
     entries: list[Entry] = field(default_factory=list)
     places: list[Place] = field(default_factory=list)
@@ -64,10 +64,10 @@ def scan(
     cache: FactsCache,
     go_on: Callable[[], bool] = lambda: True,
 ) -> Scan:
-    """Look through `folders` and at single `files`, in this order; raises nothing.
+    """Search `folders`, then add single `files`. Raises nothing.
 
-    A file that is reached in two ways, as by a link, is one entry. `go_on` is asked between files;
-    once it says no, what was found so far is returned.
+    A file that is reached twice, for instance through a link, is one entry. go_on is called between
+    files; once it returns False, the result so far is returned.
     """
     result = Scan()
     seen: set[tuple[int, int]] = set()
@@ -89,7 +89,7 @@ def scan(
 
 
 def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[str]]]:
-    """Yield folders and the GGUF names in them. Links to folders are followed, each target once."""
+    """Yield folders and their GGUF names. Follow links to folders, but visit each target once."""
     todo = [(place.path, 0)]
     visited: set[tuple[int, int]] = set()
     while todo and go_on():
@@ -143,7 +143,7 @@ def _shown(name: str) -> str:
 
 
 def _groups(folder: Path, names: Sequence[str]) -> list[tuple[list[Path], int]]:
-    """Join the parts of split models. Each group comes with how many parts it should have."""
+    """Join the parts of split models. Return each group with its full number of parts."""
     groups: dict[tuple[str, int], list[Path]] = {}
     for name in names:
         found = PART_NAME.fullmatch(name)
@@ -156,7 +156,7 @@ def _groups(folder: Path, names: Sequence[str]) -> list[tuple[list[Path], int]]:
 
 
 def _add_file(result: Scan, path: Path, cache: FactsCache, seen: set[tuple[int, int]]) -> None:
-    """Add one file that the user named; with it the other parts, where it is one of several."""
+    """Add a file that the user chose. Add the other parts of a split model with it."""
     found = PART_NAME.fullmatch(path.name)
     names = [path.name]
     if found:

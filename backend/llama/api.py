@@ -27,9 +27,6 @@ import llama_cpp  # noqa: E402  (the version is checked first)
 ProgressCallback = Callable[[float], bool]
 
 
-_GGML_TYPES = {"q8_0": llama_cpp.GGML_TYPE_Q8_0, "q4_0": llama_cpp.GGML_TYPE_Q4_0}
-
-
 class LlamaError(RuntimeError):
     """llama.cpp could not do something; the text is one plain sentence."""
 
@@ -163,8 +160,8 @@ class Context:
     """A llama_context with one sequence, and what is in its memory.
 
     `n_output`: tokens of a pass whose logits may be asked for, at most; 0: all. `kv_type`: of the
-    attention cache, f16, q8_0 or q4_0. A set `stop_flag` (backend._native.StopFlag) ends decode()
-    with status 2.
+    attention cache, the name of a ggml type. A set `stop_flag` (backend._native.StopFlag) ends
+    decode() with status 2.
     """
 
     def __init__(
@@ -189,7 +186,7 @@ class Context:
         params.n_threads_batch = n_thread
         params.n_outputs_max = params.n_outputs_max_per_seq = n_output
         if kv_type != "f16":  # values can only be quantised where flash attention reads them
-            params.type_k = params.type_v = _GGML_TYPES[kv_type]
+            params.type_k = params.type_v = getattr(llama_cpp, f"GGML_TYPE_{kv_type.upper()}")
             params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED
         params.no_perf = True
         params.op_offload = False  # the layers of the CPU have their slots in its memory

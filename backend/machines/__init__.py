@@ -1,7 +1,7 @@
-"""Machines for the simulator: what hardware a machine has, and how fast it makes a model.
+"""Machines for the simulator: the figures of a machine's hardware, and the times of a model on it.
 
-A machine file is JSON: {"format": "outrider-machine", "version": 1, "name", "sentence", "figures"},
-where each figure is {"value": number, "source": text}. The files beside this module are presets.
+A machine file is JSON: {"format": "outrider-machine", "version": 1, "name", "sentence", "figures"}.
+Each figure is {"value": number, "source": text}. The files beside this module are presets.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ NEWEST_VERSION = 1
 _FILE_BYTES_MAX = 1 << 20
 
 DENSE_STEPS = 24
-"""Kernels, or nodes with a barrier, of a layer without its experts."""
+"""Steps of a layer without its experts. A step is a kernel, or a graph node with a barrier."""
 WAVE_STEPS = 5
-"""Likewise of computing experts together: gate, up, activation, down, weighted sum."""
+"""Steps of a wave of experts: gate, up, activation, down, weighted sum."""
 
 
 class MachineError(ValueError):
-    """A machine file that cannot be used; str() is one sentence for the user."""
+    """A machine file cannot be used. str() is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What a machine can do. A gigabyte is 10^9 bytes."""
+    """The speeds of a machine. A gigabyte is 10^9 bytes."""
 
     name: str
     sentence: str
     link_gb_per_s: float
-    """From where all experts are to where they are computed."""
+    """Bandwidth from the place that holds all experts to the place that computes them."""
     link_latency_us: float
-    """Of each copy, before its bytes flow."""
+    """Latency of each copy, before its first byte."""
     n_link: int
-    """Copies that are under way at the same time and share the link."""
+    """Copies in flight at the same time, which share the link."""
     memory_gb_per_s: float
-    """At which weights are read that are computed with."""
+    """Bandwidth at which computing reads weights."""
     tflop_per_s: float
     step_us: float
-    """To launch a kernel, or for all threads to meet after a node."""
+    """Time to launch a kernel, or for all threads to meet after a node."""
     sources: dict[str, str] = field(default_factory=dict)
 
     def machine(
@@ -56,17 +56,17 @@ class Hardware:
         bits_per_weight: float,
         drive: Hardware | None = None,
     ) -> Machine:
-        """Return how fast this hardware makes a model, for the simulator.
+        """Return the simulator's machine for a model on this hardware.
 
-        expert_bytes: of one expert, the mean over the layers. dense_bytes: of one layer without
-        its experts. output_bytes: of the weights beside the layers that a pass reads.
-        bits_per_weight: of all weights, from which follow the operations of a token. drive: whose
-        link brings to RAM what is not there, where RAM does not hold all experts.
+        expert_bytes: bytes of one expert, the mean over the layers. dense_bytes: bytes of one layer
+        without its experts. output_bytes: bytes that a pass reads outside the layers.
+        bits_per_weight: mean over the weights; it gives the operations of a token. drive: the
+        hardware whose link loads experts into RAM, if RAM does not hold all.
 
-        The first token of a pass reads the weights; each further one costs its operations. Where
-        reading takes longer than all operations this says a little too much, at most twice.
+        The first token of a pass reads the weights; each further token costs its operations. If
+        reading takes longer than all operations, the time is too long, by a factor of 2 at most.
         """
-        from backend._native import Machine
+        from backend._native import Machine  # native part: not at the window's start
 
         memory_bytes_per_us = self.memory_gb_per_s * 1e3
         flop_per_us = self.tflop_per_s * 1e6
@@ -94,7 +94,7 @@ class Hardware:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return what a machine file says."""
+        """Return the content of a machine file."""
         return {
             "format": FORMAT,
             "version": NEWEST_VERSION,
@@ -118,7 +118,7 @@ def presets() -> dict[str, Path]:
 
 
 def load(file_or_preset: str | Path) -> Hardware:
-    """Read a preset, or else a machine file. Raises MachineError."""
+    """Read a preset of this name, or otherwise a machine file. Raises MachineError."""
     path = presets().get(str(file_or_preset), Path(file_or_preset))
     name = path.name
     try:
@@ -143,7 +143,7 @@ def load(file_or_preset: str | Path) -> Hardware:
 
 
 def parse(content: Any, name: str) -> Hardware:
-    """Return what the content of a machine file says; `name` is the file's, for messages."""
+    """Check and convert the content of a machine file. `name`: the file's name, for messages."""
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise MachineError(f"{name} is not a machine file: its format is not '{FORMAT}'.")
     version = content.get("version")

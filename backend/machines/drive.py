@@ -1,7 +1,7 @@
-"""How many reads of a drive are to be under way, and how large: measured once for each file system.
+"""Measures how many reads of a drive to keep in flight, and of what size, once per file system.
 
-A drive brings small reads one by one far below its speed: their number makes up for it, or their
-size. What was measured is kept in the application's data folder.
+A drive is far below its bandwidth with one small read at a time. It needs larger reads, or several
+in flight. The result is kept in the application's data folder.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from backend.system.memory import is_busy
 READ_BYTES = (1 << 16, 1 << 18, 1 << 20, 1 << 22)
 N_READ = (1, 2, 4, 8)
 LEAST_FILE_BYTES = 256 << 20
-"""Of what is worth measuring for."""
+"""A smaller file is not worth a measurement."""
 _READ_S = 0.06
-_ROUNDS = 2  # so that a moment's disturbance hits no combination twice
+_ROUNDS = 2  # the best of two, so that a short disturbance spoils no combination
 _BLOCK_BYTES = 4096
 _FILE = "drives.json"
 _VERSION = 2
@@ -31,31 +31,31 @@ Speeds = Mapping[tuple[int, int], float]
 
 @dataclass(frozen=True)
 class Drive:
-    """How to read from a drive."""
+    """The best way to read from a drive."""
 
     n_read: int = 4
-    """Reads that are under way at the same time."""
+    """Reads in flight at the same time."""
     read_bytes: int = 1 << 20
-    """Reads of neighbouring ranges are made as large as this."""
+    """Size up to which reads of neighbouring ranges are joined."""
     bytes_per_s: float = 0.0
-    """What it brings that way; 0: it was not measured."""
+    """Bandwidth with such reads; 0 if not measured."""
     version: int = _VERSION
 
 
 def in_whole_blocks(matrix_bytes: Iterable[int]) -> bool:
-    """Whether the kernel's own queue can read matrices of these sizes straight into slots.
+    """Whether the kernel's own queue can read matrices of these sizes directly into slots.
 
-    They may begin anywhere, all of a tensor at the same place in a block
+    They may begin anywhere: all matrices of a tensor begin at the same place in a block
     (native/live/memory/slab.cc).
     """
     return all(n % _BLOCK_BYTES == 0 and n >= 64 * _BLOCK_BYTES for n in matrix_bytes)
 
 
 def drive_of(path: Path, *, ring: bool) -> Drive:
-    """How to read from the drive with this file: as measured before, or now, in two seconds.
+    """Return the best way to read from the drive of this file. Measure for two seconds if unknown.
 
-    ring: by the kernel's own queue, not by threads. A file that is small, or
-    cannot be read, tells nothing, nor does a busy machine: then as most drives want it.
+    ring: read through the kernel's own queue, not with threads. Return the defaults for a small or
+    unreadable file, and on a busy machine.
     """
     try:
         key = _key(path) + ("-queue" if ring else "-threads")
@@ -78,8 +78,11 @@ def measure(
     *,
     ring: bool,
 ) -> Speeds:
-    """Read from all over a file in every way; the best of two rounds. Raises RuntimeError."""
-    from backend import _native  # loads llama.cpp; what was kept is read without
+    """Read random places of a file in every way, in two rounds. Return the best speeds.
+
+    Raises RuntimeError.
+    """
+    from backend import _native  # loads llama.cpp; a kept result is read without it
 
     speeds: dict[tuple[int, int], float] = {}
     for _ in range(_ROUNDS):
@@ -91,11 +94,11 @@ def measure(
 
 
 def choose(speeds: Speeds) -> Drive:
-    """The fewest reads at once, and the smallest, that are nearly as good as any number and size.
+    """Return the fewest reads in flight, and the smallest size, that are nearly the fastest.
 
-    Fewer at once, because what is needed now waits for those that have begun; smaller ones, because
-    an expert can be computed on only when its read has ended. A drive's speed wanders, so a number
-    is judged by all sizes, and a size by all numbers.
+    Fewer, because an urgent read waits for the reads in flight. Smaller, because an expert can be
+    computed only after its read has ended. A drive's speed fluctuates, so a number is scored over
+    all sizes, and a size over all numbers.
     """
 
     def fewest(axis: int, share: float) -> int:
@@ -113,26 +116,26 @@ def choose(speeds: Speeds) -> Drive:
 
 
 def _key(path: Path) -> str:
-    """Tells the file system, wherever it is mounted."""
+    """Return an identifier of the file system that does not depend on where it is mounted."""
     if hasattr(os, "statvfs"):
-        facts = os.statvfs(path)
-        if facts.f_fsid:
-            return f"{facts.f_fsid:x}-{facts.f_blocks}"
+        system = os.statvfs(path)
+        if system.f_fsid:
+            return f"{system.f_fsid:x}-{system.f_blocks}"
     return f"device-{path.stat().st_dev:x}"
 
 
-def _drive(said: object) -> Drive | None:
-    """What was kept, if it makes sense."""
+def _drive(value: object) -> Drive | None:
+    """Return a kept measurement, or None if it is not valid."""
     try:
-        drive = Drive(**an_object(said))
+        drive = Drive(**an_object(value))
     except TypeError:
         return None
-    whole = all(type(n) is int for n in (drive.n_read, drive.read_bytes, drive.version))
-    ok = (
-        whole
+    has_integers = all(type(n) is int for n in (drive.n_read, drive.read_bytes, drive.version))
+    is_valid = (
+        has_integers
         and drive.version == _VERSION
         and 1 <= drive.n_read <= 64
         and 4096 <= drive.read_bytes <= 1 << 26
         and type(drive.bytes_per_s) is float
     )
-    return drive if ok else None
+    return drive if is_valid else None

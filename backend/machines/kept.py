@@ -1,4 +1,4 @@
-"""What was measured of this machine, kept in the application's data folder."""
+"""Keeps the measurements of this machine in the application's data folder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from backend.system.paths import data_folder
 
 
 def read(name: str) -> dict[str, object]:
-    """What was kept in the file of this name; nothing where it is missing or damaged."""
+    """Return the values of the file of this name, or {} if it is missing or damaged."""
     return read_object(data_folder() / name)
 
 
 def write(name: str, values: Mapping[str, object]) -> None:
-    """Keep it; where that cannot be, it is measured again."""
+    """Write the values. Ignore a failure: they are then measured again."""
     with contextlib.suppress(OSError):
         write_json(data_folder() / name, values)

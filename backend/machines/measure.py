@@ -19,7 +19,7 @@ from backend.system.memory import physical_cores
 from backend.system.paths import cache_folder
 
 N_READER = 4
-"""Reads at the same time, about as many as the live engine has under way."""
+"""Reads in flight at the same time, about as many as in the live engine."""
 _CHUNK_BYTES = 1 << 20  # about one matrix of an expert
 _BLOCK_BYTES = 4096
 _OWN_FILE_BYTES = 192 << 20
@@ -28,9 +28,10 @@ _COMPUTE_S = 0.9
 
 
 def measure(file: Path | None = None) -> Hardware:
-    """Measure this machine. `file`: a large file on the drive that the experts will be on, such
-    as the model; without one a temporary file is written. Raises MachineError.
-    """  # noqa: D205, D209
+    """Measure this machine. Raises MachineError.
+
+    file: a large file on the drive of the experts, such as the model. None writes a temporary file.
+    """
     try:
         with _file_to_read(file) as path:
             reading = _reading(path)
@@ -87,7 +88,7 @@ def _file_to_read(file: Path | None) -> Iterator[Path]:
 
 
 def _reading(path: Path) -> _Reading:
-    """Read the way the engine reads a pack. Raises MachineError, OSError."""
+    """Measure reading as the engine reads a pack. Raises MachineError, OSError."""
     if path.stat().st_size < 4 * _CHUNK_BYTES:
         raise MachineError(f"{path.name} is too small to measure the drive with.")
     try:
@@ -99,7 +100,7 @@ def _reading(path: Path) -> _Reading:
 
 
 def read_s(path: Path, ranges: Sequence[tuple[int, int]]) -> float:
-    """How long it takes to read these (offset, size), in bytes, past the page cache, in seconds."""
+    """Return the seconds to read these (offset, size) ranges, in bytes, past the page cache."""
     blocks = [
         at
         for offset, size in ranges
@@ -117,7 +118,7 @@ def read_s(path: Path, ranges: Sequence[tuple[int, int]]) -> float:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, bool]]:
-    """Open past the page cache where the system allows it; whether it did comes second."""
+    """Open a file, past the page cache if the system can. Yield the handle and whether it can."""
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0)
     handle, direct = -1, False
     if hasattr(os, "O_DIRECT") and hasattr(os, "preadv"):
@@ -135,7 +136,7 @@ def _opened(path: Path) -> Iterator[tuple[int, bool]]:
 
 @contextlib.contextmanager
 def _aligned(n_bytes: int) -> Iterator[mmap.mmap]:
-    """Memory that begins at a page, as reading past the page cache wants it."""
+    """Yield memory aligned to a page, which reading past the page cache requires."""
     buffer = mmap.mmap(-1, n_bytes)
     try:
         yield buffer
@@ -146,12 +147,12 @@ def _aligned(n_bytes: int) -> Iterator[mmap.mmap]:
 def _read_at(handle: int, buffer: mmap.mmap, offset: int) -> int:
     if hasattr(os, "preadv"):
         return os.preadv(handle, [buffer], offset)
-    os.lseek(handle, offset, os.SEEK_SET)  # as near as it gets: the threads share a position
+    os.lseek(handle, offset, os.SEEK_SET)  # approximate: all threads share the position
     return len(os.read(handle, len(buffer)))
 
 
 def _in_threads(tasks: list[Callable[[], object]]) -> float:
-    """Run all at the same time and return how long it took, in seconds."""
+    """Run all tasks at the same time. Return the seconds until the last ended."""
     threads = [threading.Thread(target=task) for task in tasks]
     began_s = time.perf_counter()
     for thread in threads:

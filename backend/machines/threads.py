@@ -1,7 +1,7 @@
-"""How many threads compute a token fastest while experts are read: measured once on a machine.
+"""Measures how many threads compute a token fastest while experts are read, once per machine.
 
-Threads that compute wait for each other after every step: one more than finds a core for itself,
-because somebody reads, slows them all.
+Computing threads wait for each other after every step. A thread that shares its core with a reading
+thread therefore slows all of them.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from backend.system.memory import is_busy, physical_cores
 
 _FILE = "threads.json"
 _Q4_0 = 2  # ggml's number of the type
-_N_COLUMN, _N_ROW = 2048, 16384  # 19 MB: more than a cache holds
+_N_COLUMN, _N_ROW = 2048, 16384  # 19 MB, larger than a processor's cache
 _PRODUCT_S = 0.05
 _ROUNDS = 3
 _WORTH = 1.03
 _THREAD_BYTES = 8 << 20
-"""A thread that reads less for a token costs more waiting than it spares: the embedded model's
-4.5 MB are read faster by one thread than by two (docs/log/panel.md)."""
+"""Bytes of a token below which a further thread costs more waiting than it saves. One thread reads
+the embedded model's 4.5 MB faster than two (docs/log/panel.md)."""
 
 Times = Mapping[int, float]
-"""Microseconds of the same work by number of threads."""
+"""Microseconds of the same work, by number of threads."""
 
 
 def compute_threads(path: Path, drive: Drive, *, ring: bool) -> int:
-    """As measured before, or now, in a third of a second.
+    """Return the best number of threads. Measure for a third of a second if unknown.
 
-    path: a file to read meanwhile, in the way of `drive` and `ring` (drive.drive_of). A small
-    one, or a busy machine, tells nothing: then one for each core.
+    path: a file to read during the measurement, as `drive` and `ring` say (drive.drive_of). Return
+    the number of cores if the file is small or the machine is busy.
     """
     n_core = physical_cores()
     if n_core == 1:
@@ -53,18 +53,18 @@ def compute_threads(path: Path, drive: Drive, *, ring: bool) -> int:
 
 
 def useful_threads(token_bytes: int, n_thread: int) -> int:
-    """Of n_thread, as many as a model has work for that reads so many bytes for a token."""
+    """Return how many of n_thread have enough work with a model that reads token_bytes a token."""
     return max(1, min(n_thread, token_bytes // _THREAD_BYTES))
 
 
 def measure(path: Path, drive: Drive, n_threads: range, *, ring: bool) -> Times:
-    """Multiply with each number of threads, in turn, while somebody reads. Raises RuntimeError."""
-    from backend import _native  # loads llama.cpp; what was kept is read without
+    """Multiply with each number of threads, in turn, during reads. Raises RuntimeError."""
+    from backend import _native  # loads llama.cpp; a kept result is read without it
 
     seconds = _ROUNDS * len(n_threads) * _PRODUCT_S
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError):  # then nobody reads meanwhile
+        with contextlib.suppress(RuntimeError):  # then measure without reads
             _native.measure_reads(str(path), drive.read_bytes, drive.n_read, seconds, ring)
 
     reader = threading.Thread(target=read)
@@ -81,6 +81,6 @@ def measure(path: Path, drive: Drive, n_threads: range, *, ring: bool) -> Times:
 
 
 def choose(times: Times) -> int:
-    """The fewest that are nearly as fast as any: the others' core is somebody else's."""
+    """Return the fewest threads that are nearly the fastest. Their other cores stay free."""
     best = min(times.values())
     return min(n for n, us in times.items() if us <= _WORTH * best)

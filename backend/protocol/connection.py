@@ -9,13 +9,11 @@ a worker fails. Two transports drive it: `backend.protocol.client` blocks,
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from backend.protocol import messages
 from backend.protocol.messages import Message, request_id
-from backend.protocol.statistics import Batch, Residency, Statistics
-from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFacts
 from backend.protocol.worker_exit import describe_exit
 
 HELLO_LIMIT_S = 120.0
@@ -29,7 +27,7 @@ PROGRESS_LIMIT_S = 120.0
 
 _STDERR_TAIL_BYTES = 16_384
 _NO_MESSAGE = frozenset(("died", "hangs", "recovered"))
-_PROGRESS = frozenset("loading prefill text loaded configured waits done".split())
+_OTHER = messages.Reading()
 _UNREADABLE = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -37,36 +35,12 @@ class Event(NamedTuple):
     """What happened at the worker's end.
 
     `kind` is the type of the message, or "died", "hangs" (`values`: a sentence) or "recovered".
-    `values`: see `_VALUES`; of an "error" the type of the request ("" for none) and the sentence.
+    `values`: see messages.READINGS; an "error" has before them the type of its request, or "".
     """
 
     kind: str
     values: tuple[Any, ...] = ()
     message: Message | None = None
-
-
-def _in_force(message: Message) -> tuple[ModelFacts, CacheFacts]:
-    model, cache = message["model"], message["cache"]
-    return ModelFacts.from_json(model), CacheFacts.from_json(cache)
-
-
-_VALUES: dict[str, Callable[[Message], tuple[Any, ...]]] = {
-    "advice": lambda m: (Advice.from_json(m),),
-    "cache_changed": lambda m: (CacheFacts.from_json(m["cache"]),),
-    "configured": _in_force,
-    "devices": lambda m: ([(str(d["name"]), str(d["description"])) for d in m["devices"]],),
-    "done": lambda m: (str(m["reason"]), Statistics.from_json(m["stats"])),
-    "learning": lambda m: (LearningFacts.from_json(m["state"]),),
-    "loaded": _in_force,
-    "loading": lambda m: (float(m["fraction"]), str(m["stage"])),
-    "moments": lambda m: (Batch.from_json(m),),
-    "prefill": lambda m: (int(m["done"]), int(m["total"])),
-    "residency": lambda m: (Residency.from_json(m),),
-    "server": lambda m: (m,),
-    "stats": lambda m: (Statistics.from_json(m["stats"]),),
-    "text": lambda m: (str(m["text"]),),
-    "waits": lambda m: (int(m["n_before"]),),
-}
 
 
 class Connection:
@@ -197,6 +171,7 @@ class Connection:
 
     def _take(self, message: Message, now_s: float) -> Iterator[Event]:
         kind, number = message["type"], request_id(message)
+        reading = messages.READINGS.get(kind, _OTHER)
         if kind in _NO_MESSAGE:
             raise ValueError("no worker says that")
         if not self._greeted:
@@ -208,7 +183,7 @@ class Connection:
                 )
                 return
             self._greeted = True
-        if kind in _PROGRESS:
+        if reading.is_progress:
             self._progress_s = now_s
             yield from self._judge()
         if kind == "pong" and self._pings.pop(number or 0, None) is not None:
@@ -218,14 +193,12 @@ class Connection:
             if now_s - self._progress_s < PROGRESS_LIMIT_S:
                 yield from self._judge()
             return
-        request = self._open.get(number or 0, "")
+        values = reading.read(message)
         if kind == "error":
-            values: tuple[Any, ...] = (request, str(message["message"]))
             if number is None:
-                self._last_error = values[1]
-        else:
-            values = _VALUES[kind](message) if kind in _VALUES else ()
-        if kind in messages.FINAL:
+                self._last_error = values[0]
+            values = (self._open.get(number or 0, ""), *values)
+        if reading.is_final:
             self._open.pop(number or 0, None)
             if not self._open:
                 self._pings.clear()

@@ -3,6 +3,7 @@
 Each message is a 4-byte big-endian length, then that many bytes of UTF-8 JSON: one object with a
 text field "type". Nothing is pickled, and nothing here depends on Qt or on the engine. The worker
 (backend/worker/main.py) and its clients (backend/protocol/connection.py) share this file.
+docs/howto/message.md adds a message as an example.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from backend.protocol.errors import RequestError
-from backend.protocol.settings import KINDS, EngineConfig
+from backend.protocol.settings import KINDS, EngineConfig, Rule
+from backend.protocol.statistics import Batch, Residency, Statistics
+from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFacts
 
 VERSION = 1
 """Version of the messages. A worker and a client of different versions refuse each other."""
@@ -110,10 +113,6 @@ def _parse(body: bytes) -> Message:
 # What a client may ask. Each field has a test and the words for what the test wants.
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _is_text(value: object) -> bool:
     if not isinstance(value, str):
         return False
@@ -135,55 +134,98 @@ def _is_conversation(value: object) -> bool:
     )
 
 
-def _is_object(value: object) -> bool:
-    return isinstance(value, dict)
-
-
 _Test = tuple[Callable[[object], bool], str]
-_BOOL: _Test = (lambda value: isinstance(value, bool), "true or false")
-_INT: _Test = (_is_int, "an integer")
+
+
+def _test_of(rule: Rule) -> _Test:
+    return rule.has_type, KINDS[rule.kind].words
+
+
+_BOOL: _Test = _test_of(Rule("switch"))
+_INT: _Test = _test_of(Rule("count"))
 _TEXT: _Test = (_is_text, "text")
 _PATH: _Test = (_is_path, "a path")
-_OBJECT: _Test = (_is_object, "an object")
+_OBJECT: _Test = (lambda value: isinstance(value, dict), "an object")
 _CONVERSATION: _Test = (_is_conversation, 'a list of objects with the texts "role" and "content"')
 
-# field -> (test, must it be there)
-_SETTINGS: dict[str, tuple[_Test, bool]] = {
-    name: ((rule.has_type, KINDS[rule.kind].words), rule.required)
+_Fields = dict[str, tuple[_Test, bool]]  # name -> (test, must it be there)
+_ID: _Fields = {"id": (_INT, True)}
+_SETTINGS: _Fields = {
+    name: (_test_of(rule), rule.required)
     for name, rule in EngineConfig.rules().items()
     if rule.in_message
 }
-# type -> its fields
-_REQUESTS: dict[str, dict[str, tuple[_Test, bool]]] = {
+
+REQUESTS: Mapping[str, _Fields] = {
     "hello": {"version": (_INT, True)},
-    "load": {"id": (_INT, True), "path": (_PATH, True), **_SETTINGS},
-    "configure": {"id": (_INT, True), **_SETTINGS},
+    "load": {**_ID, "path": (_PATH, True), **_SETTINGS},
+    "configure": {**_ID, **_SETTINGS},
     "generate": {
-        "id": (_INT, True),
+        **_ID,
         "messages": (_CONVERSATION, False),
         "prompt": (_TEXT, False),
         "sampling": (_OBJECT, True),
         "max_tokens": (_INT, True),
     },
-    "stop": {"id": (_INT, True)},
-    "set_cache_rate": {"id": (_INT, True), "cache_rate": _SETTINGS["cache_rate"]},
-    "serve": {
-        "id": (_INT, True),
-        "on": (_BOOL, True),
-        "port": (_INT, True),
-        "key": (_TEXT, True),
-    },
-    "devices": {"id": (_INT, True)},
-    "unload": {"id": (_INT, True)},
-    "ping": {"id": (_INT, True)},
+    "stop": _ID,
+    "set_cache_rate": {**_ID, "cache_rate": _SETTINGS["cache_rate"]},
+    "serve": {**_ID, "on": (_BOOL, True), "port": (_INT, True), "key": (_TEXT, True)},
+    "devices": _ID,
+    "unload": _ID,
+    "ping": _ID,
     "watch": {"scope": (_TEXT, True)},
-    "learning": {"id": (_INT, True), "action": (_TEXT, True)},
+    "learning": {**_ID, "action": (_TEXT, True)},
     "shutdown": {},
 }
+"""The messages of clients, with their fields."""
 
-FINAL = frozenset(
-    "loaded configured done cache server devices learning unloaded pong error".split()
-)
+
+class Reading(NamedTuple):
+    """How a client takes one kind of message from the worker.
+
+    read: returns its values. It may raise _UNREADABLE of connection.py. is_final: it ends its
+    request. is_progress: it shows that the worker gets on with a request.
+    """
+
+    read: Callable[[Message], tuple[Any, ...]] = lambda _: ()
+    is_final: bool = False
+    is_progress: bool = False
+
+
+def _in_force(message: Message) -> tuple[ModelFacts, CacheFacts]:
+    return ModelFacts.from_json(message["model"]), CacheFacts.from_json(message["cache"])
+
+
+READINGS: Mapping[str, Reading] = {
+    "advice": Reading(lambda m: (Advice.from_json(m),)),
+    "cache": Reading(is_final=True),
+    "cache_changed": Reading(lambda m: (CacheFacts.from_json(m["cache"]),)),
+    "configured": Reading(_in_force, is_final=True, is_progress=True),
+    "devices": Reading(
+        lambda m: ([(str(d["name"]), str(d["description"])) for d in m["devices"]],), is_final=True
+    ),
+    "done": Reading(
+        lambda m: (str(m["reason"]), Statistics.from_json(m["stats"])),
+        is_final=True,
+        is_progress=True,
+    ),
+    "error": Reading(lambda m: (str(m["message"]),), is_final=True),
+    "learning": Reading(lambda m: (LearningFacts.from_json(m["state"]),), is_final=True),
+    "loaded": Reading(_in_force, is_final=True, is_progress=True),
+    "loading": Reading(lambda m: (float(m["fraction"]), str(m["stage"])), is_progress=True),
+    "moments": Reading(lambda m: (Batch.from_json(m),)),
+    "pong": Reading(is_final=True),
+    "prefill": Reading(lambda m: (int(m["done"]), int(m["total"])), is_progress=True),
+    "residency": Reading(lambda m: (Residency.from_json(m),)),
+    "server": Reading(lambda m: (m,), is_final=True),
+    "stats": Reading(lambda m: (Statistics.from_json(m["stats"]),)),
+    "text": Reading(lambda m: (str(m["text"]),), is_progress=True),
+    "unloaded": Reading(is_final=True),
+    "waits": Reading(lambda m: (int(m["n_before"]),), is_progress=True),
+}
+"""The messages of the worker. Other kinds have no values."""
+
+FINAL = frozenset(kind for kind, reading in READINGS.items() if reading.is_final)
 """The types of message that end a request."""
 
 
@@ -195,7 +237,7 @@ def check_request(message: Mapping[str, Any]) -> None:
     kind = message.get("type")
     if not isinstance(kind, str):
         raise RequestError('A message has no text field "type".')
-    fields = _REQUESTS.get(kind)
+    fields = REQUESTS.get(kind)
     if fields is None:
         raise RequestError(f"Unknown message type {ascii(kind[:40])}.")
     for name, ((test, words), required) in fields.items():

@@ -9,14 +9,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from backend.methods.catalogue import RUNNABLE
 from backend.protocol.errors import RequestError
-
-_T = TypeVar("_T")
+from backend.text.english import QT_TRANSLATE_NOOP
 
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache, with bits per value. The quantised ones have a scale per 32."""
@@ -68,8 +67,12 @@ class Rule:
     """What one setting may be, and how people meet it.
 
     refusal: the sentence for a value that does not fit, with {value}. above: the lowest value is
-    excluded. may_be_none: None means that the engine decides. in_message: clients may send it;
-    required: they must. option: of the command line, with metavar and help; empty: it has none.
+    excluded. may_be_none: None means that the engine decides. in_message: clients may send it, and
+    the window remembers it; required: they must. option: of the command line, with metavar and
+    help; empty: it has none. title: the caption of its control in the window; empty: the window
+    does not show it. words: what the window calls each choice; of a count, its lowest value.
+    on_device: the window shows it only if a device computes. Title, words and tooltip are marked
+    for translation, in the context "settings".
     """
 
     kind: str
@@ -84,6 +87,10 @@ class Rule:
     option: str = ""
     metavar: str = ""
     help: str = ""
+    title: str = ""
+    words: tuple[str, ...] = ()
+    tooltip: str = ""
+    on_device: bool = False
 
     def has_type(self, value: object) -> bool:
         """Whether a value from JSON is of the right type. A bool is no number."""
@@ -125,6 +132,24 @@ class _Checked:
         """Return the rule of every field, by name."""
         return {item.name: item.metadata["rule"] for item in dataclasses.fields(cls)}  # type: ignore[arg-type]
 
+    @classmethod
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
+        """Read the fields that clients may send and ignore all others. Raises RequestError."""
+        given = {}
+        for name, rule in cls.rules().items():
+            if rule.in_message and name in message:
+                given[name] = message[name]
+                if not rule.has_type(given[name]):
+                    raise RequestError(f"The setting {name} must be {KINDS[rule.kind].words}.")
+        try:
+            return cls(**given)
+        except ValueError as error:
+            raise RequestError(str(error)) from None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the fields that clients may send, by name."""
+        return {name: getattr(self, name) for name, rule in self.rules().items() if rule.in_message}
+
 
 @dataclass(frozen=True)
 class EngineConfig(_Checked):
@@ -139,7 +164,7 @@ class EngineConfig(_Checked):
         required=True,
         option="--cache-rate",
         metavar="R",
-        help="share of the experts kept in memory",
+        help="share of the experts kept in memory (default 0.25)",
     )
     """Share of all routed-expert bytes that is resident, 0 to 1; at least what one token needs."""
     method: str = setting(
@@ -150,7 +175,8 @@ class EngineConfig(_Checked):
         required=True,
         option="--method",
         metavar="M",
-        help="how experts are kept and fetched",
+        help="how experts are kept and fetched (default promoe)",
+        title=QT_TRANSLATE_NOOP("settings", "Method"),
     )
     """A name in backend.methods.catalogue.RUNNABLE."""
     context_length: int = setting(
@@ -162,9 +188,28 @@ class EngineConfig(_Checked):
         required=True,
         option="--context",
         metavar="N",
-        help="context in tokens",
+        help="context in tokens (default 4096)",
+        title=QT_TRANSLATE_NOOP("settings", "Context in tokens"),
     )
     """Tokens of conversation that are kept."""
+    kv_type: str = setting(
+        "f16",
+        "choice",
+        "The attention cache may be {known}, not {value}.",
+        choices=tuple(KV_TYPES),
+        option="--kv-type",
+        help="type of the attention cache (default f16)",
+        title=QT_TRANSLATE_NOOP("settings", "Attention cache"),
+        words=(
+            QT_TRANSLATE_NOOP("settings", "16 bits"),
+            QT_TRANSLATE_NOOP("settings", "8 bits"),
+            QT_TRANSLATE_NOOP("settings", "4 bits"),
+        ),
+        tooltip=QT_TRANSLATE_NOOP(
+            "settings", "How the conversation is remembered: fewer bits need less memory."
+        ),
+    )
+    """Type of the attention cache, a key of KV_TYPES."""
     device: str = setting(
         DEVICE_AUTO,
         "device",
@@ -172,6 +217,7 @@ class EngineConfig(_Checked):
         metavar="D",
         help="what computes: auto, cpu, a device's name, or rpc://host:port for a machine that you "
         "trust, since it is sent weights and prompts unencrypted (default auto)",
+        title=QT_TRANSLATE_NOOP("settings", "Device"),
     )
     """What computes: "auto", "cpu", a device's name or rpc://host:port (backend.memory.devices)."""
     hybrid: str = setting(
@@ -183,6 +229,18 @@ class EngineConfig(_Checked):
         help="experts that a device lacks are copied to it (off), copied or computed by the "
         "processor, whichever ends sooner (auto), or all computed by the processor (cpu-only); but "
         "for off the answer is llama.cpp's except for rounding (default off)",
+        title=QT_TRANSLATE_NOOP("settings", "Missing experts"),
+        words=(
+            QT_TRANSLATE_NOOP("settings", "copy"),
+            QT_TRANSLATE_NOOP("settings", "both"),
+            QT_TRANSLATE_NOOP("settings", "compute"),
+        ),
+        tooltip=QT_TRANSLATE_NOOP(
+            "settings",
+            "Experts that the device lacks are copied to its memory, or computed by the "
+            "processor where they lie.",
+        ),
+        on_device=True,
     )
     """What happens to experts that a device lacks, of HYBRID. Except for "off" the answer is
     llama.cpp's except for rounding: the processor's kernels round differently from a device's."""
@@ -207,6 +265,8 @@ class EngineConfig(_Checked):
         option="--threads",
         metavar="N",
         help="threads; 0 lets it choose",
+        title=QT_TRANSLATE_NOOP("settings", "Threads"),
+        words=(QT_TRANSLATE_NOOP("settings", "automatic"),),
     )
     """Threads that compute; 0: one per physical core."""
     pack: bool = setting(
@@ -216,15 +276,6 @@ class EngineConfig(_Checked):
         help="read experts from the model even where it has a pack",
     )
     """Read experts from the model's pack (backend.packs), where there is one."""
-    kv_type: str = setting(
-        "f16",
-        "choice",
-        "The attention cache may be {known}, not {value}.",
-        choices=tuple(KV_TYPES),
-        option="--kv-type",
-        help="type of the attention cache (default f16)",
-    )
-    """Type of the attention cache, a key of KV_TYPES."""
     automatic: bool = setting(False, "switch")
     """Whether memory decides about the cache rate and the context (backend.memory.automatic)."""
     n_ubatch: int = setting(
@@ -246,16 +297,6 @@ class EngineConfig(_Checked):
         in_message=False,
     )
     """Of each device's memory at most so much is used; 0: what is free except for headroom."""
-
-    @classmethod
-    def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Read the settings of a request; raises RequestError."""
-        names = [name for name, rule in cls.rules().items() if rule.in_message and name in message]
-        return _made(cls, {name: message[name] for name in names})
-
-    def to_message(self) -> dict[str, Any]:
-        """Return the fields of the messages `load` and `configure`."""
-        return {name: getattr(self, name) for name, rule in self.rules().items() if rule.in_message}
 
 
 @dataclass(frozen=True)
@@ -314,19 +355,8 @@ class Sampling(_Checked):
     """None: another one every time."""
 
     @classmethod
-    def from_message(cls, values: dict[str, Any]) -> Self:
+    def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Read the field `sampling` of a request; raises RequestError."""
-        rules = cls.rules()
-        for name, value in values.items():
-            if name not in rules:
-                raise RequestError(f"Unknown sampling setting {ascii(name[:40])}.")
-            if not rules[name].has_type(value):
-                raise RequestError(f"The sampling setting {name} has a value of the wrong type.")
-        return _made(cls, values)
-
-
-def _made(make: Callable[..., _T], values: dict[str, Any]) -> _T:
-    try:
-        return make(**values)
-    except ValueError as error:
-        raise RequestError(str(error)) from None
+        for name in message.keys() - cls.rules().keys():
+            raise RequestError(f"Unknown sampling setting {ascii(name[:40])}.")
+        return super().from_message(message)

@@ -1,14 +1,13 @@
-"""What would have made an answer faster: its own trace, simulated at other cache rates and methods.
+"""Forecasts what would have made an answer faster: simulates its trace with other settings.
 
-The simulator replays what the model routed through the very core that ran
-(backend.simulation.run), on a
-machine whose speeds are those that this answer measured: its link from the bytes and the time in
-which something was copied, its computing from the time that was not waited. What it then says the
-present setting waits is compared with what was waited, and every other forecast is scaled by that
-ratio; where the two are too far apart, nothing is forecast.
+The simulator replays the answer's trace through the engine's own core (backend.simulation.run). The
+machine has the speeds that this answer measured. The link's speed is the bytes copied over the time
+with a copy in flight; computing takes the time without stalls. The stall simulated for the present
+setting is compared with the measured stall, and their ratio scales every other forecast. If the
+ratio is too far from one, there is no forecast.
 
-Runs as a program of its own, at the lowest priority (backend.worker.advisor starts it): standard
-input names the question, standard output gets the answer, one JSON object each.
+This is a program of its own, of the lowest priority, which backend.worker.advisor starts. It reads
+the question from standard input and writes the answer to standard output, one JSON object each.
 """
 
 from __future__ import annotations
@@ -36,25 +35,25 @@ from backend.traces.trace import DECODE, Trace, read_trace
 from backend.weights import lookup as learned
 
 N_TOKEN_MIN = 16
-"""An answer with fewer decoded tokens says too little."""
+"""An answer with fewer decoded tokens gets no forecast."""
 WORTH = 1.05
-"""Times as fast: less is not worth a change."""
+"""A smaller speed-up is not worth a change."""
 NEARLY = 0.95
-"""The smallest cache is recommended that reaches this share of the best speed."""
+"""The advice is the smallest cache that reaches this share of the best speed."""
 TRUSTED = (0.4, 2.5)
-"""Measured waiting to simulated waiting of the same setting; outside, nothing is forecast."""
+"""Allowed ratio of measured to simulated stall in the same setting. Outside, no forecast."""
 N_CACHE = 8
-"""Cache sizes that are tried."""
+"""Number of cache sizes to try."""
 ALTERNATIVES = ("promoe", "outrider", "outrider-recall", "lru-overlapped")
-"""Methods that are tried. `auto` tries settings by itself, so that it needs no recommendation."""
+"""Methods to try. `auto` tries settings by itself and gets no advice on methods."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """One answer and what may be changed. Times are of its decoded tokens together.
+    """The figures of one answer. Times are sums over its decoded tokens.
 
-    compute_s holds the unexplained rest as well. spare_bytes: memory that a larger cache may take.
-    accuracy: share of the predicted experts that were used, None where nothing was predicted.
+    compute_s includes the unexplained rest. spare_bytes: memory that a larger cache may take.
+    accuracy: share of the predicted experts that were used; None without prediction.
     """
 
     method: str
@@ -76,10 +75,10 @@ def advise(
     routers: list[Any] | None = None,
     time_s: float = 15.0,
 ) -> Advice:
-    """Answer a question. `trace`: what was routed lately; its last request is the answer.
+    """Answer a question. `trace`: the recent routing; its last request is the answer.
 
-    Earlier requests of the trace fill the cache, as they did. Takes about `time_s` at most: what
-    has not been simulated by then is left out.
+    The earlier requests of the trace fill the cache, as in the live run. After `time_s` no further
+    simulation begins.
     """
     total_s = question.compute_s + question.stall_s
     share = question.stall_s / total_s if total_s > 0 else 0.0
@@ -96,8 +95,8 @@ def advise(
         machine=machine(question, trace),
     )
 
-    def waits(method: str, n_slot: int) -> tuple[float, int]:
-        """Seconds that a token waits, and the bytes of the cache. Raises ValueError."""
+    def stall(method: str, n_slot: int) -> tuple[float, int]:
+        """Return the stall of a token in seconds, and the bytes of the cache. Raise ValueError."""
         rate = rate_of(n_slot, trace.n_expert)
         result = next(iter(run(setting, [METHODS[method]], [rate])))
         if result.reason:
@@ -106,12 +105,12 @@ def advise(
         return float(result.pass_stall_us[decoded].mean()) / 1e6, result.cache_bytes
 
     try:
-        base_s, base_bytes = waits(question.method, question.n_slot)
+        base_s, base_bytes = stall(question.method, question.n_slot)
     except ValueError as error:
         return Advice(share, reason=str(error))
     stall_s = question.stall_s / question.n_token
     compute_s = question.compute_s / question.n_token
-    # Where nearly nothing is waited the ratio of two small figures means nothing, and nor do they.
+    # The ratio of two tiny stalls means nothing; adding tiny_s to both brings it near one.
     tiny_s = 0.02 * (compute_s + stall_s)
     scale = (stall_s + tiny_s) / (base_s + tiny_s)
     if not TRUSTED[0] <= scale <= TRUSTED[1]:
@@ -121,10 +120,10 @@ def advise(
         if time.monotonic() > deadline_s:
             return None
         try:
-            wait_s, n_byte = waits(method, n_slot)
+            simulated_s, n_byte = stall(method, n_slot)
         except ValueError:
             return None
-        times = (compute_s + stall_s) / (compute_s + scale * wait_s)
+        times = (compute_s + stall_s) / (compute_s + scale * simulated_s)
         return Option(method, n_slot, rate_of(n_slot, trace.n_expert), n_byte, times)
 
     slot_bytes = base_bytes / max(question.n_slot, 1)
@@ -153,16 +152,16 @@ def _n_slot(option: Option) -> int:
 
 
 def _sizes(n_slot: int, n_most: int) -> Iterator[int]:
-    """Larger caches, the largest first, in even ratios."""
+    """Yield larger cache sizes in a geometric series, the largest first."""
     sizes = np.geomspace(n_slot, max(n_most, n_slot), N_CACHE + 1)[1:]
     yield from sorted({round(size) for size in sizes if round(size) > n_slot}, reverse=True)
 
 
 def machine(question: Question, trace: Trace) -> _native.Machine:
-    """The machine that the answer met.
+    """Return the machine with the speeds of this answer.
 
-    Computing takes the time that was measured, split over the weights by their bytes: to decode is
-    to read them. The link is one that brings what was read in the time in which it was busy.
+    The measured computing time is divided among the weights by their bytes, because decoding is
+    limited by reading them. The link copies the bytes read in the time that it was busy.
     """
     sizes = [sum(chunks) for chunks in trace.chunk_bytes]
     expert_bytes = sum(sizes) / len(sizes)

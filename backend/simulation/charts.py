@@ -1,4 +1,4 @@
-"""Line charts as SVG: panels side by side with one legend, legible on light and on dark ground."""
+"""Draws line charts as SVG: panels side by side with one legend, on a light or dark background."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MARGIN_LEFT, MARGIN_TOP, MARGIN_BOTTOM, GAP = 64, 44, 56, 30
 LEGEND_WIDTH, LEGEND_LINE = 178, 19
 N_TICK = 5
 
-# Of medium lightness, so that they show on white and on black; the marks differ as well, since
-# colours alone do not tell lines apart for everybody.
+# Colours of medium lightness are visible on white and on black. The marks differ as well, because
+# not every reader can tell lines apart by colour.
 _COLOURS = ("#2f7ed8", "#d9730d", "#2a9d5c", "#c9404f", "#8a63d2", "#16939c", "#a3713a", "#cf5fa5")
 _MARKS = ("circle", "square", "up", "diamond", "down", "cross")
 _BOUND_DASHES = ("6 4", "2 3", "9 3 2 3")
@@ -35,7 +35,7 @@ _STYLE = """
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a panel: points by x. bound: drawn dashed and grey, as a limit for the others."""
+    """One line of a panel, of (x, y) points. bound: a limit, drawn dashed and grey."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -44,7 +44,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart. percent: which of x and y are shares, shown as percentages. y begins at 0."""
+    """One chart. x_percent, y_percent: the axis shows shares as percentages. y begins at 0."""
 
     title: str
     x_label: str
@@ -55,9 +55,9 @@ class Panel:
 
 
 def line_charts(panels: Sequence[Panel]) -> str:
-    """Return the panels side by side as one SVG. A name has the same looks in all of them.
+    """Return the panels side by side as one SVG. A line's name has one look in all panels.
 
-    Points that are not finite numbers are left out. Raises ValueError when nothing is left.
+    Points that are not finite are left out. Raises ValueError if no point remains.
     """
     names = list(dict.fromkeys(line.name for panel in panels for line in panel.lines))
     bounds = {line.name for panel in panels for line in panel.lines if line.bound}
@@ -80,7 +80,7 @@ def line_charts(panels: Sequence[Panel]) -> str:
 
 @dataclass(frozen=True)
 class _Look:
-    colour: str  # empty: the bound's grey
+    colour: str  # empty for a bound, which is grey
     mark: str
     dash: str
 
@@ -155,8 +155,8 @@ def _line(places: Sequence[tuple[float, float]], look: _Look) -> list[str]:
 
 
 def _marks(places: Sequence[tuple[float, float]], look: _Look) -> str:
-    """All of a line in one path."""
-    if look.mark == "circle":  # a line of hardly any length has two round ends
+    """Return the marks of a line as one path."""
+    if look.mark == "circle":  # a very short stroke with round caps
         path = "".join(f"M{x:.1f},{y:.1f}h.1" for x, y in places)
         style = f'fill="none" stroke="{look.colour}" stroke-width="7.6" stroke-linecap="round"'
         return f'<path {style} d="{path}"/>'
@@ -186,7 +186,7 @@ def _legend(names: Sequence[str], looks: dict[str, _Look], left: float) -> list[
 
 
 def ticks(high: float) -> list[float]:
-    """Return round numbers from 0 on, equally far apart, the last at least `high`; about N_TICK."""
+    """Return about N_TICK evenly spaced round numbers, from 0 to at least `high`."""
     if not high > 1e-9:
         high = 1.0
     rough = high / N_TICK

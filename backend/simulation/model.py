@@ -1,4 +1,4 @@
-"""What a model file tells the simulator that a trace does not: other sizes, and routers."""
+"""Reads from a model file what the simulator needs beside a trace: further sizes, and routers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _FLOATS: dict[str, np.dtype[Any]] = {
 
 
 def with_model(path: Path, trace: Trace, file: ModelFile) -> Trace:
-    """The trace with the model's sizes; raises ContainerError where it is of another model."""
+    """Add the model's sizes to the trace. Raise ContainerError if it is of another model."""
     if trace.model:
         require_model(path, {"model": trace.model}, file.fingerprint)
     return replace(trace, about={**trace.about, **sizes(file)})
 
 
 def sizes(file: ModelFile) -> dict[str, float]:
-    """Bytes of a layer without its routed experts (the mean), of the output, and bits a weight."""
+    """Return the mean dense bytes of a layer, the bytes of the output, and the bits per weight."""
     routed = [t for tensors in file.expert_tensors.values() for t in tensors]
     n_weight = sum(int(np.prod(t.shape, dtype=np.int64)) for t in routed)
     return {
@@ -42,7 +42,7 @@ def sizes(file: ModelFile) -> dict[str, float]:
 
 
 def learned(paths: Sequence[Path], trace: Trace) -> Learned:
-    """What these predictor files hold, for the trace's model; raises ContainerError."""
+    """Read predictor files of the trace's model. Raise ContainerError."""
     sizes = PredictorSizes(trace.n_layer, trace.n_expert, trace.n_expert_used, trace.n_embd)
     found = [read(path, trace.model, sizes) for path in paths]
     return Learned(
@@ -52,7 +52,7 @@ def learned(paths: Sequence[Path], trace: Trace) -> Learned:
 
 
 def routers(file: ModelFile, layers: tuple[int, ...]) -> list[NDArray[np.float32]]:
-    """The router of each MoE layer, [n_expert, n_embd]; empty where one cannot be read."""
+    """Return the router of each MoE layer, [n_expert, n_embd], or [] if one cannot be read."""
     by_name = {t.name: t for t in file.tensors}
     found = [by_name.get(f"blk.{layer}.ffn_gate_inp.weight") for layer in layers]
     if any(tensor is None or tensor.type_name not in _FLOATS for tensor in found):

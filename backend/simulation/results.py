@@ -1,4 +1,4 @@
-"""What a simulation found, and its curves."""
+"""The results of a simulation, and their charts."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from backend.simulation.charts import Line, Panel, line_charts
 
 
 @dataclass(frozen=True)
@@ -20,13 +22,13 @@ class Phase:
     compute_s: float
     stall_s: float
     link_busy_s: float
-    """At least one copy was under way."""
+    """Time with at least one copy in flight."""
     hits: int
     requests: int
 
     @property
     def tokens_per_s(self) -> float | None:
-        """None where there was no token, or where computing takes no time."""
+        """Speed; None without tokens, or if computing takes no time."""
         return self.n_token / self.time_s if self.n_token and self.time_s > 0 else None
 
     @property
@@ -37,7 +39,10 @@ class Phase:
 
 @dataclass(frozen=True)
 class Counts:
-    """Of one layer or of all. Parts of cut experts count each; hits + late + misses = requests."""
+    """Counts of one layer or of all layers. hits + late + misses = requests.
+
+    Each part of a cut expert counts as a request.
+    """
 
     hits: int
     late: int
@@ -45,7 +50,7 @@ class Counts:
     bytes_read: int
     bytes_useful: int
     bytes_wasted: int
-    """bytes_read - bytes_useful - bytes_wasted are resident and have not been used."""
+    """The rest, bytes_read - bytes_useful - bytes_wasted, is resident and not used so far."""
     prefetches: int
     prefetches_useful: int
     prefetches_wasted: int
@@ -56,7 +61,7 @@ class Counts:
 
     @property
     def requests(self) -> int:
-        """Needed parts of experts."""
+        """Number of needed experts, or parts of cut experts."""
         return self.hits + self.late + self.misses
 
     @property
@@ -66,7 +71,7 @@ class Counts:
 
     @property
     def accuracy(self) -> float | None:
-        """Share of predicted experts that were then used (ProMoE, section 4.1)."""
+        """Share of predicted experts that were used (ProMoE, section 4.1)."""
         return self.predicted_used / self.predicted if self.predicted else None
 
     @property
@@ -89,30 +94,30 @@ class Counts:
 
 @dataclass(frozen=True)
 class Result:
-    """One method at one cache rate; `reason` says why it was not simulated, and is else empty."""
+    """One method at one cache rate. `reason`: why it was not simulated; empty if it was."""
 
     method: str
     asked_rate: float
     reason: str = ""
     predictor: str = ""
-    """What was predicted with; empty without prediction."""
+    """The predictor that ran; empty without prediction."""
     kind: str = "cached"
     rate: float = 0.0
-    """Of all experts' bytes, what the slots can hold."""
+    """Share of all experts' bytes that the slots hold."""
     cache_bytes: int = 0
     total: Counts | None = None
     layers: tuple[Counts, ...] = ()
     prefill: Phase | None = None
     decode: Phase | None = None
     pass_stall_us: NDArray[np.float64] | None = field(default=None, compare=False, repr=False)
-    """[pass]: how long each pass of the trace waited."""
+    """[pass]: stall of each pass of the trace, in microseconds."""
     lines: tuple[str, ...] = ()
-    """What an adaptive method decided, a sentence each."""
+    """Decisions of an adaptive method, a sentence each."""
     bytes_from_file: int | None = None
-    """Where RAM lies between a drive and the slots: what the drive read."""
+    """Bytes read from the drive, if RAM lies between the drive and the slots; otherwise None."""
 
     def to_json(self, *, layers: bool = False) -> dict[str, Any]:
-        """Return all figures, those of the layers on request."""
+        """Return all figures. `layers`: include those of each layer."""
         report: dict[str, Any] = {
             name: getattr(self, name)
             for name in ("method", "kind", "predictor", "asked_rate", "rate", "cache_bytes")
@@ -138,7 +143,7 @@ Figures = TypeVar("Figures", Counts, Phase)
 
 
 def summed(parts: Sequence[Figures]) -> Figures:
-    """Every figure of all of them together."""
+    """Add the parts, figure by figure."""
     kind = type(parts[0])
     return kind(**{f.name: sum(getattr(part, f.name) for part in parts) for f in fields(kind)})
 
@@ -146,10 +151,8 @@ def summed(parts: Sequence[Figures]) -> Figures:
 def curves(results: Sequence[Result]) -> str:
     """Draw hit rate and speed over the cache rate, a line for each method, as SVG.
 
-    Raises ValueError, a sentence, when there is nothing to draw.
+    Raises ValueError, a sentence, if there is nothing to draw.
     """
-    from backend.simulation.charts import Line, Panel, line_charts
-
     done = [r for r in results if not r.reason and r.total and r.decode and r.prefill]
     names = list(dict.fromkeys(r.method for r in done))
 

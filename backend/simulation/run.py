@@ -1,7 +1,7 @@
-"""Replays a trace through the very core of the live engine, in virtual time on a machine model.
+"""Replays a trace through the core of the live engine, in virtual time on a machine model.
 
-A method is simulated as it would run: the same composition, the same allocation. What the
-simulator adds is the machine (backend.machines): when a copy ends and how long computing takes.
+A method has the same composition and allocation here as in a live run. The simulator adds only the
+machine (backend.machines), which says when a copy ends and how long computing takes.
 """
 
 from __future__ import annotations
@@ -35,27 +35,29 @@ from backend.simulation.results import Counts, Phase, Result, summed
 from backend.traces.trace import DECODE, Trace
 
 REFERENCES = ("random", "lru", "lfu", "static", "belady", "oracle")
-"""Shown beside every method: a result without its ceiling says little."""
+"""Shown beside every method, because a result means little without its upper bound."""
 SIMULATED = tuple(name for name, method in METHODS.items() if method.kind != "stock")
-"""Methods that can be simulated; how stock llama.cpp reads a file is for the system to decide."""
+"""Methods that can be simulated. Stock llama.cpp cannot: the system decides how it reads a file."""
 
 DENSE_SHARE = 0.65
-"""Bytes of a layer without its experts to those of the experts that a token uses, where a trace
-does not say: Qwen3-30B-A3B has 11.9 MB to 6 x 3.06 MB."""
+"""Default ratio of a layer's dense bytes to the bytes of the experts that a token uses, for a trace
+that does not give it. Qwen3-30B-A3B has 11.9 MB to 6 x 3.06 MB."""
 BITS_PER_WEIGHT = 4.5
-"""Where a trace does not say: of Q4_0 and Q4_K."""
+"""Default for a trace that does not give it: the value of Q4_0 and Q4_K."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is simulated, besides methods and rates.
+    """The input of a simulation, apart from methods and rates.
 
-    hardware: None for instant copies and no time at all, so that only counts mean anything.
-    routers: of each layer, float32 [n_expert, n_embd], for predictors that apply them. accuracy:
-    where a method's predictor lacks what it needs, one that is right with this probability takes
-    its place; None: such a method is not simulated. configure_tokens: between two runs of MoEpic's
-    configurator, which waits for the end of a request. host_rate: RAM between a drive and the
-    hardware's link holds this share of the experts; None: all. drive: whose link is the drive's.
+    hardware: None makes copies and computing instant, so only counts mean anything.
+    routers: one for each layer, float32 [n_expert, n_embd], for predictors that apply them.
+    accuracy: if a method's predictor lacks its inputs or weights, a predictor that is right with
+    this probability replaces it. None: such a method is not simulated.
+    configure_tokens: tokens between two runs of MoEpic's configurator, which also waits for the end
+    of a request.
+    host_rate: share of the experts in RAM, between a drive and the hardware's link. None: all.
+    drive: the hardware whose link is the drive's.
     """
 
     trace: Trace
@@ -71,25 +73,25 @@ class Setting:
 
     @property
     def host_slots(self) -> list[int]:
-        """Experts of each layer in that RAM; empty: it holds all."""
+        """Experts of each layer in RAM. Empty: RAM holds all."""
         if self.host_rate is None:
             return []
         return [slots_of(self.host_rate, self.trace.n_expert)] * self.trace.n_layer
 
 
 def with_references(names: Sequence[str]) -> list[str]:
-    """The methods named, then the references that are not among them."""
+    """Return the named methods, then the references that are not among them."""
     named = list(dict.fromkeys(names))
     return named + [name for name in REFERENCES if name not in named]
 
 
 def eviction_names() -> list[str]:
-    """The evictions that there are."""
+    """Return the names of all evictions, sorted."""
     return sorted(_native.eviction_names())
 
 
 def eviction_method(name: str) -> Method:
-    """A reactive cache with this eviction, to compare evictions with nothing else in between.
+    """Return a method that is a reactive cache with this eviction, to compare evictions alone.
 
     Raises ValueError, a sentence, for an unknown name.
     """
@@ -103,9 +105,10 @@ def eviction_method(name: str) -> Method:
 
 
 def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> Iterator[Result]:
-    """Simulate every method at every cache rate, from a cold cache; results as they come.
+    """Simulate every method at every cache rate, each from a cold cache. Yield results in order.
 
-    The same setting gives the same results. What cannot be simulated gives a result with a reason.
+    The same setting gives the same results. A method that cannot be simulated yields a result with
+    a reason.
     """
     future = setting.trace.future()
     machine = setting.machine or machine_for(setting.trace, setting.hardware, setting.drive)
@@ -120,7 +123,7 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
 def machine_for(
     trace: Trace, hardware: Hardware | None, drive: Hardware | None = None
 ) -> _native.Machine:
-    """How fast this hardware makes the trace's model."""
+    """Return the simulator's machine for the trace's model on this hardware."""
     if hardware is None:
         return _native.Machine()
     sizes = [sum(chunks) for chunks in trace.chunk_bytes]
@@ -137,7 +140,7 @@ def machine_for(
 
 
 def _about(trace: Trace, name: str, otherwise: float) -> float:
-    """A figure that a trace may say of its model, if it makes sense."""
+    """Return a figure of the trace's model from its notes, or the default if it is not valid."""
     about: Mapping[str, Any] = trace.about
     value = about.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e15:
@@ -167,10 +170,10 @@ def _simulate(
     stalls_us: list[NDArray[np.float64]] = []
     core, from_file = None, 0
     for piece in _pieces(setting, method):
-        anew = None if core is None else adapter.new_layout(cache_bytes)
-        if core is None or anew is not None:
+        new_place = None if core is None else adapter.new_layout(cache_bytes)
+        if core is None or new_place is not None:
             from_file += _file_bytes(core, trace.n_layer)
-            place = anew or place
+            place = new_place or place
             core, used = _core(setting, method, shape, place, future, adapter)
             adapter.attend(core, round(actual_rate * shape.n_expert))
         simulation = _native.simulate(
@@ -180,7 +183,7 @@ def _simulate(
             inputs=piece.inputs if core.wants_gate_input() or method.adaptive else None,
             weights=piece.weights,
             has_inputs=[] if piece.has_inputs is None else [bool(x) for x in piece.has_inputs],
-            after_pass=partial(_hear, adapter) if adapter.listens else None,
+            after_pass=partial(_observe, adapter) if adapter.listens else None,
         )
         layers.append(_layers(simulation))
         stalls_us.append(simulation.pass_stall_us)
@@ -208,16 +211,16 @@ def _simulate(
 
 
 def _file_bytes(core: _native.Core | None, n_layer: int) -> int:
-    """What RAM did not have and was read, into RAM or past it; without RAM in between nothing."""
+    """Return the bytes read from the drive, into RAM or directly into slots."""
     if core is None:
         return 0
     host = [core.host_counts(layer) for layer in range(n_layer)]
-    by_way_of_ram = sum(h.bytes_found + h.bytes_awaited - h.bytes_read for h in host)
-    return int(sum(core.counts(layer).bytes_read for layer in range(n_layer)) - by_way_of_ram)
+    served_by_ram = sum(h.bytes_found + h.bytes_awaited - h.bytes_read for h in host)
+    return int(sum(core.counts(layer).bytes_read for layer in range(n_layer)) - served_by_ram)
 
 
-def _hear(adapter: Adapter, done: _native.SimulatedPass) -> None:
-    """Tell what a decoded token cost."""
+def _observe(adapter: Adapter, done: _native.SimulatedPass) -> None:
+    """Report the cost of a decoded token to the adapter."""
     times, counts = done.times, done.counts
     if done.phase != _native.Phase.decode or times.n_token != 1:
         return
@@ -240,7 +243,7 @@ def _hear(adapter: Adapter, done: _native.SimulatedPass) -> None:
 
 
 def _pieces(setting: Setting, method: Method) -> list[Trace]:
-    """The trace, cut before requests where a configured method may have heard enough."""
+    """Cut the trace before the requests where the configurator may run."""
     trace = setting.trace
     if not method.configured or len(trace.tokens) < setting.configure_tokens:
         return [trace]
@@ -252,7 +255,7 @@ def _pieces(setting: Setting, method: Method) -> list[Trace]:
 
 
 def _seeded(method: Method, seed: int) -> Method:
-    """The method with its chances drawn from this seed."""
+    """Return the method with this seed in its random evictions."""
     evictions = tuple(
         part(e.name, **{**e.numbers, "seed": seed}) if e.name == "random" else e
         for e in method.evictions
@@ -268,7 +271,7 @@ def _core(
     future: _native.Future,
     adapter: Adapter,
 ) -> tuple[_native.Core, Method]:
-    """A core, and the method that it is of: for want of inputs, one with another predictor."""
+    """Return a core and its method, with another predictor if the method's own lacks inputs."""
 
     def make(method: Method) -> _native.Core:
         core = _native.Core(

@@ -1,9 +1,9 @@
-"""One file for numpy arrays and a header: what traces and predictors' weights are kept in.
+"""The file format of traces and predictor weights: numpy arrays and a header.
 
-An .npz file, so numpy.load opens it too: a zip archive of uncompressed .npy members and one member
-`header.json` with `kind`, `version`, `model` (ModelFile.fingerprint) and whatever else its kind
-needs. As nothing is compressed, no array can be larger than the file, so a small file cannot ask
-for a lot of memory. There is no pickle in it, and none is read.
+A container is an .npz file, so numpy.load opens it too: a zip archive of uncompressed .npy members
+and one member `header.json`. The header has `kind`, `version`, `model` (ModelFile.fingerprint) and
+further fields of its kind. No member is compressed, so no array is larger than the file, and a
+small file cannot demand much memory. Pickle is neither written nor read.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ HEADER_BYTES_MAX = 16 << 20
 N_ARRAY_MAX = 1 << 14
 N_DIMENSION_MAX = 8
 DTYPES = ("|b1", "|u1", "<u2", "<u4", "<u8", "|i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8")
-"""Types of arrays, as numpy writes them; all little-endian."""
+"""Array types that are allowed, as numpy names them; all little-endian."""
 
 _HEADER = "header.json"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,127}")
 _PIECE_BYTES = 1 << 20
-_ALIGNMENT = 64  # of arrays in the file, so that they can be used where they lie
+_ALIGNMENT = 64  # bytes; arrays are aligned in the file, so that they can be mapped
 _LOCAL = struct.Struct("<4s22xHH")  # a member's local header: magic, ..., lengths of name and extra
-_PADDING_ID = 0xD935  # an extra field that is only padding, as in Android's zipalign
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the same content gives the same bytes
+_PADDING_ID = 0xD935  # id of an extra field that holds only padding, as in Android's zipalign
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # a fixed date: equal contents give equal files
 
 Header = dict[str, Any]
 Arrays = dict[str, NDArray[Any]]
 
 
 class ContainerError(ValueError):
-    """A file that cannot be used or written; str() is one sentence for the user."""
+    """A file cannot be used or written. str() is one sentence for the user."""
 
     def __init__(self, path: Path, reason: str, *, writing: bool = False) -> None:
         name = (path.name or str(path)).encode("utf-8", "replace").decode("utf-8")
@@ -56,10 +56,10 @@ class ContainerError(ValueError):
 
 
 def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write a file as a whole or not at all; one of that name is replaced.
+    """Write a file atomically, replacing an older one of the same name.
 
-    `header` needs `kind` and `model` (strings) and `version` (from 1 on), and may hold whatever
-    JSON can say. Raises ContainerError when the file cannot be written.
+    `header` needs `kind` and `model` (strings) and `version` (1 or more). Its other values are any
+    JSON. Raises ContainerError if the file cannot be written.
     """
     assert isinstance(header["kind"], str) and isinstance(header["model"], str)
     assert isinstance(header["version"], int) and header["version"] >= 1
@@ -68,7 +68,7 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     path = Path(path)
     temporary: str | None = None
     try:
-        target = os.path.realpath(path)  # a link stays one
+        target = os.path.realpath(path)  # replace the target of a link, not the link
         if not os.path.isdir(os.path.dirname(target)):
             raise ContainerError(path, "there is no such folder", writing=True)
         if os.path.lexists(target) and not os.path.isfile(target):
@@ -100,11 +100,10 @@ def _as_open_as_the_folder(path: str, flags: int) -> int:
 def read(
     path: Path, kind: str, newest_version: int, *, mapped: bool = False
 ) -> tuple[Header, Arrays]:
-    """Read a file of this kind, of any version up to the newest known; returns header and arrays.
+    """Read a file of this kind, of version 1 to `newest_version`. Return its header and arrays.
 
-    Everything is checked, the checksums of all data included. `mapped`: the arrays are pages of
-    the file, read-only, which must not be made shorter while they are in use. Raises
-    ContainerError, and nothing else.
+    Check everything, including the checksums of all data. `mapped`: map the arrays read-only from
+    the file, which must not be truncated while they are in use. Raises only ContainerError.
     """
     path = Path(path)
     try:
@@ -117,7 +116,7 @@ def read(
 
 
 def require_model(path: Path, header: Mapping[str, Any], fingerprint: str) -> None:
-    """Raise ContainerError unless the file belongs to the model of this ModelFile.fingerprint."""
+    """Raise ContainerError unless the header names the model with this ModelFile.fingerprint."""
     if header["model"] != fingerprint:
         raise ContainerError(Path(path), "it was made for another model")
 
@@ -128,14 +127,15 @@ def _os_reason(error: OSError) -> str:
 
 def _write_array(archive: zipfile.ZipFile, key: str, array: NDArray[Any]) -> None:
     assert _NAME.fullmatch(key), key
-    array = np.ascontiguousarray(array).reshape(array.shape)  # which would make a scalar a vector
+    # ascontiguousarray makes a vector of a scalar; reshape restores the scalar.
+    array = np.ascontiguousarray(array).reshape(array.shape)
     array = array.astype(array.dtype.newbyteorder("<"), copy=False)
     assert array.dtype.str in DTYPES, array.dtype
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     info = zipfile.ZipInfo(f"{key}.npy", _EPOCH)
     assert archive.fp is not None
-    # name, this padding's own four bytes, and the sizes of a large member; numpy pads its header
+    # 4: the head of the padding field; 20: the zip64 field with the sizes of a large member
     start = archive.fp.tell() + _LOCAL.size + len(info.filename) + 4 + 20 + header.tell()
     info.extra = struct.pack("<HH", _PADDING_ID, -start % _ALIGNMENT) + bytes(-start % _ALIGNMENT)
     with archive.open(info, "w", force_zip64=True) as member:
@@ -146,7 +146,7 @@ def _write_array(archive: zipfile.ZipFile, key: str, array: NDArray[Any]) -> Non
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a regular file; a pipe or a device must not even be opened, as that can block."""
+    """Open a regular file. Refuse pipes and devices before opening them, which could block."""
     try:
         mode = os.stat(path).st_mode
     except ValueError as error:  # a zero byte in the name
@@ -159,7 +159,7 @@ def _open(path: Path) -> BinaryIO:
 
 
 class _Reader:
-    """Reads one file, and believes nothing that it says."""
+    """Reads one file. Trusts no size, offset or name in it."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -207,7 +207,7 @@ class _Reader:
         return members
 
     def _place(self, info: zipfile.ZipInfo) -> int:
-        """Where a member's data begins in the file."""
+        """Return the offset of a member's data in the file."""
         self._file.seek(info.header_offset)
         raw = self._file.read(_LOCAL.size)
         if len(raw) < _LOCAL.size or not raw.startswith(b"PK\x03\x04"):
@@ -218,7 +218,7 @@ class _Reader:
             self._refuse("it is cut short")
         return int(start)
 
-    def _checked_sum(self, what: str, found: int, info: zipfile.ZipInfo) -> None:
+    def _require_checksum(self, what: str, found: int, info: zipfile.ZipInfo) -> None:
         if found != info.CRC:
             self._refuse(f"it is damaged: the checksum of {what} is wrong")
 
@@ -227,7 +227,7 @@ class _Reader:
             self._refuse(f"its header has more than {HEADER_BYTES_MAX >> 20} MiB")
         self._file.seek(self._place(info))
         raw = self._file.read(info.file_size)
-        self._checked_sum("its header", zlib.crc32(raw), info)
+        self._require_checksum("its header", zlib.crc32(raw), info)
         try:
             header = json.loads(raw.decode("utf-8"))
         except (ValueError, RecursionError) as error:
@@ -258,7 +258,7 @@ class _Reader:
             shape, by_column, dtype = np.lib.format.read_array_header_1_0(head)
         except ContainerError:
             raise
-        except Exception as error:  # whatever numpy's parser meets in bytes made to mislead it
+        except Exception as error:  # numpy's parser may raise anything on hostile bytes
             self._refuse(f"{what} has a damaged header", error)
         if dtype.str not in DTYPES or dtype.fields is not None:
             self._refuse(f"{what} is of a type that is not allowed")
@@ -279,7 +279,7 @@ class _Reader:
         mapped: bool,
         checksum: int,
     ) -> NDArray[Any]:
-        """The numbers of an array, read in pieces as they are summed up."""
+        """Read the data of an array in pieces, and check their checksum."""
         shape, dtype = form
         n_bytes = math.prod(shape) * dtype.itemsize
         array = np.empty(min(n_bytes, _PIECE_BYTES) if mapped else n_bytes, np.uint8)
@@ -291,7 +291,7 @@ class _Reader:
             if self._file.readinto(piece) != n:  # type: ignore[attr-defined]
                 self._refuse(f"it became shorter while it was read, inside {what}")
             checksum = zlib.crc32(piece, checksum)
-        self._checked_sum(what, checksum, info)
+        self._require_checksum(what, checksum, info)
         if mapped and n_bytes:
             return np.memmap(self._path, dtype, "r", begin, shape)
         return array.view(dtype).reshape(shape)

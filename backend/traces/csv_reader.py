@@ -1,4 +1,4 @@
-"""Reads routings from CSV files of the kind "route_trace v1", as BigMoeOnEdge writes them.
+"""Reads routings from CSV files of the format "route_trace v1", which BigMoeOnEdge writes.
 
     # route_trace v1
     # model=x.gguf arch=qwen3moe n_layer=48 n_expert=128 n_expert_used=6
@@ -6,10 +6,10 @@
     turn,phase,step,layer,slot,expert,weight,residency,expert_bytes
     0,0,0,0,0,49,0.221297,0,3059712
 
-A turn is a request; steps count its tokens; phase 0 is prefill, which is one pass, and 1 decode,
-one pass per step. Slots count the experts of one token in one layer. Residency and the sizes behind
-it are what another program's cache did, and are passed over. Nothing is allocated in proportion to
-a number that only the file claims.
+A turn is a request; steps number its tokens. Phase 0 is prefill, one pass; phase 1 is decode, one
+pass per step. Slots number the experts of one token in one layer. The columns residency and
+expert_bytes describe another program's cache; the reader ignores them. The reader allocates no
+memory in proportion to a number that only the file claims.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from backend.traces.trace import DECODE, N_EXPERT_MAX, N_LAYER_MAX, PREFILL, Tra
 LINE_BYTES_MAX = 4096
 _FIRST = "# route_trace v1"
 _COLUMNS = "turn,phase,step,layer,slot,expert,weight,residency,expert_bytes"
-_N_CHUNK = 3  # an expert's matrices: the file says only their bytes together
+_N_CHUNK = 3  # matrices of an expert; the file gives only their total bytes
 
 Integers = NDArray[np.int64]
 
@@ -45,7 +45,7 @@ class _Head:
 
 @dataclass
 class _Rows:
-    """The columns of all lines with routings, and where each line was."""
+    """The columns of all routing lines, and the line numbers."""
 
     turn: Integers
     phase: Integers
@@ -58,7 +58,7 @@ class _Rows:
 
 
 def read_csv(path: Path) -> Trace:
-    """Read such a file; raises ContainerError, whose sentence names the line."""
+    """Read a CSV trace. Raise ContainerError, whose sentence names the line."""
     path = Path(path)
     try:
         return _Reader(path).read()
@@ -242,7 +242,7 @@ class _Reader:
         some: NDArray[np.bool_],
         begins: Integers,
     ) -> NDArray[np.int32]:
-        """[pass, layer]: how many tokens were routed, which have to be the last ones of a pass."""
+        """Count routed tokens, [pass, layer]. Refuse any that are not the last of their pass."""
         counts = np.add.reduceat(some.astype(np.int32), begins, axis=0)
         ends = np.append(begins[1:], len(some))
         pass_of = np.repeat(np.arange(len(begins)), ends - begins)
@@ -260,7 +260,7 @@ class _Reader:
             self._refuse(f"{what} was there before", int(rows.line[again]))
 
     def _passes(self, rows: _Rows, token: Integers, keys: Integers) -> tuple[Integers, Integers]:
-        """The phase of every token, and the first token of every pass."""
+        """Return the phase of each token, and the first token of each pass."""
         phases = np.full(keys.shape[1], -1)
         phases[token] = rows.phase
         wrong = np.flatnonzero(phases[token] != rows.phase)
@@ -273,6 +273,6 @@ class _Reader:
 
 
 def _chunks(n_bytes: int) -> tuple[int, ...]:
-    """An expert's bytes as those of three matrices of the same size."""
+    """Split an expert's bytes among three matrices of about the same size."""
     each = n_bytes // _N_CHUNK
     return (each,) * (_N_CHUNK - 1) + (n_bytes - each * (_N_CHUNK - 1),)

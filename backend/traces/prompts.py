@@ -1,4 +1,4 @@
-"""Files of prompts: one per line, or JSON lines with whole conversations."""
+"""Reads files of prompts: text with one prompt per line, or JSON lines with conversations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Message = dict[str, str]
 
 
 class PromptsError(ValueError):
-    """A file of prompts that cannot be used; str() is one sentence for the user."""
+    """A file of prompts cannot be used. str() is one sentence for the user."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"{path.name or path} cannot be used as prompts: {reason}.")
@@ -22,22 +22,22 @@ class PromptsError(ValueError):
 
 @dataclass(frozen=True)
 class Prompt:
-    """One conversation that waits for its answer. `line` is where it stands, from 1 on."""
+    """One conversation that lacks its answer. `line` is its line in the file, from 1."""
 
     messages: tuple[Message, ...]
     line: int
 
     @property
     def text(self) -> str:
-        """Its last message."""
+        """The last message."""
         return self.messages[-1]["content"]
 
 
 def read_prompts(path: Path) -> list[Prompt]:
-    """Read prompts; raises PromptsError.
+    """Read prompts. Raise PromptsError.
 
-    Every line that is not blank is a prompt. Where the first such line begins with {, every line is
-    a JSON object with `messages`, a list of objects with `role` and `content`, or with `prompt`.
+    Every line that is not blank is a prompt. If the first of them begins with {, every line is a
+    JSON object with either `prompt` or `messages`, a list of objects with `role` and `content`.
     """
     path = Path(path)
     try:

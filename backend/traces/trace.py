@@ -1,16 +1,15 @@
-"""Traces: which experts a model chose, for which token, and on request why.
+"""Traces: the experts that a model chose for each token and, on request, the router's scores.
 
-A trace holds passes (of a piece of a prompt, or of one token), which hold tokens, which hold a row
-per MoE layer. It is kept in one file (backend.traces.container), and needs neither the model nor
-llama.cpp
-to be read: the simulator, the training of predictors and the statistics all start from it.
+A trace is a list of passes. A pass computes a piece of a prompt, or one decoded token. Each token
+has a row for each MoE layer. A trace is one file (backend.traces.container); reading it needs no
+model. The simulator, the training of predictors and the statistics start from it.
 
 `weights` are the router's probabilities of the chosen experts, in the order of `ids`, as llama.cpp
-computes them: its scores after the architecture's softmax or sigmoid, before the chosen ones are
-scaled to a sum of one and before any selection bias; where an architecture takes the softmax over
-the chosen ones only (gpt-oss), that. `scores` are the same of all experts (there: the scores
-themselves).
-`inputs` is what a layer's router is given, and in nearly all architectures its experts too.
+computes them: after the architecture's softmax or sigmoid, before the chosen probabilities are
+scaled to a sum of one, and before any selection bias. Some architectures take the softmax over the
+chosen experts only (gpt-oss); `weights` are then that softmax.
+`scores` are the probabilities of all experts. For gpt-oss they are the scores before the softmax.
+`inputs` are the inputs of a layer's router. In nearly all architectures its experts get the same.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from backend import _native
 from backend.traces.container import ContainerError, read, require_model, write
-
-if TYPE_CHECKING:
-    from backend import _native
 
 __all__ = ["KIND", "PREFILL", "DECODE", "ContainerError", "Trace", "join", "read_trace"]
 
@@ -47,14 +44,14 @@ _LISTS = ("layers", "n_cut", "layer_kind")
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was routed. Arrays are read-only by convention; n is the number of all tokens.
+    """The routing of a run. Arrays are read-only by convention; n is the number of tokens.
 
-    Raises ValueError, the middle of a sentence, where lengths and values do not fit together.
+    Raises ValueError, a clause without its full stop, if lengths or values contradict each other.
     """
 
     architecture: str
     layers: tuple[int, ...]
-    """The MoE layers in the model's own numbering."""
+    """The numbers of the MoE layers in the model."""
     n_expert: int
     n_expert_used: int
     chunk_bytes: tuple[tuple[int, ...], ...]
@@ -62,16 +59,16 @@ class Trace:
     phases: Array
     """[pass]: PREFILL or DECODE."""
     requests: Array
-    """[pass]: the number of the request (an answer to a prompt), never falling."""
+    """[pass]: the number of the request (one answer to a prompt). It never decreases."""
     n_token: Array
-    """[pass]"""
+    """[pass]: tokens of the pass."""
     n_routed: Array
-    """[pass, layer]: a layer may route only the LAST tokens of a pass, since llama.cpp computes the
-    last layer only for tokens whose logits are asked for. Rows that were not routed are zero."""
+    """[pass, layer]: tokens that the layer routed. They are the LAST tokens of the pass: llama.cpp
+    computes the last layer only for tokens whose logits are wanted. Rows not routed are zero."""
     tokens: Array
-    """[n]: token ids, -1 where they are not known."""
+    """[n]: token ids; -1 if unknown."""
     ids: Array
-    """[n, layer, n_expert_used]: the experts chosen, u1 or u2, in the router's order."""
+    """[n, layer, n_expert_used]: the chosen experts, u1 or u2, in the router's order."""
     weights: Array | None = None
     """[n, layer, n_expert_used]: f2 or f4."""
     scores: Array | None = None
@@ -79,17 +76,17 @@ class Trace:
     inputs: Array | None = None
     """[n, layer, n_embd]: f2."""
     has_inputs: Array | None = None
-    """[layer]: whether the layer's inputs were recorded; the others' are zero."""
+    """[layer]: whether the layer's inputs were recorded. If not, its rows of `inputs` are zero."""
     n_embd: int = 0
-    """Width of the MoE layers' inputs; 0 where not known."""
+    """Width of the MoE layers' inputs; 0 if unknown."""
     n_cut: tuple[int, ...] = ()
-    """[layer]: into how many equal pieces an expert may be cut; empty: not at all."""
+    """[layer]: number of equal pieces into which an expert may be cut. Empty: no cuts."""
     layer_kind: tuple[int, ...] = ()
-    """[layer]: layers of the same kind may share a pool; empty: those with equal chunk_bytes."""
+    """[layer]: layers of the same kind may share a pool. Empty: layers of equal chunk_bytes."""
     model: str = ""
-    """ModelFile.fingerprint of the model; empty where it is not known."""
+    """ModelFile.fingerprint of the model; empty if unknown."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Whatever else is worth knowing of how it was recorded, for people."""
+    """Notes on the recording for a reader."""
 
     def __post_init__(self) -> None:
         if fault := _fault(self):
@@ -99,48 +96,48 @@ class Trace:
 
     @property
     def n_layer(self) -> int:
-        """MoE layers."""
+        """Number of MoE layers."""
         return len(self.layers)
 
     @property
     def n_pass(self) -> int:
-        """Passes."""
+        """Number of passes."""
         return len(self.n_token)
 
     @property
     def n_bytes(self) -> int:
-        """Of all arrays."""
+        """Bytes of all arrays."""
         arrays = (getattr(self, name) for name in (*_ARRAYS, *_OPTIONAL))
         return sum(array.nbytes for array in arrays if array is not None)
 
     @functools.cached_property
     def begins(self) -> Array:
-        """[pass + 1]: the first token of each pass, and the end of the last."""
+        """[pass + 1]: the first token of each pass, then the end of the last pass."""
         return np.concatenate([[0], np.cumsum(self.n_token, dtype=np.int64)])
 
     @functools.cached_property
     def routed(self) -> Array:
         """[n, layer]: whether the layer computed this token."""
         pass_of = np.repeat(np.arange(self.n_pass), self.n_token)
-        to_end = self.begins[1:][pass_of] - np.arange(len(self.tokens))  # 1 for a pass's last
+        to_end = self.begins[1:][pass_of] - np.arange(len(self.tokens))  # 1 for the last token
         mask: Array = to_end[:, None] <= self.n_routed[pass_of]
         return mask
 
     def rows(self, number: int, layer: int) -> slice:
-        """The tokens that `layer` computed in pass `number`."""
+        """Return the tokens that `layer` computed in pass `number`."""
         end = int(self.begins[number + 1])
         return slice(end - int(self.n_routed[number, layer]), end)
 
     def input_rows(self, number: int, layer: int) -> NDArray[np.float32] | None:
-        """The layer's inputs in a pass, [n_routed, n_embd], or None where there are none."""
+        """Return the layer's inputs in a pass, [n_routed, n_embd], or None without inputs."""
         if self.inputs is None or self.has_inputs is None or not self.has_inputs[layer]:
             return None
         return np.ascontiguousarray(self.inputs[self.rows(number, layer), layer], np.float32)
 
-    # Parts of it.
+    # Parts of a trace.
 
     def passes(self, begin: int, end: int) -> Trace:
-        """The passes from `begin` on, before `end`; nothing is copied."""
+        """Return passes begin to end - 1 as views, without a copy."""
         begin = min(max(begin, 0), self.n_pass)
         end = min(max(begin, end), self.n_pass)
         first, last = int(self.begins[begin]), int(self.begins[end])
@@ -154,21 +151,19 @@ class Trace:
         return replace(self, **parts)
 
     def requests_between(self, begin: int, end: int) -> Trace:
-        """The requests with numbers from `begin` on, before `end`."""
+        """Return requests begin to end - 1."""
         first, last = np.searchsorted(self.requests, [begin, max(begin, end)])
         return self.passes(int(first), int(last))
 
     def each_request(self) -> Iterator[Trace]:
-        """Every request as a trace of its own."""
+        """Yield a trace for each request."""
         for number in np.unique(self.requests):
             yield self.requests_between(int(number), int(number) + 1)
 
     # For the core.
 
     def shape(self) -> _native.Shape:
-        """The model's sizes."""
-        from backend import _native
-
+        """Return the model's sizes."""
         return _native.Shape(
             n_expert=self.n_expert,
             n_expert_used=self.n_expert_used,
@@ -178,9 +173,7 @@ class Trace:
         )
 
     def future(self) -> _native.Future:
-        """All routings, for the simulator and for parts that look ahead."""
-        from backend import _native
-
+        """Return all routings, for the simulator and for parts that know the future."""
         future = _native.Future()
         known = bool((self.tokens >= 0).all())
         before = None
@@ -200,7 +193,7 @@ class Trace:
     # The file.
 
     def write(self, path: Path) -> None:
-        """Write it as a whole or not at all; raises ContainerError."""
+        """Write the file atomically. Raise ContainerError on failure."""
         header = {
             "kind": KIND,
             "version": VERSION,
@@ -218,12 +211,12 @@ class Trace:
 def read_trace(path: Path, model: str | None = None, *, mapped: bool = False) -> Trace:
     """Read a trace, or a CSV file of routings (backend.traces.csv_reader).
 
-    `model`: the ModelFile.fingerprint that it has to be of. `mapped`: arrays are pages of the file.
-    Raises ContainerError, one sentence.
+    `model`: the ModelFile.fingerprint that the trace must have. `mapped`: map the arrays from the
+    file instead of reading them into memory. Raises ContainerError, one sentence.
     """
     path = Path(path)
     if _is_csv(path):
-        from backend.traces.csv_reader import read_csv
+        from backend.traces.csv_reader import read_csv  # it imports this module
 
         trace = read_csv(path)
     else:
@@ -235,9 +228,9 @@ def read_trace(path: Path, model: str | None = None, *, mapped: bool = False) ->
 
 
 def join(traces: Sequence[Trace]) -> Trace:
-    """One after another, requests numbered on. Optional arrays stay where all have them.
+    """Concatenate traces and renumber their requests.
 
-    Raises ValueError when they are of different models.
+    Keep an optional array only if all traces have it. Raise ValueError for different models.
     """
     first = traces[0]
     same = ("model", "layers", "n_expert", "n_expert_used", "chunk_bytes", "n_embd")
@@ -269,7 +262,7 @@ def _is_csv(path: Path) -> bool:
         with open(path, "rb") as file:
             return path.is_file() and file.read(1) == b"#"
     except (OSError, ValueError):
-        return False  # the reader says why
+        return False  # read() then raises with the reason
 
 
 def _of_file(path: Path, header: dict[str, Any], arrays: dict[str, Array]) -> Trace:
@@ -305,7 +298,7 @@ def _list(header: dict[str, Any]) -> list[Any]:
 
 
 def _numbers(values: Any, name: str) -> tuple[int, ...]:
-    """A list of whole numbers of the header, none of them absurd."""
+    """Return a list of integers from the header. Raise ValueError unless all are plausible."""
     if not isinstance(values, list):
         raise ValueError(f"its header says no {name}")
     for value in values:
@@ -315,7 +308,7 @@ def _numbers(values: Any, name: str) -> tuple[int, ...]:
 
 
 def _fault(trace: Trace) -> str | None:
-    """Why the parts of a trace do not fit together, or None."""
+    """Return why the shapes and types of a trace are inconsistent, or None."""
     n_layer, n_pass, n = len(trace.layers), trace.n_token.size, trace.tokens.size
     if not 1 <= n_layer <= N_LAYER_MAX or not 1 <= trace.n_expert <= N_EXPERT_MAX:
         return "it has no plausible number of layers and experts"
@@ -352,7 +345,7 @@ def _fault(trace: Trace) -> str | None:
 
 
 def _value_fault(trace: Trace) -> str | None:
-    """Why the values of a trace, whose shapes are right, make no sense, or None."""
+    """Return why the values of a trace with valid shapes are invalid, or None."""
     if not np.isin(trace.phases, (PREFILL, DECODE)).all():
         return "a pass is neither prefill nor decode"
     if (trace.n_token < 1).any() or int(trace.n_token.sum(dtype=np.int64)) != len(trace.tokens):
@@ -363,7 +356,7 @@ def _value_fault(trace: Trace) -> str | None:
         return "the numbers of its requests are out of order"
     if len(trace.ids) and int(trace.ids.max(initial=0)) >= trace.n_expert:
         return f"an expert's number is {int(trace.ids.max())}, but there are {trace.n_expert}"
-    for layer in range(trace.n_layer):  # layer by layer: this is a copy
+    for layer in range(trace.n_layer):  # one layer at a time, because sorting copies
         chosen = np.sort(trace.ids[trace.routed[:, layer], layer], axis=-1)
         if (chosen[:, 1:] == chosen[:, :-1]).any():
             return "a token has the same expert twice"

@@ -1,12 +1,14 @@
-"""A file of what a predictor learned for one model: arrays, numbers, and where they are from.
+"""The file format of a predictor's weights for one model: arrays, numbers and their origin.
 
-A container (backend.traces.container) of kind "predictor". Its header has the predictor's name and
-numbers
-as backend/native/core/predict knows them (each predictor's header file lists its arrays), the
-model's sizes, and `about`: whatever else is worth knowing, for people. Arrays are kept as f4 or f2,
-as whole numbers (counts, token ids), as i1 with an array "<name>.scale" that has a factor for each
-row, a row being the last dimension, or as q4: four bits for a value and a factor for each group of
-a row, see four_bits.py. In memory all are float32.
+The file is a container (backend.traces.container) of kind "predictor". Its header has the name and
+numbers of the predictor, as backend/native/core/predict defines them, the model's sizes, and
+`about`, notes for a reader. The header file of each predictor lists its arrays. A row is the last
+dimension of an array. In memory all arrays are float32. In the file an array is one of
+
+- f4 or f2, floating point;
+- u2 or i4, integers (counts, token ids);
+- i1, with an array "<name>.scale" that has a factor for each row;
+- q4, four bits for a value and a factor for each group of a row (four_bits.py).
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ from backend.weights import four_bits
 
 KIND = "predictor"
 VERSION = 2
-"""1: without q4."""
+"""Version 1 had no q4."""
 LEARNING = ("correlation", "eam", "expert_mlp", "learned", "popularity", "token_table")
-"""The predictors that learn, and so may have a file."""
+"""The predictors that have trained weights, and so a file."""
 
 Storage = Literal["f4", "f2", "i1", "q4", "u2", "i4"]
 Floats = NDArray[np.float32]
@@ -50,7 +52,7 @@ class PredictorSizes:
 
 @dataclass(frozen=True)
 class PredictorWeights:
-    """What a predictor learned."""
+    """The trained weights of a predictor."""
 
     name: str
     """One of LEARNING."""
@@ -58,10 +60,10 @@ class PredictorWeights:
     arrays: Mapping[str, Floats]
     numbers: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     about: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    """What JSON can say: the recipe, the accuracy per layer, the date."""
+    """Any JSON: the recipe, the accuracy per layer, the date."""
 
     def fault(self) -> str | None:
-        """Why no such predictor can be made, the end of a sentence; None if it can."""
+        """Return why these weights make no predictor, a clause, or None if they do."""
         if self.name not in LEARNING:
             return f"it is of a predictor called {ascii(self.name[:40])}, which learns nothing here"
         s = self.sizes
@@ -81,12 +83,12 @@ def write(
     weights: PredictorWeights,
     storage: Mapping[str, Storage] = MappingProxyType({}),
 ) -> None:
-    """Write a file as a whole or not at all, for the model of this ModelFile.fingerprint.
+    """Write a file atomically, for the model with this ModelFile.fingerprint.
 
-    `storage`: how an array is kept, by its name or by what follows the name's last dot; "f4" is the
-    default. "i1" keeps a value within half a 127th of its row's largest, "q4" within an 8th of its
-    group's. Raises ContainerError when the file cannot be written, and ValueError, a sentence, for
-    weights that make no predictor or do not fit their storage.
+    `storage`: the type of an array in the file, by its name or by the part after the name's last
+    dot; "f4" by default. The error of a value is at most 1/254 of its row's largest with "i1", and
+    1/8 of its group's with "q4". Raises ContainerError if the file cannot be written, and
+    ValueError, a sentence, if the weights make no predictor or their storage cannot hold them.
     """
     if fault := weights.fault():
         raise ValueError(f"These weights cannot be used: {fault}.")
@@ -111,10 +113,10 @@ def write(
 
 
 def read(path: Path, model: str, sizes: PredictorSizes) -> PredictorWeights:
-    """Read the file of a model of this fingerprint and these sizes.
+    """Read a file of weights for the model with this fingerprint and these sizes.
 
-    Raises ContainerError, one sentence, for a file of another model, one that is cut short or
-    damaged, of a newer version, with values that are not numbers, or of arrays of wrong shapes.
+    Raises ContainerError, one sentence, if the file belongs to another model, is truncated, damaged
+    or of a newer version, or has arrays of wrong shapes or with values that are not numbers.
     """
     path = Path(path)
     header, packed = container.read(path, KIND, VERSION)
@@ -128,7 +130,7 @@ def read(path: Path, model: str, sizes: PredictorSizes) -> PredictorWeights:
         isinstance(n, int | float) and abs(n) < 2**53 for n in numbers.values()
     ):
         raise ContainerError(path, "its header has numbers that are none")
-    if name not in LEARNING:  # before a lot of memory is asked for
+    if name not in LEARNING:  # refuse before unpacking, which takes much memory
         fault: str | None = f"it is of a predictor called {ascii(name[:40])}"
         raise ContainerError(path, f"{fault}, which this Outrider does not know")
     weights = PredictorWeights(
@@ -144,7 +146,7 @@ def read(path: Path, model: str, sizes: PredictorSizes) -> PredictorWeights:
 
 
 def _packed(name: str, array: Floats, storage: Storage) -> dict[str, NDArray[Any]]:
-    """An array as it is kept, with its scale if it has one."""
+    """Return an array in its storage type, with its scale if it has one."""
     if storage == "q4":
         return {name: four_bits.packed(name, array)}
     if storage == "i1" and array.ndim > 0:
@@ -163,7 +165,7 @@ def _packed(name: str, array: Floats, storage: Storage) -> dict[str, NDArray[Any
 def _unpacked(
     path: Path, packed: Mapping[str, NDArray[Any]], row_lengths: Any
 ) -> dict[str, Floats]:
-    """All arrays as float32. row_lengths: those of q4, as the header has them."""
+    """Return all arrays as float32. row_lengths: those of the q4 arrays, from the header."""
     if not isinstance(row_lengths, dict) or not row_lengths.keys() <= packed.keys():
         raise ContainerError(path, "its header does not say what it holds")
     arrays = {}

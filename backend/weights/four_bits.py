@@ -1,9 +1,9 @@
-"""Arrays of four bits for a value: how predictors' largest weights are kept in a file.
+"""Packs arrays into four bits a value, for the largest arrays of predictor files.
 
-A row (the last dimension) is cut into groups of GROUP values, or is one group if it is shorter. A
-group has a factor d and whole numbers from -8 to 7, of which each value is d times one; d is such
-that the value that is the largest without its sign becomes exactly -8 (as Q4_0 of GGUF, whose
-groups are of 32). What was packed once is packed to the same bytes again.
+A row (the last dimension) is cut into groups of GROUP values; a shorter row is one group. A group
+has a factor d and an integer from -8 to 7 for each value, which is d times the integer. The factor
+is chosen so that the value of the largest magnitude becomes -8, as in GGUF's Q4_0, whose groups
+have 32 values. Packing an unpacked array gives the same bytes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _FACTOR_BYTES = 2  # float16
 
 
 def packed(name: str, array: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """[..., row] as [..., groups of a row, 2 + half a group] bytes: the factor, then the numbers.
+    """Pack [..., row] into bytes [..., groups of a row, 2 + half a group]: factor, then integers.
 
-    Of two numbers in a byte the lower four bits are the first; 8 is added to both. Raises
-    ValueError, a sentence, for an array that cannot be kept so.
+    A byte holds two integers, each plus 8; the first is in the lower four bits. Raises ValueError,
+    a sentence, if the array cannot be packed.
     """
     n_column = array.shape[-1] if array.ndim else 0
     group = group_of(n_column)
@@ -40,9 +40,9 @@ def packed(name: str, array: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 
 def unpacked(name: str, kept: NDArray[Any], n_column: Any) -> NDArray[np.float32]:
-    """What packed() made of rows of n_column values.
+    """Unpack the result of packed() into rows of n_column values.
 
-    Raises ValueError, the end of a sentence, where the two do not fit each other.
+    Raises ValueError, a clause, if the bytes do not fit n_column.
     """
     group = group_of(n_column) if isinstance(n_column, int) else 0
     if (
@@ -60,6 +60,6 @@ def unpacked(name: str, kept: NDArray[Any], n_column: Any) -> NDArray[np.float32
 
 
 def group_of(n_column: int) -> int:
-    """Values in a group of rows of n_column; 0 where they cannot be cut into groups."""
+    """Return the values in a group for rows of n_column, or 0 if such rows have no groups."""
     group = min(n_column, GROUP)
     return group if group > 0 and group % 2 == 0 and n_column % group == 0 else 0

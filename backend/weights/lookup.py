@@ -1,8 +1,9 @@
-"""Finds what was learned for a model, so that an engine uses it by itself.
+"""Finds the trained predictor weights of a model, so that the engine uses them unasked.
 
-Weights files (backend.weights.file) lie in the application's data folder, where trained ones are
-put, or beside the model, where the embedded model's lies in assets. A file that is not fit, or is
-of another model, is left out with a sentence: without it an engine is slower, nothing else.
+Weights files (backend.weights.file) are searched in two places. The application's data folder
+holds those that were trained on this machine. The model's own folder holds those that came with the
+model, such as the embedded model's in assets. A damaged or unfit file is skipped with a sentence:
+without it the engine is slower, and its answers are the same.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ __all__ = ["SUFFIX", "beside", "in_data_folder", "load", "sizes_of", "weights_of
 
 SUFFIX = ".predictor"
 FILE_BYTES_MAX = 1 << 30
-"""A larger file is no predictor's: it is not read."""
+"""A larger file is not read: it cannot be a predictor."""
 
 _PART_OF_SPLIT = re.compile(r"-00001-of-\d{5}$")
 
 
 def sizes_of(file: ModelFile) -> PredictorSizes:
-    """What a model's predictors depend on."""
+    """Return the sizes of a model that its predictors depend on."""
     width = file.key("embedding_length", 0)
     return PredictorSizes(
         n_layer=file.n_moe_layer,
@@ -37,20 +38,20 @@ def sizes_of(file: ModelFile) -> PredictorSizes:
 
 
 def beside(file: ModelFile, name: str) -> Path:
-    """Where the weights of the predictor `name` lie beside a model."""
+    """Return the path of the weights of the predictor `name` beside the model."""
     stem = _PART_OF_SPLIT.sub("", file.path.stem)
     return file.path.with_name(f"{stem}.{name}{SUFFIX}")
 
 
 def in_data_folder(file: ModelFile, name: str) -> Path:
-    """Where the weights of the predictor `name` lie in the application's data folder."""
+    """Return the path of the weights of the predictor `name` in the application's data folder."""
     return data_folder() / "predictors" / f"{file.fingerprint[:32]}.{name}{SUFFIX}"
 
 
 def load(file: ModelFile) -> tuple[Learned, str]:
-    """What was learned for a model, and a remark for the user about files that are not used.
+    """Return the trained weights of a model, and remarks for the user on the files not used.
 
-    Never raises for what is in a file. The first file that fits is taken for each predictor.
+    Take the first valid file for each predictor. The contents of a file never raise.
     """
     arrays, numbers, refusals = {}, {}, []
     for name in LEARNING:
@@ -62,7 +63,7 @@ def load(file: ModelFile) -> tuple[Learned, str]:
 
 
 def weights_of(file: ModelFile, name: str) -> tuple[PredictorWeights | None, list[str]]:
-    """The first fitting weights of one predictor, and why the files before it do not fit."""
+    """Return the first valid weights of one predictor, and why the files before them are not."""
     refusals = []
     for path in _places(file, name):
         try:

@@ -1,7 +1,7 @@
-"""The worker's side of the advice after an answer: keeps traces, and asks a process of its own.
+"""Asks for advice after an answer: keeps recent traces, and runs backend.simulation.advice.
 
-Nothing here may cost an answer anything: the simulation runs when the answer is over, at the lowest
-priority, and ends as soon as the engine is wanted again.
+The advice never slows an answer. The simulation starts after the answer, at the lowest priority,
+and is killed when the engine is needed again.
 """
 
 from __future__ import annotations
@@ -24,28 +24,32 @@ if TYPE_CHECKING:
     from backend.traces.trace import Trace
 
 KEPT_BYTES = 24 << 20
-"""Of traces: the last answer's and, as far as there is room, those before it."""
+"""Limit of the kept traces: the last answer's, and earlier ones while there is room."""
 SPARE_SHARE = 0.8
-"""Of the free memory, what a larger cache may be said to take."""
+"""Share of the free memory that the advice may give to a larger cache."""
 LIMIT_S = 30.0
+"""The process is killed after this time."""
 
 Advised = Callable[[dict[str, Any]], None]
 
 
 class Advisor:
-    """One for each loaded model. Use from the engine's thread; `advised` comes from another."""
+    """Belongs to one loaded model. Call it from the engine's thread.
+
+    `advised` is called from another thread.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._traces: list[Trace] = []
-        self._is_new = False  # the last of the traces is of the answer just given
-        self._lock = threading.Lock()  # guards the two below
+        self._is_new = False  # whether the last trace is that of the answer just given
+        self._lock = threading.Lock()  # guards the next two attributes
         self._process: subprocess.Popen[bytes] | None = None
         self._n_asked = 0
 
     @property
     def wants_inputs(self) -> bool:
-        """Whether what the layers are given is little enough to keep for a whole context."""
+        """Whether the layers' inputs of a whole context fit KEPT_BYTES."""
         if self._engine.shape is None:
             return False
         file = self._engine.file
@@ -54,7 +58,7 @@ class Advisor:
         return token_bytes * self._engine.n_context <= KEPT_BYTES
 
     def hear(self, trace: Trace) -> None:
-        """An answer was recorded. Earlier ones are kept, as far as there is room for them."""
+        """Keep the trace of an answer. Drop the oldest traces beyond KEPT_BYTES."""
         trace = replace(trace, scores=None)
         self._traces = [t for t in self._traces if t.n_embd == trace.n_embd]
         self._traces.append(trace)
@@ -63,14 +67,14 @@ class Advisor:
         self._is_new = True
 
     def advise(self, advised: Advised) -> None:
-        """Ask what would have helped the answer just given; it is heard as a message's fields."""
+        """Ask for advice on the answer just given. `advised` gets the fields of a message."""
         is_new, self._is_new = self._is_new, False
         if is_new and self._engine.decoded.n_token > 0:
             arguments = (self.question(), list(self._traces), advised, self._n_asked)
             threading.Thread(target=self._ask, args=arguments, daemon=True).start()
 
     def cancel(self) -> None:
-        """Stop thinking: the engine is wanted, or nobody listens any more."""
+        """Kill the process: the engine is needed, or the advice is no longer wanted."""
         with self._lock:
             self._n_asked += 1
             process, self._process = self._process, None
@@ -78,12 +82,12 @@ class Advisor:
             process.kill()
 
     def forget(self) -> None:
-        """The cache was emptied: what filled it before says nothing about the next answer."""
+        """Drop the traces: the cache was emptied, so they do not describe its contents."""
         self.cancel()
         self._traces.clear()
 
     def question(self) -> dict[str, Any]:
-        """The fields of a backend.simulation.advice.Question about the answer just given."""
+        """Return the fields of a backend.simulation.advice.Question about the answer just given."""
         engine, decoded = self._engine, self._engine.decoded
         return {
             "method": engine.cache.method,
@@ -100,8 +104,8 @@ class Advisor:
     def _ask(
         self, question: dict[str, Any], traces: list[Trace], advised: Advised, number: int
     ) -> None:
-        """Have another process answer, and pass its answer on; nothing where it has none."""
-        from backend.traces.trace import join
+        """Run backend.simulation.advice and pass its answer to `advised`, unless it fails."""
+        from backend.traces.trace import join  # native part: not at the worker's start
 
         process = None
         try:

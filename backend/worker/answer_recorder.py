@@ -1,4 +1,4 @@
-"""One recording of each answer for whoever wants it: an engine has room for one recorder."""
+"""Records each answer once for all listeners, because an engine has room for one recorder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from backend.traces.trace import Trace
 
 KEPT_BYTES = 48 << 20
-"""Of one answer; what follows is not recorded."""
+"""Limit of one answer's trace; later tokens are not recorded."""
 
 Listener = Callable[["Trace"], None]
 
@@ -25,10 +25,10 @@ class _Wish:
 
 
 class AnswerTraces:
-    """Records answers while anybody wants their traces. want() and unwant() from any thread.
+    """Records answers while there are listeners. Call want() and unwant() from any thread.
 
-    begin() and end() enclose an answer, in the engine's thread; listeners hear of a finished one
-    in end(). Whatever was asked for by any of them is in the trace, as far as it can be had.
+    The engine's thread calls begin() before an answer and end() after it; end() passes the trace to
+    the listeners. The trace has everything that any listener wants, if the model provides it.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -37,19 +37,19 @@ class AnswerTraces:
         self._recording: Recording | None = None
 
     def want(self, listener: Listener, *, inputs: bool = False, scores: bool = False) -> None:
-        """From the next answer on tell `listener` of each; a later wish replaces an earlier."""
+        """Pass each trace to `listener`, from the next answer on. Replace its earlier wish."""
         self._wishes = {**self._wishes, listener: _Wish(inputs, scores)}
 
     def unwant(self, listener: Listener) -> None:
-        """Tell it of no more."""
+        """Pass no more traces to `listener`."""
         self._wishes = {other: wish for other, wish in self._wishes.items() if other != listener}
 
     def begin(self) -> None:
-        """An answer begins. Where llama.cpp runs unpatched there is nothing to record."""
+        """Start recording an answer. Do nothing if llama.cpp runs unpatched."""
         wishes = self._wishes.values()
         if not wishes or self._engine.shape is None:
             return
-        from backend.engine.recording import Recording
+        from backend.engine.recording import Recording  # native part: not at the worker's start
 
         self._recording = Recording(
             self._engine,
@@ -60,7 +60,7 @@ class AnswerTraces:
         )
 
     def end(self) -> None:
-        """It is over, and as much as was answered is handed out."""
+        """Stop recording and pass the trace, which may be incomplete, to the listeners."""
         recording, self._recording = self._recording, None
         if recording is None:
             return
@@ -71,5 +71,5 @@ class AnswerTraces:
         for listener in list(self._wishes):
             try:
                 listener(trace)
-            except Exception:  # what somebody does with it is none of the answer's business
+            except Exception:  # a listener's fault must not fail the answer
                 traceback.print_exc()

@@ -278,10 +278,7 @@ class Worker:
             model = self._engine.model.to_json()
             return {"type": "configured", "id": job.id, "model": model, "cache": cache.to_json()}
         assert job.kind == "set_cache_rate", job.kind
-        rate = job.message["cache_rate"]
-        if not 0 <= rate <= 1:
-            raise RequestError(f"The cache rate must be between 0 and 1, not {rate}.")
-        cache = self._engine.set_cache_rate(float(rate))
+        cache = self._engine.set_cache_rate(EngineConfig.from_message(job.message).cache_rate)
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
 
     def _answer(self, job: Job, engine: Engine) -> Message:

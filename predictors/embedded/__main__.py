@@ -1,4 +1,4 @@
-"""Command line of the recipe: `python -m predictors.embedded STEP`, STEP `all` for everything."""
+"""Command line of the recipe: `python -m predictors.embedded STEP`; STEP `all` runs everything."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from predictors.embedded import prepare, tokenizer
+from predictors.embedded import card, prepare, tokenizer
 from predictors.embedded.config import STAGES, ModelConfig, TrainConfig, dense
 
 ROOT = Path(__file__).resolve().parents[2]
 MINUTES = {"pretrain": 75.0, "instruct": 45.0, "reference": 60.0}
-# What each step of `all` takes on two processor cores, in words.
+# Duration of each step of `all` on two processor cores, in words.
 DURATION = {
     "prepare": "about a minute",
     "tokenizer": "about half a minute",
@@ -27,7 +27,7 @@ DURATION = {
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m predictors.embedded",
-        description="Trains the embedded model. Every step continues where it was stopped.",
+        description="Train the embedded model. Every step continues where it was stopped.",
     )
     steps = (*DURATION, "reference", "plot", "card", "all")
     parser.add_argument("step", choices=steps, nargs="?", default="all")
@@ -40,17 +40,18 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=0.0, help="budget of a training step")
     parser.add_argument("--tokens", type=int, default=0, help="budget in tokens instead of minutes")
     parser.add_argument("--rate", type=float, default=1.0, help="multiplies the learning rates")
-    parser.add_argument("--again", action="store_true", help="add a run to a step that is done")
+    parser.add_argument("--again", action="store_true", help="add a run to a finished step")
     parser.add_argument(
-        "--kind", choices=("dense", "moe"), default="dense", help="what step reference trains"
+        "--kind", choices=("dense", "moe"), default="dense", help="what the step reference trains"
     )
-    parser.add_argument("--threads", type=int, default=0, help="0: as many as torch chooses")
+    parser.add_argument("--threads", type=int, default=0, help="0: torch chooses")
     parser.add_argument("--pause-file", type=Path, help="training sleeps while this file exists")
     parser.add_argument("--no-compile", action="store_true", help="do not fuse with torch.compile")
     return parser.parse_args(argv)
 
 
 def _train(args: argparse.Namespace, step: str) -> bool:
+    # The steps before training do without torch, which is slow to import.
     import torch
 
     from predictors.embedded.train import Run, train
@@ -69,26 +70,26 @@ def _train(args: argparse.Namespace, step: str) -> bool:
 
 
 def _balance(args: argparse.Namespace) -> None:
-    from predictors.embedded.balance import balance
+    from predictors.embedded.balance import balance  # imports torch
 
     print(f"steps of each layer's router: {balance(args.work)}")
 
 
 def _export(args: argparse.Namespace) -> None:
-    from predictors.embedded.export import export
+    from predictors.embedded.export import export  # imports torch
 
     print(f"{args.out}: {export(args.work, args.work, args.out) / 1e6:.2f} MB")
 
 
 def _evaluate(args: argparse.Namespace) -> None:
-    from predictors.embedded.evaluate import evaluate
+    from predictors.embedded.evaluate import evaluate  # imports llama_cpp
 
     evaluate(args.work, args.data, args.out, args.threads or 1)
 
 
 def _reference(args: argparse.Namespace) -> None:
-    from predictors.embedded.evaluate import measure, store
-    from predictors.embedded.export import export
+    from predictors.embedded.evaluate import measure, store  # imports llama_cpp
+    from predictors.embedded.export import export  # imports torch
 
     if not _train(args, "reference"):
         return
@@ -99,19 +100,17 @@ def _reference(args: argparse.Namespace) -> None:
 
 
 def _plot(args: argparse.Namespace) -> None:
-    from predictors.embedded.plot import plot
+    from predictors.embedded.plot import plot  # imports torch
 
     plot(args.work, args.figure)
 
 
 def _card(args: argparse.Namespace) -> None:
-    from predictors.embedded.card import fill
-
-    fill(args.out.with_name("MODEL_CARD.md"), args.work)
+    card.fill(args.out.with_name("MODEL_CARD.md"), args.work)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs one step or all; returns the exit status."""
+    """Run one step or all. Return the exit status."""
     args = _arguments(argv)
     steps: dict[str, Callable[[], object]] = {
         "prepare": lambda: print(prepare.prepare(args.data, args.work)),
@@ -133,7 +132,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         for name in wanted:
             if steps[name]() is False:
-                print(f"stopped in the step {name}; the same command goes on", flush=True)
+                print(f"stopped in the step {name}; the same command continues", flush=True)
                 break
     except (OSError, ValueError) as error:
         print(error, file=sys.stderr)

@@ -1,11 +1,11 @@
-"""Evens the use of experts on plain text after the chats' run, by a bias on the router.
+"""Balance the use of experts on plain text after the chats' run, by a bias on the router.
 
-The auxiliary loss evens the use over a batch, of which most are chats; some experts then serve
-chats alone. llama.cpp's qwen3moe router has no bias, but there is a direction w along which all
-its inputs on text are nearly 1 (found by least squares): adding b w to an expert's row of the
-router adds about b to its logit. As in Wang et al., 2024, "Auxiliary-Loss-Free Load Balancing
-Strategy for Mixture-of-Experts", section 3, the bias grows while an expert has too little; here
-once, after training.
+The auxiliary loss balances the use over a batch. Most rows of a batch are chats, so some experts
+come to serve chats alone. llama.cpp's qwen3moe router has no bias. But least squares finds a
+direction w along which all router inputs on text are nearly 1: adding b w to an expert's row of
+the router adds about b to its logit. The bias grows while an expert is used too little, as in Wang
+et al., 2024, "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts", section 3. We
+do this once, after training.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from predictors.embedded.config import ModelConfig, from_dict
 from predictors.embedded.data import TextStream, text_tokens
 from predictors.embedded.model import Layer, Model, norm_and_route
 
-LEAST_SHARE = 0.6  # of an even share, on training text; held-out text gives less
-LEAST_SHARE_LAST = 0.75  # in the last layer, where held-out text gives much less
+LEAST_SHARE = 0.6  # of an even share, on training text; lower on held-out text
+LEAST_SHARE_LAST = 0.75  # in the last layer, which falls much lower on held-out text
 STEP = 0.2
 MAX_STEPS = 200
 N_ROWS, ROW_TOKENS = 64, 512
 
 
 def shares(rows: Tensor, router: Tensor, n_used: int) -> Tensor:
-    """Each expert's use relative to an even one; rows [n, d], router [expert, d]."""
+    """Return each expert's use relative to an even share; rows [n, d], router [expert, d]."""
     chosen = torch.topk(rows @ router.t(), n_used, dim=-1).indices
     count = torch.bincount(chosen.reshape(-1), minlength=len(router)).float()
     return count * len(router) / chosen.numel()
 
 
 def constant_direction(rows: Tensor) -> Tensor:
-    """The w [d] for which rows @ w is nearest to 1 by least squares, and 1 on average."""
+    """Return the w [d] for which rows @ w is nearest to 1 by least squares, and 1 on average."""
     square = rows.t() @ rows / len(rows)
     ridge = 1e-4 * square.diagonal().mean() * torch.eye(len(square))
     w = torch.linalg.solve(square + ridge, rows.mean(0))
@@ -48,12 +48,10 @@ def constant_direction(rows: Tensor) -> Tensor:
 def even_out(
     model: Model, tokens: Tensor, least: float = LEAST_SHARE, last: float = LEAST_SHARE_LAST
 ) -> list[int]:
-    """Changes the routers until every expert gets `least` on tokens [batch, rows].
+    """Change the routers until every expert gets a share of `least` on tokens [batch, rows].
 
-    In the last layer it gets `last`.
-
-    Returns the steps that each layer took. Layers are done in turn, each on what those before it
-    give with their new routers.
+    In the last layer every expert gets `last`. Layers are changed in order, so that each one sees
+    the output of the new routers before it. Return the number of steps of each layer.
     """
     c, n_steps = model.config, []
     cos, sin = model.cos[: tokens.shape[1]], model.sin[: tokens.shape[1]]
@@ -79,7 +77,7 @@ def even_out(
 
 
 def balance(work: Path) -> list[int]:
-    """Evens the checkpoint's routers on training text; returns the steps of each layer."""
+    """Balance the checkpoint's routers on training text. Return the steps of each layer."""
     stored = checkpoint.load(work)
     if stored is None:
         raise FileNotFoundError(f"no checkpoint under {work}; run the step pretrain first")

@@ -1,7 +1,7 @@
-"""Writes measured figures and samples into the model card, between its marks.
+"""Write measured figures and samples into the marked sections of the model card.
 
-A section of the card stands between `<!-- NAME -->` and `<!-- /NAME -->`; the rest is written by
-hand. References are folders `reference-NAME` with an `evaluation.json` under the work folder.
+A marked section stands between `<!-- NAME -->` and `<!-- /NAME -->`; the rest is written by hand.
+References are folders `reference-NAME` with an `evaluation.json` under the work folder.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _row(*cells: object) -> str:
 
 
 def bits(result: dict[str, Any], references: dict[str, dict[str, Any]]) -> str:
-    """The table of bits per byte: this file, then the references."""
+    """Return the table of bits per byte: this file, then the references."""
     names = ["this file", *references]
     lines = [_row("text", *names, "bytes"), _row(*["---"] * (len(names) + 2))]
     for source, title in SOURCES.items():
@@ -35,7 +35,7 @@ def bits(result: dict[str, Any], references: dict[str, dict[str, Any]]) -> str:
 
 
 def experts(result: dict[str, Any]) -> str:
-    """The table of expert use per layer."""
+    """Return the table of expert use per layer."""
     lines = [_row("layer", "least", "most", "shared with the token before"), _row(*["---"] * 4)]
     for r in result["experts"]:
         shares = (r["share_min"], r["share_max"], r["overlap"])
@@ -44,7 +44,7 @@ def experts(result: dict[str, Any]) -> str:
 
 
 def right_answers(result: dict[str, Any]) -> str:
-    """The table of questions with one right answer."""
+    """Return the table of questions with one right answer."""
     lines = [_row("questions", "asked", "right word for word"), _row(*["---"] * 3)]
     for kind, r in result["quiz"].items():
         lines.append(_row(kind, r["asked"], f"{100 * r['right']:.0f} %"))
@@ -52,7 +52,7 @@ def right_answers(result: dict[str, Any]) -> str:
 
 
 def answers(samples: list[dict[str, str]]) -> str:
-    """Prompts and unedited answers."""
+    """Return prompts and unedited answers as Markdown."""
     parts = []
     for sample in samples:
         quoted = "\n".join(("> " + line).strip() for line in sample["answer"].strip().split("\n"))
@@ -62,7 +62,7 @@ def answers(samples: list[dict[str, str]]) -> str:
 
 
 def fill(card: Path, work: Path) -> None:
-    """Replaces the marked sections of the card by what `evaluation.json` holds."""
+    """Replace the marked sections of the card with the contents of `evaluation.json`."""
     result = json.loads((work / "evaluation.json").read_text(encoding="utf-8"))
     references = {
         path.parent.name.removeprefix("reference-"): json.loads(path.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Chats for the instruct phase, from the instruction sets, and composed from the texts.
+"""Compose the chats of the instruct phase from the instruction sets, the texts and rules.
 
 A conversation is a list of {"role", "content"} in turns of user and assistant.
 """
@@ -19,12 +19,12 @@ Conversation = list[Message]
 Text = tuple[str, str, str]  # source, title, text
 
 MAX_PROMPT_CHARS = 1400
-# The instruction sets are a small part: a model of this size learns their noise, not their skill.
+# Few chats are from the instruction sets: a model of this size learns their noise, not their skill.
 MAX_PER_PROMPT_FILE = 6
 MAX_GSM8K = 200
 MAX_PER_CHAPTER = 2
 N_COMPOSED = 90_000
-# Answers of these prompts are a letter, a number or yes/no: they teach a chat nothing.
+# The answers to these prompts are a letter, a number or yes/no: useless for chats.
 SKIPPED_T0 = re.compile(
     r"index|answer_id|prompt_id|paws|Guess_Title|guess_person|is_correct|Check_if"
 )
@@ -42,12 +42,12 @@ def _chat(*turns: str) -> Conversation:
 
 
 def sentences(text: str) -> list[str]:
-    """Splits at sentence ends that are followed by a capital; good enough for prose."""
+    """Split at sentence ends that are followed by a capital; good enough for prose."""
     return [part.strip() for part in _SENTENCE_END.split(text) if part.strip()]
 
 
 def _leading(text: str, max_chars: int) -> str:
-    """Whole paragraphs, then whole sentences, from the start of `text`, up to `max_chars`."""
+    """Return whole sentences from the start of `text`, at most `max_chars` characters."""
     if len(text) <= max_chars:
         return text
     cut = text[:max_chars]
@@ -56,7 +56,7 @@ def _leading(text: str, max_chars: int) -> str:
 
 
 def from_t0(data: Path, rng: random.Random) -> Iterator[Conversation]:
-    """P3 prompts with answers of at least a word; the literal end mark is stripped."""
+    """Yield P3 prompts with non-empty answers, without the literal end mark."""
     for path in sorted((data / "train-t0").glob("*.jsonl")):
         if SKIPPED_T0.search(path.stem):
             continue
@@ -72,7 +72,7 @@ def from_t0(data: Path, rng: random.Random) -> Iterator[Conversation]:
 
 
 def from_seed(data: Path) -> Iterator[Conversation]:
-    """The 175 seed instructions, with their input where they have one."""
+    """Yield the 175 seed instructions, with their input if they have one."""
     for path in sorted((data / "train-seed").glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
@@ -85,7 +85,7 @@ def from_seed(data: Path) -> Iterator[Conversation]:
 
 
 def from_gsm8k(data: Path) -> Iterator[Conversation]:
-    """Give word problems with their steps; the calculator marks `<<...>>` are stripped."""
+    """Yield word problems with their steps, without the calculator marks `<<...>>`."""
     for path in sorted((data / "train-gsm8k").glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines()[:MAX_GSM8K]:
             row = json.loads(line)
@@ -94,7 +94,7 @@ def from_gsm8k(data: Path) -> Iterator[Conversation]:
 
 
 def from_books(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversation]:
-    """Passages of books to go on with; few, since their English is old and their names many."""
+    """Yield passages of books to continue; few, because their English is old and names are many."""
     for source, _, text in texts:
         if source != "books":
             continue
@@ -107,7 +107,7 @@ def from_books(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversati
 
 
 def from_encyclopaedia(texts: Sequence[Text], rng: random.Random) -> Iterator[Conversation]:
-    """Ask "What is X?", answered by the first sentence or two of the article on X."""
+    """Yield "What is X?" with the first sentence or two of the article on X."""
     known = composed.read_things()
     for source, title, text in texts:
         lines = text.split("\n")
@@ -125,9 +125,9 @@ def from_encyclopaedia(texts: Sequence[Text], rng: random.Random) -> Iterator[Co
 
 
 def spoken_name(title: str, text: str) -> tuple[str, bool]:
-    """Name an article as one would ask for it ("a ceramic", "Lorraine"), and tell a thing by True.
+    """Return an article's name for a question ("a ceramic", "Lorraine"), and True for a thing.
 
-    A title that the text writes small in the middle of sentences is a common noun.
+    A thing is a common noun: the text writes the title in lower case within sentences.
     """
     name = re.sub(r" \(.*\)", "", title)
     small = name[0].lower() + name[1:]
@@ -140,7 +140,7 @@ def spoken_name(title: str, text: str) -> tuple[str, bool]:
 
 
 def follow_ups(chats: Sequence[Conversation], n: int, rng: random.Random) -> Iterator[Conversation]:
-    """Chats of two or three turns, joined from short ones, so that turns are no surprise."""
+    """Yield chats of two or three turns, joined from short ones, to teach several turns."""
     short = [c for c in chats if sum(len(m["content"]) for m in c) < 700]
     for _ in range(n):
         joined: Conversation = []
@@ -152,7 +152,7 @@ def follow_ups(chats: Sequence[Conversation], n: int, rng: random.Random) -> Ite
 def compose(
     data: Path, texts: Sequence[Text], seed: int, n_composed: int = N_COMPOSED
 ) -> list[Conversation]:
-    """All conversations of the instruct phase in a shuffled order that `seed` fixes."""
+    """Return all conversations of the instruct phase, in an order shuffled by `seed`."""
     rng = random.Random(seed)
     parts: tuple[Callable[[], Iterator[Conversation]], ...] = (
         lambda: from_t0(data, rng),

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or absent, and the lines of the training log."""
+"""Store checkpoints atomically, and append lines to the training log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG = "train_log.jsonl"
 
 
 def save(folder: Path, values: dict[str, Any]) -> None:
-    """Replaces the checkpoint at once; a kill leaves the old one or the new one."""
+    """Replace the checkpoint atomically; a killed process leaves the old one or the new one."""
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / (CHECKPOINT + ".partial")
     with partial.open("wb") as file:
@@ -25,7 +25,7 @@ def save(folder: Path, values: dict[str, Any]) -> None:
 
 
 def load(folder: Path) -> dict[str, Any] | None:
-    """The stored values, or None where no run has begun."""
+    """Return the stored values, or None if no run has begun."""
     path = folder / CHECKPOINT
     if not path.is_file():
         return None
@@ -33,7 +33,7 @@ def load(folder: Path) -> dict[str, Any] | None:
 
 
 def log(folder: Path, **values: Any) -> None:
-    """Appends one line to the log of the run."""
+    """Append one line to the log of the run."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOG).open("a", encoding="utf-8") as file:
         file.write(json.dumps(values) + "\n")

@@ -1,4 +1,4 @@
-"""Chats composed by rules: stories, scenes, passages, explanations, sums, small talk.
+"""Compose chats by rules: stories, scenes, passages, explanations, sums, small talk.
 
 Everything here is written for this project. A conversation is a list of turns, the user's first.
 """
@@ -28,20 +28,20 @@ TOO_HARD, TOO_HARD_ANSWERS = _ASKS["too_hard"]
 
 
 def read_things(path: Path = THINGS_FILE) -> dict[str, str]:
-    """The explained things, name with its article -> explanation; or questions -> answers."""
+    """Read explanations by name with its article, or answers by question."""
     lines = path.read_text(encoding="utf-8").splitlines()
     pairs = (line.split(" | ", 1) for line in lines if line and not line.startswith("#"))
     return {name.strip(): text.strip() for name, text in pairs}
 
 
 def is_heldout_sum(x: int, y: int) -> bool:
-    """One unordered pair of ten is in no training chat."""
+    """Return whether a sum is held out: one unordered pair in ten is in no training chat."""
     digest = hashlib.sha256(f"{min(x, y)}+{max(x, y)}".encode()).digest()
     return digest[0] % 10 == 0
 
 
 def tell(rng: random.Random) -> Turns:
-    """A whole story on request, with a topic mostly."""
+    """Compose a request for a story, mostly with a topic, and the story."""
     story = stories.story(rng)
     if rng.random() < 0.12:
         return [rng.choice(STORY_ASKS), story.text]
@@ -56,7 +56,7 @@ def tell(rng: random.Random) -> Turns:
 
 
 def go_on(rng: random.Random) -> Turns:
-    """The beginning of a story, or the first sentence of a scene, and what follows."""
+    """Compose a request to continue a story or a scene, and the continuation."""
     if rng.random() < 0.3:
         sentences, n = stories.story(rng).sentences, rng.randint(1, 3)
         beginning, following = sentences[:n], sentences[n:]
@@ -66,7 +66,7 @@ def go_on(rng: random.Random) -> Turns:
 
 
 def plural(noun: str) -> str:
-    """The regular plural of a noun, or one of the few irregular ones among the things."""
+    """Return the plural of a noun: regular, or one of the few irregular ones among the things."""
     irregular = {
         "fish": "fish",
         "deer": "deer",
@@ -85,7 +85,7 @@ def plural(noun: str) -> str:
 
 
 def explain(rng: random.Random, things: dict[str, str]) -> Turns:
-    """What a thing is, at times asked for in the plural."""
+    """Compose a question about a thing, sometimes in the plural, and its explanation."""
     name = rng.choice(list(things))
     article, _, noun = name.partition(" ")
     if rng.random() < 0.25 and article in ("a", "an") and " " not in noun:
@@ -94,7 +94,7 @@ def explain(rng: random.Random, things: dict[str, str]) -> Turns:
 
 
 def add(rng: random.Random) -> Turns:
-    """Two numbers, in digits, at times about things that somebody has."""
+    """Compose a sum or difference of two numbers, sometimes as a word problem."""
     while True:
         x, y = rng.randint(0, LARGEST_TERM), rng.randint(0, LARGEST_TERM)
         if not is_heldout_sum(x, y):
@@ -111,7 +111,7 @@ def add(rng: random.Random) -> Turns:
 
 
 def small_talk(rng: random.Random) -> Turns:
-    """Greetings, what the model is, thanks, and what it cannot do."""
+    """Compose greetings, thanks, and questions about the model or beyond its abilities."""
     if rng.random() < 0.35:
         ask = rng.choice(TOO_HARD).format(
             rng.choice(lexicon.ITEMS), big=rng.randint(21, 999), big2=rng.randint(13, 99),
@@ -123,17 +123,17 @@ def small_talk(rng: random.Random) -> Turns:
 
 
 def _hasty(ask: str, rng: random.Random) -> str:
-    """As one types in a hurry: a small first letter, no mark at the end."""
+    """Return the request as typed in a hurry: lower-case first letter, no final mark."""
     if rng.random() < 0.5 and not ask.startswith("I "):
         ask = ask[:1].lower() + ask[1:]
     return ask.rstrip(".?!") if rng.random() < 0.6 else ask
 
 
 def compose(n: int, rng: random.Random) -> Iterator[Turns]:
-    """`n` conversations, the kinds in fixed shares; one first request of twelve is hasty.
+    """Yield `n` conversations, the kinds in fixed shares; one first request in twelve is hasty.
 
-    Explanations and sums are short and must be met often to be learned, hence their shares; by
-    tokens more than half are stories.
+    Explanations and sums have large shares because they are short and need repetition. Counted in
+    tokens, stories are more than half.
     """
     things, questions = read_things(), list(read_things(QUESTIONS_FILE).items())
     kinds: tuple[tuple[float, Callable[[], Turns]], ...] = (

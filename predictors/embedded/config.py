@@ -22,7 +22,7 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Shape of a decoder whose layers are all MoE, named as in GGUF metadata."""
+    """Shape of a decoder whose layers are all MoE. Names are those of GGUF metadata."""
 
     n_vocab: int = 6144
     n_layer: int = 8
@@ -44,7 +44,7 @@ class ModelConfig:
             raise ValueError("n_expert_used must be between 1 and n_expert")
 
     def n_parameter(self) -> int:
-        """All parameters; the embedding is shared with the output and counted once."""
+        """Return the number of parameters. The output shares the embedding, which counts once."""
         attention = self.n_embd * self.head_dim * (2 * self.n_head + 2 * self.n_head_kv)
         norms = 2 * self.n_embd + 2 * self.head_dim
         experts = 3 * self.n_expert * self.n_embd * self.n_ff_exp
@@ -52,33 +52,33 @@ class ModelConfig:
         return self.n_layer * layer + self.n_vocab * self.n_embd + self.n_embd
 
     def n_active_parameter(self) -> int:
-        """Parameters that take part in one token, the output matrix included."""
+        """Return the number of parameters used for one token, including the output matrix."""
         idle = 3 * (self.n_expert - self.n_expert_used) * self.n_embd * self.n_ff_exp
         return self.n_parameter() - self.n_layer * idle
 
 
 def dense(config: ModelConfig) -> ModelConfig:
-    """The reference: one expert, always used, as wide as the experts that a token uses."""
+    """Return the dense reference: one expert as wide as all experts that a token uses."""
     wide = config.n_ff_exp * config.n_expert_used
     return replace(config, n_expert=1, n_expert_used=1, n_ff_exp=wide)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """What one kind of training run does; fractions are of the run, of its time or tokens."""
+    """One kind of training run. Fractions are of the run's budget of time or tokens."""
 
     name: str
-    text_share: float  # of the rows; the others are chats
-    long_context_from: float  # where rows of n_ctx tokens replace the short ones
+    text_share: float  # share of text rows; the others are chats
+    long_context_from: float  # fraction from which rows have n_ctx tokens
     warmup: float
-    decay_from: float  # from here the rate falls linearly to `FLOOR_OF_DECAY`; 1: never
+    decay_from: float  # fraction from which the rate falls linearly to `FLOOR_OF_DECAY`; 1: never
 
 
-# Pretraining ends at the full rate, so that it can be continued; the chats' run lets it fall.
+# Pretraining ends at the full rate so that it can be continued. The rate falls in the chats' run.
 PRETRAIN = Stage("pretrain", 1.0, long_context_from=0.6, warmup=0.01, decay_from=1.0)
-# Text among the chats is against forgetting.
+# Text among the chats prevents forgetting.
 INSTRUCT = Stage("instruct", 0.25, long_context_from=0.8, warmup=0.01, decay_from=0.1)
-# A reference has no chats: what is compared are bits per byte, before and after the decay.
+# A reference has no chats: the comparison is of bits per byte, before and after the decay.
 ALONE = Stage("alone", 1.0, long_context_from=0.8, warmup=0.01, decay_from=0.8)
 STAGES = {stage.name: stage for stage in (PRETRAIN, INSTRUCT, ALONE)}
 FLOOR_OF_DECAY = 0.01
@@ -86,13 +86,13 @@ FLOOR_OF_DECAY = 0.01
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How one run spends its budget: minutes, or tokens where `budget_tokens` is not 0."""
+    """Budget and rates of one run. The budget is in minutes, or in tokens unless that is 0."""
 
     budget_minutes: float = 60.0
     budget_tokens: int = 0
-    batch_tokens: int = 8192  # 16384 needs half as many tokens again for the same loss
+    batch_tokens: int = 8192  # 16384 needs 1.5 times the tokens for the same loss
     short_context: int = 512
-    rate: float = 1.0  # multiplies both learning rates; 0.6 for runs that continue
+    rate: float = 1.0  # multiplies both learning rates; use 0.6 to continue a run
     muon_lr: float = 0.02
     adam_lr: float = 0.003
     weight_decay: float = 0.02
@@ -101,11 +101,11 @@ class TrainConfig:
 
 
 def from_dict(cls: type[T], values: dict[str, Any]) -> T:
-    """Builds a config from a stored dictionary, ignoring keys of other versions."""
+    """Build a config from a stored dictionary. Ignore keys of other versions."""
     known = {field.name for field in fields(cls)}  # type: ignore[arg-type]
     return cls(**{key: value for key, value in values.items() if key in known})
 
 
 def to_dict(config: ModelConfig | TrainConfig) -> dict[str, Any]:
-    """The config as plain values for JSON or a checkpoint."""
+    """Return the config as plain values for JSON or a checkpoint."""
     return asdict(config)

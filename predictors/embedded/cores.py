@@ -1,8 +1,8 @@
-"""How many cores others leave free, so that a shared machine does not stall every product.
+"""Count the cores that other programs leave free, for training on a shared machine.
 
-A product on two threads ends when the slower one does. Where another program holds a core, the
-second thread waits for its turn at each of thousands of joins per step: measured on two cores, a
-step took 6.7 s instead of 1.1 s, while one thread alone takes 2.0 s.
+A matrix product on two threads ends with the slower thread. If another program holds a core, the
+second thread is late at each of thousands of joins per step. Measured on two cores: a step took
+6.7 s instead of 1.1 s, while one thread alone takes 2.0 s.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _STAT = Path("/proc/stat")
 
 
 def _busy_s() -> float | None:
-    """Processor time that all programs have used since boot; None where Linux's file is absent."""
+    """Return the processor time of all programs since boot, or None without Linux's file."""
     try:
         fields = _STAT.read_text(encoding="ascii").splitlines()[0].split()[1:]
     except OSError:
@@ -25,7 +25,7 @@ def _busy_s() -> float | None:
 
 
 class FreeCores:
-    """Counts, from call to call, how many of `n_core` cores other programs left idle."""
+    """Count how many of `n_core` cores other programs left idle since the last call."""
 
     def __init__(self, n_core: int) -> None:
         self.n_core = n_core
@@ -34,13 +34,13 @@ class FreeCores:
         self._mark = (time.monotonic(), time.process_time(), _busy_s())
 
     def __call__(self, least_s: float = 1.0) -> int:
-        """Between 1 and `n_core`; looks again at most every `least_s` seconds."""
+        """Return 1 to `n_core`. Measure at most once every `least_s` seconds."""
         now = (time.monotonic(), time.process_time(), _busy_s())
         wall_s = now[0] - self._mark[0]
         if wall_s >= least_s and now[2] is not None and self._mark[2] is not None:
             others_s = (now[2] - self._mark[2]) - (now[1] - self._mark[1])
             free = max(1, min(self.n_core, round(self.n_core - others_s / wall_s + 0.1)))
-            # Down at once, up when it was free twice: a wrong second thread costs three steps.
+            # Fall at once, rise after two measurements: an excess thread costs three steps.
             self.n_free = min(free, max(self.n_free, self._seen))
             self._seen = free
             self._mark = now

@@ -1,4 +1,4 @@
-"""Token files and the endless, resumable streams of training rows made from them."""
+"""Make token files, and endless resumable streams of training rows from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Ids = npt.NDArray[np.uint16]
 Rows = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
-PROMPT_WEIGHT = 0.1  # of a token that the user wrote, where an answer's token weighs 1
+PROMPT_WEIGHT = 0.1  # loss weight of a user's token; an answer's token has weight 1
 
 
 def _save(path: Path, array: npt.NDArray[Any]) -> None:
@@ -29,7 +29,7 @@ def _save(path: Path, array: npt.NDArray[Any]) -> None:
 
 
 def text_tokens(work: Path, tokenizer: Tokenizer, seed: int) -> Ids:
-    """All training texts in a shuffled order, each followed by the end mark; cached on disk."""
+    """Return all training texts, shuffled, each followed by the end mark. Cached on disk."""
     path = work / "train_tokens.npy"
     if not path.is_file():
         texts = [str(row["text"]) for row in read_rows(work / "train.jsonl")]
@@ -43,7 +43,7 @@ def text_tokens(work: Path, tokenizer: Tokenizer, seed: int) -> Ids:
 def chat_tokens(
     messages: list[dict[str, str]], tokenizer: Tokenizer
 ) -> tuple[list[int], list[float]]:
-    """Ids and loss weights of one conversation in ChatML; answers and their end weigh 1."""
+    """Return ids and loss weights of one conversation in ChatML. Answers and their end weigh 1."""
     ids: list[int] = []
     weights: list[float] = []
     start, end = special_id(tokenizer, IM_START), special_id(tokenizer, IM_END)
@@ -58,10 +58,10 @@ def chat_tokens(
 
 
 def instruct_rows(work: Path, tokenizer: Tokenizer, n_row: int) -> tuple[Ids, Weights]:
-    """Conversations packed into rows of `n_row` + 1 tokens; a row begins with a conversation.
+    """Pack conversations into rows of `n_row` + 1 tokens. Each row begins with a conversation.
 
-    The rows are kept on disk until the conversations are newer.
-    The conversation that does not fit a row any more is cut there. The last row is dropped.
+    A row's last conversation is cut at the row's end. The last row is dropped. The rows are cached
+    on disk and rebuilt if the conversations are newer.
     """
     source = work / "instruct.jsonl"
     ids_path = work / f"instruct_rows_{n_row}.npy"
@@ -87,7 +87,7 @@ def instruct_rows(work: Path, tokenizer: Tokenizer, n_row: int) -> tuple[Ids, We
 class TextStream:
     """Rows cut from the long token array, in a new random order in each epoch.
 
-    The state is (epoch, cursor); the order follows from the seed and the epoch alone.
+    The state is (epoch, cursor); the order depends on the seed and the epoch only.
     """
 
     def __init__(self, tokens: Ids, seed: int) -> None:
@@ -95,7 +95,7 @@ class TextStream:
         self.epoch, self.cursor, self.n_row = 0, 0, 0
 
     def take(self, n_batch: int, n_row: int) -> Rows:
-        """The next [n_batch, n_row + 1] ids; a changed row length starts a new epoch."""
+        """Return the next [n_batch, n_row + 1] ids. A changed row length starts a new epoch."""
         if self.n_row not in (0, n_row):
             self.epoch, self.cursor = self.epoch + 1, 0
         self.n_row = n_row
@@ -117,11 +117,11 @@ class TextStream:
         return self._cached
 
     def state(self) -> dict[str, int]:
-        """What `restore` needs."""
+        """Return the state for `restore`."""
         return {"epoch": self.epoch, "cursor": self.cursor, "n_row": self.n_row}
 
     def restore(self, state: dict[str, int]) -> None:
-        """Goes on where `state` was taken."""
+        """Continue from the point where `state` was taken."""
         self.epoch, self.cursor, self.n_row = state["epoch"], state["cursor"], state["n_row"]
 
 
@@ -133,7 +133,7 @@ class InstructStream:
         self.n_row, self.n_taken = ids.shape[1] - 1, 0
 
     def take(self, n_batch: int) -> tuple[Rows, Weights]:
-        """The next ids [n_batch, n_row + 1] and the weights of the same shape."""
+        """Return the next ids [n_batch, n_row + 1] and the weights of the same shape."""
         n = len(self.ids)
         picked = []
         for _ in range(n_batch):
@@ -146,7 +146,7 @@ class InstructStream:
 def heldout_rows(
     work: Path, tokenizer: Tokenizer, source: str, n_row: int
 ) -> Iterator[tuple[Rows, int]]:
-    """Held-out documents of a source as ([1, rows + 1] ids, bytes predicted), cut to `n_row`."""
+    """Yield a source's held-out documents, cut to `n_row`: ([1, rows + 1] ids, predicted bytes)."""
     end = special_id(tokenizer, END_OF_TEXT)
     for row in read_rows(work / "heldout.jsonl"):
         if row["source"] == source:

@@ -1,7 +1,7 @@
-"""Measures the exported file through stock llama.cpp: bits per byte, expert use, samples.
+"""Measure the exported file through stock llama.cpp: bits per byte, expert use, samples.
 
-What is measured is what ships: the quantised weights in llama.cpp's arithmetic. Expert use is read
-from the graph's `ffn_moe_topk` tensors by an evaluation callback.
+The figures hold for the file that ships: quantised weights in llama.cpp's arithmetic. An
+evaluation callback reads expert use from the graph's `ffn_moe_topk` tensors.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ EVAL_WIKITEXT = Path("eval-wikitext2") / "test.txt"
 
 
 class GgmlTensor(ctypes.Structure):
-    """The first fields of ggml_tensor (ggml.h), as far as they are read here."""
+    """The leading fields of ggml_tensor (ggml.h) that this module needs."""
 
     _fields_ = [
         ("type", ctypes.c_int),
@@ -45,7 +45,7 @@ class GgmlTensor(ctypes.Structure):
 
 
 class ExpertUse:
-    """Counts the chosen experts per layer, and how many a token shares with the one before."""
+    """Count the chosen experts per layer, and those that a token shares with the previous one."""
 
     def __init__(self, n_layer: int, n_expert: int) -> None:
         self.count = np.zeros((n_layer, n_expert), dtype=np.int64)
@@ -71,7 +71,7 @@ class ExpertUse:
         return True
 
     def table(self) -> list[dict[str, float]]:
-        """Per layer: least and greatest share relative to an even one, and the overlap."""
+        """Return, per layer, the least and greatest share (1 is even) and the overlap."""
         even = self.count.sum(1, keepdims=True) / self.count.shape[1]
         share = self.count / np.maximum(even, 1)
         overlap = self.shared / np.maximum(self.n_pair, 1)
@@ -87,7 +87,7 @@ class ExpertUse:
 
 
 class Scorer:
-    """A context over the file that gives every position's logits and watches the routing."""
+    """Score texts with the exported file, and watch the routing."""
 
     def __init__(self, path: Path, n_thread: int) -> None:
         logging.getLogger("llama-cpp-python").setLevel(logging.ERROR)
@@ -115,13 +115,13 @@ class Scorer:
         return buffer.value.decode()
 
     def close(self) -> None:
-        """Frees the model and the context."""
+        """Free the model and the context."""
         llama_cpp.llama_batch_free(self.batch)
         llama_cpp.llama_free(self.context)
         llama_cpp.llama_model_free(self.model)
 
     def tokenize(self, text: str) -> list[int]:
-        """Ids of a text whose special tokens are plain text."""
+        """Return the ids of a text, with special tokens as plain text."""
         raw = text.encode("utf-8")
         ids = (llama_cpp.llama_token * (len(raw) + 8))()
         n = llama_cpp.llama_tokenize(self.vocab, raw, len(raw), ids, len(ids), False, False)
@@ -129,7 +129,7 @@ class Scorer:
         return list(ids[:n])
 
     def bits(self, ids: list[int]) -> float:
-        """Bits of ids[1:], each given those before it; at most the context's length."""
+        """Return the bits of ids[1:], each given the ids before it. At most n_ctx ids."""
         assert 2 <= len(ids) <= self.n_ctx
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self.context), True)
         self.batch.n_tokens = len(ids)
@@ -148,10 +148,10 @@ class Scorer:
 
 
 def bits_per_byte(scorer: Scorer, texts: Iterator[str], max_bytes: int) -> tuple[float, int]:
-    """Bits per byte over whole texts, and the bytes; every token is scored once.
+    """Return bits per byte over whole texts, and their bytes. Every token is scored once.
 
-    A text begins after the end mark and is cut into rows of the context's length, each of which
-    starts again with the end mark: an honest, slightly pessimistic figure for long texts.
+    A text is cut into rows of the context's length. Each row starts with the end mark in an empty
+    context, which makes the figure slightly pessimistic for long texts.
     """
     bits, n_byte = 0.0, 0
     for text in texts:
@@ -165,7 +165,7 @@ def bits_per_byte(scorer: Scorer, texts: Iterator[str], max_bytes: int) -> tuple
 
 
 def wikitext(path: Path) -> str:
-    """Wikitext-2 with its `@-@` marks and spaced punctuation undone, as running text."""
+    """Return Wikitext-2 as running text, without its `@-@` marks."""
     text = path.read_text(encoding="utf-8")
     for mark, plain in ((" @-@ ", "-"), (" @,@ ", ","), (" @.@ ", "."), ("<unk>", "")):
         text = text.replace(mark, plain)
@@ -175,7 +175,7 @@ def wikitext(path: Path) -> str:
 def samples(
     path: Path, n_thread: int, prompts: tuple[tuple[str, str], ...] = PROMPTS
 ) -> list[dict[str, str]]:
-    """Answers to fixed prompts, unedited, with the chat template of the file."""
+    """Return unedited answers to fixed prompts, with the file's chat template."""
     llama = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=n_thread, verbose=False)
     out = []
     for kind, prompt in prompts:
@@ -190,7 +190,7 @@ def samples(
 def measure(
     work: Path, data: Path, path: Path, n_thread: int = 1, max_bytes: int = 150_000
 ) -> dict[str, Any]:
-    """Bits per byte of held-out text and of Wikitext-2, and the use of experts on the former."""
+    """Measure bits per byte of held-out text and Wikitext-2, and expert use on held-out text."""
     scorer = Scorer(path, n_thread)
     result: dict[str, Any] = {"file_bytes": path.stat().st_size, "bits_per_byte": {}}
     for source in ("wikipedia", "books", "shakespeare"):
@@ -207,14 +207,14 @@ def measure(
 
 
 def store(folder: Path, result: dict[str, Any]) -> None:
-    """Writes `evaluation.json` and prints it."""
+    """Write `evaluation.json` and print it."""
     text = json.dumps(result, indent=1, ensure_ascii=False)
     (folder / "evaluation.json").write_text(text, encoding="utf-8")
     print(text)
 
 
 def evaluate(work: Path, data: Path, path: Path, n_thread: int = 1) -> dict[str, Any]:
-    """Measures the file, asks it the fixed prompts, and stores the result under `work`."""
+    """Measure the file, ask it the fixed prompts and store the result under `work`."""
     result = measure(work, data, path, n_thread)
     result["quiz"] = quiz.take(path, n_thread)
     result["samples"] = samples(path, n_thread)

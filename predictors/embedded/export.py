@@ -1,4 +1,4 @@
-"""Writes the trained model as a GGUF file in llama.cpp's qwen3moe layout.
+"""Write the trained model as a GGUF file in llama.cpp's qwen3moe layout.
 
 Tensor names and metadata keys: llama.cpp, gguf-py/gguf/constants.py, and convert_hf_to_gguf.py,
 class Qwen3MoeModel. The output matrix is left out: llama.cpp then uses the embedding.
@@ -35,7 +35,7 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Types:
-    """What matrices are written as. Answers feel attention's values most."""
+    """GGUF types of the matrices. Answers are most sensitive to attention's values."""
 
     dense: Type = Type.Q6_K
     values: Type = Type.Q8_0
@@ -43,7 +43,7 @@ class Types:
 
 
 def tensors(weights: dict[str, Tensor], config: ModelConfig) -> Iterator[tuple[str, Array]]:
-    """(GGUF name, f32 array) of every tensor; queries, keys, values, gates and ups are split."""
+    """Yield (GGUF name, f32 array) of every tensor. Split joined q, k, v and gate, up."""
 
     def get(name: str) -> Array:
         return weights[name].float().numpy()
@@ -67,7 +67,7 @@ def tensors(weights: dict[str, Tensor], config: ModelConfig) -> Iterator[tuple[s
 
 
 def tensor_type(name: str, array: Array, types: Types) -> Type:
-    """Norms and the router stay f32; the router decides, and its rounding would move experts."""
+    """Return a tensor's type. Norms stay f32, and the router: rounding would change its choices."""
     if array.ndim == 1 or "ffn_gate_inp" in name:
         return Type.F32
     if "_exps" in name:
@@ -76,7 +76,7 @@ def tensor_type(name: str, array: Array, types: Types) -> Type:
 
 
 def quantize(array: Array, kind: Type) -> npt.NDArray[np.generic]:
-    """`array` (f32, [rows..., n]) as `kind`, by llama.cpp where the gguf package cannot."""
+    """Quantise `array` (f32, [rows..., n]) to `kind`, by llama.cpp if the gguf package cannot."""
     try:
         return gguf.quants.quantize(array, kind)
     except NotImplementedError:
@@ -97,7 +97,7 @@ def quantize(array: Array, kind: Type) -> npt.NDArray[np.generic]:
 
 
 def add_metadata(writer: gguf.GGUFWriter, config: ModelConfig, name: str) -> None:
-    """The keys that llama.cpp reads to build the graph, and what the file is."""
+    """Add the keys from which llama.cpp builds the graph, and the file's description."""
     writer.add_name(name)
     writer.add_description("A small MoE language model, trained from scratch for Outrider.")
     writer.add_license("cc-by-sa-4.0")
@@ -119,7 +119,7 @@ def add_metadata(writer: gguf.GGUFWriter, config: ModelConfig, name: str) -> Non
 
 
 def add_tokenizer(writer: gguf.GGUFWriter, words: Tokenizer) -> None:
-    """Vocabulary, merges, special tokens and the ChatML template."""
+    """Add vocabulary, merges, special tokens and the ChatML template."""
     stored = json.loads(words.to_str())["model"]
     entries = sorted(stored["vocab"], key=stored["vocab"].__getitem__)
     special = set(SPECIAL_TOKENS)
@@ -146,7 +146,7 @@ def write(
     types: Types = Types(),
     name: str = "Outrider Tiny",
 ) -> int:
-    """Writes the file through a temporary one; returns its size in bytes."""
+    """Write the file through a temporary one. Return its size in bytes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
     writer = gguf.GGUFWriter(partial, "qwen3moe")
@@ -164,7 +164,7 @@ def write(
 
 
 def export(work: Path, folder: Path, path: Path) -> int:
-    """Exports the checkpoint in `folder` with the tokenizer of `work`; returns the bytes."""
+    """Export the checkpoint in `folder` with the tokenizer of `work`. Return the bytes."""
     stored = checkpoint.load(folder)
     if stored is None:
         raise FileNotFoundError(f"no checkpoint under {folder}; run the step pretrain first")

@@ -1,9 +1,9 @@
 """Hand-written forward and backward passes of the three costly parts: experts, attention, loss.
 
-On a CPU autograd's generic graph spends more time on allocation and on passes over memory than
-on the products. Here every product is one large matrix multiplication, tokens are sorted by
-expert, and the loss computes its gradient at once, so that a batch's logits never exist together.
-Elementwise passes are fused by torch.compile where a C++ compiler is at hand.
+On a CPU, autograd's generic graph spends more time on allocation and memory passes than on the
+products. Here tokens are sorted by expert, so that every product is one large matrix
+multiplication. The loss computes its gradient in the forward pass, so that a batch's logits never
+exist together. torch.compile fuses elementwise passes if there is a C++ compiler.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import torch
 import torch._inductor.config as inductor
 from torch import Tensor
 
-LOSS_ROWS = 2048  # rows of logits that exist at once
+LOSS_ROWS = 2048  # rows of logits in memory at once
 GROUP_ROWS = 64  # the row count of an expert's product is a multiple of this
 
 
 class Fusible:
-    """A function that runs as it is, or fused by torch.compile inside `with fusing():`.
+    """A function that runs unchanged, or fused by torch.compile inside `with fusing():`.
 
-    Compilation is by shape, hence only the training loop, whose shapes are few, asks for it.
+    Each shape is compiled apart. Only the training loop, which has few shapes, uses fusing.
     """
 
     enabled = False
@@ -35,18 +35,18 @@ class Fusible:
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: Any) -> Any:
-        """Run it, fused or not."""
+        """Run the function, fused if enabled."""
         if not Fusible.enabled:
             return self.plain(*args)
         if self.compiled is None:
-            inductor.cpp.dynamic_threads = True  # the number may change between calls
+            inductor.cpp.dynamic_threads = True  # the number of threads may change between calls
             self.compiled = torch.compile(self.plain, dynamic=False, fullgraph=True)
         return self.compiled(*args)
 
 
 @contextmanager
 def fusing(enabled: bool = True) -> Iterator[None]:
-    """Fuses elementwise passes within; needs a C++ compiler, and a minute the first time."""
+    """Fuse elementwise passes in the context. Needs a C++ compiler, and a minute the first time."""
     before, Fusible.enabled = Fusible.enabled, enabled
     try:
         yield
@@ -56,14 +56,14 @@ def fusing(enabled: bool = True) -> Iterator[None]:
 
 @Fusible
 def swiglu(gate_up: Tensor, weight: Tensor) -> Tensor:
-    """silu(gate) * up * weight; [n, 2f], [n, 1] -> [n, f]."""
+    """Return silu(gate) * up * weight; [n, 2f], [n, 1] -> [n, f]."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     return (torch.sigmoid(gate) * gate * up * weight).to(gate_up.dtype)
 
 
 @Fusible
 def swiglu_backward(gate_up: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Returns the hidden row again, the gradient of gate_up, and that of the weight."""
+    """Return the recomputed hidden row, the gradient of gate_up and the gradient of weight."""
     gate, up = gate_up.float().chunk(2, dim=-1)
     grad = grad.float()
     sigmoid = torch.sigmoid(gate)
@@ -77,7 +77,7 @@ def swiglu_backward(gate_up: Tensor, weight: Tensor, grad: Tensor) -> tuple[Tens
 
 @Fusible
 def loss_rows(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted sum of cross entropies of some rows, and its gradient with respect to the logits."""
+    """Return the weighted sum of some rows' cross entropies, and its gradient for the logits."""
     wide = logits.float()
     log_z = torch.logsumexp(wide, dim=-1)
     picked = wide.gather(1, target[:, None])[:, 0]
@@ -88,12 +88,12 @@ def loss_rows(logits: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, T
 
 
 def group_rows(chosen: Tensor, weight: Tensor, n_expert: int) -> tuple[Any, Tensor, Tensor, Tensor]:
-    """Lays (token, expert) pairs out by expert, each expert's group padded to `GROUP_ROWS`.
+    """Group (token, expert) pairs by expert, and pad each group to `GROUP_ROWS`.
 
-    Returns the groups' bounds, per row of the layout its token and its weight [rows, 1], and per
-    pair its row. Padding has token 0 and weight 0, so it adds nothing to values or gradients.
-    Without it nearly every product would have a new shape, for which oneDNN builds a new kernel:
-    that took longer than the products. The number of rows depends on the shapes alone.
+    Return the groups' bounds, each row's token and weight [rows, 1], and each pair's row. Padding
+    has token 0 and weight 0, so it adds nothing to values or gradients. Without padding nearly
+    every product has a new shape, and oneDNN builds a kernel for each, which took longer than the
+    products. The number of rows depends on the shapes only.
     """
     n_token, n_used = chosen.shape
     flat = chosen.reshape(-1).cpu().numpy()
@@ -161,7 +161,7 @@ class _Experts(torch.autograd.Function):
 
 
 def experts(x: Tensor, gate_up: Tensor, down: Tensor, weight: Tensor, chosen: Tensor) -> Tensor:
-    """Sum over the chosen experts of weight * down(silu(gate(x)) * up(x)).
+    """Return the sum over the chosen experts of weight * down(silu(gate(x)) * up(x)).
 
     Shapes: x [n, d]; gate_up [e, 2f, d], gate first; down [e, d, f]; weight and chosen [n, k].
     """
@@ -202,7 +202,7 @@ class _Attention(torch.autograd.Function):
 
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Causal attention of grouped queries.
+    """Return causal attention of grouped queries.
 
     Shapes: k and v [batch, kv heads, rows, dim]; q [batch, kv heads, repeats * rows, dim], where
     repeats is the number of query heads for each kv head.
@@ -238,5 +238,5 @@ class _Loss(torch.autograd.Function):
 
 
 def loss(x: Tensor, head: Tensor, target: Tensor, weight: Tensor) -> Tensor:
-    """Mean cross entropy in nats, weighted by token; x [n, d], head [vocab, d], others [n]."""
+    """Return the weighted mean cross entropy in nats; x [n, d], head [vocab, d], others [n]."""
     return cast(Tensor, _Loss.apply(x, head, target, weight))  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Words from which the composed chats are made, and the characters that act in them."""
+"""Words of the composed chats, and the characters who act in them."""
 
 from __future__ import annotations
 
@@ -74,29 +74,29 @@ _TOWN_ENDS = "ton ford bury ham ley wick field burg mouth dale stead".split()
 
 
 def made_up(rng: random.Random, ends: list[str] | None = None) -> str:
-    """A name of a place or river that is no real one on purpose: "Belford", "Marlin"."""
+    """Return a made-up name of a place or river, not meant to be real: "Belford", "Marlin"."""
     first = rng.choice(_SYLLABLES)
     return (first + rng.choice(ends or _SYLLABLES)).capitalize()
 
 
 def town(rng: random.Random) -> str:
-    """A made-up name of a town."""
+    """Return a made-up name of a town."""
     return made_up(rng, _TOWN_ENDS)
 
 
 def a(words: str) -> str:
-    """The words with the article that fits their first letter."""
+    """Return the words with the article that fits their first letter."""
     return ("an " if words[0].lower() in "aeiou" else "a ") + words
 
 
 def cap(text: str) -> str:
-    """The text with a capital first letter."""
+    """Return the text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
 @dataclass(frozen=True)
 class Character:
-    """Someone in a story: how the story introduces, names and replaces them."""
+    """Someone in a story: introduction, name and pronouns."""
 
     intro: str  # "a little girl named Anna", "a fox"
     name: str  # "Anna", "the fox"
@@ -104,7 +104,7 @@ class Character:
     home_kind: str  # a key of HOMES
 
     def fields(self, prefix: str) -> dict[str, str]:
-        """Template fields; a prefix `h` gives h, H, he, He, him, his, His and h_intro."""
+        """Return template fields; a prefix `h` gives h, H, he, He, him, his, His and h_intro."""
         he, him, his = self.pronouns
         out = {"": self.name, "e": he, "im": him, "is": his, "_intro": self.intro}
         named = {prefix + key: value for key, value in out.items()}
@@ -115,7 +115,7 @@ HE, SHE, IT = ("he", "him", "his"), ("she", "her", "her"), ("it", "it", "its")
 
 
 def person(rng: random.Random) -> Character:
-    """A child or grown person with a name."""
+    """Return a child or grown person with a name."""
     if rng.random() < 0.5:
         name, pronouns, nouns = (
             rng.choice(GIRLS),
@@ -133,7 +133,7 @@ def person(rng: random.Random) -> Character:
 
 
 def figure(rng: random.Random) -> Character:
-    """Someone of fairy tales who is named by what they are: the king, the old man."""
+    """Return a fairy-tale figure named by role: the king, the old man."""
     if rng.random() < 0.25:
         noun, pronouns = rng.choice(
             (("old man", HE), ("old woman", SHE), ("little girl", SHE), ("little boy", HE))
@@ -150,7 +150,7 @@ def figure(rng: random.Random) -> Character:
 
 
 def beast(rng: random.Random) -> Character:
-    """An animal of a fable, named by its kind, seldom with a name of its own."""
+    """Return an animal of a fable, named by its kind, seldom with a proper name."""
     noun = rng.choice(BEASTS)
     adjective = rng.choice(ADJECTIVES) + " " if rng.random() < 0.5 else ""
     pronouns = rng.choice((HE, SHE, HE, IT))
@@ -162,5 +162,5 @@ def beast(rng: random.Random) -> Character:
 
 
 def anyone(rng: random.Random) -> Character:
-    """A character of any kind."""
+    """Return a character of any kind."""
     return rng.choice((person, figure, beast, beast))(rng)

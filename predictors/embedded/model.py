@@ -1,7 +1,7 @@
 """The decoder, in the arithmetic of llama.cpp's qwen3moe graph.
 
-Differences from a textbook: queries and keys are normalised per head (QK-norm), rotation pairs
-dimension i with i + dim/2 (NEOX), the router takes softmax over all experts, keeps the best k and
+Differences from a textbook: queries and keys are normalised per head (QK-norm). Rotation pairs
+dimension i with i + dim/2 (NEOX). The router takes softmax over all experts, keeps the best k and
 renormalises their weights to one.
 """
 
@@ -19,7 +19,7 @@ _BF16_CHECKS = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
 
 
 def choose_device() -> tuple[torch.device, torch.dtype]:
-    """A GPU where there is one; bfloat16 where the processor multiplies it faster than f32."""
+    """Return a GPU if there is one, and bfloat16 if it multiplies faster than f32 there."""
     if torch.cuda.is_available():
         fast = torch.cuda.is_bf16_supported()
         return torch.device("cuda"), torch.bfloat16 if fast else torch.float32
@@ -30,13 +30,13 @@ def choose_device() -> tuple[torch.device, torch.dtype]:
 
 @Fusible
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """Root-mean-square normalisation over the last dimension, in f32."""
+    """Return the root-mean-square normalisation over the last dimension, in f32."""
     x = x.float()
     return x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps) * weight
 
 
 def rotation(n_row: int, head_dim: int, freq_base: float) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of the rotary embedding, each [n_row, head_dim / 2]."""
+    """Return cosines and sines of the rotary embedding, each [n_row, head_dim / 2]."""
     frequency = freq_base ** (-torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     angle = torch.arange(n_row, dtype=torch.float64)[:, None] * frequency[None, :]
     return angle.cos().float(), angle.sin().float()
@@ -44,7 +44,10 @@ def rotation(n_row: int, head_dim: int, freq_base: float) -> tuple[Tensor, Tenso
 
 @Fusible
 def heads(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float) -> Tensor:
-    """[batch, rows, heads, dim] -> [batch, heads, rows, dim]; with a weight, normed and rotated."""
+    """Transpose x [batch, rows, heads, dim] to [batch, heads, rows, dim].
+
+    If there is a weight, norm and rotate the heads too.
+    """
     if weight is None:
         return x.transpose(1, 2).contiguous()
     low, high = rms_norm.plain(x, weight, eps).chunk(2, dim=-1)
@@ -55,7 +58,7 @@ def heads(x: Tensor, weight: Tensor | None, cos: Tensor, sin: Tensor, eps: float
 
 @Fusible
 def norm_and_route(x: Tensor, weight: Tensor, router: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """The normalised rows and the router's probabilities, both f32."""
+    """Return the normalised rows and the router's probabilities, both f32."""
     rows = rms_norm.plain(x, weight, eps)
     return rows, torch.softmax(rows @ router.t(), dim=-1)
 
@@ -81,7 +84,7 @@ class Layer(nn.Module):
         self.ffn_down_exps = nn.Parameter(down.to(dtype))
 
     def attend(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """The attention block's contribution to the residual; x [batch, rows, d] f32."""
+        """Return the attention block's contribution to the residual; x [batch, rows, d] f32."""
         c = self.config
         batch, n_row, _ = x.shape
         n_q, n_kv = c.n_head * c.head_dim, c.n_head_kv * c.head_dim
@@ -98,7 +101,7 @@ class Layer(nn.Module):
         return F.linear(out, self.attn_output)
 
     def mix(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The experts' contribution, the balance loss, and how many rows each expert got."""
+        """Return the experts' contribution, the balance loss and the number of rows per expert."""
         c = self.config
         flat = x.reshape(-1, c.n_embd)
         rows, prob = norm_and_route(flat, self.ffn_norm, self.ffn_gate_inp, c.rms_eps)
@@ -114,7 +117,7 @@ class Layer(nn.Module):
 
 
 class Model(nn.Module):
-    """Token ids [batch, rows] to final rows; the output matrix is the embedding."""
+    """Map token ids [batch, rows] to final rows. The output matrix is the embedding."""
 
     def __init__(
         self, config: ModelConfig, dtype: torch.dtype = torch.float32, seed: int = 1
@@ -135,16 +138,16 @@ class Model(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Return the device of the parameters."""
         return self.token_embd.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The working type of the matrices."""
+        """Return the working type of the matrices."""
         return self.token_embd.dtype
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Final rows [batch, rows, d], the mean balance loss, and counts [layer, expert]."""
+        """Return final rows [batch, rows, d], the mean balance loss and counts [layer, expert]."""
         n_row = tokens.shape[1]
         cos, sin = self.cos[:n_row], self.sin[:n_row]
         x = F.embedding(tokens, self.token_embd).float()
@@ -160,7 +163,7 @@ class Model(nn.Module):
         return rows, torch.stack(balances).mean(), torch.stack(counts)
 
     def loss(self, tokens: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean cross entropy in nats, the balance loss, and the counts."""
+        """Return the mean cross entropy in nats, the balance loss and the counts."""
         rows, balance, counts = self(tokens)
         flat = rows.view(-1, self.config.n_embd)
         return (
@@ -171,6 +174,6 @@ class Model(nn.Module):
 
     @torch.no_grad()
     def logits(self, tokens: Tensor) -> Tensor:
-        """Logits [batch, rows, vocab] in f32, for tests and samples."""
+        """Return logits [batch, rows, vocab] in f32, for tests and samples."""
         rows, _, _ = self(tokens)
         return F.linear(rows, self.token_embd).float()

@@ -1,4 +1,4 @@
-"""Muon for the matrices, Adam for the rest, on f32 masters of the working weights.
+"""Optimise matrices with Muon and the rest with Adam, on f32 masters of the working weights.
 
 Muon: K. Jordan et al., 2024, "Muon: an optimizer for hidden layers in neural networks"; the
 Newton-Schulz coefficients are theirs. Stacks of experts are orthogonalised matrix by matrix.
@@ -22,7 +22,7 @@ ADAM_EPS = 1e-10
 
 
 def orthogonalise(stack: Tensor, dtype: torch.dtype) -> Tensor:
-    """Pushes the singular values of each matrix of [n, rows, columns] towards one."""
+    """Push the singular values of each matrix of [n, rows, columns] towards one."""
     a, b, c = NEWTON_SCHULZ
     tall = stack.shape[1] > stack.shape[2]
     x = (stack.transpose(1, 2) if tall else stack).to(dtype)
@@ -35,7 +35,7 @@ def orthogonalise(stack: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 class Optimiser:
-    """Keeps the masters and moments; `step` writes the new values into the model."""
+    """Hold masters and moments; `step` writes the new values into the model."""
 
     def __init__(self, model: Model, config: TrainConfig) -> None:
         self.config = config
@@ -57,7 +57,7 @@ class Optimiser:
         return name.endswith(("attn_qkv", "attn_output", "ffn_gate_up_exps", "ffn_down_exps"))
 
     def _matrices(self, name: str, value: Tensor) -> Tensor:
-        """Views a parameter as a stack of the matrices that act on their own."""
+        """View a parameter as a stack of independent matrices."""
         c = self.model.config
         if name.endswith("ffn_gate_up_exps"):
             return value.view(2 * c.n_expert, c.n_ff_exp, c.n_embd)
@@ -91,7 +91,7 @@ class Optimiser:
 
     @torch.no_grad()
     def step(self, lr_scale: float) -> None:
-        """One update with both learning rates multiplied by `lr_scale`; clears the gradients."""
+        """Update with both learning rates multiplied by `lr_scale`, and clear the gradients."""
         self.n_step += 1
         for name, p in self.parameters.items():
             if p.grad is None:
@@ -103,11 +103,11 @@ class Optimiser:
             p.grad = None
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that a resumed run needs; the model's weights are among it as masters."""
+        """Return the state of a run. It includes the model's weights as masters."""
         return {"n_step": self.n_step, "state": self.state}
 
     def load_state_dict(self, stored: dict[str, Any]) -> None:
-        """Takes a stored state and writes its masters into the model."""
+        """Load a stored state and write its masters into the model."""
         self.n_step = stored["n_step"]
         with torch.no_grad():
             for name, p in self.parameters.items():

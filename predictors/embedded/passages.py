@@ -1,7 +1,7 @@
-"""Short passages with questions whose answers stand in them, made of facts about made-up people.
+"""Compose short passages of facts about made-up people, with questions that they answer.
 
-A fact is a sentence with its questions; a passage is two to five facts about one person or place,
-at times with a sentence about somebody else, so that the answer has to be looked for.
+A fact is a sentence with its questions. A passage is two to five facts about one person or place.
+Sometimes it has a sentence about somebody else, so that the answer must be searched for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RELATIONS = {
     "brother": "m", "sister": "f", "father": "m", "mother": "f", "uncle": "m", "aunt": "f",
     "cousin": "mf", "friend": "mf", "grandfather": "m", "grandmother": "f", "neighbour": "mf",
 }  # fmt: skip
-THINGS = {  # thing: what one does with it, third person and plain; where
+THINGS = {  # thing: verb in third person, plain verb, places
     "boat": ("sails", "sail", ("on the lake", "on the river", "near the harbour")),
     "kite": ("flies", "fly", ("on the hill", "on the beach", "in the park")),
     "bicycle": ("rides", "ride", ("in the park", "to school", "through the village")),
@@ -61,19 +61,19 @@ NUMBERS = "two three four five six seven eight nine ten eleven twelve".split()
 
 @dataclass
 class Passage:
-    """Sentences, and the questions that they answer."""
+    """Sentences, and questions that they answer."""
 
     sentences: list[str] = field(default_factory=list)
     questions: list[QA] = field(default_factory=list)
 
     def add(self, sentence: str, *questions: QA) -> None:
-        """A fact and what can be asked about it; a text starts with a capital."""
+        """Add a fact and its questions. Capitalise the first letter of each."""
         self.sentences.append(cap(sentence))
         self.questions += [(cap(question), cap(answer)) for question, answer in questions]
 
 
 class _Person:
-    """Someone with a name, a pronoun and whether the passage has named them yet."""
+    """Someone with a name and pronouns. `named`: the passage has named them already."""
 
     def __init__(self, rng: random.Random, sex: str = "mf") -> None:
         self.female = rng.choice(sex) == "f"
@@ -84,7 +84,7 @@ class _Person:
         self.named, self.rng = False, rng
 
     def subject(self) -> str:
-        """The name the first time, the pronoun or the name after that."""
+        """Return the name the first time, then the pronoun or the name."""
         word = self.he if self.named and self.rng.random() < 0.4 else self.name
         self.named = True
         return word
@@ -101,7 +101,7 @@ def _relative(rng: random.Random) -> tuple[str, _Person]:
 
 
 def owns(p: Passage, who: _Person, rng: random.Random) -> None:
-    """A coloured thing, what is done with it, where, when and with whom."""
+    """Add a coloured thing and its use: where, when and with whom."""
     thing = rng.choice(sorted(THINGS))
     does, do, wheres = THINGS[thing]
     colour, where, day = (
@@ -132,7 +132,7 @@ def owns(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def works(p: Passage, who: _Person, rng: random.Random) -> None:
-    """A job, its place and its hours."""
+    """Add a job, its place and its hours."""
     job = rng.choice(sorted(JOBS))
     hour = _number(rng, 4, 11)
     p.add(
@@ -150,7 +150,7 @@ def works(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def lives(p: Passage, who: _Person, rng: random.Random) -> None:
-    """A house, its town, colour and garden."""
+    """Add a house, its town, colour and garden."""
     place, colour, n = lexicon.town(rng), rng.choice(lexicon.COLOURS[:8]), _number(rng, 2, 12)
     tree = rng.choice("apple cherry pear plum lemon oak".split())
     p.add(
@@ -168,7 +168,7 @@ def lives(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def pet(p: Passage, who: _Person, rng: random.Random) -> None:
-    """An animal with a name, an age and a favourite food."""
+    """Add an animal with a name, an age and a favourite food."""
     kind, name, age = (
         rng.choice(PETS),
         rng.choice(lexicon.GIRLS + lexicon.BOYS),
@@ -192,7 +192,7 @@ def pet(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def market(p: Passage, who: _Person, rng: random.Random) -> None:
-    """A day's shopping: what, how many, when."""
+    """Add a day's shopping: goods, number and day."""
     day, n, goods, thing = (
         rng.choice(lexicon.DAYS), _number(rng, 2, 20), rng.choice(GOODS), rng.choice(BOUGHT),
     )  # fmt: skip
@@ -212,7 +212,7 @@ def market(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def lost(p: Passage, who: _Person, rng: random.Random) -> None:
-    """A thing that is lost, and found by somebody else."""
+    """Add a thing that is lost, and found by somebody else."""
     thing, where, found = rng.choice(HIDDEN), *rng.sample(SPOTS, 2)
     relation, other = _relative(rng)
     p.add(
@@ -235,7 +235,7 @@ def lost(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def journey(p: Passage, who: _Person, rng: random.Random) -> None:
-    """From one town to another, how, and how long."""
+    """Add a journey between two towns: means and duration."""
     start, end, how, hours = (
         lexicon.town(rng),
         lexicon.town(rng),
@@ -257,7 +257,7 @@ def journey(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def school(p: Passage, who: _Person, rng: random.Random) -> None:
-    """A class, its teacher and subjects."""
+    """Add a class, its teacher and subjects."""
     n, subject, day = _number(rng, 8, 32), rng.choice(SUBJECTS), rng.choice(lexicon.DAYS[:5])
     teacher = rng.choice(("Mr ", "Mrs ")) + lexicon.made_up(rng)
     p.add(
@@ -275,7 +275,7 @@ def school(p: Passage, who: _Person, rng: random.Random) -> None:
 
 
 def rain(p: Passage, who: _Person, rng: random.Random) -> None:
-    """The weather of a day, and what was done."""
+    """Add the weather of a day and an activity."""
     (did, _), day = rng.choice(DOINGS), rng.choice(lexicon.DAYS)
     weather = rng.choice(("it rained", "it snowed", "there was a storm", "it was very hot"))
     p.add(
@@ -291,7 +291,7 @@ ABOUT_PEOPLE = (owns, works, lives, pet, market, lost, journey, school, rain)
 
 
 def river(p: Passage, rng: random.Random) -> None:
-    """Where a river flows, its length, its fish."""
+    """Add a river: course, length and fish."""
     name = f"the river {lexicon.made_up(rng, None if rng.random() < 0.5 else [''])}"
     start = rng.choice(
         ("the mountains", "the hills", "a lake", "a forest", f"Lake {lexicon.made_up(rng)}")
@@ -314,7 +314,7 @@ def river(p: Passage, rng: random.Random) -> None:
 
 
 def village(p: Passage, rng: random.Random) -> None:
-    """A village: where it lies, its people, what it is known for."""
+    """Add a village: position, number of people and fame."""
     name, n = lexicon.town(rng), _number(rng, 20, 9000)
     where = rng.choice(
         ("in a valley", "by the sea", "on a hill", "near a large forest", "on an island")
@@ -335,7 +335,7 @@ def village(p: Passage, rng: random.Random) -> None:
 
 
 def building(p: Passage, rng: random.Random) -> None:
-    """A bridge, tower or church: when and of what it was built, its size."""
+    """Add a building: year, material and size."""
     kind, place = rng.choice("bridge tower church castle mill library".split()), lexicon.town(rng)
     year, stuff, feet = rng.randint(1100, 1990), rng.choice(MATERIALS), _number(rng, 20, 400)
     size = "long" if kind == "bridge" else "high"
@@ -353,7 +353,7 @@ def building(p: Passage, rng: random.Random) -> None:
 
 
 def ruler(p: Passage, rng: random.Random) -> None:
-    """A king or queen, how long they ruled, what they built, and who followed."""
+    """Add a king or queen: years of rule, work and heir."""
     female = rng.random() < 0.5
     name = rng.choice(lexicon.GIRLS if female else lexicon.BOYS)
     title, he = ("Queen", "she") if female else ("King", "he")
@@ -396,7 +396,7 @@ WRAPPERS = (
 
 
 def passage(rng: random.Random) -> tuple[str, list[QA]]:
-    """A passage, and its questions in a random order."""
+    """Return a passage and its questions in random order."""
     p = Passage()
     if rng.random() < 0.3:
         for about_place in rng.sample(ABOUT_PLACES, rng.choice((1, 1, 2))):
@@ -413,7 +413,7 @@ def passage(rng: random.Random) -> tuple[str, list[QA]]:
 
 
 def conversation(rng: random.Random) -> list[str]:
-    """Turns of a chat about a passage: mostly one question, at times a second and a third."""
+    """Return the turns of a chat about a passage: one question, sometimes two or three."""
     text, questions = passage(rng)
     turns = [rng.choice(WRAPPERS).format(p=text, q=questions[0][0]), questions[0][1]]
     for question, answer in questions[1 : rng.choice((1, 1, 1, 2, 3))]:

@@ -1,4 +1,4 @@
-"""Draws the loss curve of the training log; needs matplotlib, which nothing else does."""
+"""Draw the curves of the training log. Only this module needs matplotlib."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COLOURS = {"short": "C0", "long": "C2", "pretrain": "C0", "instruct": "C1"}
 
 
 def _losses(axes: Any, steps: list[dict[str, Any]]) -> None:
-    """A smoothed line for each stretch of one phase."""
+    """Draw a smoothed line for each stretch of one phase."""
     labelled = set()
     for phase, rows in groupby(steps, key=lambda row: row["phase"]):
         part = list(rows)
@@ -31,7 +31,7 @@ def _losses(axes: Any, steps: list[dict[str, Any]]) -> None:
 
 
 def _heldout(axes: Any, folder: Path, name: str, style: str) -> None:
-    """Held-out bits per byte over tokens."""
+    """Draw held-out bits per byte over tokens."""
     rows: list[dict[str, Any]] = list(read_rows(folder / checkpoint.LOG))
     held = [row for row in rows if "heldout_wikipedia_bpb" in row]
     for source, colour in (("wikipedia", "C0"), ("books", "C1")):
@@ -41,7 +41,7 @@ def _heldout(axes: Any, folder: Path, name: str, style: str) -> None:
 
 
 def _experts(axes: Any, held: list[dict[str, Any]]) -> None:
-    """The least and the greatest share of an expert at any layer, on held-out text."""
+    """Draw the least and the greatest share of an expert in any layer, on held-out text."""
     tokens = [row["n_token"] / 1e6 for row in held]
     axes.plot(tokens, [max(row["expert_share_max"]) for row in held], label="most used")
     axes.plot(tokens, [min(row["expert_share_min"]) for row in held], label="least used")
@@ -52,8 +52,8 @@ def _experts(axes: Any, held: list[dict[str, Any]]) -> None:
 
 
 def plot(work: Path, figure: Path) -> None:
-    """Write a PNG: training loss, held-out bits per byte, and the use of experts, over tokens."""
-    try:
+    """Write a PNG: training loss, held-out bits per byte and expert use, over tokens."""
+    try:  # matplotlib is optional
         from matplotlib.backends.backend_agg import (  # type: ignore[import-not-found]
             FigureCanvasAgg,
         )

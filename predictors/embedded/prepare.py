@@ -1,7 +1,7 @@
-"""Reads the training sets, cleans them, deduplicates, and holds documents out.
+"""Read the training sets, clean and deduplicate them, and hold documents out.
 
-Only folders named `train-*` are read. What is written, as JSON lines of {"source", "title",
-"text"}: `train.jsonl`, `heldout.jsonl` and `instruct.jsonl` (lists of chat messages).
+Only folders named `train-*` are read. Output files are `train.jsonl` and `heldout.jsonl`, of
+{"source", "title", "text"}, and `instruct.jsonl`, of lists of chat messages.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pathlib import Path
 from predictors.embedded import chats
 
 HELDOUT_PER_MILLE = {"wikipedia": 20, "books": 40, "shakespeare": 40}
-MIN_PARAGRAPH_CHARS = 40  # shorter paragraphs repeat legitimately and are never dropped
+MIN_PARAGRAPH_CHARS = 40  # shorter paragraphs may repeat and are never dropped
 MIN_DOCUMENT_CHARS = 250
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text with its title; `source` names the set and `group` what is held out as a whole."""
+    """One text with its title. `source` names the set. A `group` is held out as a whole."""
 
     source: str
     group: str
@@ -40,7 +40,7 @@ _QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "\u00a0
 
 
 def clean_wikipedia(text: str) -> str:
-    """Strips tags, and the marks that missing templates leave: `()`, `codice_1`, ` ,`."""
+    """Strip tags, and the marks that missing templates leave: `()`, `codice_1`, ` ,`."""
     text = _TAG.sub("", text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&"))
     text = _UPDATE.sub("", _PLACEHOLDER.sub("", text)).translate(_QUOTES)
     text = _OPEN_BRACKET.sub("(", _EMPTY_BRACKETS.sub("", text))
@@ -50,7 +50,7 @@ def clean_wikipedia(text: str) -> str:
 
 
 def clean_book(text: str) -> str:
-    """Plain paragraphs: no Markdown marks, rules, images or links; one blank line between."""
+    """Return plain paragraphs without Markdown marks, separated by one blank line."""
     text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text.replace("\r", ""))
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text).translate(_QUOTES)
     text = re.sub(r"^\s*(?:-{3,}|\*\s*\*\s*\*|\*{3,})\s*$", "", text, flags=re.MULTILINE)
@@ -65,7 +65,7 @@ def _read(path: Path) -> str:
 
 
 def wikipedia(data: Path) -> Iterator[Document]:
-    """Articles of the WikiExtractor files; lists without sentences are left out."""
+    """Yield articles of the WikiExtractor files, without short ones and disambiguations."""
     for path in sorted((data / "train-wikipedia").rglob("wiki_*")):
         for number, title, body in _DOC.findall(_read(path)):
             text = clean_wikipedia(body)
@@ -74,7 +74,7 @@ def wikipedia(data: Path) -> Iterator[Document]:
 
 
 def books(data: Path) -> Iterator[Document]:
-    """One document per chapter; the book is the group, so that whole books are held out."""
+    """Yield one document per chapter. The book is the group: whole books are held out."""
     for path in sorted((data / "train-books").rglob("*.md")):
         body = _read(path).split("-------", 1)[-1]
         for chapter in re.split(r"^(?=##? )", body, flags=re.MULTILINE):
@@ -86,7 +86,7 @@ def books(data: Path) -> Iterator[Document]:
 
 
 def shakespeare(data: Path) -> Iterator[Document]:
-    """The plays in pieces of about 4,000 characters, cut between speeches."""
+    """Yield the plays in pieces of about 4,000 characters, cut between speeches."""
     for path in sorted((data / "train-shakespeare").glob("*.txt")):
         piece: list[str] = []
         for number, speech in enumerate(_read(path).split("\n\n")):
@@ -97,13 +97,13 @@ def shakespeare(data: Path) -> Iterator[Document]:
 
 
 def is_heldout(document: Document) -> bool:
-    """Decides by a hash of the group, so that it never changes with order or other documents."""
+    """Return whether a document is held out, by a hash of its group: independent of the others."""
     digest = hashlib.sha256(document.group.encode()).digest()
     return int.from_bytes(digest[:4], "big") % 1000 < HELDOUT_PER_MILLE[document.source]
 
 
 def deduplicate(documents: Iterable[Document], seen: set[bytes]) -> Iterator[Document]:
-    """Drops paragraphs that `seen` already holds, and adds the new ones to it."""
+    """Drop paragraphs that `seen` already holds, and add the new ones to it."""
     for document in documents:
         kept = []
         for paragraph in document.text.split("\n"):
@@ -119,7 +119,7 @@ def deduplicate(documents: Iterable[Document], seen: set[bytes]) -> Iterator[Doc
 
 
 def _write(path: Path, rows: Iterable[object]) -> int:
-    """Writes JSON lines through a temporary file; returns the number of rows."""
+    """Write JSON lines through a temporary file. Return the number of rows."""
     partial, n_row = path.with_suffix(".partial"), 0
     with partial.open("w", encoding="utf-8") as file:
         for row in rows:
@@ -130,7 +130,7 @@ def _write(path: Path, rows: Iterable[object]) -> int:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, object]]:
-    """Rows of a JSON-lines file."""
+    """Yield the rows of a JSON-lines file."""
     with path.open(encoding="utf-8") as file:
         for line in file:
             yield json.loads(line)
@@ -139,16 +139,16 @@ def read_rows(path: Path) -> Iterator[dict[str, object]]:
 def prepare(
     data: Path, work: Path, seed: int = 1, n_composed: int = chats.N_COMPOSED
 ) -> dict[str, int]:
-    """Writes the three files under `work`; returns the number of rows of each.
+    """Write the three files under `work`. Return the number of rows of each.
 
-    n_composed: chats that are made by rules.
+    n_composed: number of chats composed by rules.
     """
     if not data.is_dir():
         raise FileNotFoundError(f"no training data at {data}")
     work.mkdir(parents=True, exist_ok=True)
     documents = [d for source in (wikipedia, books, shakespeare) for d in source(data)]
     seen: set[bytes] = set()
-    # Held-out documents come first, so that their paragraphs leave the training text.
+    # Held-out documents come first, so that the training text loses their paragraphs.
     heldout = list(deduplicate((d for d in documents if is_heldout(d)), seen))
     train = list(deduplicate((d for d in documents if not is_heldout(d)), seen))
     conversations = chats.compose(

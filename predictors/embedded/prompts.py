@@ -1,4 +1,4 @@
-"""The ten prompts of the model card; no training chat holds one of them."""
+"""The ten prompts of the model card. No training chat contains one of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PROMPTS = (
     ("add", "What is 3 + 4?"),
     ("add", "What is 12 plus 7?"),
 )
-# Ten others, of forms that the composed chats do not have.
+# Ten other prompts, of forms that the composed chats do not have.
 OTHER_PROMPTS = (
     ("begin a story", "Tell me a story about two brothers who look for a lost dog."),
     ("begin a story", "Write a story in which it never stops raining."),
@@ -44,7 +44,7 @@ OTHER_PROMPTS = (
     ("add", "What is 9 + 30?"),
     ("add", "What is 4 + 5 + 1?"),
 )
-# The wordings in which chats could hold them; a chat with one of these is left out.
+# Wordings of PROMPTS that chats could contain. A chat with one of them is left out.
 KEPT_OUT = (
     "a fox and a crow",
     "a crow and a fox",

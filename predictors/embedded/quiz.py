@@ -1,4 +1,4 @@
-"""Questions with one right answer, put to the exported file: sums and passages it has not seen."""
+"""Ask the exported file questions with one right answer: sums and unseen passages."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import llama_cpp
 from predictors.embedded import composed, passages
 from predictors.embedded.prompts import SAMPLE_SETTINGS
 
-SEED = 2**31 - 1  # no training set of chats is composed from it
+SEED = 2**31 - 1  # no training chats are composed from this seed
 N_PASSAGE = 100
 SUM_ASKS = ("What is {a} + {b}?", "What is {a} plus {b}?", "{a} + {b} =")
 
 
 def sums(heldout: bool, rng: random.Random) -> list[tuple[str, str]]:
-    """(question, answer) of every held-out sum, or of as many of the others."""
+    """Return (question, answer) of every held-out sum, or of equally many others."""
     terms = range(composed.LARGEST_TERM + 1)
     pairs = [(a, b) for a in terms for b in terms]
     chosen = [p for p in pairs if composed.is_heldout_sum(*p) == heldout]
@@ -28,13 +28,13 @@ def sums(heldout: bool, rng: random.Random) -> list[tuple[str, str]]:
 
 
 def questions(rng: random.Random) -> list[tuple[str, str]]:
-    """(passage with a question, answer) about passages composed from a seed of their own."""
+    """Return (passage with a question, answer) for newly composed passages."""
     turns = (passages.conversation(rng) for _ in range(N_PASSAGE))
     return [(first, answer) for first, answer, *_ in turns]
 
 
 def share_right(llama: llama_cpp.Llama, asked: list[tuple[str, str]]) -> float:
-    """The share of answers, at the card's temperature, that are right word for word."""
+    """Return the share of answers that are right word for word, at the card's temperature."""
     n_right = 0
     for question, answer in asked:
         found: Any = llama.create_chat_completion(
@@ -45,7 +45,7 @@ def share_right(llama: llama_cpp.Llama, asked: list[tuple[str, str]]) -> float:
 
 
 def take(path: Path, n_thread: int) -> dict[str, dict[str, float]]:
-    """The share of right answers per kind of question, and how many were asked."""
+    """Return the share of right answers per kind of question, and the number asked."""
     llama = llama_cpp.Llama(str(path), n_ctx=1024, n_threads=n_thread, verbose=False)
     rng = random.Random(SEED)
     kinds = {

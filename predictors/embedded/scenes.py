@@ -1,7 +1,7 @@
-"""First sentences of stories, and how they go on: chats for "go on with this story".
+"""Compose scenes, a beginning and a continuation each, for "go on with this story".
 
-A scene has a place of its own. What is seen and who is met there fits the place, so that the
-continuation speaks of what the first sentence spoke of.
+A scene has one kind of place. Its things and characters fit the place, so that the continuation
+fits the first sentence.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from predictors.embedded.stories import Step, read_plots
 
 @dataclass(frozen=True)
 class Scene:
-    """What may happen at one kind of place; templates as in `stories`."""
+    """Possible events at one kind of place; templates as in `stories`."""
 
-    openings: Step  # what {h} does first
-    notice: Step  # what {he} sees or hears there
-    meet: Step  # who or what it is; introduces {g}
+    openings: Step  # the first action of {h}
+    notice: Step  # a thing that {he} sees or hears there
+    meet: Step  # introduces {g}, who is behind it
     guests: Step  # noun phrases for {g_intro}
-    deed: Step  # what they do
+    deed: Step  # their action
     end: Step
 
 
@@ -44,7 +44,7 @@ THE_PEOPLE = tuple(
 
 
 def someone(rng: random.Random) -> Character:
-    """The hero of a scene: a named child or "the old man"."""
+    """Return the hero of a scene, such as a named child or "the old man"."""
     if rng.random() < 0.3:
         return lexicon.anyone(rng)
     noun, pronouns = rng.choice(THE_PEOPLE)
@@ -52,7 +52,7 @@ def someone(rng: random.Random) -> Character:
 
 
 def scene(rng: random.Random) -> tuple[list[str], list[str]]:
-    """The first sentences, and those that follow."""
+    """Return the first sentences, and those that follow."""
     hero, chosen = someone(rng), rng.choice(SCENES)
     guest = rng.choice(chosen.guests)
     noun = guest.split(" ", 1)[1] if guest.startswith(("a ", "an ")) else guest[4:]

@@ -1,6 +1,6 @@
-"""Short stories in plain English, composed from plots written for this project.
+"""Compose short stories in plain English from plots written for this project.
 
-The plots, and what their fields mean, are in plots.txt.
+plots.txt has the plots and explains their fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Step = tuple[str, ...]
 
 
 def read_plots(path: Path) -> dict[str, tuple[Step, ...]]:
-    """The plots of a file, name -> steps; the format is told at the top of plots.txt."""
+    """Read the plots of a file: steps by name. The top of plots.txt explains the format."""
     plots: dict[str, list[Step]] = {}
     name = ""
     lines: list[str] = []
@@ -37,7 +37,7 @@ def read_plots(path: Path) -> dict[str, tuple[Step, ...]]:
 
 
 PLOTS_FILE = Path(__file__).with_name("plots.txt")
-PARTS = ("openings", "traits", "morals")  # are no plots
+PARTS = ("openings", "traits", "morals")  # parts of stories, not plots
 PLOTS = read_plots(PLOTS_FILE)
 NAMES = tuple(name for name in PLOTS if name not in PARTS)
 ITEM_PLOTS = ("lost", "magic", "door")
@@ -57,14 +57,14 @@ _MONSTERS = ("dragon", "giant bear", "grey wolf", "big troll", "lion", "sea mons
 
 @dataclass(frozen=True)
 class Story:
-    """The sentences of a story, and what one may say it is about."""
+    """The sentences of a story, and its possible topics."""
 
     sentences: list[str]
     topics: list[str]  # "a fox", "a fox and a crow", "a lost key"
 
     @property
     def text(self) -> str:
-        """The whole story in one or, when long, two paragraphs."""
+        """Return the whole story in one paragraph, or two if it is long."""
         cut = len(self.sentences) if len(self.sentences) < 9 else len(self.sentences) // 2
         return "\n\n".join(
             " ".join(part) for part in (self.sentences[:cut], self.sentences[cut:]) if part
@@ -72,7 +72,7 @@ class Story:
 
 
 def fields(hero: Character, friend: Character, rng: random.Random) -> dict[str, str]:
-    """Everything that a template may name."""
+    """Return all fields that a template may name."""
     item, (place, place2) = rng.choice(lexicon.ITEMS), rng.sample(lexicon.PLACES, 2)
     colour = rng.choice(lexicon.COLOURS)
     long_item = f"{rng.choice((colour, 'small', 'old', 'little', 'wooden'))} {item}"
@@ -99,7 +99,7 @@ def fields(hero: Character, friend: Character, rng: random.Random) -> dict[str, 
 
 
 def two(rng: random.Random) -> tuple[Character, Character]:
-    """A hero and a friend who are told apart by name."""
+    """Return a hero and a friend with different names and introductions."""
     hero = lexicon.anyone(rng)
     friend = lexicon.anyone(rng)
     while friend.name == hero.name or friend.intro == hero.intro:
@@ -108,7 +108,7 @@ def two(rng: random.Random) -> tuple[Character, Character]:
 
 
 def _short(intro: str) -> str:
-    """What one asks for: "a fox" rather than "a clever fox"; names stay."""
+    """Return the short form for a request: "a fox" for "a clever fox". Names stay."""
     words = intro.split()
     if "named" in words or "called" in words or len(words) < 3:
         return intro
@@ -116,7 +116,7 @@ def _short(intro: str) -> str:
 
 
 def story(rng: random.Random) -> Story:
-    """A new story by a plot, characters and things chosen at random."""
+    """Compose a story from a random plot, random characters and random things."""
     hero, friend = two(rng)
     plot = rng.choice(NAMES)
     values = fields(hero, friend, rng)
@@ -132,7 +132,7 @@ def story(rng: random.Random) -> Story:
         if not text:
             continue
         if "{f_intro}" in text or "{F_intro}" in text:
-            if knows_friend:  # introduced before: "a fox" becomes "the fox"
+            if knows_friend:  # introduced already: "a fox" becomes "the fox"
                 text = text.replace(", {f_intro},", " {f}").replace("{f_intro}", "{f}")
                 text = text.replace("{F_intro}", "{F}")
             knows_friend = True

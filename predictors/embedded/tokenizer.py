@@ -1,4 +1,4 @@
-"""Byte-level BPE whose splitting rule is the one llama.cpp knows as "qwen2"."""
+"""Train and load a byte-level BPE with llama.cpp's splitting rule "qwen2"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QWEN2_SPLIT = (
 
 
 def empty_tokenizer() -> Tokenizer:
-    """A tokenizer that splits as llama.cpp does and has no merges yet."""
+    """Return a tokenizer that splits as llama.cpp does and has no merges yet."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -31,7 +31,7 @@ def empty_tokenizer() -> Tokenizer:
 
 
 def train_tokenizer(texts: Iterator[str], n_vocab: int) -> Tokenizer:
-    """Learns `n_vocab` entries, the special tokens first and all 256 bytes among them."""
+    """Learn `n_vocab` entries: the special tokens first, then all 256 bytes and the merges."""
     tokenizer = empty_tokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=n_vocab,
@@ -44,13 +44,13 @@ def train_tokenizer(texts: Iterator[str], n_vocab: int) -> Tokenizer:
 
 
 def build(work: Path, n_vocab: int) -> Path:
-    """Trains on `train.jsonl` and the instructions, and writes `tokenizer.json`."""
+    """Train on `train.jsonl` and the instructions, and write `tokenizer.json`."""
 
     def texts() -> Iterator[str]:
         for row in read_rows(work / "train.jsonl"):
             yield str(row["text"])
         for number, row in enumerate(read_rows(work / "instruct.jsonl")):
-            if number % 4 == 0:  # the instructions repeat themselves much
+            if number % 4 == 0:  # the instructions are repetitive
                 for message in row["messages"]:  # type: ignore[attr-defined]
                     yield message["content"]
 
@@ -70,7 +70,7 @@ def special_id(tokenizer: Tokenizer, token: str) -> int:
 
 
 def load(work: Path) -> Tokenizer:
-    """The tokenizer that `build` wrote under `work`."""
+    """Load the tokenizer that `build` wrote under `work`."""
     path = work / "tokenizer.json"
     if not path.is_file():
         raise FileNotFoundError(f"no tokenizer at {path}; run the step tokenizer first")

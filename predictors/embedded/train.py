@@ -1,10 +1,9 @@
-"""Training runs: pretraining on text, then on chats; each kind may be run several times.
+"""Training runs: pretraining on text, then on chats; each kind may run several times.
 
-A run has a budget of minutes or tokens and a schedule over it. Its clock is the time spent in it,
-over all starts together; it goes on while the run is paused, and stands while the program is not
-running. Streams of rows are functions of the seed and of counters, so that the checkpoint holds no
-other random state. A run that continues another one takes over its weights, moments and streams,
-and warms up again.
+A run has a budget of minutes or tokens, and a schedule over it. Its clock adds up the time of all
+starts: it runs while the run is paused, and stops while the program does not run. Streams of rows
+depend on the seed and on counters only, so the checkpoint holds no other random state. A run that
+continues another one takes over its weights, moments and streams, and warms up again.
 """
 
 from __future__ import annotations
@@ -46,18 +45,18 @@ from predictors.embedded.kernels import fusing
 from predictors.embedded.model import Model, choose_device
 from predictors.embedded.optim import Optimiser
 
-HELDOUT_TOKENS = {"wikipedia": 8_000, "books": 8_000}  # at every checkpoint
+HELDOUT_TOKENS = {"wikipedia": 8_000, "books": 8_000}  # scored at every checkpoint
 
 
 def lr_scale(fraction: float, stage: Stage, rate: float = 1.0) -> float:
-    """Linear warm-up to `rate`, constant, then linear decay that ends at `FLOOR_OF_DECAY`."""
+    """Return the rate: linear warm-up to `rate`, constant, linear decay to `FLOOR_OF_DECAY`."""
     warm = min(1.0, (fraction + 1e-4) / stage.warmup)
     left = (1.0 - fraction) / (1.0 - stage.decay_from) if fraction > stage.decay_from else 1.0
     return rate * warm * max(FLOOR_OF_DECAY, left)
 
 
 def keep_freed_memory() -> None:
-    """Tells glibc to reuse large blocks; otherwise each tensor is mapped and faulted in anew."""
+    """Make glibc reuse large blocks. Otherwise it maps new pages for each tensor."""
     if sys.platform.startswith("linux"):
         try:
             libc = ctypes.CDLL("libc.so.6")
@@ -70,9 +69,9 @@ def keep_freed_memory() -> None:
 
 @torch.no_grad()
 def bits_per_byte(model: Model, work: Path, source: str, n_token: int) -> tuple[float, Tensor]:
-    """Bits per byte on about `n_token` held-out tokens of a source, in training arithmetic.
+    """Return bits per byte on about `n_token` held-out tokens of a source, in training arithmetic.
 
-    Also returns how many rows each expert got, [layer, expert].
+    Also return the number of rows that each expert got, [layer, expert].
     """
     bits, n_byte, n_seen = 0.0, 0, 0
     counts = torch.zeros(model.config.n_layer, model.config.n_expert, dtype=torch.int64)
@@ -91,7 +90,7 @@ def bits_per_byte(model: Model, work: Path, source: str, n_token: int) -> tuple[
 
 @dataclass
 class Counters:
-    """How far one run is; the last of a checkpoint's list is the run at hand."""
+    """Progress of one run. The last one of a checkpoint's list is the present run."""
 
     stage: str
     elapsed_s: float = 0.0
@@ -125,7 +124,7 @@ class Run:
         self.optimiser = Optimiser(self.model, config)
         words = tokenizer.load(work)
         self.text = TextStream(text_tokens(work, words, config.seed), config.seed)
-        self.chats: InstructStream | None = None  # packed for the row length at hand
+        self.chats: InstructStream | None = None  # packed for the present row length
         self.n_token, self.n_chat = 0, 0
         self.runs: list[Counters] = []
         if stored is not None:
@@ -151,11 +150,11 @@ class Run:
 
     @property
     def fraction(self) -> float:
-        """How much of the budget is spent, 0 to 1."""
+        """Return the spent share of the budget, 0 to 1."""
         return self._fraction(self.now)
 
     def save(self) -> None:
-        """Writes the checkpoint."""
+        """Write the checkpoint."""
         checkpoint.save(
             self.folder,
             {
@@ -169,7 +168,7 @@ class Run:
         )
 
     def batch(self) -> tuple[Rows, Weights]:
-        """The ids and loss weights [batch, rows + 1] of one step."""
+        """Return the ids and loss weights [batch, rows + 1] of one step."""
         n_ctx = self.model.config.n_ctx
         long = self.fraction >= self.stage.long_context_from
         n_row = n_ctx if long else self.config.short_context
@@ -193,7 +192,7 @@ class Run:
         return taken
 
     def step(self) -> dict[str, Any]:
-        """One optimiser step; returns what is logged."""
+        """Make one optimiser step. Return the values for the log."""
         rows, weights = self.batch()
         ids = torch.from_numpy(rows).to(self.model.device)
         loss, balance, count = self.model.loss(
@@ -224,7 +223,7 @@ class Run:
 def heldout(run: Run) -> None:
     """Log and print bits per byte, in training arithmetic, on a part of the held-out text.
 
-    The use of experts on that text goes into the log: per layer the least and the greatest share.
+    Log the use of experts on that text too: per layer, the least and the greatest share.
     """
     found: dict[str, Any] = {}
     counts = torch.zeros(run.model.config.n_layer, run.model.config.n_expert)
@@ -241,7 +240,7 @@ def heldout(run: Run) -> None:
 
 
 def announce(run: Run) -> None:
-    """Prints what is trained and how long it takes."""
+    """Print the model, the data and the remaining budget."""
     model, config = run.model.config, run.config
     if config.budget_tokens:
         left = f"{(config.budget_tokens - run.now.n_token) / 1e6:.2f} M more tokens"
@@ -271,9 +270,9 @@ def train(
     checkpoint_minutes: float = 3.0,
     fuse: bool = True,
 ) -> bool:
-    """Goes on to the end of the budget, or to SIGTERM or SIGINT; the same call continues.
+    """Train until the budget is spent, or until SIGTERM or SIGINT; the same call continues.
 
-    Returns whether the budget is spent.
+    Return whether the budget is spent.
     """
     if not run.wanted:
         print(f"the step {run.stage.name} is done; --again adds a run", flush=True)

@@ -228,7 +228,7 @@ def test_a_long_chat_offers_to_slide(qtbot: Any, open_window: Opener, model: Mod
     sent: list[list[dict[str, str]]] = []
     window.link.generate = lambda turns, *_: sent.append(turns)  # type: ignore[method-assign]
     ask(window, "Third")
-    window.link.failed.emit("generate", sentence)
+    window.link.error.emit("generate", sentence)
     assert window.chat.banner.buttons[0].text() == "Leave out the middle and go on"
     window.chat.banner.buttons[0].click()
     assert len(sent) == 2 and window.session.conversation.slides

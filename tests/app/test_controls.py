@@ -13,6 +13,7 @@ from app.controls.remote_device import RemoteDialog
 from app.settings import settings
 from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
+from app.widgets.fields import Number
 from app.window.main_window import MainWindow
 
 
@@ -38,7 +39,7 @@ def sent(window: MainWindow) -> list[EngineChoice]:
 
 
 def pick(window: MainWindow, name: str, value: object) -> None:
-    field = getattr(window.controls.strip, name)
+    field = window.controls.strip.control(name)
     field.setCurrentIndex(field.findData(value))
     field.activated.emit(field.currentIndex())
 
@@ -51,12 +52,14 @@ def test_by_hand_it_goes_on_with_what_is_in_force(
     window.top_bar.mode.automatic.click()
     wait_idle(qtbot, window)
     assert told[-1].automatic
-    assert told[-1].to_json()["cache_rate"] == 1.0
+    assert told[-1].to_message()["cache_rate"] == 1.0
     assert not window.top_bar.rate.slider.isVisible()
     assert window.engine.cache is not None and window.engine.cache.mode == "plain"
     window.top_bar.mode.manual.click()
     wait_idle(qtbot, window)
-    assert told[-1] == EngineChoice(False, 1.0, "auto", 4096)
+    assert told[-1] == EngineChoice(
+        automatic=False, cache_rate=1.0, method="auto", context_length=4096
+    )
     assert window.top_bar.rate.slider.isVisible()
     assert len(told) == 2
 
@@ -85,15 +88,17 @@ def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
     wait_idle(qtbot, window)
     assert told[-1].method == "lru" and strip.in_force("method") == "in force: lru"
     assert "its turn" in strip.sentence
-    pick(window, "context", 8192)
+    pick(window, "context_length", 8192)
     wait_idle(qtbot, window)
-    assert plain(strip.in_force("context")) == "in force: 8,192 tokens"
+    assert plain(strip.in_force("context_length")) == "in force: 8,192 tokens"
     assert window.engine.n_context == 8192
-    strip.threads.setValue(7)
-    strip.threads.editingFinished.emit()
+    threads = strip.control("n_thread")
+    assert isinstance(threads, Number)
+    threads.setValue(7)
+    threads.editingFinished.emit()
     wait_idle(qtbot, window)
     assert told[-1].n_thread == 7
-    assert strip.in_force("threads") == "in force: 2"  # this engine has only two
+    assert strip.in_force("n_thread") == "in force: 2"  # this engine has only two
     qtbot.keyClick(window, Qt.Key.Key_K, Qt.KeyboardModifier.ControlModifier)
     assert not strip.isVisible()
 
@@ -102,7 +107,7 @@ def test_devices_are_those_that_the_worker_knows(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model())
-    device = window.controls.strip.device
+    device = window.controls.strip.control("device")
     qtbot.waitUntil(lambda: device.count() == 4, timeout=WAIT_MS)
     assert [device.itemData(i) for i in range(3)] == ["auto", "cpu", "FAKE0"]
     told = sent(window)
@@ -117,24 +122,25 @@ def test_what_becomes_of_missing_experts_is_asked_where_a_device_computes(
     window = open_window(model())
     window.top_bar.controls.click()
     strip = window.controls.strip
-    assert not strip.hybrid.isVisible()
-    qtbot.waitUntil(lambda: strip.device.count() == 4, timeout=WAIT_MS)
+    hybrid = strip.control("hybrid")
+    assert not hybrid.isVisible()
+    qtbot.waitUntil(lambda: strip.control("device").count() == 4, timeout=WAIT_MS)
     pick(window, "device", "FAKE0")
     wait_idle(qtbot, window)
-    assert strip.hybrid.isVisible() and strip.in_force("hybrid") == "in force: copy"
+    assert hybrid.isVisible() and strip.in_force("hybrid") == "in force: copy"
     told = sent(window)
     pick(window, "hybrid", "auto")
     wait_idle(qtbot, window)
-    assert told[-1].to_json()["hybrid"] == "auto"
+    assert told[-1].to_message()["hybrid"] == "auto"
     assert strip.in_force("hybrid") == "in force: both"
     assert "but for rounding" in strip.sentence
-    assert settings.load(tmp_path / "settings.json")[0].hybrid == "auto"
+    assert settings.load(tmp_path / "settings.json")[0].engine.hybrid == "auto"
     window.engine.set_rate(1.0)  # nothing is missing
     wait_idle(qtbot, window)
-    assert strip.hybrid.isVisible() and not strip.hybrid.isEnabled()
+    assert hybrid.isVisible() and not hybrid.isEnabled()
     pick(window, "device", "cpu")
     wait_idle(qtbot, window)
-    assert not strip.hybrid.isVisible() and "rounding" not in strip.sentence
+    assert not hybrid.isVisible() and "rounding" not in strip.sentence
 
 
 def test_during_an_answer_settings_wait_for_the_next(
@@ -158,10 +164,10 @@ def test_during_an_answer_settings_wait_for_the_next(
 def test_a_change_that_fails_leaves_what_is_in_force(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
-    window = open_window(model())
-    window.engine.choose(EngineChoice(automatic=False, context_length=-1))
+    window = open_window(model(change_error="The context could not be made."))
+    window.engine.choose(EngineChoice(automatic=False, context_length=8192))
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
-    assert "positive" in window.chat.banner.sentence
+    assert "could not be made" in window.chat.banner.sentence
     wait_idle(qtbot, window)
     assert window.engine.asked.context_length == 4096
 
@@ -334,7 +340,7 @@ def test_another_machine_is_used_once_it_is_trusted(
     wait_idle(qtbot, window)
     assert told[-1].device == "rpc://127.0.0.1:50052"
     window.reset_settings()
-    assert window.controls.strip.device.findData("rpc://127.0.0.1:50052") < 0
+    assert window.controls.strip.control("device").findData("rpc://127.0.0.1:50052") < 0
 
 
 def test_another_machine_of_the_settings_file_is_asked_about(

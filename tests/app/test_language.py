@@ -16,6 +16,7 @@ from app.text import language, sentences, units
 from backend.protocol.worker_exit import describe_exit
 
 ROOT = Path(__file__).resolve().parents[2]
+TRANSLATIONS = ROOT / "app" / "text" / "translations" / "de.ts"
 
 
 @pytest.fixture
@@ -90,14 +91,15 @@ def messages(path: Path) -> dict[tuple[str, str, str], list[str]]:
 
 def test_the_german_file_is_complete_and_up_to_date(tmp_path: Path) -> None:
     copy = tmp_path / "de.ts"
-    shutil.copy(ROOT / "app" / "text" / "translations" / "de.ts", copy)
+    shutil.copy(TRANSLATIONS, copy)
     sources = sorted(str(path) for path in (ROOT / "app").rglob("*.py"))
+    sources.append(str(ROOT / "backend" / "protocol" / "settings.py"))
     lupdate = shutil.which("lupdate", path=str(Path(PySide6.__file__).parent))
     assert lupdate is not None
     command = [lupdate, *sources, "-ts", str(copy), "-no-obsolete", "-locations", "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "tr() cannot" not in done.stderr
-    kept = messages(ROOT / "app" / "text" / "translations" / "de.ts")
+    kept = messages(TRANSLATIONS)
     wanted = messages(copy)
     assert sorted(wanted.keys() - kept.keys()) == []  # `make translations`, then translate
     assert sorted(kept.keys() - wanted.keys()) == []  # no longer in the source
@@ -114,16 +116,16 @@ def test_the_forms_of_sentences_are_those_that_are_said() -> None:
     """What stands between the places of a template is said somewhere outside the widgets."""
     paths = [*(ROOT / "backend").rglob("*.py"), *(ROOT / "app" / "store").rglob("*.py")]
     paths += [
-        ROOT / "app" / "settings.py",
-        ROOT / "app" / "second_start.py",
-        ROOT / "app" / "licences.py",
+        ROOT / "app" / "settings" / "settings.py",
+        ROOT / "app" / "window" / "second_start.py",
+        ROOT / "app" / "pages" / "licences.py",
     ]
     told = []
     for path in paths:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 told.append(node.value)
-    native = (ROOT / "backend" / "native" / "live").glob("*.cc")
+    native = (ROOT / "backend" / "native" / "live").rglob("*.cc")
     told += [path.read_text(encoding="utf-8") for path in native]
     everything = "\0".join(told)
     composed = {"of the model is missing", "it may not be read"}  # of two halves there

@@ -2,17 +2,28 @@
 
 import json
 import os
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from window_samples import CACHE, MODEL
 
+from app.controls.strip import ControlsStrip, InForce
 from app.settings import settings
 from app.settings.settings import Settings
+from app.state.engine_choice import EngineChoice
+from app.widgets.fields import DropDown, Number
+from backend.cli.common import Parser, add_engine_options, engine_config
+from backend.protocol.errors import RequestError
+from backend.protocol.settings import setting
+from backend.protocol.status import CacheFacts
 
 
 def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "settings.json"
-    saved = Settings(recent=["/a/модель.gguf"], cache_rate=0.4, theme="dark", show_panel=False)
+    saved = Settings(recent=["/a/модель.gguf"], theme="dark", show_panel=False)
+    saved.engine = EngineChoice(cache_rate=0.4, host_bytes=7, pack=False)
     assert settings.save(saved, path) is None
     assert settings.load(path) == (saved, None)
 
@@ -45,7 +56,7 @@ def test_newer_and_older_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"cache_rate": 1, "from_the_future": {}}))
     loaded, sentence = settings.load(path)
-    assert (loaded, sentence) == (Settings(cache_rate=1.0), None)
+    assert (loaded, sentence) == (Settings(engine=EngineChoice(cache_rate=1.0)), None)
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:
@@ -62,3 +73,74 @@ def test_recent_models_are_few_and_newest_first() -> None:
     names = [os.path.basename(item) for item in remembered.recent]
     assert names[:3] == ["15.gguf", "19.gguf", "18.gguf"]
     assert len(names) == settings.N_RECENT
+
+
+@dataclass(frozen=True)
+class More(EngineChoice):
+    """Has a setting more of each kind that the window draws by itself."""
+
+    flavour: str = setting(
+        "plain", "choice", "The flavour may be {known}, not {value}.", choices=("plain", "sweet"),
+        option="--flavour", help="the taste", title="Flavour", words=("as it is", "sugared"),
+        tooltip="How it tastes.",
+    )  # fmt: skip
+    n_spoon: int = setting(
+        0, "count", "There may be 0 to 9 spoons, not {value}.", lowest=0, highest=9,
+        option="--spoons", metavar="N", title="Spoons", words=("none",),
+    )  # fmt: skip
+    stirred: bool = setting(
+        False, "switch", option="--stirred", title="Stirred", words=("no", "yes")
+    )
+
+
+@dataclass(frozen=True)
+class MoreFacts(CacheFacts):
+    """What is in force of one of them."""
+
+    flavour: str = "plain"
+
+
+def test_a_setting_that_is_defined_once_is_everywhere(
+    qtbot: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("app.settings.settings.EngineChoice", "app.controls.strip.EngineChoice"):
+        monkeypatch.setattr(name, More)
+    monkeypatch.setattr("backend.cli.common.EngineConfig", More)
+
+    parser = Parser()
+    add_engine_options(parser)
+    args = parser.parse_args(["--flavour", "sweet", "--spoons", "3", "--stirred"])
+    asked = engine_config(args, automatic=False)
+    assert isinstance(asked, More)
+    assert (asked.flavour, asked.n_spoon, asked.stirred) == ("sweet", 3, True)
+
+    assert More.from_message(asked.to_message()) == asked
+    for bad in ({"flavour": "sour"}, {"flavour": 1}, {"n_spoon": 10}, {"stirred": "yes"}):
+        with pytest.raises(RequestError, match="flavour|spoon|stirred"):
+            More.from_message({**asked.to_message(), **bad})
+
+    path = tmp_path / "settings.json"
+    assert settings.save(Settings(engine=asked), path) is None
+    assert json.loads(path.read_text())["flavour"] == "sweet"
+    assert settings.load(path) == (Settings(engine=asked), None)
+    path.write_text(json.dumps({"method": "lru"}))
+    assert settings.load(path)[0].engine == More(method="lru")
+
+    strip = ControlsStrip()
+    qtbot.addWidget(strip)
+    strip.show_choice(asked, InForce(MODEL, MoreFacts(**vars(CACHE))))
+    flavour, spoons, stirred = map(strip.control, ("flavour", "n_spoon", "stirred"))
+    assert isinstance(flavour, DropDown) and isinstance(spoons, Number)
+    assert isinstance(stirred, DropDown)
+    assert flavour.accessibleName() == "Flavour" and flavour.toolTip() == "How it tastes."
+    assert [flavour.currentText(), spoons.text(), stirred.currentText()] == ["sugared", "3", "yes"]
+    assert strip.in_force("flavour") == "in force: as it is"
+    assert strip.in_force("n_spoon").strip() == ""
+    chosen: list[More] = []
+    strip.chosen.connect(chosen.append)
+    for field in (flavour, stirred):
+        field.setCurrentIndex(0)
+    spoons.setValue(0)
+    assert spoons.text() == "none"
+    spoons.editingFinished.emit()
+    assert chosen == [replace(asked, flavour="plain", n_spoon=0, stirred=False)]

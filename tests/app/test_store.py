@@ -425,3 +425,12 @@ def test_any_damaged_byte_leaves_chats_that_can_be_used() -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "set aside" in done.stdout and "usable" in done.stdout
+
+
+def test_a_title_and_a_preset_of_a_wrong_type_are_exported(tmp_path: Path) -> None:
+    store = ChatStore.open(tmp_path / "chats.db")
+    chat_id = store.new_chat("title")
+    store.connection.execute("UPDATE chat SET title = X'4142', preset = X'7B'")
+    data = json.loads(to_json(store, [chat_id]))
+    assert (data["chats"][0]["title"], data["chats"][0]["preset"]) == ("AB", None)
+    store.close()

@@ -442,7 +442,8 @@ def test_terminal_second_interrupt_leaves_a_hanging_answer(terminal: Terminal) -
     while terminal.process.poll() is None:
         terminal.interrupt()
         time.sleep(0.1)
-    assert terminal.process.returncode == 130
+    # The last interrupt may come while Python ends, after the program gave its status.
+    assert terminal.process.returncode in (130, -signal.SIGINT)
     wait_until_gone(worker)
 
 

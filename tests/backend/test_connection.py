@@ -9,7 +9,15 @@ import pytest
 
 from backend.protocol import connection as protocol
 from backend.protocol.connection import Connection, Event
-from backend.protocol.messages import EXIT_PROTOCOL, FINAL, MAX_BYTES, VERSION, Decoder, encode
+from backend.protocol.messages import (
+    EXIT_PROTOCOL,
+    FINAL,
+    MAX_BYTES,
+    READINGS,
+    VERSION,
+    Decoder,
+    encode,
+)
 
 HELLO = {"type": "hello", "version": VERSION}
 MODEL = {"name": "m", "moe_layers": [1, 2], "n_expert": 4}
@@ -102,7 +110,7 @@ def test_every_message_is_read_however_it_is_split(
         # The watch ends with the request.
         is_open = bool(request_kind) and message["type"] not in FINAL
         assert (connection.deadline_s is not None) == is_open
-    assert {kind["type"] for kind, _, _ in MESSAGES} >= protocol._VALUES.keys() | FINAL
+    assert {kind["type"] for kind, _, _ in MESSAGES} >= READINGS.keys()
 
 
 @pytest.mark.parametrize(
@@ -128,10 +136,9 @@ def test_every_message_is_read_however_it_is_split(
 )
 def test_garbage_ends_it_after_what_was_good(garbage: bytes) -> None:
     connection = greeted("generate")
-    good = [encode({"type": "text", "id": 1, "text": text}) for text in "abc"]
-    events = connection.receive(good[0] + good[1] + garbage + good[2], 1.0)
-    texts = [("text", ("a",)), ("text", ("b",))]
-    assert [event[:2] for event in events] == [*texts, ("died", (GARBLED,))]
+    one, two, late = (encode({"type": "text", "id": 1, "text": text}) for text in "abc")
+    events = connection.receive(one + two + garbage + late, 1.0)
+    assert [e[:2] for e in events] == [("text", ("a",)), ("text", ("b",)), ("died", (GARBLED,))]
     assert connection.is_over and connection.receive(encode(HELLO), 1.0) == []
 
 

@@ -59,7 +59,7 @@ def hostile(sound: dict[str, Any]) -> list[str]:
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data folder of the test's own."""
     folder = tmp_path / "data"
-    for module in (kept, headroom, consent):
+    for module in (kept, consent):
         monkeypatch.setattr(module, "data_folder", lambda: folder)
     return folder
 

@@ -224,7 +224,7 @@ def test_cache_rate_changes_between_answers_only(pipe: Pipe) -> None:
     pipe.send("stop", id=2)
     assert pipe.reply(2)[-1]["type"] == "done"
     pipe.send("set_cache_rate", id=5, cache_rate=7)
-    assert pipe.reply(5)[-1]["message"] == "The cache rate must be between 0 and 1, not 7."
+    assert pipe.reply(5)[-1]["message"] == "The cache rate must lie between 0 and 1, not 7."
 
 
 def test_unload_then_no_model(pipe: Pipe) -> None:
@@ -266,7 +266,7 @@ def test_load_error_is_one_sentence_and_another_load_works(pipe: Pipe) -> None:
     ("fields", "words"),
     [
         ({"sampling": {"temperature": -1}}, "temperature"),
-        ({"sampling": {"temperature": "hot"}}, "type"),
+        ({"sampling": {"temperature": "hot"}}, "temperature must be a number"),
         ({"sampling": {"warmth": 1}}, "'warmth'"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": -5}, "max_tokens"),

@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from factory import make_split, make_tiny, spoil
@@ -44,16 +45,15 @@ def test_an_expert_with_a_nan_ends_the_answer_and_is_named(
 ) -> None:
     """At a rate of 1.0 the file is mapped, as one that is larger than the memory."""
     spoil(model, "blk.1.ffn_down_exps.weight")
-    monkeypatch.setattr("backend.loaded.LoadedModel._load_plain", load_mapped)
+    monkeypatch.setattr("backend.engine.loading.load_plain", load_mapped)
     engine = open_engine(model, cache_rate=rate)
     with pytest.raises(EngineError, match=r"NaN .* 'blk\.1\.ffn_down_exps\.weight' .* block 0\."):
         say(engine)
     assert engine.passes.tokens == []
 
 
-def load_mapped(self: object, rate: float, progress: object) -> None:
-    self.llama = load_plain(self.file, repack=False)  # type: ignore[attr-defined]
-    self.cache = self._plain_facts(rate)  # type: ignore[attr-defined]
+def load_mapped(file: ModelFile, *_: object, **__: object) -> Any:
+    return load_plain(file, repack=False)
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0])

@@ -1,6 +1,6 @@
-"""Writes small random GGUF models for tests, and large ones for measurements.
+"""Write small random GGUF models for tests, and large ones for measurements.
 
-From the command line, with this package's parent folder on PYTHONPATH:
+From the command line, with `tests` on PYTHONPATH:
 
     python -m factory qwen3moe Q4_0 tiny.gguf
     python -m factory large large.gguf

@@ -1,4 +1,4 @@
-"""The factory's command line: see the package's docstring."""
+"""Command line of the factory. The package's docstring has examples."""
 
 from __future__ import annotations
 

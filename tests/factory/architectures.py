@@ -1,7 +1,7 @@
-"""The architectures that the cache must handle, as llama-cpp-python 0.3.36 loads them.
+"""Architectures that the cache must handle, as llama-cpp-python 0.3.36 loads them.
 
-Each function fills a Layout with the metadata and the tensors that llama.cpp's
-`load_arch_hparams` and `load_arch_tensors` of that architecture ask for.
+Each function fills a Layout with the metadata and the tensors that the architecture's
+`load_arch_hparams` and `load_arch_tensors` in llama.cpp require.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ SIGMOID = 2  # enum llama_expert_gating_func_type
 
 @dataclass(frozen=True)
 class Architecture:
-    """build fills a Layout; sizes are the defaults that differ from Geometry's."""
+    """One architecture. build fills a Layout; sizes replace defaults of Geometry."""
 
     build: Callable[[Layout], None]
     sizes: dict[str, Value] = field(default_factory=dict)
     gguf_name: str = ""
-    """general.architecture where it is not the name in the table."""
+    """general.architecture, if it differs from the name in the table."""
     can_fuse: bool = False
-    """llama.cpp accepts ffn_gate_up_exps in place of ffn_gate_exps and ffn_up_exps."""
+    """Whether llama.cpp accepts ffn_gate_up_exps for ffn_gate_exps and ffn_up_exps."""
 
 
 def _dense(m: Layout) -> None:
@@ -36,7 +36,7 @@ def _dense(m: Layout) -> None:
 
 
 def _llama(m: Layout) -> None:
-    """Mixtral: plain llama with experts in every layer."""
+    """Build Mixtral: plain llama with experts in every layer."""
     m.common_keys()
     m.key(feed_forward_length=m.g.n_ff_exp)
     m.ends()
@@ -47,7 +47,7 @@ def _llama(m: Layout) -> None:
 
 
 def _qwen2moe(m: Layout) -> None:
-    """A shared expert behind a gate of its own; biases on q, k and v."""
+    """Build a shared expert with its own gate, and biases on q, k and v."""
     m.common_keys()
     m.key(
         expert_feed_forward_length=m.g.n_ff_exp,
@@ -83,7 +83,7 @@ def _olmoe(m: Layout) -> None:
 
 
 def _deepseek2(m: Layout) -> None:
-    """Latent attention, a leading dense layer, shared experts, and group-limited routing."""
+    """Build latent attention, a leading dense layer, shared experts and group-limited routing."""
     g, n_rope, n_lora = m.g, 16, 32
     n_nope = n_value = g.head_dim
     m.common_keys()
@@ -126,7 +126,7 @@ def _deepseek2(m: Layout) -> None:
 
 
 def _gpt_oss(m: Layout) -> None:
-    """Biases on every expert matrix and on the router, attention sinks, a sliding window."""
+    """Build biases on expert matrices and router, attention sinks and a sliding window."""
     g = m.g
     m.common_keys()
     m.key(expert_feed_forward_length=g.n_ff_exp, attention__sliding_window=16)
@@ -155,7 +155,7 @@ def _granitemoe(m: Layout) -> None:
 
 
 def _glm4moe(m: Layout) -> None:
-    """A bias that only the selection sees, a shared expert, and a leading dense layer."""
+    """Build a bias for the selection only, a shared expert and a leading dense layer."""
     g = m.g
     m.common_keys()
     m.key(
@@ -179,7 +179,7 @@ def _glm4moe(m: Layout) -> None:
 
 
 def _llama4(m: Layout) -> None:
-    """The routing weight multiplies the experts' input; every second layer is dense."""
+    """Build layers whose routing weight multiplies the experts' input; every second is dense."""
     g = m.g
     m.common_keys()
     m.key(expert_feed_forward_length=g.n_ff_exp, interleave_moe_layer_step=2)
@@ -195,9 +195,9 @@ def _llama4(m: Layout) -> None:
 
 
 def _gemma4(m: Layout) -> None:
-    """Fused gate_up tensors, GELU, a scale per expert on down, a dense branch beside the experts.
+    """Build fused gate_up tensors, GELU, a scale per expert on down, and a parallel dense branch.
 
-    The router sees another input than the experts do.
+    The router's input differs from the experts' input.
     """
     g = m.g
     m.common_keys()

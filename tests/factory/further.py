@@ -1,4 +1,4 @@
-"""Further architectures, each with something that the required ones do not have."""
+"""Further architectures, each with a feature that the required ones lack."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .layout import Layout
 
 
 def _dbrx(m: Layout) -> None:
-    """LayerNorm without bias, clamped and joined q, k, v."""
+    """Build LayerNorm without bias, and clamped and joined q, k, v."""
     g = m.g
     m.common_keys(layer_norm=True)
     m.key(feed_forward_length=g.n_ff_exp, attention__clamp_kqv=8.0)
@@ -19,7 +19,7 @@ def _dbrx(m: Layout) -> None:
 
 
 def _phimoe(m: Layout) -> None:
-    """Biases on every norm and on the attention."""
+    """Build biases on every norm and on the attention."""
     g = m.g
     m.common_keys()
     m.key(feed_forward_length=g.n_ff_exp)
@@ -31,7 +31,7 @@ def _phimoe(m: Layout) -> None:
 
 
 def _grok(m: Layout) -> None:
-    """GELU experts, soft-capped router, norms behind attention and experts."""
+    """Build GELU experts, a soft-capped router, and norms after attention and experts."""
     g = m.g
     m.common_keys()
     m.key(feed_forward_length=g.n_ff_exp, embedding_scale=2.0)
@@ -45,7 +45,7 @@ def _grok(m: Layout) -> None:
 
 
 def _arctic(m: Layout) -> None:
-    """A dense feed-forward in sequence, experts in parallel from the layer's own input."""
+    """Build a dense feed-forward in sequence, and experts in parallel on the layer's input."""
     g = m.g
     m.common_keys()
     m.key(feed_forward_length=g.n_ff_exp)
@@ -81,7 +81,7 @@ def _dots1(m: Layout) -> None:
 
 
 def _bailingmoe2(m: Layout) -> None:
-    """Joined q, k, v, expert groups, a shared expert."""
+    """Build joined q, k, v, expert groups and a shared expert."""
     g = m.g
     m.common_keys()
     m.key(
@@ -160,7 +160,7 @@ def _minimax_m2(m: Layout) -> None:
 
 
 def _cohere2moe(m: Layout) -> None:
-    """Attention and experts in parallel from one norm; gate_up may be fused."""
+    """Build attention and experts in parallel after one norm; gate_up may be fused."""
     g = m.g
     m.common_keys(layer_norm=True)
     m.key(
@@ -181,7 +181,7 @@ def _cohere2moe(m: Layout) -> None:
 
 
 def _qwen3next(m: Layout) -> None:
-    """Recurrent (gated delta net) layers between attention layers; a gated shared expert."""
+    """Build recurrent (gated delta net) and attention layers, and a gated shared expert."""
     g, d_state, n_k_head, n_v_head, n_conv = m.g, 32, 2, 4, 4
     n_key, n_value = d_state * n_k_head, d_state * n_v_head
     m.common_keys()
@@ -217,7 +217,7 @@ def _qwen3next(m: Layout) -> None:
 
 
 def _lfm2moe(m: Layout) -> None:
-    """Short-convolution layers between attention layers; the first layer is dense."""
+    """Build short-convolution layers between attention layers; the first layer is dense."""
     g, n_cache = m.g, 3
     m.common_keys()
     m.key(
@@ -245,7 +245,7 @@ def _lfm2moe(m: Layout) -> None:
 
 
 def _smallthinker(m: Layout) -> None:
-    """The router reads the layer's input, before attention; ReLU experts."""
+    """Build ReLU experts whose router reads the layer's input before attention."""
     g = m.g
     m.common_keys()
     m.key(expert_feed_forward_length=g.n_ff_exp, expert_gating_func=SIGMOID)
@@ -257,7 +257,7 @@ def _smallthinker(m: Layout) -> None:
 
 
 def _nemotron_h_moe(m: Layout) -> None:
-    """Experts without a gate (squared ReLU), in layers of their own: mamba, experts, attention."""
+    """Build separate layers of mamba, attention, and experts without a gate (squared ReLU)."""
     g, n_conv, n_state, n_ssm_head = m.g, 4, 16, 4
     roles = [("mamba", "experts", "attention", "experts")[i % 4] for i in range(g.n_layer)]
     m.common_keys()
@@ -300,9 +300,9 @@ def _nemotron_h_moe(m: Layout) -> None:
 
 
 def _grovemoe(m: Layout) -> None:
-    """Two expert passes per layer: the experts, and small adjugate experts shared by groups.
+    """Build two expert passes per layer: the experts, and small adjugate experts of groups.
 
-    Both passes use the same node names, and the second has expert tensors named *_chexps.
+    Both passes use the same node names. The second one's tensors are named *_chexps.
     """
     g, n_group_experts = m.g, 2
     m.common_keys()

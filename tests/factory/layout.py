@@ -1,4 +1,4 @@
-"""What a tiny model consists of: its sizes, its metadata and the shapes of its tensors."""
+"""Describe a tiny model: its sizes, its metadata and the shapes of its tensors."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Geometry:
     n_ctx: int = 1024
     n_vocab: int = 0
     embedding_std: float = 1.0
-    """The larger, the more a token's own embedding decides its experts in the deeper layers."""
+    """A larger value makes a token's embedding decide its experts in deeper layers too."""
     embedding_shared: float = 0.0
-    """Share of the embeddings' variance that all tokens have in common: the larger, the more
-    experts a token shares with the ones before it."""
+    """Share of the embeddings' variance that is common to all tokens. A larger value gives a token
+    more experts in common with previous tokens."""
     fused: bool = False
-    """One gate_up tensor per layer in place of gate and up, where the architecture knows it."""
+    """Write one gate_up tensor per layer instead of gate and up, if the architecture can."""
     expert_scales: bool = False
     """Add the optional per-expert scale tensors (ffn_gate_exps.scale and so on)."""
 
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """shape is in ggml order: ne[0], the row length, comes first."""
+    """One tensor. shape is in ggml order: the row length ne[0] comes first."""
 
     name: str
     shape: tuple[int, ...]
@@ -47,7 +47,7 @@ class TensorSpec:
 
 @dataclass
 class Layout:
-    """Collects the metadata and the tensors of one model."""
+    """Collect the metadata and the tensors of one model."""
 
     arch: str
     g: Geometry
@@ -70,7 +70,7 @@ class Layout:
     def bias(self, name: str, *shape: int) -> None:
         self.add(f"{name}.bias", *shape, kind="bias")
 
-    # The parts that most architectures share.
+    # Parts that most architectures share:
 
     def common_keys(self, *, moe: bool = True, layer_norm: bool = False) -> None:
         g = self.g
@@ -95,7 +95,7 @@ class Layout:
             self.key(expert_count=g.n_expert, expert_used_count=g.n_expert_used)
 
     def ends(self, *, bias: bool = False, norm_name: str = "output_norm") -> None:
-        """Token embedding, final norm and output matrix."""
+        """Add token embedding, final norm and output matrix."""
         g = self.g
         self.add("token_embd.weight", g.n_embd, g.n_vocab, kind="embedding")
         self.norm(norm_name, g.n_embd, bias=bias)
@@ -114,7 +114,7 @@ class Layout:
         n_q_factor: int = 1,
         norm_bias: bool = False,
     ) -> None:
-        """attn_norm, the q, k, v and output matrices, and the optional norms and biases."""
+        """Add attn_norm, the q, k, v and output matrices, and optional norms and biases."""
         g, b = self.g, f"blk.{layer}"
         n_q, n_kv = g.n_head * g.head_dim, g.n_head_kv * g.head_dim
         self.norm(f"{b}.attn_norm", g.n_embd, bias=norm_bias)
@@ -133,7 +133,7 @@ class Layout:
             self.norm(f"{b}.attn_k_norm", g.head_dim if qk_norm == "head" else n_kv)
 
     def feed_forward(self, layer: int, n_ff: int | None = None, suffix: str = "") -> None:
-        """A dense gate, up and down; suffix "_shexp" makes it the shared expert."""
+        """Add a dense gate, up and down. The suffix "_shexp" makes them a shared expert."""
         g, b, n = self.g, f"blk.{layer}", n_ff or self.g.n_ff
         self.add(f"{b}.ffn_gate{suffix}.weight", g.n_embd, n)
         self.add(f"{b}.ffn_up{suffix}.weight", g.n_embd, n)
@@ -147,7 +147,7 @@ class Layout:
         biases: bool = False,
         gated: bool = True,
     ) -> None:
-        """The router and the routed experts."""
+        """Add the router and the routed experts."""
         g, b = self.g, f"blk.{layer}"
         self.add(f"{b}.ffn_gate_inp.weight", g.n_embd, g.n_expert, kind="router")
         if selection_bias:

@@ -1,4 +1,4 @@
-"""Runs a model through unpatched llama.cpp: its logits, and where its routers send the tokens."""
+"""Run a model through unpatched llama.cpp: return its logits and its routers' choices."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _TensorHead(ctypes.Structure):
 def stock_logits(
     path: Path, tokens: Sequence[int], *, n_threads: int = 1, n_ctx: int = 512
 ) -> NDArray[np.float32]:
-    """Decode tokens in one batch; returns the logits of every position, (n_token, n_vocab).
+    """Decode tokens in one batch. Return the logits of every position, (n_token, n_vocab).
 
-    Raises RuntimeError when llama.cpp does not load the file or does not decode.
+    Raise RuntimeError if llama.cpp does not load the file or does not decode.
     """
     with _context(path, n_threads, n_ctx, None) as (llama_cpp, context, n_vocab):
         _decode(llama_cpp, context, tokens)
@@ -42,9 +42,9 @@ def stock_logits(
 def routed_experts(
     path: Path, tokens: Sequence[int], *, n_threads: int = 1, n_ctx: int = 512
 ) -> dict[int, NDArray[np.int32]]:
-    """Decode tokens in one batch; returns each layer's chosen experts, (n_token, n_expert_used).
+    """Decode tokens in one batch. Return each layer's chosen experts, (n_token, n_expert_used).
 
-    Where an architecture routes twice in a layer, the last choice is returned.
+    If an architecture routes twice in a layer, return the last choice.
     """
     chosen: dict[int, NDArray[np.int32]] = {}
     ggml = _ggml_base()
@@ -61,7 +61,7 @@ def routed_experts(
 
 
 def _read_ids(ggml: Any, address: int) -> NDArray[np.int32]:
-    """Read an int32 matrix that may be a view with longer rows than it shows."""
+    """Read an int32 matrix that may be a view into longer rows."""
     head = _TensorHead.from_address(address)
     n_used, n_token, row_bytes = head.ne[0], head.ne[1], head.nb[1]
     rows = np.empty((n_token, n_used), dtype=np.int32)
@@ -73,8 +73,8 @@ def _read_ids(ggml: Any, address: int) -> NDArray[np.int32]:
 
 
 def _ggml_base() -> Any:
-    """libggml-base, by the SONAME under which llama.cpp itself has loaded it."""
-    import llama_cpp
+    """Return libggml-base by its SONAME, the copy that llama.cpp has loaded."""
+    import llama_cpp  # heavy: not needed to write models
 
     folder = Path(llama_cpp.__file__).parent / "lib"
     ggml = ctypes.CDLL(str(folder / "libggml-base.so.0"))
@@ -104,8 +104,8 @@ def _decode(llama_cpp: Any, context: Any, tokens: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _context(path: Path, n_threads: int, n_ctx: int, watch: Any) -> Iterator[tuple[Any, Any, int]]:
-    """Load a model and make a context; watch is a Python eval callback or None."""
-    import llama_cpp
+    """Load a model and make a context. watch is a Python eval callback or None."""
+    import llama_cpp  # heavy: not needed to write models
 
     messages: list[str] = []
 
@@ -140,11 +140,11 @@ def _context(path: Path, n_threads: int, n_ctx: int, watch: Any) -> Iterator[tup
 
 
 def _silence(llama_cpp: Any) -> None:
-    """Leave a log callback behind that outlives this call."""
+    """Install a log callback that outlives this call and drops all messages."""
     llama_cpp.llama_log_set(_drop_callback(llama_cpp), ctypes.c_void_p(0))
 
 
-_kept: list[Any] = []
+_kept: list[Any] = []  # keeps the callback alive
 
 
 def _drop_callback(llama_cpp: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A byte-level BPE vocabulary of a few hundred tokens, and a ChatML template."""
+"""Make a byte-level BPE vocabulary of a few hundred tokens, and a ChatML template."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NORMAL, _CONTROL = 1, 3  # enum llama_token_type
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """tokens in order of id, their llama_token_type, and the BPE merges."""
+    """Tokens in order of id, their llama_token_type, and the BPE merges."""
 
     tokens: tuple[str, ...]
     token_types: tuple[int, ...]
@@ -31,7 +31,7 @@ class Vocabulary:
 
 
 def byte_symbols() -> list[str]:
-    """GPT-2's printable stand-in for each of the 256 bytes, by byte value."""
+    """Return GPT-2's printable symbol for each of the 256 bytes, by byte value."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     symbols, n_shifted = [], 0
     for byte in range(256):
@@ -44,7 +44,7 @@ def byte_symbols() -> list[str]:
 
 
 def tiny_vocabulary() -> Vocabulary:
-    """256 byte tokens, the merges that spell some common English words, and three controls."""
+    """Return 256 byte tokens, merges for some common English words, and three control tokens."""
     tokens = byte_symbols()
     space = tokens[ord(" ")]
     merges: list[str] = []

@@ -1,4 +1,4 @@
-"""Writes the layouts to GGUF files: tiny ones, one in the geometry of a real model, and splits."""
+"""Write layouts to GGUF files: tiny models, one in a real model's geometry, and splits."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .vocabulary import CHAT_TEMPLATE, Vocabulary, tiny_vocabulary
 _TABLE = {**REQUIRED, **FURTHER}
 
 REQUIRED_ARCHITECTURES: tuple[str, ...] = tuple(REQUIRED)
-"""`dense`, and the mixture-of-experts architectures that the cache has to handle."""
+"""`dense`, and the Mixture-of-Experts architectures that the cache must handle."""
 
 ARCHITECTURES: tuple[str, ...] = tuple(_TABLE)
-"""Every name that make_tiny knows."""
+"""All names that make_tiny accepts."""
 
 CACHEABLE: tuple[str, ...] = tuple(a for a in ARCHITECTURES if a not in ("dense", "grovemoe"))
-"""Those that the cache understands; `dense` has no experts, a layer of grovemoe routes twice."""
+"""Architectures that the cache supports. `dense` has no experts; grovemoe routes twice a layer."""
 
 QUANTS: tuple[str, ...] = ("F16", "Q8_0", "Q4_0", "Q4_K", "MXFP4")
 """Types of the expert tensors."""
@@ -37,7 +37,7 @@ _SPREAD = {"matrix": 1.0, "expert": 1.0, "router": 2.0}  # times 1 / sqrt(row le
 
 
 def supported(arch: str, quant: str) -> bool:
-    """Whether make_tiny can write this architecture with experts of this type."""
+    """Return whether make_tiny can write this architecture with experts of this type."""
     return arch in _TABLE and quant in QUANTS
 
 
@@ -45,8 +45,8 @@ def make_tiny(arch: str, quant: str, path: Path, *, seed: int = 0, **overrides: 
     """Write a small random model that stock llama.cpp loads, and return its path.
 
     arch is one of ARCHITECTURES, quant (the type of the expert tensors) one of QUANTS; overrides
-    are fields of Geometry, such as n_layer, n_expert, n_expert_used, fused or expert_scales. The
-    same arguments write the same bytes. Raises ValueError for what cannot be written.
+    are fields of Geometry, such as n_layer, n_expert, n_expert_used, fused or expert_scales. Equal
+    arguments write equal bytes. Raise ValueError for an impossible combination.
     """
     if not supported(arch, quant):
         raise ValueError(f"there is no {arch} model with {quant} experts")
@@ -66,14 +66,14 @@ def make_large(
 ) -> Path:
     """Write a model with the layers of Qwen3-30B-A3B: 128 experts of 768, 8 used, 2048 wide.
 
-    Weights are random. Twelve layers in Q4_0 are 4.3 GB. One expert at a time is drawn and
-    written, so that the process stays below 100 MB whatever the size of the file.
+    Weights are random. Twelve layers in Q4_0 are 4.3 GB. Experts are drawn and written one at a
+    time, so that the process stays below 100 MB for any file size.
 
-    The embeddings' standard deviation of 3 keeps the routing varied through twelve layers; with 1
-    the deeper layers send most tokens to the same few experts. Half of their variance is common
-    to all tokens: random tokens then find 0.70 of their experts among the 24 last used of a layer.
-    A recorded trace of the real model finds 0.72 there (qwen.route.csv, decoding); with nothing
-    in common it is 0.22, as if no text hung together.
+    The embeddings' standard deviation of 3 keeps the routing varied through twelve layers. With 1,
+    deeper layers send most tokens to the same few experts. Half of the variance is common to all
+    tokens: random tokens then find 0.70 of their experts among the layer's last 24 used ones. A
+    recorded trace of the real model has 0.72 (qwen.route.csv, decoding). Without a common part it
+    is 0.22, as in incoherent text.
     """
     vocabulary = tiny_vocabulary()
     sizes = Geometry(
@@ -98,10 +98,11 @@ def make_large(
 
 
 def make_split(path: Path, parts: int) -> list[Path]:
-    """Split a GGUF file into parts beside it, named as llama.cpp's gguf-split names them.
+    """Split a GGUF file into parts beside it, with the file names of llama.cpp's gguf-split.
 
-    x.gguf becomes x-00001-of-0000N.gguf and so on; the original stays. All metadata goes to the
-    first part; every part has split.no, split.count and split.tensors.count.
+    x.gguf becomes x-00001-of-0000N.gguf and so on; the original stays. The first part gets all
+    metadata; every part has split.no, split.count and split.tensors.count. Raise ValueError if
+    there are fewer tensors than parts.
     """
     reader = GGUFReader(path)
     tensors = reader.tensors
@@ -136,7 +137,7 @@ def make_split(path: Path, parts: int) -> list[Path]:
 def _tiny_layout(arch: str, quant: str, n_vocab: int, overrides: dict[str, Value]) -> Layout:
     entry = _TABLE[arch]
     sizes: dict[str, Value] = dict(entry.sizes)
-    if block_size(GgmlType[quant])[0] > 32:  # K-quants: every row is whole blocks of 256
+    if block_size(GgmlType[quant])[0] > 32:  # K-quants: rows must be whole blocks of 256
         sizes |= {"n_embd": 256, "n_ff": 256, "n_ff_exp": 256, "n_ff_shexp": 256, "head_dim": 64}
     sizes |= overrides
     known = {f.name for f in dataclasses.fields(Geometry)}
@@ -167,7 +168,7 @@ def _tensor_type(spec: TensorSpec, expert: GgmlType, dense: GgmlType) -> GgmlTyp
 def _tensor_data(
     rng: np.random.Generator, spec: TensorSpec, kind: GgmlType, geometry: Geometry
 ) -> NDArray[np.uint8]:
-    """All bytes of a tensor that is not an expert tensor; shape (n_bytes,)."""
+    """Return all bytes of a tensor that is not an expert tensor; shape (n_bytes,)."""
     n_value = math.prod(spec.shape)
     if spec.kind in ("norm", "bias", "decay"):
         noise = rng.standard_normal(n_value).astype(np.float32)
@@ -186,7 +187,7 @@ def _tensor_data(
 def _embeddings(
     rng: np.random.Generator, spec: TensorSpec, kind: GgmlType, geometry: Geometry
 ) -> NDArray[np.uint8]:
-    """One row per token, a part of which is the same in all; all bytes, shape (n_bytes,)."""
+    """Return rows of tokens with a common part, as bytes of shape (n_bytes,)."""
     n_embd, n_token = spec.shape[0], spec.shape[1]
     shared = geometry.embedding_shared
     own = math.sqrt(1 - shared) * rng.standard_normal((n_token, n_embd), dtype=np.float32)
@@ -203,7 +204,7 @@ def _write(
     dense: GgmlType,
     seed: int,
 ) -> None:
-    """Write metadata, then each tensor as it is drawn; at most one expert is in memory."""
+    """Write metadata, then each tensor when it is drawn. At most one expert is in memory."""
     rng = np.random.default_rng(seed)
     writer = GGUFWriter(path, layout.arch)
     writer.add_name(f"random {layout.arch}")
@@ -239,7 +240,7 @@ def _write(
 
 
 def spoil(path: Path, tensor_name: str) -> Path:
-    """Make the scale of the first block of each matrix of a Q8_0 tensor a NaN; returns the path."""
+    """Set the scale of the first block of each matrix of a Q8_0 tensor to NaN. Return the path."""
     tensor = next(t for t in GGUFReader(path).tensors if t.name == tensor_name)
     assert tensor.tensor_type == GgmlType.Q8_0
     n_matrix = int(math.prod(tensor.shape[2:]))

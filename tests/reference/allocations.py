@@ -1,7 +1,7 @@
-"""MoEpic's statistics and cache configurator, slow and plain, as the paper has them.
+"""MoEpic's statistics and cache configurator, simple and slow, as a reference for the shipped ones.
 
-Written from the paper (section 3.3, Eq. 4; section 3.4, Eqs. 5 to 11 and Algorithm 1), to judge the
-shipped ones by. Names are the paper's, with L, N and K for layers, experts and experts per token.
+Written from the paper: section 3.3, Eq. 4; section 3.4, Eqs. 5 to 11 and Algorithm 1. Names are the
+paper's, with L, N and K for layers, experts and experts per token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ MAX_RANK = 32
 
 
 class Statistics:
-    """H, P and PH of every layer, counted token by token."""
+    """Count H, P and PH of every layer, token by token."""
 
     def __init__(self, n_layer: int, n_expert: int) -> None:
         self.n_layer, self.n_expert = n_layer, n_expert
@@ -24,8 +24,8 @@ class Statistics:
         self.last = [[0] * n_expert for _ in range(n_layer)]
         self.now = [0] * n_layer
         self.q = [0] * n_layer
-        # What happened at each counted token: the ranks by priority of the activated experts, and
-        # of the forecast ones with whether they were activated.
+        # Per counted token: the activated experts' ranks by priority, and the forecast experts'
+        # ranks with whether they were activated.
         self.activated: list[list[list[int]]] = [[] for _ in range(n_layer)]
         self.predicted: list[list[list[tuple[int, bool]]]] = [[] for _ in range(n_layer)]
         self.waiting: list[list[int]] = [[] for _ in range(n_layer)]
@@ -34,7 +34,7 @@ class Statistics:
         """Return the experts of the layer, the highest priority first (Eq. 4)."""
 
         def priority(e: int) -> Fraction:
-            # mu * 0.25 ** (nu / 128), to the power of 64, so that it is exact.
+            # mu * 0.25 ** (nu / 128), to the power of 64 so that it is exact.
             nu = self.now[layer] - self.last[layer][e]
             return Fraction(self.mu[layer][e] ** 64, 2**nu)
 
@@ -72,7 +72,7 @@ class Statistics:
 
 @dataclass
 class Problem:
-    """A model on a machine: everything that Algorithm 1 is given."""
+    """A model on a machine: the input of Algorithm 1."""
 
     seen: Statistics
     K: int
@@ -101,12 +101,12 @@ class Problem:
         ]
 
     def judge(self, i: int, c: int, theta: float, window_us: float) -> tuple[float, float, float]:
-        """m_i of Eq. 11, the expected stall, and what computation hides of the loading.
+        """Return m_i of Eq. 11, the expected stall, and the loading time that computation hides.
 
-        Two parts are twice as many copies, and computed apart. The last prefetch counts for the
-        part of it that the window holds. The stall is Eq. 6's expectation where each of the K
-        experts, independently, is whole, in memory by its top, or missing; their sum is taken as
-        normal.
+        A cut expert needs two copies and two computations. The last prefetch counts with the share
+        of it that fits in the window. The stall is Eq. 6's expectation: each of the K experts is,
+        independently, whole, present with its top only, or missing. Their sum counts as normally
+        distributed.
         """
         is_cut = 0 < theta < 1
         t_load = self.bytes_us[i] + self.chunks_us[i] * (2 if is_cut else 1)
@@ -138,7 +138,7 @@ class Problem:
         return m, stall + (self.cut_us if is_cut else 0.0), miss - stall
 
     def sub_problem(self, i: int, v: float, window_us: float) -> tuple[float, int]:
-        """theta and C with which layer i stalls the least with v bytes."""
+        """Return the theta and C with which layer i stalls the least within v bytes."""
         candidates = []
         for theta in self.cuts(i):
             for c in range(self.K, self.N + 1):
@@ -150,7 +150,7 @@ class Problem:
         return theta, -c
 
     def expert_split(self, v: list[float]) -> tuple[list[float], list[tuple[float, int]]]:
-        """Algorithm 1's function: the exposed latency of each layer, and what was chosen."""
+        """Return each layer's exposed latency and its (theta, C): Algorithm 1's function."""
         chosen: list[tuple[float, int]] = []
 
         def choose(i: int, window_us: float) -> tuple[int, float]:
@@ -161,7 +161,7 @@ class Problem:
         return self.walk(choose), chosen
 
     def walk(self, choose: Callable[[int, float], tuple[int, float]]) -> list[float]:
-        """The stall of each layer, where choose(i, window) says C and theta (Eqs. 5 to 7)."""
+        """Return the stall of each layer. choose(i, window) gives C and theta (Eqs. 5 to 7)."""
         window_us = self.head_us + self.layer_us
         exposed = []
         for i in range(self.L):
@@ -172,7 +172,7 @@ class Problem:
         return exposed
 
     def cuts(self, i: int) -> list[float]:
-        """The thetas that are considered."""
+        """Return the candidate thetas."""
         n_cut = self.n_cut[i]
         step = math.ceil(n_cut / 8)
         tried = [1] + [cut for cut in range(1, n_cut + 1) if cut % step == 0] + [n_cut]
@@ -180,16 +180,16 @@ class Problem:
         return [theta for theta in shares if theta >= self.least_share or theta == 1]
 
     def least(self, i: int) -> float:
-        """Bytes of K of the smallest tops that are considered."""
+        """Return the bytes of K tops of the smallest candidate size."""
         return self.K * self.expert_bytes[i] * min(self.cuts(i))
 
     def stall(self, n_slot: list[int], theta: list[float]) -> float:
-        """The stall of all layers where nothing is chosen."""
+        """Return the stall of all layers with this C and theta."""
         return sum(self.walk(lambda i, _: (n_slot[i], theta[i])))
 
 
 def vram_allocation(p: Problem, v: list[float], zeta: float) -> tuple[list[float], int]:
-    """Algorithm 1 from v on; where it ends, again with half the step, down to one expert."""
+    """Run Algorithm 1 from v. Repeat it with half the step, down to one expert."""
     step = zeta * sum(v)
     n_steps = 0
     while True:
@@ -201,7 +201,7 @@ def vram_allocation(p: Problem, v: list[float], zeta: float) -> tuple[list[float
 
 
 def transfers(p: Problem, v: list[float], step: float) -> tuple[list[float], int]:
-    """Algorithm 1's loop, never below what a layer needs at least."""
+    """Run Algorithm 1's loop. No layer falls below its minimum."""
     n_step = 0
     while True:
         t1, _ = p.expert_split(v)
@@ -223,7 +223,7 @@ def transfers(p: Problem, v: list[float], step: float) -> tuple[list[float], int
 
 
 def start(p: Problem, budget_bytes: float, kinds: list[int]) -> list[float]:
-    """V_e / L for every layer: the least of each, and the rest by the experts' sizes."""
+    """Return V_e / L per layer: each one's minimum, and a part of the rest by expert size."""
     bottom = [p.expert_bytes[i] * (1 - min(p.cuts(i))) for i in range(p.L)]
     one = sum(max(bottom[i] for i in range(p.L) if kinds[i] == k) for k in set(kinds))
     least = sum(p.least(i) for i in range(p.L))
@@ -233,7 +233,7 @@ def start(p: Problem, budget_bytes: float, kinds: list[int]) -> list[float]:
 
 
 def bottoms_bytes(p: Problem, theta: list[float], kinds: list[int], n_bottom: int) -> int:
-    """Bytes of the bottoms' slots: in every kind as many, each as large as its largest bottom."""
+    """Return the bytes of the bottoms' slots: n_bottom per kind, of its largest bottom's size."""
     total = 0
     for kind in set(kinds):
         cut = [i for i in range(p.L) if kinds[i] == kind and theta[i] < 1]
@@ -245,7 +245,7 @@ def bottoms_bytes(p: Problem, theta: list[float], kinds: list[int], n_bottom: in
 
 @dataclass
 class Plan:
-    """V, theta and C of each layer, slots for the bottoms of each kind, and Algorithm 1's steps."""
+    """V, theta and C per layer, bottom slots per kind, and the number of Algorithm 1's steps."""
 
     V: list[float]
     theta: list[float]
@@ -257,7 +257,7 @@ class Plan:
 
 
 def configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float = 0.01) -> Plan:
-    """Algorithm 1, with the smallest cut, of which the buffers are, whose start is the best."""
+    """Run Algorithm 1 with the smallest cut, which sizes the buffers, that starts best."""
     best, best_us = p, math.inf
     for least_share in (0.5, 0.0, 0.25, 0.75, 1.0):
         limited = replace(p, least_share=least_share)
@@ -281,7 +281,7 @@ def _configure(p: Problem, budget_bytes: int, kinds: list[int], zeta: float) -> 
     while n_bottom > 1 and used + bottoms_bytes(p, theta, kinds, n_bottom) > budget_bytes:
         n_bottom -= 1
     used += bottoms_bytes(p, theta, kinds, n_bottom)
-    while True:  # what is left goes where one slot more hits the most, or else evenly
+    while True:  # the rest goes where one more slot gains the most hits, otherwise evenly
         best, worth = -1, -math.inf
         for i in range(p.L):
             if n_slot[i] == p.N or used + top[i] > budget_bytes:

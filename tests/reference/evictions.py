@@ -1,8 +1,8 @@
-"""The evictions, slow and plain, to judge the shipped ones by.
+"""The evictions, simple and slow, as a reference for the shipped ones.
 
-Written from the papers (ProMoE, sections 6.1 and 7.1; MoEpic, Eq. 4; MoE-Infinity, Algorithm 1)
-and, for this project's own, from what their headers say. Nothing here is fast: each worth is
-computed from all that ever happened.
+Written from the papers (ProMoE, sections 6.1 and 7.1; MoEpic, Eq. 4; MoE-Infinity, Algorithm 1).
+This project's own evictions are written from the contracts in their headers. Each score is computed
+from the whole history.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Row = list[int]
 
 @dataclass
 class Use:
-    """A token that was routed in a layer, with the pass it was in."""
+    """A token that a layer routed, with the number of its pass."""
 
     token: int
     n_pass: int
@@ -25,7 +25,7 @@ class Use:
 
 
 def strengths_of(weights: list[float], n: int) -> list[float]:
-    """The router's weights scaled to a sum of n; all 1 where they are unknown or no numbers."""
+    """Return the router's weights scaled to a sum of n, or all 1 if unknown or not finite."""
     total = sum(weights) if all(w >= 0 for w in weights) else math.nan
     if not weights or not math.isfinite(total) or total <= 0:
         return [1.0] * n
@@ -33,7 +33,7 @@ def strengths_of(weights: list[float], n: int) -> list[float]:
 
 
 class Eviction:
-    """Remembers everything, as tokens of layers."""
+    """Base of the evictions: keep all tokens of all layers."""
 
     def __init__(self, n_layer: int, n_expert: int, **numbers: float) -> None:
         self.n_layer, self.n_expert, self.numbers = n_layer, n_expert, numbers
@@ -41,7 +41,7 @@ class Eviction:
         self.n_pass = 0
         self.layer_passes = [0] * n_layer
         self.end = 0
-        """One behind the last token of the pass."""
+        """One past the last token of the pass."""
         self.begin = 0
         """The first token of the pass."""
         self.expected: list[set[int]] = [set() for _ in range(n_layer)]
@@ -77,7 +77,7 @@ class Eviction:
 
 
 class Lru(Eviction):
-    """The last one touched stays longest; a forecast touches; what came in vain leaves."""
+    """Evict the expert touched longest ago. A forecast touches; a useless prefetch is evicted."""
 
     def __init__(self, n_layer: int, n_expert: int) -> None:
         super().__init__(n_layer, n_expert)
@@ -98,7 +98,7 @@ class Lru(Eviction):
 
 
 class Lfu(Eviction):
-    """Tokens that chose the expert, each halved after half_life passes."""
+    """Score: tokens that chose the expert, each halved after half_life passes."""
 
     def __init__(self, n_layer: int, n_expert: int, **numbers: float) -> None:
         super().__init__(n_layer, n_expert, **numbers)
@@ -114,7 +114,7 @@ class Lfu(Eviction):
 
 
 class Lcp(Eviction):
-    """MoEpic, Eq. 4: mu * rho ** (nu / omega); nu counts the layer's tokens since the last use."""
+    """MoEpic, Eq. 4: mu * rho ** (nu / omega), nu tokens of the layer after the last use."""
 
     def keep(self, layer: int, expert: int) -> float:
         tokens = [expert in use.experts for use in self.uses[layer]]
@@ -126,7 +126,7 @@ class Lcp(Eviction):
 
 
 class Eam(Eviction):
-    """MoE-Infinity, Algorithm 1, lines 11 and 12, with the forecast's row as predicted EAM."""
+    """Score of MoE-Infinity, Algorithm 1, lines 11 and 12; a forecast is the predicted EAM."""
 
     def __init__(self, n_layer: int, n_expert: int, **numbers: float) -> None:
         super().__init__(n_layer, n_expert, **numbers)
@@ -156,7 +156,7 @@ class Eam(Eviction):
 
 
 class Static(Eviction):
-    """Most used of a table, or of the first tokens."""
+    """Score: popularity in a table, or in the first tokens."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Static(Eviction):
 
 
 class Random(Eviction):
-    """A hash (the finaliser of splitmix64) of seed, expert, and the passes that needed it."""
+    """Score: a hash (splitmix64's finaliser) of seed, expert and number of passes that used it."""
 
     def keep(self, layer: int, expert: int) -> float:
         mask = 2**64 - 1
@@ -200,7 +200,7 @@ class Random(Eviction):
 
 
 class Belady(Eviction):
-    """What is needed last in what is to come, or never, leaves."""
+    """Evict the expert whose next use is last, or that has none."""
 
     def __init__(self, n_layer: int, n_expert: int, future: list[list[list[Row]]]) -> None:
         super().__init__(n_layer, n_expert)
@@ -222,11 +222,11 @@ class Belady(Eviction):
 
 
 BONUS = 1000.0
-"""What being expected is worth: more than any rate of use."""
+"""Bonus of a forecast expert, more than any rate of use."""
 
 
 class Decayed(Eviction):
-    """How often an expert was used of late, at two speeds."""
+    """Score: recent rate of use, as a mix of a fast and a slow decay."""
 
     FAST, SLOW, SLOW_SHARE = 0.8, 0.97, 0.9
 
@@ -256,7 +256,7 @@ class Decayed(Eviction):
 
 
 class Recall(Decayed):
-    """What followed the moments that resembled this one, and what was used of late."""
+    """Score: uses that followed similar moments, and the recent rate of use."""
 
     FAST, SLOW, SLOW_SHARE = 0.75, 0.95, 0.9
     PERSISTENCE = 0.65
@@ -268,7 +268,7 @@ class Recall(Decayed):
         self.at: list[dict[int, Use]] = [{} for _ in range(n_layer)]
         self.known: dict[tuple[int, int, int], float] = {}
         self.steps: list[tuple[int, int]] = []
-        """(token, layer), as routed, as far as they belong together."""
+        """(token, layer) in routing order, of one continuous text."""
         self.matches: dict[int, float] = {}
         self.reached: set[int] = set()
         self.answers: dict[int, tuple[tuple[int, int], dict[int, float]]] = {}
@@ -296,7 +296,7 @@ class Recall(Decayed):
                 self.extra.append((self.layer_passes[layer], layer, e, amount))
 
     def in_common(self, layer: int, a: int, b: int) -> float:
-        """The share of experts in common of two tokens, weighted."""
+        """Return the weighted share of experts that two tokens have in common."""
         if (layer, a, b) not in self.known:
             self.known[layer, a, b] = self.compare(layer, a, b)
         return self.known[layer, a, b]
@@ -343,7 +343,7 @@ class Recall(Decayed):
         return super().keep(layer, expert) + self.number("follow", 2.0) * followed
 
     def followed(self, layer: int, nearest: int) -> dict[int, float]:
-        """What the layer used after the moments like the present one."""
+        """Return the layer's expert uses after moments similar to the present one."""
         reach = self.number("reach", 0.45)
         sums: dict[int, float] = {}
         for token, share in self.matches.items():

@@ -1,7 +1,8 @@
-"""Every predictor, slow and plain, written from its paper, to judge the shipped ones by.
+"""The predictors, simple and slow, written from their papers, as a reference for the shipped ones.
 
-Events are those of the shipped ones, and answer with `Scores`: for a layer the score of each
-expert, -inf for one that is not to be forecast. Double precision; nothing is bounded that is there.
+Events are those of the shipped predictors. They return `Scores`: a layer's score of each expert,
+-inf for experts that are not forecast. Computation is in double precision, and the memory of past
+events is unlimited unless a setting limits it.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from numpy.typing import NDArray
 Values = NDArray[np.float64]
 Ids = list[list[int]]  # [token][n_expert_used]
 
-MAX_ASKED = 32  # tokens of a pass that vote
+MAX_ASKED = 32  # maximum number of a pass's tokens that vote
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What is said of a layer."""
+    """The forecast of a layer."""
 
     layer: int
     values: Values  # [n_expert]
     voters: tuple[Values, ...] = ()
-    """The asked tokens' own scores, where there are several: the best of each are said."""
+    """Scores of each voting token if there are several. The forecast has the best of each."""
     n_token: int = 1
-    """So many times as many experts as for one token are said."""
+    """The forecast has n_token times the experts of one token."""
 
 
 @dataclass(frozen=True)
@@ -59,34 +60,34 @@ def positive(values: Values) -> Values:
 
 
 def next_layer(layer: int, stride: int, n_layer: int) -> tuple[int, bool]:
-    """The layer `stride` later, and whether it is of the next token."""
+    """Return the layer `stride` later, and whether it belongs to the next token."""
     return (layer + stride) % n_layer, layer + stride >= n_layer
 
 
 def asked_of(n_token: int) -> list[int]:
-    """All of a few tokens, or some of many, evenly spaced, the last among them."""
+    """Return the voting tokens: all, or MAX_ASKED evenly spaced ones with the last."""
     n_asked = min(n_token, MAX_ASKED)
     return [n_token - 1 - i * n_token // n_asked for i in range(n_asked)]
 
 
 def vote(scores: list[Values]) -> Values:
-    """One token's scores as they are; of several every one votes with exp(score - its best)."""
+    """Return one token's scores, or the sum of exp(score - best) over several tokens."""
     if len(scores) == 1:
         return scores[0]
     return np.sum([np.exp(s - s.max()) for s in scores], axis=0)
 
 
 def poll(layer: int, scores: list[Values]) -> Scores:
-    """What several tokens say together, or one for itself."""
+    """Return the joint forecast of one or several tokens."""
     return Scores(layer, vote(scores), tuple(scores) if len(scores) > 1 else ())
 
 
 class Predictor:
-    """Says nothing."""
+    """Base of the predictors: forecast nothing."""
 
     def __init__(self, sizes: Sizes, **settings: Any) -> None:
         self.sizes, self.settings = sizes, settings
-        self.passes: list[Pass] = []  # of this request, the present one last
+        self.passes: list[Pass] = []  # of this request; the present one is last
 
     def request_began(self) -> None:
         self.passes = []
@@ -96,7 +97,7 @@ class Predictor:
         return []
 
     def routed(self, layer: int) -> list[Scores]:
-        """The present pass's layer was routed."""
+        """Observe the routing of a layer in the present pass."""
         return []
 
     def gate_seen(self, layer: int) -> list[Scores]:
@@ -131,12 +132,12 @@ class Popularity(Predictor):
 
 
 class TokenTable(Predictor):
-    """P(expert | layer, token id), with popularity for what is not known."""
+    """P(expert | layer, token id), smoothed by popularity."""
 
     def __init__(self, sizes: Sizes, **settings: Any) -> None:
         super().__init__(sizes, **settings)
         self.all = np.zeros((sizes.n_layer, sizes.n_expert))
-        self.of: OrderedDict[int, Values] = OrderedDict()  # by token, those seen last at the end
+        self.of: OrderedDict[int, Values] = OrderedDict()  # by token; the token seen last is last
         for token, counts in zip(
             settings.get("tokens", ()), settings.get("counts", ()), strict=True
         ):
@@ -155,7 +156,7 @@ class TokenTable(Predictor):
         if self.settings.get("online", 1):
             for token in now.tokens:
                 self.see(token)
-        said = []
+        forecasts = []
         for layer in range(self.sizes.n_layer if now.tokens else 0):
             sum_of_all = self.all[layer].sum()
             share = self.all[layer] / sum_of_all if sum_of_all else np.zeros(self.sizes.n_expert)
@@ -165,8 +166,8 @@ class TokenTable(Predictor):
                 counts = np.zeros(self.sizes.n_expert) if known is None else known[layer]
                 values += (counts + a * share) / (counts.sum() + a)
             if values.any():
-                said.append(Scores(layer, positive(values)))
-        return said
+                forecasts.append(Scores(layer, positive(values)))
+        return forecasts
 
     def routed(self, layer: int) -> list[Scores]:
         now = self.passes[-1]
@@ -179,7 +180,7 @@ class TokenTable(Predictor):
 
 
 class Correlation(Predictor):
-    """Klotski, section 6.2: a table of what followed each path of experts."""
+    """Klotski, section 6.2: a table of the experts that followed each path of experts."""
 
     def __init__(self, sizes: Sizes, **settings: Any) -> None:
         super().__init__(sizes, **settings)
@@ -191,19 +192,19 @@ class Correlation(Predictor):
                     self.table[layer, expert] += counts[layer][expert]
 
     def choice(self, number: int, layer: int, from_end: int) -> list[int] | None:
-        """What a token chose, counted from the end of the pass."""
+        """Return the experts of a token; from_end counts from the end of the pass."""
         ids = self.passes[number].ids[layer]
         return ids[-1 - from_end] if from_end < len(ids) else None
 
     def before(self, number: int, layer: int, from_end: int) -> tuple[int, int, int] | None:
-        """The layer before, of the same token or (before the first) of the token before."""
+        """Return the previous layer: of the same token, or of the previous token for layer 0."""
         if layer > 0:
             return number, layer - 1, from_end
         is_first = from_end == len(self.passes[number].ids[0]) - 1
         return (number - 1, self.sizes.n_layer - 1, 0) if is_first and number > 0 else None
 
     def paths(self, at: tuple[int, int, int] | None, length: int) -> list[tuple[int, ...]]:
-        """All paths of experts that end at `at`; none where a choice is not known."""
+        """Return all paths of experts that end at `at`, or none if a choice is unknown."""
         choice = None if at is None else self.choice(*at)
         if at is None or choice is None:
             return []
@@ -260,7 +261,7 @@ class Eam(Predictor):
 
     @staticmethod
     def cosine(a: Values, b: Values) -> float:
-        """Of both as vectors; equal ones are equal, whatever the rounding."""
+        """Return the cosine of two matrices as vectors, rounded so that equal values stay equal."""
         norm = math.sqrt((a * a).sum()) * math.sqrt((b * b).sum())
         return round(float((a * b).sum()) / norm, 12) if norm else 0.0
 
@@ -315,7 +316,7 @@ class NextRouter(Predictor):
 
 
 class Learned(Predictor):
-    """ProMoE, sections 4.3 and 4.4, with the further terms that the weights file may have."""
+    """ProMoE, sections 4.3 and 4.4, with the optional further terms of the weights file."""
 
     def arrays_of(self, prefix: str) -> dict[str, Values]:
         return {
@@ -325,10 +326,10 @@ class Learned(Predictor):
         }
 
     def pass_began(self, now: Pass) -> list[Scores]:
-        """What the tokens' ids say of the first layers."""
+        """Forecast the first layers from the tokens' ids."""
         super().pass_began(now)
         rows = self.settings["arrays"].get("token.rows")
-        said = []
+        forecasts = []
         for layer in range(self.sizes.n_layer if rows is not None and now.tokens else 0):
             arrays = self.arrays_of(f"t{layer}.")
             stride = self.settings.get("stride", 0)
@@ -341,11 +342,11 @@ class Learned(Predictor):
                 is_known = 0 <= now.tokens[i] < len(rows)
                 x = rows[now.tokens[i]] if is_known else np.zeros(rows.shape[1])
                 scores.append(self.score(arrays, layer, x.astype(np.float64), [], before))
-            said.append(poll(layer, scores))
-        return said
+            forecasts.append(poll(layer, scores))
+        return forecasts
 
     def gate_seen(self, layer: int) -> list[Scores]:
-        said = []
+        forecasts = []
         for stride in (1, 2):
             arrays = self.arrays_of(f"l{layer}.s{stride}.")
             if not arrays or self.settings.get("stride", 0) not in (0, stride):
@@ -364,8 +365,8 @@ class Learned(Predictor):
                 self.score(arrays, target, now.inputs[layer][t], now.ids[layer][t], before)
                 for t in asked
             ]
-            said.append(poll(target, scores))
-        return said
+            forecasts.append(poll(target, scores))
+        return forecasts
 
     def score(
         self, a: dict[str, Values], target: int, x: Values, chosen: list[int], before: list[int]
@@ -422,24 +423,24 @@ class ExpertMlp(Predictor):
 
 
 class Oracle(Predictor):
-    """Perfect, and as early as allowed. Each layer of each pass is said once."""
+    """A perfect forecast, as early as allowed. Each layer of each pass is forecast once."""
 
     def __init__(self, sizes: Sizes, **settings: Any) -> None:
         super().__init__(sizes, **settings)
-        self.number, self.said = -1, set[int]()
+        self.number, self.forecast_at = -1, set[int]()
 
     def tell(self, present: int) -> list[Scores]:
         n_layer, future, out = self.sizes.n_layer, self.sizes.future, []
         for at in range(present + 1, present + 1 + self.settings.get("lookahead", n_layer)):
-            if at in self.said or at // n_layer >= len(future):
+            if at in self.forecast_at or at // n_layer >= len(future):
                 continue
             if at // n_layer > self.number and future[at // n_layer].begins_request:
-                continue  # nobody knows what will be asked next
-            self.said.add(at)
+                continue  # the next request is unknown
+            self.forecast_at.add(at)
             chosen = [e for ids in future[at // n_layer].ids[at % n_layer] for e in ids]
             values = np.full(self.sizes.n_expert, -math.inf)
             for expert, n in Counter(chosen).items():
-                values[expert] = n - 1e-6 * chosen.index(expert)  # of equals the first chosen
+                values[expert] = n - 1e-6 * chosen.index(expert)  # ties: the first chosen wins
             if chosen:
                 n_token = len(chosen) // self.sizes.n_expert_used
                 out.append(Scores(at % n_layer, values, n_token=n_token))

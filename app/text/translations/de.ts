@@ -271,38 +271,6 @@
 <translation>Engine-Regler</translation>
 </message>
 <message>
-<source>16 bits</source>
-<translation>16 Bit</translation>
-</message>
-<message>
-<source>8 bits</source>
-<translation>8 Bit</translation>
-</message>
-<message>
-<source>4 bits</source>
-<translation>4 Bit</translation>
-</message>
-<message>
-<source>How the conversation is remembered: fewer bits need less memory.</source>
-<translation>Wie die Unterhaltung gemerkt wird: weniger Bit brauchen weniger Speicher.</translation>
-</message>
-<message>
-<source>copy</source>
-<translation>kopieren</translation>
-</message>
-<message>
-<source>both</source>
-<translation>beides</translation>
-</message>
-<message>
-<source>compute</source>
-<translation>rechnen</translation>
-</message>
-<message>
-<source>Experts that the device lacks are copied to its memory, or computed by the processor where they lie.</source>
-<translation>Experten, die dem Gerät fehlen, werden in seinen Speicher kopiert oder vom Prozessor berechnet, wo sie liegen.</translation>
-</message>
-<message>
 <source>automatic</source>
 <translation>automatisch</translation>
 </message>
@@ -313,30 +281,6 @@
 <message>
 <source>Settings</source>
 <translation>Einstellungen</translation>
-</message>
-<message>
-<source>Method</source>
-<translation>Verfahren</translation>
-</message>
-<message>
-<source>Context in tokens</source>
-<translation>Kontext in Token</translation>
-</message>
-<message>
-<source>Attention cache</source>
-<translation>Attention-Cache</translation>
-</message>
-<message>
-<source>Device</source>
-<translation>Gerät</translation>
-</message>
-<message>
-<source>Missing experts</source>
-<translation>Fehlende Experten</translation>
-</message>
-<message>
-<source>Threads</source>
-<translation>Threads</translation>
 </message>
 <message>
 <source>Pack the experts</source>
@@ -3131,6 +3075,69 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{new} % right instead of {old} %</source>
 <translation>{new} % richtig statt {old} %</translation>
+</message>
+</context>
+<context>
+<name>settings</name>
+<message>
+<source>Method</source>
+<translation>Verfahren</translation>
+</message>
+<message>
+<source>Context in tokens</source>
+<translation>Kontext in Token</translation>
+</message>
+<message>
+<source>Attention cache</source>
+<translation>Attention-Cache</translation>
+</message>
+<message>
+<source>16 bits</source>
+<translation>16 Bit</translation>
+</message>
+<message>
+<source>8 bits</source>
+<translation>8 Bit</translation>
+</message>
+<message>
+<source>4 bits</source>
+<translation>4 Bit</translation>
+</message>
+<message>
+<source>How the conversation is remembered: fewer bits need less memory.</source>
+<translation>Wie die Unterhaltung gemerkt wird: weniger Bit brauchen weniger Speicher.</translation>
+</message>
+<message>
+<source>Device</source>
+<translation>Gerät</translation>
+</message>
+<message>
+<source>Missing experts</source>
+<translation>Fehlende Experten</translation>
+</message>
+<message>
+<source>copy</source>
+<translation>kopieren</translation>
+</message>
+<message>
+<source>both</source>
+<translation>beides</translation>
+</message>
+<message>
+<source>compute</source>
+<translation>rechnen</translation>
+</message>
+<message>
+<source>Experts that the device lacks are copied to its memory, or computed by the processor where they lie.</source>
+<translation>Experten, die dem Gerät fehlen, werden in seinen Speicher kopiert oder vom Prozessor berechnet, wo sie liegen.</translation>
+</message>
+<message>
+<source>Threads</source>
+<translation>Threads</translation>
+</message>
+<message>
+<source>automatic</source>
+<translation>automatisch</translation>
 </message>
 </context>
 <context>

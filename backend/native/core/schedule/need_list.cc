@@ -141,9 +141,10 @@ void NeedList::rank(const Eviction & eviction) {
 
 // ---- what becomes of a need -------------------------------------------------------------------
 
+// In a strict order a prefetch may evict the part before it is computed; then it is fetched again, and counts once.
 void NeedList::fetch(Need & need) {
+    n_fetched_ += need.fetched ? 0 : 1;
     need.fetched = true;
-    n_fetched_++;
 }
 
 void NeedList::unfetch(Need & need) {
@@ -196,10 +197,12 @@ void NeedList::check() const {
         counted.any_issued_ = counted.any_issued_ || (need.issued && !need.on_host);
         require(!with_device || (is_ready(need) && info_of(need).pinned), "what is computed is ready and pinned");
     }
-    require(counted.n_open_ == n_open_ && counted.n_fetched_ == n_fetched_ && counted.n_staged_ == n_staged_ &&
-                counted.n_issued_ == n_issued_ && counted.n_issued_token_ == n_issued_token_ &&
+    require(counted.n_open_ == n_open_, "open needs are counted");
+    require(counted.n_fetched_ == n_fetched_, "fetched needs are counted");
+    require(counted.n_staged_ == n_staged_, "staged needs are counted");
+    require(counted.n_issued_ == n_issued_ && counted.n_issued_token_ == n_issued_token_ &&
                 counted.any_issued_ == any_issued_,
-            "needs are counted");
+            "issued needs are counted");
 }
 
 }  // namespace outrider
