@@ -1,17 +1,18 @@
 """Takes the pictures of the window, of a real answer.
 
-    python docs/images/make.py              those that the documents show
-    python docs/images/make.py --all FOLDER every view, dark and light, at 1x and 2x, to look at
+    python docs/images/make.py                   those that the documents show
+    python docs/images/make.py --models FOLDER   also that of the library, with these models
+    python docs/images/make.py --all FOLDER      every view, in both themes, at 1x and 2x
 
-Needs no screen. Nothing in the pictures is made up, so that another run says something else: a new
-chat, an answer at its end with what the simulator says of it, the same looked back over, all pages,
-the dialogs, the engine's controls, and a narrow window. `--language de` shows them in German.
+It needs no screen. The window, the engine and the answers are real, so each run shows other figures
+and another story. `--language de` shows the window in German.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -42,7 +43,7 @@ QUESTION = "Tell me a story about a soldier and the sea."
 SIZE = 1280, 880
 NARROW = 560, 600
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
-N_COLOUR = 20
+N_COLOUR = 48
 MEANINGS = (
     "text",
     "muted",
@@ -56,6 +57,8 @@ MEANINGS = (
     "processor",
     "compute",
     "other",
+    "dense",
+    "accent",
 )
 WAIT_MS = 120_000
 
@@ -64,6 +67,7 @@ def main() -> int:
     """Take the pictures, in a process for each resolution."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--all", type=Path, metavar="FOLDER")
+    parser.add_argument("--models", type=Path, metavar="FOLDER")
     parser.add_argument("--scale", type=int, default=1, help=argparse.SUPPRESS)
     parser.add_argument("--model", type=Path, default=embedded_model())
     parser.add_argument("--question", default=QUESTION)
@@ -102,16 +106,20 @@ def take(arguments: argparse.Namespace) -> int:
         wait_for(lambda: window.session.state is State.IDLE)
         if arguments.all is not None:
             take_all(window, welcome, arguments)
+        elif arguments.scale == 1:
+            window.preferences.set_theme(Choice.LIGHT)
+            save(grab(window), "start")
         advised: list[object] = []
         window.link.advice.connect(advised.append)
-        window.session.send(arguments.question)
-        wait_for(lambda: window.session.state is State.ANSWERING)
+        ask(window, arguments.question)
         wait_for(lambda: window.session.state is State.IDLE)
         wait_for(lambda: bool(advised))
-        if arguments.all is None:
-            take_documented(window, arguments.scale)
-        else:
+        if arguments.all is not None:
             take_all(window, views, arguments)
+        elif arguments.scale == 1:
+            take_documented(window, arguments)
+        else:
+            take_panel(window)
         window.close()
     return 0
 
@@ -119,16 +127,88 @@ def take(arguments: argparse.Namespace) -> int:
 Views = Iterator[tuple[str, QImage]]
 
 
-def take_documented(window: MainWindow, scale: int) -> None:
-    """Write what the documents show, small: the window at 1x, the panel alone at 2x."""
-    name = "window"
-    if scale == 2:
-        name = "panel"
-        window.resize(*NARROW)
-        press(window, "Ctrl+E")
-    for choice, ending in ((Choice.DARK, ""), (Choice.LIGHT, "-light")):
-        window.preferences.set_theme(choice)
-        save(grab(window), HERE / f"{name}{ending}.png")
+def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
+    """Write the pictures of README.md and docs/guide.md, but for the first and for the panel."""
+    window.preferences.set_theme(Choice.DARK)
+    save(grab(window), "window")
+    window.preferences.set_theme(Choice.LIGHT)
+    take_controls(window)
+    take_branches(window, arguments.question)
+    if arguments.models is not None:
+        take_models(window, arguments.models)
+    press(window, "Ctrl+,")
+    save(grab(window), "settings")
+    window.show_chat()
+    take_failure(window)
+
+
+def take_panel(window: MainWindow) -> None:
+    """Write the panel alone, as it is now, and as it was at a token in the middle."""
+    window.preferences.set_theme(Choice.LIGHT)
+    save(grab(window.panel), "panel")
+    window.panel.choose(window.panel.moments.n_token // 3)
+    window.panel.show_view(View.USE)
+    save(grab(window.panel), "panel-back")
+
+
+def take_controls(window: MainWindow) -> None:
+    """Write the top of the window with the settings by hand."""
+    window.controls.choose_automatic(False)
+    wait_for(lambda: window.session.state is State.IDLE)
+    press(window, "Ctrl+K")
+    picture = grab(window)
+    save(picture.copy(0, 0, picture.width(), 178), "controls")
+    press(window, "Ctrl+K")
+    window.controls.choose_automatic(True)
+    wait_for(lambda: window.session.state is State.IDLE)
+
+
+def take_branches(window: MainWindow, question: str) -> None:
+    """Write a chat whose first answer has another version, and whose second was stopped."""
+    window.session.regenerate(1)
+    wait_for(lambda: window.session.state is State.ANSWERING)
+    wait_for(lambda: window.session.state is State.IDLE)
+    ask(window, question.replace("a soldier and the sea", "a fox"))
+    wait_for(lambda: len(window.session.conversation.messages[-1].content) > 120)
+    press(window, "Esc")
+    wait_for(lambda: window.session.state is State.IDLE)
+    save(grab(window.chat), "branches")
+
+
+def take_models(window: MainWindow, folder: Path) -> None:
+    """Write the library with the models of a folder, the largest one picked."""
+    library = window.library
+    library.library.measure()  # no speeds are forecast while other programs compute
+    wait_for(lambda: not library.library.is_measuring)
+    library.library.add_folder(folder)
+    press(window, "Ctrl+M")
+    n_model = len(list(folder.glob("*.gguf")))
+    wait_for(lambda: len(library.view.shown) > n_model)
+    largest = max(folder.glob("*.gguf"), key=lambda path: path.stat().st_size)
+    library.view.pick(largest)
+    pause(1000)
+    window.resize(SIZE[0], 640)
+    save(grab(window), "models")
+    window.resize(*SIZE)
+    window.show_chat()
+    library.library.remove_folder(folder)
+
+
+def take_failure(window: MainWindow) -> None:
+    """Write what is seen when the engine is killed in the middle of an answer."""
+    window.resize(SIZE[0], 560)
+    window.session.new_chat()
+    ask(window, QUESTION)
+    wait_for(lambda: len(window.session.conversation.messages[-1].content) > 120)
+    os.kill(window.link.pid, signal.SIGKILL)
+    wait_for(lambda: window.session.state is State.DEAD)
+    save(grab(window.chat), "failure")
+
+
+def ask(window: MainWindow, question: str) -> None:
+    """Send a question and wait for the beginning of its answer."""
+    window.session.send(question)
+    wait_for(lambda: window.session.state is State.ANSWERING)
 
 
 def take_all(
@@ -209,8 +289,8 @@ def grab(window: QWidget) -> QImage:
     return window.grab().toImage()
 
 
-def save(picture: QImage, path: Path) -> None:
-    """Write a picture in few colours: those with a meaning, and the most frequent others."""
+def save(picture: QImage, name: str) -> None:
+    """Write a picture of the documents, in few colours: those with a meaning, and frequent ones."""
     plain = picture.convertToFormat(QImage.Format.Format_RGB32)
     pixels = np.frombuffer(plain.constBits(), "<u4").copy()
     values, counts = np.unique(pixels, return_counts=True)
@@ -218,7 +298,8 @@ def save(picture: QImage, path: Path) -> None:
     frequent = (int(c) for c in values[np.argsort(-counts, kind="stable")])
     table += [colour for colour in frequent if colour not in table][: N_COLOUR - len(table)]
     flags = Qt.ImageConversionFlag.ThresholdDither | Qt.ImageConversionFlag.AvoidDither
-    plain.convertToFormat(QImage.Format.Format_Indexed8, table, flags).save(str(path), "PNG", 0)
+    few = plain.convertToFormat(QImage.Format.Format_Indexed8, table, flags)
+    few.save(str(HERE / f"{name}.png"), "PNG", 0)
 
 
 def wait_for(condition: Callable[[], bool]) -> None:

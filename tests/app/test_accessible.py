@@ -68,7 +68,7 @@ def test_every_control_of_every_page_has_a_name_and_a_role(
     for page in PAGES:
         window.pages.go(page)
         controls = interactive(window)
-        assert len(controls) > 10
+        assert controls
         for widget in controls:
             name, role = described(widget)
             # Qt's role of whatever scrolls, or is painted; the latter says more about itself.
