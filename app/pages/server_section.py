@@ -11,7 +11,7 @@ from app.widgets.page import Section, beside, small
 
 
 class ServerSection(Section):
-    """Switch, port, key, and whether it is on."""
+    """Switch, port, key and state of the server."""
 
     def __init__(self, server: LocalServer) -> None:
         super().__init__(self.tr("Local server"))
@@ -54,7 +54,7 @@ class ServerSection(Section):
         self._show(server.facts)
 
     def switch_off(self) -> None:
-        """As at the beginning."""
+        """Switch the server off and restore the default port."""
         self.port.setValue(DEFAULT_PORT)
         self.on.setChecked(False)
         self._want()

@@ -1,6 +1,6 @@
-"""Chats out of the store and into it: JSON with everything, Markdown with what is shown.
+"""Export and import of chats: JSON with all branches, Markdown with the shown branch.
 
-Both come back as they were. A file from elsewhere is checked before anything of it is kept.
+An exported file is imported without loss. A file is checked whole before the store changes.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _LIVE = (Ending.WAITING, Ending.STREAMING)
 
 
 class ImportRefused(ValueError):
-    """A file that is not taken; str() is one sentence for the user."""
+    """A file cannot be imported; str() is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class _Message:
-    parent: int | None  # place in the list
+    parent: int | None  # index in the list
     message: Message
 
 
@@ -51,7 +51,7 @@ class _Chat:
 
 
 def to_markdown(conversation: Conversation) -> str:
-    """Return what a chat shows as Markdown that any program can read, and that can be imported."""
+    """Return the shown branch of a chat as plain Markdown that can be imported again."""
     texts = [message.content for message in conversation.messages]
     mark = _mark(texts)
     title = " ".join(conversation.title.split())
@@ -71,9 +71,9 @@ def to_json(store: ChatStore, chat_ids: list[int]) -> str:
 
 
 def import_file(store: ChatStore, path: Path) -> list[int]:
-    """Read a file into the store, all of it or nothing. Returns the ids of the new chats.
+    """Read a file into the store, whole or not at all. Return the ids of the new chats.
 
-    Raises ImportRefused, and StoreError where the disk fails.
+    Raises ImportRefused, and StoreError if the disk fails.
     """
     try:
         if not path.is_file():
@@ -87,7 +87,7 @@ def import_file(store: ChatStore, path: Path) -> list[int]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise ImportRefused(text("kept.not_read", what=path.name, reason=reason)) from error
-    if "-->\r\n" in content[:100]:  # another program has changed the ends of all lines
+    if "-->\r\n" in content[:100]:  # another program has changed the line ends
         content = content.replace("\r\n", "\n")
     try:
         chats = _from_markdown(content) if _HEAD.match(content) else _from_json(content)

@@ -18,7 +18,6 @@ from backend.protocol.errors import RequestError
 from backend.text import text
 from backend.text.english import QT_TRANSLATE_NOOP
 
-
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 """Types of the attention cache, with bits per value. The quantised ones have a scale per 32."""
 HYBRID = ("off", "auto", "cpu-only")

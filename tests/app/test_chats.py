@@ -33,7 +33,7 @@ def say(qtbot: Any, window: MainWindow, text: str) -> None:
 
 
 def wait_idle(qtbot: Any, window: MainWindow) -> None:
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
 
 
 def last(window: MainWindow) -> Message:
@@ -177,7 +177,7 @@ def test_what_does_not_fit_on_the_disk_is_sent_only_if_that_is_wanted(
     assert "the disk is full" in window.chat.banner.sentence
     assert window.chat.banner.sentence.endswith("So it was not sent.")
     assert window.chat.composer.input.toPlainText() == long  # the draft stays
-    assert window.session.state is State.IDLE and len(window.session.conversation.messages) == 2
+    assert window.engine.state is State.IDLE and len(window.session.conversation.messages) == 2
     window.session.edit(0, long)
     assert [m.content for m in window.session.conversation.messages][0] == "Kept"
     window.chat.banner.buttons[0].click()
@@ -206,7 +206,7 @@ def test_a_worker_killed_in_an_answer_leaves_it_on_disk(
     ask(window)
     qtbot.waitUntil(lambda: len(last(window).content) > 20, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
-    qtbot.waitUntil(lambda: window.session.state is State.DEAD, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.DEAD, timeout=WAIT_MS)
     query = "SELECT content, ending FROM message WHERE role = 'assistant'"
     assert on_disk(tmp_path, query) == [(last(window).content, "cut off")]
 

@@ -24,7 +24,7 @@
 <translation>Chatten mit Mixture-of-Experts-Modellen, die größer sind als der Speicher. Nichts wird irgendwohin gesendet. Es besteht aus den Teilen unten.</translation>
 </message>
 <message>
-<source>This copy of it came without the text of its licence.</source>
+<source>This copy does not contain the text of the licence.</source>
 <translation>Dieser Kopie fehlt der Text der Lizenz.</translation>
 </message>
 </context>
@@ -169,8 +169,8 @@
 <translation>Das Modell wird geladen</translation>
 </message>
 <message>
-<source>The engine takes the new settings</source>
-<translation>Die Engine übernimmt die neuen Einstellungen</translation>
+<source>The engine is changing its settings</source>
+<translation>Die Engine ändert ihre Einstellungen</translation>
 </message>
 <message>
 <source>Stopping</source>
@@ -372,12 +372,12 @@
 <translation>{size} in {folder}</translation>
 </message>
 <message>
-<source>Memory plan with {share} of the experts, of {free} that are free for it</source>
-<translation>Speicherplan mit {share} der Experten, von {free}, die dafür frei sind</translation>
+<source>Memory plan with {share} of the experts; {free} are free for it</source>
+<translation>Speicherplan mit {share} der Experten; {free} sind dafür frei</translation>
 </message>
 <message>
-<source>Memory plan, of {free} that are free for it</source>
-<translation>Speicherplan, von {free}, die dafür frei sind</translation>
+<source>Memory plan; {free} are free for it</source>
+<translation>Speicherplan; {free} sind dafür frei</translation>
 </message>
 <message>
 <source>Loaded</source>
@@ -403,8 +403,8 @@
 <translation>Bericht</translation>
 </message>
 <message>
-<source>This is all that the report says: versions, the machine, the model, settings, figures and errors. It holds nothing that was said, no names and no folders, and it goes nowhere unless you paste it there.</source>
-<translation>Das ist alles, was der Bericht sagt: Versionen, Rechner, Modell, Einstellungen, Zahlen und Fehler. Er enthält nichts Gesagtes, keine Namen und keine Ordner, und er geht nirgendwohin, wo man ihn nicht selbst einfügt.</translation>
+<source>The report contains versions, the machine, the model, settings, figures and errors. It contains no chats, names or folders. It is sent nowhere; you can paste it where you want.</source>
+<translation>Der Bericht enthält Versionen, Rechner, Modell, Einstellungen, Zahlen und Fehler. Er enthält keine Chats, Namen oder Ordner. Er wird nirgendwohin gesendet; Sie können ihn einfügen, wo Sie wollen.</translation>
 </message>
 <message>
 <source>The report is in the clipboard.</source>
@@ -531,7 +531,7 @@
 <translation>Das Laden wurde abgebrochen.</translation>
 </message>
 <message>
-<source>There is memory again, and the cache has grown.</source>
+<source>Memory is free again, so the cache has grown.</source>
 <translation>Es ist wieder Speicher frei; der Cache ist gewachsen.</translation>
 </message>
 <message>
@@ -629,8 +629,16 @@
 <translation>GB/s gelesen</translation>
 </message>
 <message>
+<source>Present read bandwidth of the drive, and the highest measured on this machine</source>
+<translation>Jetzige Lesebandbreite des Laufwerks und die höchste, die auf diesem Rechner gemessen wurde</translation>
+</message>
+<message>
 <source>{file} from the file, {ram} from memory</source>
 <translation>{file} aus der Datei, {ram} aus dem Arbeitsspeicher</translation>
+</message>
+<message>
+<source>the processor computed {share} of {n} that the device lacked</source>
+<translation>der Prozessor berechnete {share} von {n}, die dem Gerät fehlten</translation>
 </message>
 <message>
 <source>misses</source>
@@ -651,14 +659,6 @@
 <message>
 <source>of {limit} GB/s</source>
 <translation>von {limit} GB/s</translation>
-</message>
-<message>
-<source>Read from the drive, and what it was measured to read at most on this machine</source>
-<translation>Vom Laufwerk gelesen, und was es auf diesem Rechner gemessen höchstens liest</translation>
-</message>
-<message>
-<source>of {n} that the device lacked, the processor computed {share}</source>
-<translation>von {n}, die dem Gerät fehlten, berechnete der Prozessor {share}</translation>
 </message>
 </context>
 <context>
@@ -700,8 +700,8 @@
 <translation>Herunterladen</translation>
 </message>
 <message>
-<source>{host}, or the server of an address, is asked only when you look something up or download it.</source>
-<translation>{host} oder der Server einer Adresse wird nur beim Nachsehen und Herunterladen gefragt.</translation>
+<source>{host}, or the server of an address, is contacted only for your searches and downloads.</source>
+<translation>{host} oder der Server einer Adresse wird nur für Ihre Suchen und Downloads angesprochen.</translation>
 </message>
 <message>
 <source>Models that can be downloaded</source>
@@ -755,8 +755,8 @@
 <translation>Aufzeichnen, welche Experten meine Chats nutzen, und daraus lernen</translation>
 </message>
 <message>
-<source>What is recorded stays on this computer. It holds no text, but the numbers of the words, so it is as private as your chats. While you do not use the model, this computer learns from it which experts will be needed next. Answers stay the same; at most they come faster.</source>
-<translation>Was aufgezeichnet wird, bleibt auf diesem Computer. Es enthält keinen Text, aber die Nummern der Wörter, ist also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich; höchstens kommen sie schneller.</translation>
+<source>The recordings stay on this computer. They contain no text, but the numbers of the words, so they are as private as your chats. While you do not use the model, this computer learns from them which experts will be needed next. Answers stay the same, but may come faster.</source>
+<translation>Die Aufzeichnungen bleiben auf diesem Computer. Sie enthalten keinen Text, aber die Nummern der Wörter, sind also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich, kommen aber vielleicht schneller.</translation>
 </message>
 <message>
 <source>State of learning</source>
@@ -921,8 +921,8 @@
 <translation>Alle Einstellungen zurücksetzen?</translation>
 </message>
 <message>
-<source>Chats, models and what was measured stay; the settings do not.</source>
-<translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
+<source>Chats, models and measurements are kept.</source>
+<translation>Chats, Modelle und Messungen bleiben erhalten.</translation>
 </message>
 <message>
 <source>Reset</source>
@@ -967,8 +967,8 @@
 <translation>Automatische Engine-Einstellungen</translation>
 </message>
 <message>
-<source>The cache gets the memory that is free, and what pays here is measured while it answers.</source>
-<translation>Der Cache bekommt den freien Speicher, und was sich hier lohnt, wird beim Antworten gemessen.</translation>
+<source>The cache uses the free memory, and the method follows from measurements during the answers.</source>
+<translation>Der Cache nutzt den freien Speicher, und die Methode ergibt sich aus Messungen während der Antworten.</translation>
 </message>
 <message>
 <source>Manual</source>
@@ -1047,8 +1047,8 @@
 <translation>Den Cache einstellen, der helfen würde</translation>
 </message>
 <message>
-<source>Go on with what is now</source>
-<translation>Weiter mit dem, was jetzt ist</translation>
+<source>Show the present again</source>
+<translation>Wieder die Gegenwart zeigen</translation>
 </message>
 <message>
 <source>Pause the panel</source>
@@ -1504,8 +1504,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Engine-Regler zeigen</translation>
 </message>
 <message>
-<source>The next model begins with what is set here, in the bar at the top and in the engine controls.</source>
-<translation>Das nächste Modell beginnt mit dem, was hier, in der Leiste oben und in den Engine-Reglern eingestellt ist.</translation>
+<source>The next model starts with the settings made here, in the bar at the top and in the engine controls.</source>
+<translation>Das nächste Modell beginnt mit den Einstellungen von hier, aus der Leiste oben und aus den Engine-Reglern.</translation>
 </message>
 <message>
 <source>Models</source>
@@ -1572,8 +1572,12 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Womit neue Chats beginnen</translation>
 </message>
 <message>
-<source>What chats begin with where nothing was set for their model.</source>
-<translation>Womit Chats beginnen, wenn für ihr Modell nichts eingestellt wurde.</translation>
+<source>For chats with models that have no settings of their own.</source>
+<translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
+</message>
+<message>
+<source>Chats, models and measurements are kept.</source>
+<translation>Chats, Modelle und Messungen bleiben erhalten.</translation>
 </message>
 <message>
 <source>Privacy</source>
@@ -1594,10 +1598,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Reset all settings</source>
 <translation>Alle Einstellungen zurücksetzen</translation>
-</message>
-<message>
-<source>Chats, models and what was measured stay; the settings do not.</source>
-<translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
 </message>
 </context>
 <context>
@@ -2055,8 +2055,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>In der Chatliste: anheften oder lösen</translation>
 </message>
 <message>
-<source>In the list of chats: all that can be done</source>
-<translation>In der Chatliste: alles, was möglich ist</translation>
+<source>In the list of chats: menu</source>
+<translation>In der Chatliste: Menü</translation>
 </message>
 <message>
 <source>To the next control</source>
@@ -2259,16 +2259,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Mit dem eingestellten Cache-Anteil, {share}, braucht es {size} und läuft mit {speed}.</translation>
 </message>
 <message>
-<source>Too large: it needs {size} even with {n} experts of each layer, beside {headroom} that are left to other programs, and {free} are free.</source>
-<translation>Zu groß: Selbst mit {n} Experten jeder Schicht braucht es {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
+<source>Too large: even with {n} experts of each layer it needs {size}, and {headroom} for other programs, but only {free} are free.</source>
+<translation>Zu groß: Selbst mit {n} Experten jeder Schicht braucht es {size}, dazu {headroom} für andere Programme, aber nur {free} sind frei.</translation>
+</message>
+<message>
+<source>Too large: it needs {size}, and {headroom} for other programs, but only {free} are free.</source>
+<translation>Zu groß: Es braucht {size}, dazu {headroom} für andere Programme, aber nur {free} sind frei.</translation>
 </message>
 <message>
 <source>It would run with {size} more.</source>
 <translation>Mit {size} mehr würde es laufen.</translation>
-</message>
-<message>
-<source>Too large: it needs {size}, beside {headroom} that are left to other programs, and {free} are free.</source>
-<translation>Zu groß: Es braucht {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
 </message>
 <message>
 <source>The cache cannot help: {reason}.</source>
@@ -3185,8 +3185,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
 </message>
 <message>
-<source>Above 1, what was just said becomes less probable.</source>
-<translation>Über 1 wird unwahrscheinlicher, was eben gesagt wurde.</translation>
+<source>Above 1, recent tokens become less probable.</source>
+<translation>Über 1 werden kürzlich vorgekommene Token unwahrscheinlicher.</translation>
 </message>
 <message>
 <source>Own sampling</source>
