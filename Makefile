@@ -45,7 +45,7 @@ format: .dev
 # Then translate what is unfinished, in an editor or with pyside6-linguist.
 translations: .dev
 	.venv/bin/pyside6-lupdate $(shell find app -name '*.py' | sort) \
-		backend/protocol/settings.py -ts app/text/translations/de.ts \
+		backend/protocol/settings.py backend/text/english.py -ts app/text/translations/de.ts \
 		-source-language en -target-language de -no-obsolete -locations none
 	sed -i 's/^ *//' app/text/translations/de.ts
 

@@ -1,1 +1,1 @@
-"""The window. It knows the worker's messages and nothing of llama.cpp, torch or native code."""
+"""The window. It uses the worker's messages, and neither llama.cpp nor torch nor native code."""

@@ -1,4 +1,4 @@
-"""Whether a window can be opened here, found out before Qt would abort. Imports no Qt."""
+"""Check whether a window can be opened here, before Qt would abort. Imports no Qt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 
-# What PySide6-Essentials 6.11 needs beyond its wheel: a library and the Debian package it is in.
+# The libraries that PySide6-Essentials 6.11 needs, and their Debian packages.
 QT_LIBRARIES = {
     "libGL.so.1": "libgl1",
     "libEGL.so.1": "libegl1",
@@ -26,12 +26,12 @@ XCB_LIBRARIES = {
 
 
 def why_no_window() -> str | None:
-    """Return one sentence on why no window can be opened here, or None where one can."""
+    """Return why no window can be opened here, in one sentence; None if one can."""
     if sys.platform != "linux":
         return None
     platform = os.environ.get("QT_QPA_PLATFORM", "")
     if platform and not platform.startswith(("xcb", "wayland")):
-        return _missing(QT_LIBRARIES)  # without a screen, on purpose
+        return _missing(QT_LIBRARIES)  # a platform without a screen was chosen
     if os.environ.get("WAYLAND_DISPLAY"):
         return _missing(QT_LIBRARIES)
     display = os.environ.get("DISPLAY")

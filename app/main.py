@@ -1,4 +1,4 @@
-"""Opens the window, or raises the one that is open already."""
+"""Open the window, or raise the open one."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from backend.system import paths
 from backend.system.kept_file import keep_private
 
 WAIT_S = 10.0
-"""From a second start until the first window must have answered: it may be starting or closing."""
+"""Time for the first window to answer a second start; it may be starting or closing."""
 
 
 def main(model: Path | None = None) -> int:
-    """Open the window, load a model, and stay until it is closed. Returns the exit status.
+    """Open the window, load a model, and run until the window is closed. Return the exit status.
 
-    Where a window is open already, that one comes forward and loads the model, and this returns.
-    Without a model it is the first word of the command line, if there is one.
+    If a window is open already, raise it, let it load the model, and return.
+    model: by default the first argument of the command line, if there is one.
     """
     if model is None and len(sys.argv) > 1:
         model = Path(sys.argv[1])
@@ -33,7 +33,7 @@ def main(model: Path | None = None) -> int:
 
 
 def _run(model: Path | None) -> int:
-    # Qt is imported late: importing it fails where system libraries are missing.
+    # Qt is imported late, because its import fails without its system libraries.
     from PySide6.QtCore import QTimer
     from PySide6.QtWidgets import QApplication
 
@@ -77,12 +77,12 @@ def _run(model: Path | None) -> int:
 
 
 def _open_store(folder: Path, model: Path | None) -> ChatStore | ChatsTaken | None:
-    """Open the chats; where a window has them, raise it.
+    """Open the chats. If another window has them, raise that window.
 
-    Returns None where that window answered, and ChatsTaken where it did not. A window that is
-    closing lets go of the chats, and one that is starting listens soon, so both are tried again.
+    Return None if that window answered, and ChatsTaken if it did not. Retry both for WAIT_S: a
+    closing window releases the chats, and a starting one listens soon.
     """
-    from app.window.second_start import hand_over
+    from app.window.second_start import hand_over  # imports Qt
 
     end_s = time.monotonic() + WAIT_S
     while True:
@@ -98,13 +98,13 @@ def _open_store(folder: Path, model: Path | None) -> ChatStore | ChatsTaken | No
 
 
 def _say(sentence: str) -> None:
-    """Say why no window opens: in the terminal, and without one in a box."""
+    """Tell why no window opens: in the terminal, or without one in a box."""
     from PySide6.QtGui import QGuiApplication
     from PySide6.QtWidgets import QMessageBox
 
-    from app.text.sentences import said
+    from app.text.messages import localized
 
     print(sentence, file=sys.stderr)
     has_terminal = sys.stderr is not None and sys.stderr.isatty()
     if not has_terminal and QGuiApplication.platformName() not in ("offscreen", "minimal"):
-        QMessageBox.warning(None, "Outrider", said(sentence))
+        QMessageBox.warning(None, "Outrider", localized(sentence))

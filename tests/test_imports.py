@@ -64,6 +64,7 @@ MAY_IMPORT = {
         "backend.packs.offer",
         "backend.protocol",
         "backend.system",
+        "backend.text",
         "platformdirs",
         "pygments",
         "PySide6",

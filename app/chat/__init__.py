@@ -1,5 +1,5 @@
 """The conversation: page, transcript, answers, composer.
 
-`markdown` cuts an answer into blocks, without Qt.
+`markdown` splits an answer into blocks, without Qt.
 May import: settings and below (tests/test_imports.py).
 """

@@ -1,4 +1,4 @@
-"""An answer in the transcript: its text block by block, how it ended, and its figures."""
+"""An answer in the transcript: its text in blocks, its ending and its figures."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from app.chat.text_block import TextBlock
 from app.chat.thought_fold import ThoughtFold
 from app.state import reasoning
 from app.state.conversation import Ending, Message
-from app.text.sentences import said
+from app.text.messages import localized
 
 FRAME_MS = 40  # at most 25 repaints a second
-SLICE_S = 0.015  # of work, before other events have their turn
+SLICE_S = 0.015  # of rendering, then other events are handled
 CARET = "\u2009\u258d"
 
 
 class AnswerView(QWidget):
     """Shows a message of the assistant as it grows.
 
-    Only the last block of the text is rendered again when text arrives, and at most every FRAME_MS.
+    New text renders only the last block again, at most every FRAME_MS.
 
     Signals:
         go_on: the user wants the answer continued.
         regenerate: the user wants another answer.
-        stepped: -1 or 1, to another branch.
+        stepped: (-1 or 1) the user wants the branch before or after this one.
     """
 
     go_on = Signal()
@@ -43,8 +43,8 @@ class AnswerView(QWidget):
         self._message = message
         self._splitter = BlockSplitter()
         self._taken = 0  # characters of the message given to the splitter
-        self._rest = 0  # where the answer begins, after the reasoning
-        self._dirty = 0  # the first block that is not shown as it is
+        self._rest = 0  # index of the answer's first character, after the reasoning
+        self._dirty = 0  # the first block whose widget is out of date
         self._views: list[TextBlock | CodeCard] = []
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
@@ -92,11 +92,11 @@ class AnswerView(QWidget):
 
     @property
     def text(self) -> str:
-        """What is shown, as Markdown."""
+        """Return the shown text as Markdown."""
         return self._message.content
 
     def refresh(self, now: bool = False) -> None:
-        """Take in that the message has changed. Ends are shown at once, text within FRAME_MS."""
+        """Show a changed message: its end at once, its text within FRAME_MS."""
         if now or not self._message.is_live:
             self._timer.stop()
             self._render()
@@ -104,14 +104,14 @@ class AnswerView(QWidget):
             self._timer.start()
 
     def redress(self) -> None:
-        """Render everything again, after a change of theme."""
+        """Render everything again after a change of theme."""
         for block, view in zip(self._splitter.blocks, self._views, strict=False):
             _fill(view, block, caret=False)
             if isinstance(view, CodeCard):
                 view.colour_all()
 
     def show_last(self, is_last: bool) -> None:
-        """Only the last answer can be continued."""
+        """Offer to continue the answer if it is the last one."""
         self._go_on.setVisible(is_last and self._message.can_go_on)
 
     def _render(self) -> None:
@@ -119,7 +119,7 @@ class AnswerView(QWidget):
         parts = reasoning.find(message.content)
         self._show_thought(parts)
         rest = parts.rest
-        # Trailing space was cut before going on, or what was shown turned out to be reasoning.
+        # The trailing space was cut, or text that was shown turned out to be reasoning.
         if len(message.content) < self._taken or rest != self._rest:
             self._start_over()
             self._rest = self._taken = rest
@@ -141,13 +141,13 @@ class AnswerView(QWidget):
             _fill(self._views[index], blocks[index], caret=live and index == len(blocks) - 1)
             self._dirty = index + 1
             if time.perf_counter() > ends_s and index + 1 < len(blocks):
-                self._slices.start()  # other events have their turn first
+                self._slices.start()  # handle other events first
                 break
         waiting = message.ending is Ending.WAITING
         self._progress.setVisible(waiting)
         self._progress.setText(message.progress or self.tr("Thinking\u2026"))
         self._note.setVisible(bool(message.note))
-        self._note.setText(said(message.note))
+        self._note.setText(localized(message.note))
         _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
         statistics = message.statistics
         n_token = message.n_token_before + (statistics.n_token if statistics else 0)

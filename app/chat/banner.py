@@ -1,4 +1,4 @@
-"""One sentence about what happened, with buttons for what can be done."""
+"""The notice above the composer: a sentence, and buttons."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
 from app.state.engine_state import Notice
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 
 
 class Banner(QFrame):
-    """Shows a Notice until it is replaced, acted upon or closed."""
+    """Shows a Notice until it is replaced or closed, or one of its buttons is pressed."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -38,18 +38,18 @@ class Banner(QFrame):
 
     @property
     def sentence(self) -> str:
-        """What is said."""
+        """Return the shown sentence."""
         return self._text.text()
 
     @property
     def buttons(self) -> list[QPushButton]:
-        """What can be done, the sensible thing first."""
+        """Return the buttons; the first is the sensible choice."""
         items = [self._buttons.itemAt(index) for index in range(self._buttons.count())]
         widgets = [item.widget() for item in items if item is not None]
         return [widget for widget in widgets if isinstance(widget, QPushButton)]
 
     def show_notice(self, notice: Notice | None) -> None:
-        """Show a notice, or none."""
+        """Show a notice; None hides the banner."""
         while item := self._buttons.takeAt(0):
             if widget := item.widget():
                 widget.hide()
@@ -57,7 +57,7 @@ class Banner(QFrame):
         if notice is None:
             self.hide()
             return
-        sentence = said(notice.sentence)
+        sentence = localized(notice.sentence)
         self._text.setText(sentence)
         self.setAccessibleDescription(sentence)
         self.setProperty("kind", "trouble" if notice.is_trouble else "plain")
@@ -72,5 +72,5 @@ class Banner(QFrame):
             button.clicked.connect(lambda _=False, action=action: action())
             self._buttons.addWidget(button)
         self._buttons.addStretch(1)
-        self._foot.setVisible(bool(notice.actions))  # without any it would hold the text together
+        self._foot.setVisible(bool(notice.actions))  # an empty row would squeeze the text
         self.show()

@@ -1,4 +1,4 @@
-"""Goes from one branch of a chat to the next: an arrow, 2/3, an arrow."""
+"""A switch between the branches of a chat: an arrow, 2/3, an arrow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from app.widgets.icon_button import IconButton
 
 
 class BranchSwitch(QWidget):
-    """Hidden where there is only one branch.
+    """Hidden if there is only one branch.
 
     Signals:
-        stepped: -1 or 1.
+        stepped: (-1 or 1) the user wants the branch before or after this one.
     """
 
     stepped = Signal(int)
@@ -33,7 +33,7 @@ class BranchSwitch(QWidget):
         self.hide()
 
     def show_branch(self, branch: tuple[int, int]) -> None:
-        """Show which of how many it is."""
+        """Show the number of a branch and the number of branches."""
         place, count = branch
         self._label.setText(f"{place}/{count}")
         self.setVisible(count > 1)

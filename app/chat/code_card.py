@@ -10,9 +10,9 @@ from app.chat.markdown import highlight
 from app.chat.text_block import TextBlock
 from app.widgets import theme
 
-PART_LINES = 50  # long code is several texts, of which only the last is coloured anew
+PART_LINES = 50  # long code is split into parts; only the last is coloured again
 PART_CHARS = 6000
-WAIT_MS = 60  # until a lexer that is being loaded is asked for again
+WAIT_MS = 60  # between two checks whether a lexer is loaded
 
 
 class CodeCard(QFrame):
@@ -23,7 +23,7 @@ class CodeCard(QFrame):
         self.setObjectName("codeCard")
         self._language = language
         self._text = ""
-        self._parts: list[tuple[TextBlock, int]] = []  # with where in the text each begins
+        self._parts: list[tuple[TextBlock, int]] = []  # each with its start in the text
         label = QLabel(language or "text")
         label.setProperty("role", "small")
         copy = QPushButton(self.tr("Copy"))
@@ -47,7 +47,7 @@ class CodeCard(QFrame):
         self._later.timeout.connect(self.colour_all)
 
     def show_text(self, text: str) -> None:
-        """Show the code so far; what was there already is not laid out again."""
+        """Show the code so far; do not lay out earlier code again."""
         text = text.rstrip("\n")
         if not text.startswith(self._text):
             self._clear()
@@ -64,7 +64,7 @@ class CodeCard(QFrame):
             else:
                 body.append_plain(addition)
             self._text = text[:end]
-            if end < len(text):  # the line break that follows is between two parts
+            if end < len(text):  # the next line break separates two parts
                 self._colour(body, begin)
                 step = 1 if text[end] == "\n" else 0
                 self._text = text[: end + step]
@@ -72,7 +72,7 @@ class CodeCard(QFrame):
         self._colour(*self._parts[-1])
 
     def colour_all(self) -> None:
-        """Colour everything, after a change of theme or when the lexer has come."""
+        """Colour everything, after a change of theme or when the lexer is loaded."""
         for body, begin in self._parts:
             self._colour(body, begin)
 

@@ -1,4 +1,4 @@
-"""Where the user writes: Enter sends, Shift+Enter makes a line, Send becomes Stop."""
+"""The composer: Enter sends, Shift+Enter begins a line, Send becomes Stop."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Input(QPlainTextEdit):
 
     Signals:
         submitted: Enter without Shift.
-        focused: (bool) the focus came or went.
+        focused: (bool) the field has got or lost the focus.
     """
 
     submitted = Signal()
@@ -36,7 +36,7 @@ class _Input(QPlainTextEdit):
         self.setObjectName("input")
         self.setAccessibleName(self.tr("Message"))
         self.setPlaceholderText(self.tr("Ask something\u2026"))
-        self.setAcceptDrops(False)  # a model may be dropped anywhere on the window
+        self.setAcceptDrops(False)  # the window accepts drops
         self.setTabChangesFocus(True)
         self.setWordWrapMode(QTextOption.WrapMode.WrapAtWordBoundaryOrAnywhere)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -84,7 +84,7 @@ class Composer(QFrame):
     """The text field, a line of hints, and the button.
 
     Signals:
-        send: (text) the user wants it sent; call clear() once it was taken.
+        send: (str) text to send; call clear() once it is accepted.
         stop: the user wants the answer stopped.
     """
 
@@ -126,17 +126,17 @@ class Composer(QFrame):
         self._update_button()
 
     def show_state(self, can_send: bool, answering: bool, hint: str) -> None:
-        """Say whether sending is possible, whether the button stops, and a word on why."""
+        """Show whether sending is possible, whether the button is Stop, and a hint."""
         self._can_send, self._answering = can_send, answering
         self._hint.setText(hint)
         self._update_button()
 
     def show_preset(self, words: str) -> None:
-        """Say which system prompt and sampling are in force."""
+        """Show the system prompt and sampling in force."""
         self.preset.setText(words)
 
     def set_text(self, text: str) -> None:
-        """Put text into the field, for the user to change or send."""
+        """Put text into the field, to edit or send."""
         self.input.setPlainText(text)
         self.input.moveCursor(self.input.textCursor().MoveOperation.End)
         self.input.setFocus()
@@ -155,7 +155,7 @@ class Composer(QFrame):
             self.send.emit(text)
 
     def _pressed(self) -> None:
-        self.input.setFocus()  # typing goes on there
+        self.input.setFocus()  # for further typing
         if self._answering:
             self.stop.emit()
         else:

@@ -1,4 +1,4 @@
-"""How full the context is: a short bar, and the count in words."""
+"""The used share of the context: a short bar, and the count in words."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from PySide6.QtWidgets import QWidget
 from app.text import units
 from app.widgets import theme
 
-WARN = 0.85  # of the context, from which the bar warns
+WARN = 0.85  # share of the context from which the bar warns
 
 
 class ContextMeter(QWidget):
-    """A bar of fixed size; hidden while nothing is known."""
+    """A bar of fixed size; hidden while the use is unknown."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -22,7 +22,7 @@ class ContextMeter(QWidget):
         self.hide()
 
     def show_use(self, n_used: int, n_context: int) -> None:
-        """Show so many tokens of so many; 0 of anything hides it."""
+        """Show the used tokens; 0 in either argument hides the bar."""
         self.setVisible(n_used > 0 and n_context > 0)
         self._share = min(n_used / n_context, 1.0) if n_context > 0 else 0.0
         text = self.tr("{used} of {all} tokens of context").format(

@@ -6,14 +6,14 @@ from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QVBoxLayout, QWidget
 
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 
 
 class LoadingStrip(QWidget):
-    """What is loaded, how far it is, and Cancel.
+    """Shows the model, the progress, and Cancel.
 
     Signals:
-        cancel: the user wants it to end.
+        cancel: the user wants to cancel loading.
     """
 
     cancel = Signal()
@@ -42,20 +42,20 @@ class LoadingStrip(QWidget):
 
     @property
     def text(self) -> str:
-        """What is shown."""
+        """Return the shown text."""
         return self._label.text()
 
     def begin(self, title: str) -> None:
-        """Show that a model is being loaded."""
+        """Show that loading has begun."""
         self._title = title
         self._bar.setValue(0)
         self._label.setText(self.tr("Loading {model}\u2026").format(model=title))
         self.show()
 
     def show_progress(self, fraction: float, stage: str) -> None:
-        """Show how far it is (0 to 1) and what is being done."""
+        """Show the progress (0 to 1) and the stage."""
         self._bar.setValue(round(1000 * min(max(fraction, 0.0), 1.0)))
         text = self.tr("Loading {model}, {share}").format(
             model=self._title, share=units.percent(fraction)
         )
-        self._label.setText(f"{text}: {said(stage)}" if stage else text)
+        self._label.setText(f"{text}: {localized(stage)}" if stage else text)

@@ -1,4 +1,4 @@
-"""Joins the session with the chat view: the transcript, the composer, the welcome, the notices."""
+"""Connects the session with the chat view: transcript, composer, welcome and notices."""
 
 from __future__ import annotations
 
@@ -15,15 +15,17 @@ from app.text import units
 
 
 class ChatPage(QObject):
-    """The chat view, `view`, and what passes between it and the session."""
+    """The chat view, `view`, and its connections with the session."""
 
     def __init__(self, session: Session, chats: Chats, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session, self._chats = session, chats
         self.view = view = ChatView()
-        session.state_changed.connect(self._show_state)
-        session.model_changed.connect(self._show_model)
-        session.loading.connect(view.loading.show_progress)
+        engine = session.engine
+        engine.state_changed.connect(self._show_state)
+        engine.model_changed.connect(self._show_model)
+        engine.loading.connect(view.loading.show_progress)
+        session.can_send_changed.connect(self._show_state)
         session.message_added.connect(self._message_added)
         session.message_changed.connect(view.transcript.refresh)
         session.conversation_replaced.connect(self._show_conversation)
@@ -43,21 +45,22 @@ class ChatPage(QObject):
             view.transcript.edited, view.transcript.stepped,
         ):  # fmt: skip
             acted.connect(lambda *_: view.composer.setFocus())
-        view.loading.cancel.connect(session.cancel_loading)
+        view.loading.cancel.connect(engine.cancel_loading)
         view.welcome.suggested.connect(self.send)
-        self._show_state(session.state)
+        self._show_state()
         self._show_model()
 
     def send(self, text: str) -> None:
-        """Say something, if that is possible now."""
+        """Send a message, if that is possible now."""
         if self._session.send(text):
             self.view.composer.clear()
             self.view.composer.setFocus()
 
     def edit_preset(self) -> None:
-        """Let the user change the system prompt and the sampling."""
+        """Let the user edit the system prompt and the sampling."""
         session = self._session
-        model = models.title(session.path) if session.path is not None else ""
+        path = session.engine.path
+        model = models.title(path) if path is not None else ""
         for_model = session.conversation.preset is None and not session.conversation.messages
         dialog = PresetDialog(session.preset, model, for_model, self.view.window())
         if dialog.exec():
@@ -66,7 +69,7 @@ class ChatPage(QObject):
         self.view.composer.setFocus()
 
     def edit_any_preset(self) -> None:
-        """Let the user change what chats begin with where nothing was set for their model."""
+        """Let the user edit the default preset of models without their own."""
         dialog = PresetDialog(self._chats.any_preset, "", False, self.view.window())
         dialog.hide_choice()
         if dialog.exec():
@@ -75,7 +78,7 @@ class ChatPage(QObject):
         dialog.deleteLater()
 
     def take_preset(self, preset: Preset, for_model: bool) -> None:
-        """Use a preset for the open chat, or for all chats with the model."""
+        """Set a preset for the open chat, or for all chats with the model."""
         if for_model:
             self._chats.set_model_preset(preset)
             self._chats.set_preset(None)
@@ -84,16 +87,16 @@ class ChatPage(QObject):
         self.show_composer()
 
     def show_composer(self) -> None:
-        """Say whether a message can be sent, and how full the context is."""
+        """Show whether a message can be sent, and how full the context is."""
         session = self._session
         hints = {
             State.EMPTY: self.tr("No model is loaded"),
             State.LOADING: self.tr("The model is loading"),
-            State.CHANGING: self.tr("The engine takes the new settings"),
+            State.CHANGING: self.tr("The engine is changing its settings"),
             State.STOPPING: self.tr("Stopping"),
             State.DEAD: self.tr("The engine is not running"),
         }
-        hint = hints.get(session.state, "")
+        hint = hints.get(session.engine.state, "")
         preset = session.preset
         words = self.tr("System prompt set") if preset.system else self.tr("System prompt")
         if preset.sampling:
@@ -105,17 +108,18 @@ class ChatPage(QObject):
     def _context_words(self) -> str:
         session, meter = self._session, self.view.composer.meter
         last = session.conversation.last
-        if last is None or last.statistics is None or session.model is None:
+        if last is None or last.statistics is None or session.engine.model is None:
             meter.show_use(0, 0)
             return ""
         used = last.statistics.n_prompt + last.statistics.n_token
-        meter.show_use(used, session.n_context)
+        meter.show_use(used, session.engine.n_context)
         return self.tr("context {used} of {limit}").format(
-            used=units.number(used), limit=units.count(session.n_context, "token")
+            used=units.number(used), limit=units.count(session.engine.n_context, "token")
         )
 
-    def _show_state(self, state: State) -> None:
-        view, path = self.view, self._session.path
+    def _show_state(self) -> None:
+        view, engine = self.view, self._session.engine
+        state, path = engine.state, engine.path
         view.loading.setVisible(state is State.LOADING)
         if state is State.LOADING and path is not None:
             view.loading.begin(models.title(path))
@@ -127,9 +131,9 @@ class ChatPage(QObject):
         self.show_composer()
 
     def _show_welcome(self) -> None:
-        session = self._session
-        embedded = session.path is not None and models.is_embedded(session.path)
-        self.view.welcome.show_model(session.model, session.state is State.LOADING, embedded)
+        engine = self._session.engine
+        embedded = engine.path is not None and models.is_embedded(engine.path)
+        self.view.welcome.show_model(engine.model, engine.state is State.LOADING, embedded)
 
     def _show_conversation(self) -> None:
         conversation = self._session.conversation

@@ -53,14 +53,12 @@ _HELP = {
     "min_p": QT_TRANSLATE_NOOP(
         "sampling", "Only tokens with at least this share of the best one's probability; 0: all."
     ),
-    "repeat_penalty": QT_TRANSLATE_NOOP(
-        "sampling", "Above 1, what was just said becomes less probable."
-    ),
+    "repeat_penalty": QT_TRANSLATE_NOOP("sampling", "Above 1, recent tokens become less probable."),
 }
 
 
 class PresetDialog(QDialog):
-    """Edits a Preset; `preset` and `for_model` hold the result once it was accepted."""
+    """Edits a Preset. `preset` and `for_model` are the result once the dialog was accepted."""
 
     def __init__(
         self, preset: Preset, model: str, for_model: bool, parent: QWidget | None = None
@@ -85,7 +83,7 @@ class PresetDialog(QDialog):
             self._fields[name] = field
             caption = QLabel(translate("sampling", str(label)))
             caption.setBuddy(field)
-            caption.setMinimumHeight(FIELD_HEIGHT)  # in line with the field
+            caption.setMinimumHeight(FIELD_HEIGHT)  # aligned with the field
             form.addRow(caption, field)
         self._show_sampling(preset.sampling)
         named = QHBoxLayout()
@@ -131,7 +129,7 @@ class PresetDialog(QDialog):
 
     @property
     def preset(self) -> Preset:
-        """What is set; values that are the engine's own are left out."""
+        """Return the edited preset, without values that equal the engine's defaults."""
         sampling: dict[str, float] = {}
         for name, field in self._fields.items():
             value = int(field.value()) if name in WHOLE else round(float(field.value()), 3)
@@ -142,13 +140,13 @@ class PresetDialog(QDialog):
         return Preset(self._system.toPlainText().strip()[:SYSTEM_CHARS], sampling)
 
     def hide_choice(self) -> None:
-        """It is clear already for which chats this is."""
+        """Hide the choice between this chat and all chats."""
         for widget in (self._for, self._chat, self._model):
             widget.hide()
 
     @property
     def for_model(self) -> bool:
-        """Whether it is for all chats with the model."""
+        """Return whether the preset is for all chats with the model."""
         return self._model.isChecked()
 
     def _show_sampling(self, sampling: dict[str, float]) -> None:
@@ -158,7 +156,7 @@ class PresetDialog(QDialog):
 
 
 def name_of(preset: Preset) -> str:
-    """Return how a preset's sampling is called."""
+    """Return the name of a preset's sampling."""
     values = {name: value for name, value in preset.sampling.items() if name != "seed"}
     for title, sampling in NAMED.items():
         if values == sampling:

@@ -1,4 +1,4 @@
-"""What the user said, in a bubble at the right, and the field to change it."""
+"""The user's message in a bubble at the right, and the field to edit it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from app.chat.branch_switch import BranchSwitch
 from app.chat.text_block import TextBlock
 from app.state.conversation import Message
 
-WIDEST = 0.82  # of the column
-PADDING = (18, 9, 18, 11)  # a line's extra height lies above its text
+WIDEST = 0.82  # largest width of a bubble, as a share of the column
+PADDING = (18, 9, 18, 11)  # the extra height of a line is above its text
 N_LINE_MAX = 12
 
 
 class _Editor(QPlainTextEdit):
-    """Enter sends, Escape gives up.
+    """Enter sends, Escape cancels.
 
     Signals:
         done: (bool) whether to send.
@@ -50,11 +50,11 @@ class _Editor(QPlainTextEdit):
 
 
 class UserBubble(QWidget):
-    """A message of the user, as wide as it needs to be.
+    """A message of the user, as wide as its text.
 
     Signals:
-        edited: (text) the user wants this asked instead.
-        stepped: -1 or 1, to another branch.
+        edited: (str) the question to ask instead.
+        stepped: (-1 or 1) the user wants the branch before or after this one.
     """
 
     edited = Signal(str)
@@ -100,7 +100,7 @@ class UserBubble(QWidget):
         layout.addLayout(foot)
 
     def begin_edit(self) -> None:
-        """Put a field in the place of the text."""
+        """Replace the text by a field."""
         if self._editor is not None:
             return
         editor = _Editor()

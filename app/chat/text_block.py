@@ -1,4 +1,4 @@
-"""A piece of formatted text that is as tall as what it holds."""
+"""A block of formatted text, as tall as its content."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from PySide6.QtWidgets import QFrame, QTextBrowser, QWidget
 from app.chat.markdown.latex import replace_math
 from app.widgets import theme
 
-LINE_HEIGHT = 1.55  # of the text's size
+LINE_HEIGHT = 1.55  # times the size of the text
 PARAGRAPH_GAP = 9  # pixels
 
-# No HTML: what a model writes is text, never markup with references to elsewhere.
+# No HTML: a model's output must not refer to resources elsewhere.
 _FEATURES = (
     QTextDocument.MarkdownFeature.MarkdownDialectGitHub
     | QTextDocument.MarkdownFeature.MarkdownNoHTML
 )
 
-# Lines whose place at the start of a line means something: lists, quotes, headings, tables, code.
+# Lines with a meaning in Markdown: lists, quotes, headings, tables, code.
 _STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)|.*\|")
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
 _LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
 
 
 class TextBlock(QTextBrowser):
-    """Selectable text without scroll bars; it never loads anything that the text refers to."""
+    """Selectable text without scroll bars. It never loads a resource that the text names."""
 
     def __init__(self, parent: QWidget | None = None, *, is_code: bool = False) -> None:
         super().__init__(parent)
@@ -60,18 +60,18 @@ class TextBlock(QTextBrowser):
         self.setFixedHeight(1)
 
     def show_markdown(self, text: str) -> None:
-        """Show Markdown; single line breaks stay line breaks."""
+        """Show Markdown. Single line breaks stay line breaks."""
         document = self.document()
         document.setMarkdown(keep_breaks(replace_math(text)), _FEATURES)
         self._format()
 
     def show_plain(self, text: str) -> None:
-        """Show text as it is."""
+        """Show plain text."""
         self.setPlainText(text)
         self._format(gap=0)
 
     def append_plain(self, text: str) -> None:
-        """Add to the end without laying out again what is there."""
+        """Append plain text without a new layout of the present text."""
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.insertText(text)
@@ -94,16 +94,16 @@ class TextBlock(QTextBrowser):
             self.setFixedHeight(height)
 
     def _format(self, gap: int = PARAGRAPH_GAP) -> None:
-        """Set room between lines and paragraphs, a ground under inline code, quiet tables."""
+        """Set line height, paragraph gaps, the background of inline code, and table borders."""
         document = self.document()
-        # The sizes of the style sheet, which this may not have yet.
+        # As in the style sheet, which may not be applied yet.
         line_height = round((theme.pixels() + (not self._is_code)) * LINE_HEIGHT)
         cursor = QTextCursor(document)
         cursor.beginEditBlock()
         block = document.begin()
         while block.isValid():
             layout = QTextBlockFormat()
-            # The same height for every line, whatever fonts are in it; headings set their own.
+            # One height for all lines, whatever their fonts; headings set their own.
             kinds = QTextBlockFormat.LineHeightTypes
             if block.blockFormat().headingLevel():
                 layout.setLineHeight(120, kinds.ProportionalHeight.value)
@@ -143,7 +143,7 @@ class TextBlock(QTextBrowser):
 
 
 def _rule_format() -> QTextBlockFormat:
-    """A line between paragraphs, in the colour of other borders."""
+    """Return the format of a rule between paragraphs."""
     layout = QTextBlockFormat()
     layout.setBackground(theme.colour("border"))
     layout.setLineHeight(1, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
@@ -161,7 +161,7 @@ def _format_table(table: QTextTable) -> None:
     look.setTopMargin(PARAGRAPH_GAP)
     look.setBottomMargin(PARAGRAPH_GAP)
     table.setFormat(look)
-    for column in range(table.columns()):  # Qt puts an empty line into a head after a quotation
+    for column in range(table.columns()):  # Qt inserts an empty line after a quotation
         cell = table.cellAt(0, column)
         cursor = cell.firstCursorPosition()
         if not cursor.block().text() and cursor.block() != cell.lastCursorPosition().block():
@@ -173,7 +173,7 @@ def _format_table(table: QTextTable) -> None:
 
 
 def keep_breaks(text: str) -> str:
-    """Make single line breaks between plain lines stay, which Markdown would turn into spaces."""
+    """Keep single line breaks between plain lines; Markdown would turn them into spaces."""
     lines = text.split("\n")
     plain = [_STRUCTURE.match(line) is None for line in lines]
     pieces = []

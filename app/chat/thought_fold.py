@@ -1,4 +1,4 @@
-"""A model's reasoning, folded to one line that says how long it took."""
+"""A model's reasoning, folded to one line with its duration."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 from app.chat.text_block import TextBlock
 from app.text import units
 
-PIECE_CHARS = 4000  # of text in one block, of which only the last is laid out anew
+PIECE_CHARS = 4000  # of one block; only the last block is laid out again
 
 
 class ThoughtFold(QWidget):
-    """A button with the duration; the text is under it when it is unfolded."""
+    """A button with the duration, and the text below it when unfolded."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -37,12 +37,12 @@ class ThoughtFold(QWidget):
 
     @property
     def label(self) -> str:
-        """What the folded line says."""
+        """Return the text of the folded line."""
         return self._label
 
     @property
     def button(self) -> QPushButton:
-        """What folds and unfolds."""
+        """Return the button that folds and unfolds."""
         return self._head
 
     def show_thought(self, text: str, is_open: bool, duration_s: float) -> None:
@@ -75,7 +75,7 @@ class ThoughtFold(QWidget):
         self._head.setAccessibleName(self.tr("Reasoning: {label}").format(label=self._label))
 
     def _fill(self) -> None:
-        """Add what is missing to the last block, or to a new one where that is long."""
+        """Append missing text to the last block, or to new blocks if that is long."""
         while self._n_shown < len(self._text):
             piece = self._text[self._n_shown : self._n_shown + PIECE_CHARS]
             last = self._blocks[-1] if self._blocks else None

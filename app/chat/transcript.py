@@ -14,8 +14,8 @@ from app.state.conversation import Conversation, Message
 from app.widgets.icon_button import IconButton
 
 COLUMN_WIDTH = 760
-SLICE_S = 0.015  # of work on a long chat, before other events have their turn
-NEAR_END = 24  # pixels from the end that still count as the end
+SLICE_S = 0.015  # of work on a long chat, then other events are handled
+NEAR_END = 24  # pixels; within this distance the end counts as reached
 
 
 class Transcript(QScrollArea):
@@ -23,9 +23,9 @@ class Transcript(QScrollArea):
 
     Signals:
         go_on: the user wants the last answer continued.
-        regenerate: (index) another answer is wanted in the place of this one.
-        edited: (index, text) another question is to be asked in the place of this one.
-        stepped: (index, -1 or 1) another branch is wanted.
+        regenerate: (index) the user wants another answer instead of this one.
+        edited: (index, text) the user wants to ask another question instead of this one.
+        stepped: (index, -1 or 1) the user wants the branch before or after this one.
     """
 
     go_on = Signal()
@@ -41,7 +41,7 @@ class Transcript(QScrollArea):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.viewport().setAutoFillBackground(False)
         self._views: list[UserBubble | AnswerView] = []
-        self._earlier: list[Message] = []  # messages before these, still without a view
+        self._earlier: list[Message] = []  # messages before the views, still without one
         self._slices = QTimer(self)
         self._slices.setSingleShot(True)
         self._slices.setInterval(0)
@@ -54,7 +54,7 @@ class Transcript(QScrollArea):
         self._messages = QVBoxLayout(self._column)
         self._messages.setContentsMargins(0, 28, 0, 20)
         self._messages.setSpacing(26)
-        self._messages.addStretch(1)  # below the messages: a short chat begins at the top
+        self._messages.addStretch(1)  # below the messages, so that a short chat begins at the top
         self._column.setMaximumWidth(COLUMN_WIDTH)
         outside = QWidget()
         outside.setObjectName("transcriptColumn")
@@ -70,11 +70,11 @@ class Transcript(QScrollArea):
         self._to_end.hide()
         bar = self.verticalScrollBar()
         bar.valueChanged.connect(self._scrolled)
-        bar.rangeChanged.connect(self._grew)
+        bar.rangeChanged.connect(self._range_changed)
 
     @property
     def follows(self) -> bool:
-        """Whether the end stays in view as text arrives."""
+        """Return whether the view stays at the end while text arrives."""
         return self._follows
 
     def view(self, index: int) -> UserBubble | AnswerView:
@@ -82,41 +82,41 @@ class Transcript(QScrollArea):
         return self._views[index - len(self._earlier)]
 
     def show_conversation(self, conversation: Conversation) -> None:
-        """Replace everything."""
+        """Show another conversation."""
         self.cut(0)
         self._earlier = list(conversation.messages)
         self._show_earlier()
         self.follow()
 
     def add(self, message: Message) -> None:
-        """Show a new message at the end; one of the user's brings the end into view."""
+        """Append a message. A message of the user scrolls to the end."""
         if message.role == "user":
             self._follows = True
         self._insert(len(self._views), message)
         self._mark_last()
 
     def cut(self, index: int) -> None:
-        """Remove this message and those after it."""
-        place = max(index - len(self._earlier), 0)
-        for view in self._views[place:]:
+        """Remove a message and those after it."""
+        row = max(index - len(self._earlier), 0)
+        for view in self._views[row:]:
             self._messages.removeWidget(view)
             view.hide()
             view.deleteLater()
-        del self._views[place:]
+        del self._views[row:]
         del self._earlier[index:]
 
     def refresh(self, index: int) -> None:
-        """Take in that a message has changed."""
-        place = index - len(self._earlier)
-        if not 0 <= place < len(self._views):
+        """Show a changed message."""
+        row = index - len(self._earlier)
+        if not 0 <= row < len(self._views):
             return
-        view = self._views[place]
+        view = self._views[row]
         if isinstance(view, AnswerView):
             view.refresh()
             self._mark_last()
 
-    def _insert(self, place: int, message: Message) -> None:
-        """Make the view of a message; the layout has the views in the order of the list."""
+    def _insert(self, row: int, message: Message) -> None:
+        """Insert the view of a message into the list and the layout."""
         view: UserBubble | AnswerView
         if message.role == "user":
             view = UserBubble(message)
@@ -126,14 +126,14 @@ class Transcript(QScrollArea):
             view.go_on.connect(self.go_on)
             view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
         view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
-        self._views.insert(place, view)
-        self._messages.insertWidget(place, view)
+        self._views.insert(row, view)
+        self._messages.insertWidget(row, view)
 
     def _index(self, view: UserBubble | AnswerView) -> int:
         return len(self._earlier) + self._views.index(view)
 
     def _show_earlier(self) -> None:
-        """Insert earlier messages at the top, newest first, for SLICE_S; then continue later."""
+        """Insert earlier messages at the top, newest first. Pause after SLICE_S."""
         ends_s = time.perf_counter() + SLICE_S
         while self._earlier:
             self._insert(0, self._earlier.pop())
@@ -143,7 +143,7 @@ class Transcript(QScrollArea):
         self._mark_last()
 
     def follow(self) -> None:
-        """Go to the end and stay there."""
+        """Scroll to the end and stay there."""
         self._follows = True
         self._move_to_end()
         self._to_end.hide()
@@ -176,6 +176,6 @@ class Transcript(QScrollArea):
             self._follows = value >= self.verticalScrollBar().maximum() - NEAR_END
         self._to_end.setVisible(not self._follows)
 
-    def _grew(self) -> None:
+    def _range_changed(self) -> None:
         if self._follows:
             self._move_to_end()

@@ -1,4 +1,4 @@
-"""The chat: notices and progress above, the conversation, and the composer below."""
+"""The chat: notices and progress, the conversation, and the composer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.chat.welcome import Welcome
 
 
 class ChatView(QWidget):
-    """Holds its parts as attributes; the window connects them."""
+    """Has its parts as attributes; ChatPage connects them."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -34,12 +34,12 @@ class ChatView(QWidget):
         layout.addLayout(_column(self.composer))
 
     def show_messages(self, any_messages: bool) -> None:
-        """Show the conversation, or the welcome where there is none."""
+        """Show the conversation, or the welcome if it is empty."""
         self._stack.setCurrentWidget(self.transcript if any_messages else self.welcome)
 
 
 def _column(widget: QWidget) -> QHBoxLayout:
-    """Put a widget in the middle, as wide as the conversation's column."""
+    """Centre a widget, as wide as the conversation's column."""
     row = QHBoxLayout()
     row.setContentsMargins(24, 0, 24, 0)
     widget.setMaximumWidth(COLUMN_WIDTH + 24)

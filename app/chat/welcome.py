@@ -1,4 +1,4 @@
-"""What is shown before anything was said."""
+"""The view of an empty conversation."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class _Mark(QWidget):
 
 
 class Welcome(QWidget):
-    """The model's name, a word about it, and something to start with.
+    """The model's name, a description, and suggestions.
 
     Signals:
-        suggested: (text) the user picked a suggestion.
+        suggested: (str) the suggestion that the user picked.
         open_file: the user wants to pick a model.
     """
 
@@ -81,10 +81,10 @@ class Welcome(QWidget):
         layout.addStretch(4)
 
     def show_model(self, model: ModelFacts | None, is_loading: bool, is_embedded: bool) -> None:
-        """Say which model would answer."""
+        """Show the model that would answer."""
         ready = model is not None
         for button, suggestion in zip(self._suggestions, SUGGESTIONS, strict=True):
-            # The embedded model speaks English alone.
+            # The embedded model knows only English.
             text = str(suggestion) if is_embedded else translate("welcome", str(suggestion))
             button.setText(text)
             button.setAccessibleName(self.tr("Ask: {question}").format(question=text))

@@ -10,7 +10,6 @@ from PySide6.QtCore import QObject, QProcess, Signal
 from app.session.engine import EngineSession
 from app.state.engine_state import Notice, State
 from app.text import units
-from app.text.sentences import said
 from backend.library.machine import is_large
 from backend.packs.offer import PackOffer, pack_command
 from backend.protocol.statistics import Statistics
@@ -174,7 +173,7 @@ class PackDesk(QObject):
             return
         self._is_writing = False
         if status != 0:
-            self.notice.emit(Notice(said(words.splitlines()[-1]) if words else ""))
+            self.notice.emit(Notice(words.splitlines()[-1] if words else ""))
         else:
             self._offer = None
             if self._session.path is not None and self._session.state is not State.LOADING:

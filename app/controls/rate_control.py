@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
 
 from app.state.slot_range import SlotRange
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from backend.library.estimate import Speed
 from backend.protocol.status import CacheFacts, ModelFacts
@@ -138,7 +138,9 @@ class RateControl(QWidget):
         else:
             kind = self.tr("No expert cache") if model.is_moe else self.tr("A dense model")
             self._asked.setText(kind)
-            self._set_force(said(cache.reason) or self.tr("It has no experts to cache."), "small")
+            self._set_force(
+                localized(cache.reason) or self.tr("It has no experts to cache."), "small"
+            )
         self.slider.setAccessibleDescription(f"{self._asked.text()}. {self._force.text()}")
 
     def _show_decided(self, slots: SlotRange) -> None:
@@ -180,7 +182,7 @@ class RateControl(QWidget):
                 self.tr("{size}; in force: {n} experts").format(size=size, n=in_force), "warning"
             )
             if cache.reason:
-                self._force.setToolTip(said(cache.reason))
+                self._force.setToolTip(localized(cache.reason))
         self.slider.setAccessibleDescription(
             self.tr("{words} per layer, {size}").format(
                 words=self._asked.text(), size=self._force.text()

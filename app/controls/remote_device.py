@@ -6,7 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog, QDialogButtonBox, QLabel, QLineEdit, QVBoxLayout, QWidget
 
 from app.text.language import translate
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.protocol.settings import EngineConfig
 
 SCHEME = "rpc://"
@@ -93,7 +93,7 @@ class RemoteDialog(QDialog):
         try:
             EngineConfig(device=text)
         except ValueError as error:
-            self._trouble.setText(said(str(error)))
+            self._trouble.setText(localized(str(error)))
             self._trouble.show()
             return
         self.device = text

@@ -21,7 +21,7 @@ from app.controls.remote_device import remote_parts
 from app.state.engine_choice import EngineChoice
 from app.text import units
 from app.text.language import translate
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.fields import DropDown, Number
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
@@ -72,7 +72,9 @@ class ControlsStrip(QFrame):
         for name in RUNNABLE:
             method.addItem(name, name)
             method.setItemData(
-                method.count() - 1, said(METHODS[name].sentence), Qt.ItemDataRole.ToolTipRole
+                method.count() - 1,
+                localized(METHODS[name].sentence),
+                Qt.ItemDataRole.ToolTipRole,
             )
         special = {"method": method, "context_length": self._context, "device": self._device}
         self._controls: dict[str, DropDown | Number] = {
@@ -215,7 +217,7 @@ class ControlsStrip(QFrame):
                 self.tr("This comes into force with the next answer.") + " " + self.sentence
             )
         elif cache.reason:
-            self._sentence.setText(f"{self.sentence} {said(cache.reason)}")
+            self._sentence.setText(f"{self.sentence} {localized(cache.reason)}")
         if self._has_device and choice.hybrid != "off":
             self._sentence.setText(f"{self.sentence} {self._words_of_hybrid()}")
 
@@ -231,7 +233,7 @@ class ControlsStrip(QFrame):
                 "The cache gets the memory that is free and the context what that permits; "
                 "prefetching and eviction are chosen by what is measured while it answers."
             )
-        return said(METHODS[choice.method].sentence)
+        return localized(METHODS[choice.method].sentence)
 
     def _add(self, name: str, rule: Rule, control: DropDown | Number) -> None:
         """Make the column of a setting: its title, its control, and what is in force."""

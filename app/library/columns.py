@@ -1,4 +1,4 @@
-"""Tables of models: columns that say what they show, and how such a table looks."""
+"""Tables of models: the definition of columns, and the look of such a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Column(Generic[T]):
-    """A column: heading (English), width in pixels, text, and what is sorted by."""
+    """A column: heading (English), width in pixels, text, and sort key."""
 
     title: object
     width: int
@@ -29,13 +29,13 @@ class Column(Generic[T]):
 
     @property
     def alignment(self) -> Qt.AlignmentFlag:
-        """Where its cells and its heading stand."""
+        """Return the alignment of its cells and its heading."""
         side = Qt.AlignmentFlag.AlignRight if self.is_number else Qt.AlignmentFlag.AlignLeft
         return side | Qt.AlignmentFlag.AlignVCenter
 
 
 class ColumnTable(QAbstractTableModel, Generic[T]):
-    """Rows as Qt wants them. The columns after `strong` are written in a quieter colour."""
+    """A table model. The columns after `strong` have a quieter colour."""
 
     def __init__(
         self, columns: Sequence[Column[T]], strong: int, parent: QObject | None = None
@@ -46,7 +46,7 @@ class ColumnTable(QAbstractTableModel, Generic[T]):
         self._strong = strong
 
     def take_rows(self, rows: list[T], *, same: bool) -> None:
-        """Show rows; where they are of the same models, only their contents are announced."""
+        """Replace the rows. `same`: they are the same models, so only report changed contents."""
         if not same:
             self.beginResetModel()
         self.rows = rows
@@ -57,7 +57,7 @@ class ColumnTable(QAbstractTableModel, Generic[T]):
             self.dataChanged.emit(self.index(0, 0), last)
 
     def is_faint(self, row: T) -> bool:
-        """Whether a row cannot be used."""
+        """Return whether a row cannot be used."""
         return False
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008, D102, N802
@@ -93,7 +93,7 @@ class ColumnTable(QAbstractTableModel, Generic[T]):
 
 
 def dress(table: QTableView, columns: Sequence[Column[Any]]) -> None:
-    """Have a table, whose model is set, look and behave as one of models."""
+    """Set the look and behaviour of a table of models. REQUIRES: its model is set."""
     table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
     table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
     table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)

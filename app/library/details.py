@@ -1,4 +1,4 @@
-"""What is said about the model that is picked in the table."""
+"""The details of the model that is selected in the table."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ class Details(QFrame):
 
     @property
     def sentence(self) -> str:
-        """The verdict in words."""
+        """Return the verdict in words."""
         return self._verdict.text()
 
     def show_row(self, row: Row | None, loaded: Path | None) -> None:
-        """Show a model, or nothing."""
+        """Show a model; None hides the details."""
         self._row = row
         self.setVisible(row is not None)
         if row is None:
@@ -103,9 +103,9 @@ class Details(QFrame):
         self.bar.show_plan(plan)
         if plan is not None:
             plan_words = (
-                self.tr("Memory plan with {share} of the experts, of {free} that are free for it")
+                self.tr("Memory plan with {share} of the experts; {free} are free for it")
                 if plan.n_expert
-                else self.tr("Memory plan, of {free} that are free for it")
+                else self.tr("Memory plan; {free} are free for it")
             )
             self._plan_title.setText(
                 plan_words.format(

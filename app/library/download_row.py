@@ -1,4 +1,4 @@
-"""One download: what it is, how far it is, and its buttons."""
+"""A row for one download: its model, its progress and its buttons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QProgressBar, QPushBu
 from PySide6.QtWidgets import QWidget as Widget
 
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
 from backend.downloads.manager import Download, State
 
@@ -18,7 +18,7 @@ class DownloadRow(QFrame):
     """Shows a download.
 
     Signals:
-        paused, resumed, removed: (int) its number.
+        paused, resumed, removed: (int) the download's number.
         picked: (Path) the user wants to load the model.
     """
 
@@ -41,7 +41,7 @@ class DownloadRow(QFrame):
         self._bar = QProgressBar()
         self._bar.setTextVisible(False)
         self._bar.setRange(0, 1000)
-        self.main = QPushButton()  # pause, resume, try again or load
+        self.main = QPushButton()  # Pause, Resume, Try again or Load
         self.main.clicked.connect(self._act)
         self.remove = QPushButton()
         self.remove.clicked.connect(lambda: self.removed.emit(self.download.number))
@@ -60,11 +60,11 @@ class DownloadRow(QFrame):
 
     @property
     def sentence(self) -> str:
-        """What is said about it."""
+        """Return the sentence on its state."""
         return self._state.text()
 
     def show_download(self, download: Download) -> None:
-        """Show it as it is now."""
+        """Show the present state of a download."""
         self.download = download
         name, state = download.job.name, download.state
         self._name.setText(name)
@@ -100,7 +100,7 @@ class DownloadRow(QFrame):
             got=units.size(download.n_byte), all=units.size(download.job.size_bytes)
         )
         if download.state is State.FAILED:
-            return f"{got}. {said(download.trouble)}"
+            return f"{got}. {localized(download.trouble)}"
         if download.state is State.DONE:
             folder = str(download.job.folder)
             return (

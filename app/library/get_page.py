@@ -1,4 +1,4 @@
-"""The page on which models are found on Hugging Face and downloaded."""
+"""The page to find models on Hugging Face and to download them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from app.library.columns import dress
 from app.library.download_row import DownloadRow
 from app.library.get_table import COLUMNS, FILES, TYPE, GetTable
 from app.library.search import Found, Search
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 from backend.downloads.address import endpoint
 from backend.downloads.job import Job
@@ -33,16 +33,16 @@ from backend.downloads.manager import Download, Downloads
 
 _REFRESH_MS = 400
 _ROWS_HEIGHT_MAX = 260
-_NARROW = 780  # below this width the less important columns go
+_NARROW = 780  # below this width the less important columns are hidden
 
 
 class GetPage(QWidget):
-    """Where to look, what was found, and the downloads.
+    """A field for an address, the models found there, and the downloads.
 
     Signals:
-        picked: (Path) the user wants to load a model that has arrived.
-        left: back to the models.
-        closed: back to the chat.
+        picked: (Path) the user wants to load a downloaded model.
+        left: the user wants the list of models.
+        closed: the user wants the chat.
     """
 
     picked = Signal(object)
@@ -64,8 +64,8 @@ class GetPage(QWidget):
         self.close_button = IconButton("close", self.tr("Back to the chat (Esc)"))
         self.table = QTableView()
         self._model = GetTable(self)
-        self._said = QLabel()  # about the model that is picked
-        self._hint = QLabel()  # in place of the table where there is none
+        self._words_label = QLabel()  # on the selected model
+        self._hint = QLabel()  # in place of an empty table
         self._hint.setProperty("role", "muted")
         self._hint.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self._progress = QProgressBar()
@@ -79,14 +79,14 @@ class GetPage(QWidget):
         self.download.setProperty("role", "primary")
         self._privacy = QLabel(
             self.tr(
-                "{host}, or the server of an address, is asked only when you look something up "
-                "or download it."
+                "{host}, or the server of an address, is contacted only for your searches and "
+                "downloads."
             ).format(host=urlsplit(endpoint()).hostname or endpoint())
         )
-        for label in (self._said, self._hint, self._folder, self._privacy):
+        for label in (self._words_label, self._hint, self._folder, self._privacy):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
-        for label in (self._said, self._hint, self._privacy):
+        for label in (self._words_label, self._hint, self._privacy):
             label.setWordWrap(True)
         for label in (self._folder, self._privacy):
             label.setProperty("role", "small")
@@ -102,22 +102,22 @@ class GetPage(QWidget):
 
     @property
     def rows(self) -> list[DownloadRow]:
-        """The downloads that are shown."""
+        """Return the rows of the downloads."""
         return list(self._rows.values())
 
     @property
     def sentence(self) -> str:
-        """What is said below the table, or in its place."""
-        return self._said.text() or self._hint.text()
+        """Return the sentence below the table, or in its place."""
+        return self._words_label.text() or self._hint.text()
 
     @property
     def chosen(self) -> Found | None:
-        """The model that is picked in the table."""
+        """Return the model that is selected in the table."""
         row = self.table.currentIndex().row()
         return self._model.rows[row] if 0 <= row < len(self._model.rows) else None
 
     def show_downloads(self) -> None:
-        """Show the downloads as they are now."""
+        """Show the present state of the downloads."""
         items = {item.number: item for item in self.downloads.all()}
         for number in list(self._rows):
             if number not in items:
@@ -135,7 +135,7 @@ class GetPage(QWidget):
         self._scroll.setFixedHeight(min(height, _ROWS_HEIGHT_MAX))
         self._show_folder()
 
-    # Building
+    # Construction
 
     def _dress_table(self) -> None:
         table = self.table
@@ -178,7 +178,7 @@ class GetPage(QWidget):
         layout.addWidget(self._progress)
         layout.addWidget(self.table, 1)
         layout.addWidget(self._hint, 1)
-        layout.addWidget(self._said)
+        layout.addWidget(self._words_label)
         layout.addLayout(into)
         layout.addWidget(self._scroll)
         layout.addWidget(self._privacy)
@@ -212,7 +212,7 @@ class GetPage(QWidget):
         self._rows[item.number] = row
         self._column.insertWidget(self._column.count() - 1, row)
 
-    # What is shown
+    # Content
 
     def _show_found(self) -> None:
         found = self.search.found
@@ -222,7 +222,7 @@ class GetPage(QWidget):
         self._show_words()
 
     def _show_refusal(self, sentence: str) -> None:
-        self._refusal = said(sentence)
+        self._refusal = localized(sentence)
         self._show_words()
 
     def _show_busy(self, busy: bool) -> None:
@@ -235,8 +235,8 @@ class GetPage(QWidget):
         self._progress.setVisible(self.is_busy)
         chosen = self.chosen
         sentence = self._words()
-        self._said.setText(sentence if chosen is not None else "")
-        self._said.setVisible(chosen is not None)
+        self._words_label.setText(sentence if chosen is not None else "")
+        self._words_label.setVisible(chosen is not None)
         self._hint.setText("" if chosen is not None else sentence)
         self._hint.setVisible(chosen is None)
         self.table.setVisible(chosen is not None)
@@ -276,11 +276,11 @@ class GetPage(QWidget):
         elided = self._folder.fontMetrics().elidedText(
             text, Qt.TextElideMode.ElideMiddle, max(self._folder.width(), 200)
         )
-        trouble = said(self.downloads.trouble)
+        trouble = localized(self.downloads.trouble)
         self._folder.setText(f"{elided}. {trouble}" if trouble else elided)
         self._folder.setToolTip(str(self.downloads.folder))
 
-    # What the user does
+    # Actions of the user
 
     def _look_up(self) -> None:
         if text := self.address.text().strip():

@@ -53,12 +53,12 @@ class GetTable(ColumnTable[Found]):
         super().__init__(COLUMNS, HERE, parent)
 
     def show_found(self, found: list[Found]) -> None:
-        """Show models."""
+        """Replace the models."""
         same = [item.offer for item in found] == [item.offer for item in self.rows]
         self.take_rows(found, same=same)
 
     def is_faint(self, row: Found) -> bool:
-        """Whether a model cannot be downloaded."""
+        """Return whether a model cannot be downloaded."""
         return bool(row.row.entry.trouble)
 
     def data(self, index: Index, role: int = 0) -> Any:  # noqa: D102

@@ -1,4 +1,4 @@
-"""The models that the window knows: scanned in a thread, judged again as the memory changes."""
+"""The models on this machine: scanned in a thread, judged again when the memory changes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from backend.protocol.settings import EngineConfig
 from backend.system.memory import available_bytes, is_busy
 from backend.system.paths import is_folder
 
-SETTLE_MS = 500  # from the first change in a folder until it is looked through
+SETTLE_MS = 500  # delay from the first change in a folder to the scan
 N_WATCHED_MAX = 1000
-N_TOKEN_MIN = 16  # an answer shorter than this says little about the speed
+N_TOKEN_MIN = 16  # tokens of an answer that is long enough to measure the speed
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model as the page shows it; verdict is None where it cannot be used."""
+    """A model as the page shows it. `verdict` is None if the model cannot be used."""
 
     entry: Entry
     verdict: Verdict | None
@@ -37,18 +37,18 @@ class Row:
 class Library(QObject):
     """Folders, models and verdicts.
 
-    Nothing is read before `begin`. Files are only touched in a thread of its own.
+    Nothing is read before `begin`. A thread of its own reads the files.
 
     Signals:
-        changed: the rows are others, or were judged again.
+        changed: the rows changed or were judged again.
         busy: (bool) a scan began or ended.
     """
 
     changed = Signal()
     busy = Signal(bool)
     _scanned = Signal(int, object)
-    _recognised = Signal(str, int, float)
-    _looked = Signal(object)
+    _speed_measured = Signal(str, int, float)
+    _loaded_read = Signal(object)
 
     def __init__(self, history_path: Path, cache: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -57,33 +57,33 @@ class Library(QObject):
         self.scan = Scan()
         self.rows: list[Row] = []
         self.loose: list[Path] = []
-        """Single files that belong to the list: the embedded model, recent ones."""
+        """Single files in the list: the embedded model and recent ones."""
         self.rate_for: Callable[[Path | None], float] = lambda _: EngineConfig().cache_rate
-        """The cache rate that a model is loaded with."""
+        """Return the cache rate that a model would be loaded with."""
         self.returned_bytes = 0
-        """What the model in memory gives back when another is loaded."""
+        """Bytes that the loaded model frees when another one is loaded."""
         self.may_measure: Callable[[], bool] = lambda: True
         self._machine_path = cache / "machine.json"
         self._facts_path = cache / "library.json"
-        self._cache: FactsCache | None = None  # belongs to the thread
+        self._cache: FactsCache | None = None  # used by the thread only
         self._background = Background("library")
-        self._number = 0  # of the newest scan; older ones end early
+        self._number = 0  # number of the newest scan; older ones stop early
         self._is_open = False
         self._begun = False
-        self._present: Entry | None = None  # the model that is loaded
+        self._loaded: Entry | None = None  # the loaded model
         self._process: QProcess | None = None
         self._measure_failed = False
         self._watcher = QFileSystemWatcher(self)
         self._settle = QTimer(self, singleShot=True, interval=SETTLE_MS)
         self._settle.timeout.connect(self.rescan)
-        self._watcher.directoryChanged.connect(self._something_changed)
-        self._watcher.fileChanged.connect(self._something_changed)
-        self._scanned.connect(self._take)
-        self._recognised.connect(self.history.remember_speed)
-        self._looked.connect(self._take_present)
+        self._watcher.directoryChanged.connect(self._on_change)
+        self._watcher.fileChanged.connect(self._on_change)
+        self._scanned.connect(self._on_scanned)
+        self._speed_measured.connect(self.history.remember_speed)
+        self._loaded_read.connect(self._on_loaded_read)
 
     def begin(self) -> None:
-        """Look through all folders, and keep watching them from now on."""
+        """Scan all folders, and watch them from now on."""
         if not self._begun:
             self._begun = True
             self.machine = kept_machine(self._machine_path)
@@ -91,7 +91,7 @@ class Library(QObject):
 
     @property
     def folders(self) -> list[tuple[str, Path]]:
-        """All folders with the program that they are of, empty for those that the user added."""
+        """Return all folders, each with the program that owns it; "" for the user's own."""
         own = [("", folder) for folder in self.history.folders]
         return own + [item for item in known_folders() if item[1] not in self.history.folders]
 
@@ -101,45 +101,45 @@ class Library(QObject):
             self.rescan()
 
     def remove_folder(self, folder: Path) -> None:
-        """Forget a folder; its files stay."""
+        """Remove a folder from the list; its files stay."""
         self.history.remove_folder(folder)
         self.rescan()
 
     def rescan(self) -> None:
-        """Look through all folders again, in the thread."""
+        """Scan all folders again, in the thread."""
         if not self._begun:
             return
         self._number += 1
         number = self._number
         folders, files = [folder for _, folder in self.folders], list(self.loose)
         self.busy.emit(True)
-        self._background.later(lambda: self._look(number, folders, files))
+        self._background.later(lambda: self._scan_folders(number, folders, files))
 
     def verdict(self, facts: Facts) -> Verdict:
-        """Judge a model with the memory that is free now, also one that is not in the list."""
+        """Judge a model, in the list or not, with the memory that is free now."""
         return self._verdict(facts, None, available_bytes() + self.returned_bytes)
 
     def judge(self) -> None:
-        """Judge all models again: the memory that is free, or the cache rate, may have changed."""
+        """Judge all models again, because the free memory or the cache rate may have changed."""
         free_bytes = available_bytes() + self.returned_bytes
         self.rows = [self._row(entry, free_bytes) for entry in self.scan.entries]
         self.changed.emit()
 
     def remember_answer(self, path: Path, n_slot: int, n_token: int, tokens_per_s: float) -> None:
-        """Note how fast an answer of this model was, where it was long enough."""
+        """Record the speed of an answer with N_TOKEN_MIN tokens or more."""
         if n_token < N_TOKEN_MIN:
             return
 
         def recognise() -> None:
             for entry in scan([], [path], self._facts_cache()).entries:
                 if entry.facts is not None:
-                    self._recognised.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
+                    self._speed_measured.emit(entry.facts.fingerprint, n_slot, tokens_per_s)
 
         self._background.later(recognise)
 
     def look_at(self, path: Path | None) -> None:
-        """Learn what `speed` needs about the model that is loaded."""
-        self._present = None
+        """Read the facts of the loaded model, for `speed`."""
+        self._loaded = None
         if path is None:
             return
         if self.machine is None:
@@ -147,30 +147,30 @@ class Library(QObject):
 
         def look() -> None:
             for entry in scan([], [path], self._facts_cache()).entries:
-                self._looked.emit(entry)
+                self._loaded_read.emit(entry)
 
         self._background.later(look)
 
     def speed(self, n_slot: int) -> Speed | None:
-        """Return how fast the loaded model would be with so many experts of each layer."""
-        if self._present is None or self._present.facts is None:
+        """Return the speed of the loaded model with `n_slot` slots per layer; None if unknown."""
+        if self._loaded is None or self._loaded.facts is None:
             return None
-        facts = self._present.facts
+        facts = self._loaded.facts
         return speed(facts, n_slot, self.machine, self.history.measured(facts.fingerprint))
 
-    def _take_present(self, entry: Entry) -> None:
-        self._present = entry
+    def _on_loaded_read(self, entry: Entry) -> None:
+        self._loaded = entry
         self.changed.emit()
 
     @property
     def is_measuring(self) -> bool:
-        """Whether this machine is being measured."""
+        """Return whether this machine is being measured."""
         return self._process is not None
 
     def measure(self, again: bool = False) -> None:
-        """Measure this machine where that was never done, and both it and the engine are at rest.
+        """Measure this machine once, when the machine and the engine are idle.
 
-        again: the user wants it, at once.
+        again: measure again, even if the machine is busy.
         """
         known = self.machine is not None or self._measure_failed or is_busy()
         if self._process is not None or (known and not again) or not self.may_measure():
@@ -185,7 +185,7 @@ class Library(QObject):
         self.changed.emit()
 
     def shut_down(self) -> None:
-        """End the thread and what measures."""
+        """End the thread and a running measurement."""
         self._number += 1
         self._settle.stop()
         if self._process is not None:
@@ -201,7 +201,7 @@ class Library(QObject):
             self._cache = FactsCache(self._facts_path, EngineConfig().context_length)
         return self._cache
 
-    def _look(self, number: int, folders: list[Path], files: list[Path]) -> None:
+    def _scan_folders(self, number: int, folders: list[Path], files: list[Path]) -> None:
         if number != self._number:
             return
         cache = self._facts_cache()
@@ -209,9 +209,9 @@ class Library(QObject):
         cache.save()
         self._scanned.emit(number, found)
 
-    # In the window's thread again
+    # In the window's thread
 
-    def _take(self, number: int, found: Scan) -> None:
+    def _on_scanned(self, number: int, found: Scan) -> None:
         if number != self._number:
             return
         self.scan = found
@@ -229,14 +229,14 @@ class Library(QObject):
         measured = self.history.measured(facts.fingerprint)
         return judge(facts, self.rate_for(path), free_bytes, self.machine, measured)
 
-    def _something_changed(self, _: str) -> None:
+    def _on_change(self, _: str) -> None:
         if not self._settle.isActive():
             self._settle.start()
 
     def _watch(self) -> None:
-        """Watch folders with models, what these folders are in, and files that may yet grow.
+        """Watch folders with models, their parents, and files that may still grow.
 
-        Qt does not tell when a folder itself is moved; the one above it does.
+        Qt does not report that a watched folder is moved; its parent changes then.
         """
         wanted = {str(folder) for folder in self.scan.folders[:N_WATCHED_MAX]}
         for place in self.scan.places:

@@ -1,4 +1,4 @@
-"""Joins the library with the session: what is loaded, how fast it was, what it would give back."""
+"""Connects the library with the engine: the loaded model, its speed, the memory it frees."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from app.library.library import Library
 from app.library.search import Search
 from app.library.view import LibraryView
 from app.session import known_models as models
-from app.session.session import Session
+from app.session.engine import EngineSession
 from app.state.engine_state import Notice, State
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.downloads.manager import Downloads
 from backend.downloads.manager import State as DownloadState
 from backend.protocol.statistics import Statistics
@@ -24,12 +24,12 @@ _BUSY = (State.LOADING, State.CHANGING, State.ANSWERING, State.STOPPING)
 
 
 class LibraryPage(QObject):
-    """The library, its view, and what they need from the session.
+    """The library, its views, and their connections with the engine.
 
     Signals:
-        notice: (Notice) something to say in the window.
-        picked: (Path) the user wants this model.
-        closed: back to the chat.
+        notice: (Notice) to show in the window.
+        picked: (Path) the model that the user wants to load.
+        closed: the user wants the chat.
     """
 
     notice = Signal(object)
@@ -38,15 +38,15 @@ class LibraryPage(QObject):
     _moved = Signal()
 
     def __init__(
-        self, session: Session, history: Path, cache: Path, parent: QObject | None = None
+        self, engine: EngineSession, history: Path, cache: Path, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._session = session
+        self._engine = engine
         self.library = Library(history, cache, self)
-        self.library.may_measure = lambda: session.state not in _BUSY
-        self.library.rate_for = session.rate_for
+        self.library.may_measure = lambda: engine.state not in _BUSY
+        self.library.rate_for = engine.rate_for
         self.view = LibraryView(self.library)
-        # By default, downloads go beside what else must not be lost; nothing is made before.
+        # By default, downloads go into the data folder. No folder is created before a download.
         self.downloads = Downloads(
             history.with_name("downloads.json"), models_folder(), self._moved.emit
         )
@@ -67,31 +67,31 @@ class LibraryPage(QObject):
         self.get.left.connect(self.show_models)
         self._moved.connect(self._download_moved, Qt.ConnectionType.QueuedConnection)
         self._download_moved()
-        session.model_changed.connect(self._model_changed)
-        session.state_changed.connect(self._state_changed)
-        session.link.done.connect(self._answered)
+        engine.model_changed.connect(self._model_changed)
+        engine.state_changed.connect(self._state_changed)
+        engine.link.done.connect(self._answered)
 
     def show_recent(self, recent: list[str]) -> None:
-        """Count these files as part of the library, wherever they are."""
+        """Set the recent files; they belong to the library, wherever they are."""
         self._recent = recent
         self._gather()
 
     def show_models(self) -> None:
-        """Show the models that are here."""
+        """Show the models on this machine."""
         self.pages.setCurrentWidget(self.view)
 
     def show_get(self) -> None:
-        """Show where models come from."""
+        """Show the page to download models."""
         self.pages.setCurrentWidget(self.get)
 
     def shut_down(self) -> None:
-        """End what runs in the background."""
+        """End all background work."""
         self.downloads.shut_down()
         self.search.shut_down()
         self.library.shut_down()
 
     def _download_moved(self) -> None:
-        """A download entered another state."""
+        """Report downloads with a new state."""
         items = self.downloads.all()
         for item in items:
             if self._states.get(item.number) is item.state:
@@ -99,9 +99,9 @@ class LibraryPage(QObject):
             name = item.job.name
             if item.state is DownloadState.DONE:
                 self._arrived(item.job.folder)
-                self._say(self.tr("{model} has arrived.").format(model=name))
+                self._notify(self.tr("{model} has arrived.").format(model=name))
             elif item.state is DownloadState.FAILED:
-                self._say(f"{name}: {said(item.trouble)}")
+                self._notify(f"{name}: {localized(item.trouble)}")
         self._states = {item.number: item.state for item in items}
         open_states = (DownloadState.WAITING, DownloadState.RUNNING)
         self.view.show_downloads(
@@ -111,7 +111,7 @@ class LibraryPage(QObject):
         self.get.show_downloads()
 
     def _arrived(self, folder: Path) -> None:
-        """Count the folder of downloads as one of models from now on."""
+        """Add the folder of downloads to the folders of models."""
         into = self.downloads.folder
         folder = into if folder.is_relative_to(into) else folder
         watched = [place for _, place in self.library.folders]
@@ -120,26 +120,26 @@ class LibraryPage(QObject):
         else:
             self.library.add_folder(folder)
 
-    def _say(self, sentence: str) -> None:
-        if not self.get.isVisible():  # there it is shown anyway
+    def _notify(self, sentence: str) -> None:
+        if not self.get.isVisible():  # that page shows it
             self.notice.emit(Notice(sentence, is_trouble=False))
 
     def _gather(self) -> None:
-        files = [models.embedded_model(), self._session.path, *map(Path, self._recent)]
+        files = [models.embedded_model(), self._engine.path, *map(Path, self._recent)]
         loose = list(dict.fromkeys(path for path in files if path is not None))
         if loose != self.library.loose:
             self.library.loose = loose
             self.library.rescan()
 
     def _model_changed(self) -> None:
-        session, library = self._session, self.library
-        model, cache = session.model, session.cache
+        engine, library = self._engine, self.library
+        model, cache = engine.model, engine.cache
         cached = model is not None and cache is not None and cache.mode == "cached"
-        # What stock llama.cpp maps from the file counts as available already.
+        # Pages that stock llama.cpp maps from the file already count as available.
         library.returned_bytes = model.dense_bytes + cache.bytes if cached else 0  # type: ignore[union-attr]
-        if model is not None and session.path is not None and session.path != self._used:
-            library.history.remember_use(session.path)
-        loaded = session.path if model is not None else None
+        if model is not None and engine.path is not None and engine.path != self._used:
+            library.history.remember_use(engine.path)
+        loaded = engine.path if model is not None else None
         if loaded != self._used:
             library.look_at(loaded)
         self._used = loaded
@@ -157,13 +157,13 @@ class LibraryPage(QObject):
             self.library.measure()
 
     def _answered(self, _reason: str, statistics: Statistics) -> None:
-        session = self._session
-        if session.model is None or session.cache is None or session.path is None:
+        engine = self._engine
+        if engine.model is None or engine.cache is None or engine.path is None:
             return
-        plain = session.cache.mode == "plain"
-        n_slot = session.model.n_expert if plain else session.cache.n_slot
+        plain = engine.cache.mode == "plain"
+        n_slot = engine.model.n_expert if plain else engine.cache.n_slot
         self.library.remember_answer(
-            session.path, n_slot, statistics.n_token, statistics.tokens_per_s
+            engine.path, n_slot, statistics.n_token, statistics.tokens_per_s
         )
 
     def _file_changed(self, name: str) -> None:

@@ -34,7 +34,7 @@ def parts(plan: MemoryPlan) -> list[tuple[str, str, int]]:
 
 
 class PlanBar(QWidget):
-    """A bar as long as the memory that is free; where the plan is longer, a line shows its end."""
+    """A bar of the free memory. If the plan needs more, a line marks the end of that memory."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -43,7 +43,7 @@ class PlanBar(QWidget):
         self.setAccessibleName(self.tr("Memory plan"))
 
     def show_plan(self, plan: MemoryPlan | None) -> None:
-        """Show a plan, or nothing."""
+        """Show a plan; None clears the bar."""
         self._plan = plan
         shown = parts(plan) if plan is not None else []
         words = ", ".join(f"{word} {units.size(n_bytes)}" for _, word, n_bytes in shown)
@@ -63,7 +63,7 @@ class PlanBar(QWidget):
         return _BAR + _GAP + line * (1 + max((y for _, _, y in self._legend(width)), default=0))
 
     def _legend(self, width: int) -> list[tuple[tuple[str, str, int], int, int]]:
-        """Return each part with its place: (part, x in pixels, line)."""
+        """Return the position of each part: (part, x in pixels, line)."""
         placed, x, line = [], 0, 0
         for part in parts(self._plan) if self._plan is not None else []:
             if not part[2]:

@@ -1,4 +1,4 @@
-"""Looks repositories up, in a thread of its own, and says what each model in them would do here."""
+"""Look up repositories in a thread, and judge the models in them for this machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from PySide6.QtCore import QObject, Signal
 
 from app.library.library import Library, Row
 from app.widgets.background import Background
+from backend.downloads.address import parse
 from backend.downloads.errors import DownloadError
 from backend.downloads.headers import read_facts, scaled
 from backend.downloads.offers import Listing, Offer
@@ -19,9 +20,9 @@ from backend.protocol.settings import EngineConfig
 
 @dataclass(frozen=True)
 class Found:
-    """A model that can be downloaded. row: what the library would say of it.
+    """A model that can be downloaded. row: as the library would show it.
 
-    is_exact: its own header was read; otherwise another's was, or none yet.
+    is_exact: its own header was read; otherwise it is judged by another model's, or not yet.
     """
 
     offer: Offer
@@ -30,45 +31,45 @@ class Found:
 
 
 class _Superseded(Exception):
-    """Something else was asked for meanwhile."""
+    """A newer request has replaced this one."""
 
 
 class Search(QObject):
-    """One listing at a time. Nobody is contacted before `look_up`.
+    """Has one listing at a time. Contacts no server before `look_up`.
 
     Signals:
-        changed: the listing, or what is known of a model in it, is another.
-        refused: (str) one sentence: why nothing was found, or could be read.
-        busy: (bool) a server is being asked.
+        changed: the listing, or the facts of a model in it, changed.
+        refused: (str) one sentence: why nothing was found or could be read.
+        busy: (bool) a request to a server began or ended.
     """
 
     changed = Signal()
-    refused = Signal(str)
+    refused = Signal(object)
     busy = Signal(bool)
     _listed = Signal(int, object)
     _read = Signal(int, int, object)
-    _failed = Signal(int, str)
+    _failed = Signal(int, object)
 
     def __init__(self, library: Library, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.listing: Listing | None = None
         self._library = library
-        self._known: dict[int, Facts | str] = {}  # by place in the listing
-        self._basis: int | None = None  # the model by which the others are judged
-        self._number = 0  # of the newest request; older ones end early
+        self._known: dict[int, Facts | str] = {}  # by index in the listing
+        self._basis: int | None = None  # index of the model by which the others are judged
+        self._number = 0  # number of the newest request; older ones stop early
         self._background = Background("search")
-        self._listed.connect(self._take_listing)
-        self._read.connect(self._take_facts)
-        self._failed.connect(self._take_failure)
+        self._listed.connect(self._on_listing)
+        self._read.connect(self._on_facts)
+        self._failed.connect(self._on_failure)
 
     @property
     def found(self) -> list[Found]:
-        """The models of the listing, judged with the memory that is free now."""
+        """Return the models of the listing, judged with the memory that is free now."""
         offers = self.listing.offers if self.listing is not None else []
         return [self._judged(i, offer) for i, offer in enumerate(offers)]
 
     def look_up(self, text: str) -> None:
-        """List what is at an address; then read the smallest model's header."""
+        """List the models at an address, then read the smallest model's header."""
         self._number += 1
         number = self._number
         self.listing, self._known, self._basis = None, {}, None
@@ -77,7 +78,7 @@ class Search(QObject):
         self._background.later(lambda: self._list(number, text))
 
     def read(self, i: int) -> None:
-        """Read the header of a model of the listing, unless that was done."""
+        """Read the header of a model of the listing, unless it is known."""
         if self.listing is None or i in self._known or self.listing.offers[i].trouble:
             return
         self._number += 1
@@ -105,8 +106,8 @@ class Search(QObject):
     # In the thread
 
     def _list(self, number: int, text: str) -> None:
-        from backend.downloads.address import parse
-        from backend.downloads.hub import look_up  # loads what talks to a network
+        # Imported late: they load the HTTP client.
+        from backend.downloads.hub import look_up
         from backend.downloads.web import new_client
 
         if number != self._number:
@@ -118,25 +119,25 @@ class Search(QObject):
             self._failed.emit(number, str(error))
 
     def _read_header(self, number: int, i: int, offer: Offer) -> None:
-        from backend.downloads.web import new_client
+        from backend.downloads.web import new_client  # imported late: it loads the HTTP client
 
-        def go_on() -> None:
+        def check() -> None:
             if number != self._number:
                 raise _Superseded
 
         try:
-            go_on()
+            check()
             with new_client() as client:
                 n_context = EngineConfig().context_length
-                self._read.emit(number, i, read_facts(offer, client, n_context, go_on))
+                self._read.emit(number, i, read_facts(offer, client, n_context, check))
         except _Superseded:
             pass
         except DownloadError as error:
             self._failed.emit(number, str(error))
 
-    # In the window's thread again
+    # In the window's thread
 
-    def _take_listing(self, number: int, listing: Listing) -> None:
+    def _on_listing(self, number: int, listing: Listing) -> None:
         if number != self._number:
             return
         self.listing = listing
@@ -146,7 +147,7 @@ class Search(QObject):
         if usable:
             self.read(usable[0])
 
-    def _take_facts(self, number: int, i: int, facts: Facts | str) -> None:
+    def _on_facts(self, number: int, i: int, facts: Facts | str) -> None:
         if number != self._number:
             return
         self._known[i] = facts
@@ -155,7 +156,7 @@ class Search(QObject):
         self.busy.emit(False)
         self.changed.emit()
 
-    def _take_failure(self, number: int, sentence: str) -> None:
+    def _on_failure(self, number: int, sentence: str) -> None:
         if number != self._number:
             return
         self.busy.emit(False)

@@ -1,4 +1,4 @@
-"""The table of models: what each column shows and sorts by."""
+"""The table of models: the text and the sort key of each column."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _SORT = Qt.ItemDataRole.UserRole
 _COLOURS = {Kind.FITS: "resident", Kind.CACHE: "arriving", Kind.LARGE: "stall"}
 
 
-def _of(read: Callable[[Facts], str]) -> Callable[[Row], str]:
+def _from_facts(read: Callable[[Facts], str]) -> Callable[[Row], str]:
     return lambda row: read(row.entry.facts) if row.entry.facts else ""
 
 
-def _key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[Row], Any]:
+def _sort_key(read: Callable[[Facts], int | str], otherwise: int | str) -> Callable[[Row], Any]:
     return lambda row: read(row.entry.facts) if row.entry.facts else otherwise
 
 
 def title(row: Row) -> str:
-    """How a model is called in the table: as its file, since files differ where names do not."""
+    """Return a model's title in the table: its file name, because model names may be equal."""
     return (
         translate("library", "Embedded model")
         if models.is_embedded(row.entry.path)
@@ -41,7 +41,7 @@ def title(row: Row) -> str:
 
 
 def kind(row: Row) -> Kind:
-    """The verdict of a row."""
+    """Return the kind of a row's verdict."""
     return row.verdict.kind if row.verdict is not None else Kind.BROKEN
 
 
@@ -63,14 +63,14 @@ COLUMNS = (
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Parameters"),
         150,
-        _of(words.total_and_active),
-        _key(lambda f: f.n_parameter, 0),
+        _from_facts(words.total_and_active),
+        _sort_key(lambda f: f.n_parameter, 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Type"),
         80,
-        _of(lambda f: f.quantisation),
-        _key(lambda f: f.quantisation, ""),
+        _from_facts(lambda f: f.quantisation),
+        _sort_key(lambda f: f.quantisation, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Size"),
@@ -82,20 +82,20 @@ COLUMNS = (
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Architecture"),
         110,
-        _of(lambda f: f.architecture),
-        _key(lambda f: f.architecture, ""),
+        _from_facts(lambda f: f.architecture),
+        _sort_key(lambda f: f.architecture, ""),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Layers × experts × used"),
         176,
-        _of(words.shape),
-        _key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
+        _from_facts(words.shape),
+        _sort_key(lambda f: f.n_layer * max(f.n_expert, 1), 0),
     ),
     Column[Row](
         QT_TRANSLATE_NOOP("library", "Context"),
         80,
-        _of(lambda f: units.number(f.context_length)),
-        _key(lambda f: f.context_length, 0),
+        _from_facts(lambda f: units.number(f.context_length)),
+        _sort_key(lambda f: f.context_length, 0),
         is_number=True,
     ),
     Column[Row](
@@ -116,13 +116,13 @@ class Table(ColumnTable[Row]):
         self._loaded: Path | None = None
 
     def show_rows(self, rows: list[Row], loaded: Path | None) -> None:
-        """Show models, and which of them is loaded."""
+        """Replace the models, and mark the loaded one."""
         self._loaded = loaded
         same = [row.entry.path for row in rows] == [row.entry.path for row in self.rows]
         self.take_rows(rows, same=same)
 
     def is_faint(self, row: Row) -> bool:
-        """Whether a model cannot be loaded."""
+        """Return whether a model cannot be loaded."""
         return row.entry.facts is None
 
     def data(self, index: Index, role: int = 0) -> Any:  # noqa: D102
@@ -144,14 +144,14 @@ class Table(ColumnTable[Row]):
 
 
 class SortedTable(QSortFilterProxyModel):
-    """Sorts by what the columns say, and keeps rows that have all words of the search."""
+    """Sorts by the columns' keys, and keeps the rows that match the search."""
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._words: list[str] = []
 
     def search(self, text: str) -> None:
-        """Keep rows that have all these words somewhere, in any case."""
+        """Keep the rows that contain all words of a text, in any case."""
         self.beginFilterChange()
         self._words = text.casefold().split()
         self.endFilterChange()

@@ -1,4 +1,4 @@
-"""The page with all models."""
+"""The page of the models on this machine."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from app.library.details import Details
 from app.library.library import Library, Row
 from app.library.table import COLUMNS, HERE, SortedTable, Table
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 
-REFRESH_MS = 4000  # the memory that is free changes while one looks
-# Columns that go first where the page is narrow, with the width below which they go.
+REFRESH_MS = 4000  # the free memory changes while the page is visible
+# (column, width of the page below which it is hidden).
 _LEAVES = ((5, 1180), (7, 1060), (8, 960), (6, 860), (2, 700), (3, 560))
 
 
@@ -37,8 +37,8 @@ class LibraryView(QWidget):
     """Search, table, details and folders of a Library.
 
     Signals:
-        picked: (Path) the user wants this model.
-        closed: back to the chat.
+        picked: (Path) the model that the user wants to load.
+        closed: the user wants the chat.
     """
 
     picked = Signal(object)
@@ -49,7 +49,7 @@ class LibraryView(QWidget):
         self.setObjectName("library")
         self.library = library
         self._loaded: Path | None = None
-        self._picked: Path | None = None  # the model whose details are shown
+        self._picked: Path | None = None  # the model with its details shown
         self._busy = False
         self.search = QLineEdit()
         self.search.setPlaceholderText(self.tr("Search models"))
@@ -87,7 +87,7 @@ class LibraryView(QWidget):
         self._sorted.setSourceModel(self._rows)
         self._refresh = QTimer(self, interval=REFRESH_MS)
         self._refresh.timeout.connect(library.judge)
-        self._refresh.timeout.connect(library.measure)  # waits until the machine is at rest
+        self._refresh.timeout.connect(library.measure)  # measures once, when the machine is idle
         self._dress_table()
         self._lay_out()
         self.search.textChanged.connect(self._search)
@@ -97,17 +97,17 @@ class LibraryView(QWidget):
 
     @property
     def shown(self) -> list[Row]:
-        """The rows in the order of the table."""
+        """Return the rows in the order of the table."""
         return [self._row(self._sorted.index(i, 0)) for i in range(self._sorted.rowCount())]
 
     def show_loaded(self, path: Path | None) -> None:
-        """Mark the model that is loaded."""
+        """Mark the loaded model."""
         if path != self._loaded:
             self._loaded = path
             self._show_rows()
 
     def show_downloads(self, n_running: int, n_stopped: int) -> None:
-        """Say on the button how many downloads run or wait, or could go on."""
+        """Show the number of running or stopped downloads on the button."""
         text = self.tr("Get models\u2026")
         if n_running:
             text = self.tr("Getting %n model(s)\u2026", "", n_running)
@@ -122,7 +122,7 @@ class LibraryView(QWidget):
             if row.entry.path == path:
                 self.table.selectRow(i)
 
-    # Building
+    # Construction
 
     def _dress_table(self) -> None:
         table = self.table
@@ -181,7 +181,7 @@ class LibraryView(QWidget):
                 functools.partial(self.library.remove_folder, folder),
             )
 
-    # What is shown
+    # Content
 
     def _show_rows(self) -> None:
         if not self.isVisible():
@@ -203,7 +203,7 @@ class LibraryView(QWidget):
         places = self.library.scan.places
         n_bytes = sum(entry.size_bytes for entry in entries)
         foot = self.tr("Looking through the folders\u2026") if self._busy and not entries else ""
-        trouble = said(self.library.history.trouble)
+        trouble = localized(self.library.history.trouble)
         foot = foot or words.places(places, len(entries), n_bytes)
         self.foot.setText(f"{foot} {trouble}".strip())
         self._machine.setText(self._machine_words())
@@ -243,7 +243,7 @@ class LibraryView(QWidget):
     def _row(self, index: QModelIndex) -> Row:
         return self._rows.rows[self._sorted.mapToSource(index).row()]
 
-    # What the user does
+    # Actions of the user
 
     def _search(self, text: str) -> None:
         self._sorted.search(text)

@@ -1,4 +1,4 @@
-"""What the library says in words."""
+"""The library's facts and verdicts in words."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import time
 
 from app.text import units
 from app.text.language import translate
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.library.estimate import Kind, Speed, Verdict
 from backend.library.facts import Facts
 from backend.library.scan import Entry, Place
 
 
 def parameters(n: int) -> str:
-    """Return a number of parameters as model names have it: 30.5B, 124M."""
+    """Format a number of parameters as in model names: 30.5B, 124M."""
     for letter, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6), ("K", 1e3)):
         if n >= 0.9995 * scale:
             value = n / scale
@@ -22,7 +22,7 @@ def parameters(n: int) -> str:
 
 
 def total_and_active(facts: Facts) -> str:
-    """Return the parameters, and where that is fewer, those that a token uses."""
+    """Format the total parameters, and the active ones if they are fewer."""
     total = parameters(facts.n_parameter)
     if facts.n_parameter_active >= facts.n_parameter:
         return total
@@ -32,14 +32,14 @@ def total_and_active(facts: Facts) -> str:
 
 
 def shape(facts: Facts) -> str:
-    """Return layers, experts of each, and how many of these a token uses."""
+    """Format layers × experts of each × experts used by a token."""
     if not facts.n_expert:
         return translate("library", "{layers}, dense").format(layers=facts.n_layer)
     return f"{facts.n_layer} × {facts.n_expert} × {facts.n_expert_used}"
 
 
 def ago(at_s: float, now_s: float | None = None) -> str:
-    """Return how long ago something was; empty where it never was."""
+    """Format the time since `at_s`; empty if that is 0."""
     if at_s <= 0:
         return ""
     days = int(((time.time() if now_s is None else now_s) - at_s) // 86_400)
@@ -85,26 +85,26 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
     facts = entry.facts
     if facts is None or verdict is None:
         return translate("library", "It cannot be used: {reason}.").format(
-            reason=said(entry.trouble)
+            reason=localized(entry.trouble)
         )
     if verdict.kind is Kind.LARGE:
         return _too_large(facts, verdict)
     if not facts.is_moe:
-        first = _at(
+        first = _fill_in(
             translate("library", "It fits in memory."),
             translate("library", "It fits in memory, at {speed}."),
             verdict.best_speed,
         )
         unused = translate("library", "The cache is not used: {reason}.")
-        return f"{first} {unused.format(reason=said(facts.needs.reason))}"
+        return f"{first} {unused.format(reason=localized(facts.needs.reason))}"
     if verdict.kind is Kind.FITS:
-        text = _at(
+        text = _fill_in(
             translate("library", "All its experts fit in memory."),
             translate("library", "All its experts fit in memory, at {speed}."),
             verdict.best_speed,
         )
     else:
-        text = _at(
+        text = _fill_in(
             translate(
                 "library",
                 "It runs through the cache: {n} of {all} experts of each layer fit in memory.",
@@ -120,7 +120,7 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
         )
     if verdict.asked.n_slot == verdict.best.n_slot:
         return text
-    asked = _at(
+    asked = _fill_in(
         translate("library", "At the cache rate that is set, {share}, it takes {size}."),
         translate(
             "library",
@@ -133,8 +133,8 @@ def sentence(entry: Entry, verdict: Verdict | None) -> str:
     return f"{text} {asked}"
 
 
-def _at(without: str, with_speed: str, speed: Speed | None, **words: object) -> str:
-    """Fill in the sentence that fits: with the speed, where one is known."""
+def _fill_in(without: str, with_speed: str, speed: Speed | None, **words: object) -> str:
+    """Fill in `with_speed` if the speed is known, otherwise `without`."""
     if speed is None:
         return without.format(**words)
     return with_speed.format(speed=_speed(speed), **words)
@@ -145,8 +145,8 @@ def _too_large(facts: Facts, verdict: Verdict) -> str:
     if facts.is_moe:
         text = translate(
             "library",
-            "Too large: it needs {size} even with {n} experts of each layer, beside {headroom} "
-            "that are left to other programs, and {free} are free.",
+            "Too large: even with {n} experts of each layer it needs {size}, and {headroom} for "
+            "other programs, but only {free} are free.",
         )
         more = translate("library", "It would run with {size} more.").format(
             size=units.size(verdict.short_bytes)
@@ -154,11 +154,11 @@ def _too_large(facts: Facts, verdict: Verdict) -> str:
     else:
         text = translate(
             "library",
-            "Too large: it needs {size}, beside {headroom} that are left to other programs, and "
-            "{free} are free.",
+            "Too large: it needs {size}, and {headroom} for other programs, but only {free} are "
+            "free.",
         )
         more = translate("library", "The cache cannot help: {reason}.").format(
-            reason=said(facts.needs.reason)
+            reason=localized(facts.needs.reason)
         )
     text = text.format(
         size=units.size(plan.total_bytes),
@@ -170,7 +170,7 @@ def _too_large(facts: Facts, verdict: Verdict) -> str:
 
 
 def basis(verdict: Verdict | None) -> str:
-    """Return what the speed rests on; empty where none is given."""
+    """Return the basis of the shown speeds; empty without speeds."""
     speeds = [s for s in (verdict.best_speed, verdict.asked_speed) if s] if verdict else []
     if not speeds:
         return ""
@@ -198,7 +198,7 @@ def basis(verdict: Verdict | None) -> str:
 
 
 def places(found: list[Place], n_entry: int, n_bytes: int) -> str:
-    """Return the line below the table: what was found, and what could not be looked through."""
+    """Return the line below the table: the models found, and folders that could not be read."""
     text = translate("library", "No models.")
     if n_entry:
         text = f"{units.count(n_entry, 'model')}, {units.size(n_bytes)}."
@@ -206,6 +206,6 @@ def places(found: list[Place], n_entry: int, n_bytes: int) -> str:
         if place.trouble:
             where = translate("library", "The folder {folder} {trouble}.")
             text += " " + where.format(
-                folder=place.path.name or place.path, trouble=said(place.trouble)
+                folder=place.path.name or place.path, trouble=localized(place.trouble)
             )
     return text.encode("utf-8", "replace").decode("utf-8")

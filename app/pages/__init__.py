@@ -1,4 +1,4 @@
-"""Pages that cover the conversation: settings, diagnostics, keys, about.
+"""Pages in place of the chat: settings, diagnostics, shortcuts, about.
 
 Each page is one module.
 May import: controls and below (tests/test_imports.py).

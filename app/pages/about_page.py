@@ -1,4 +1,4 @@
-"""What this is, its version, and the licences of everything in it."""
+"""The page about Outrider: its version, and the licences of its parts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QListWidget, QPlainTextEdit, QWidget
 
 from app.pages.licences import Component, components
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.page import Page, small
 from backend import __version__
 
 
 class AboutPage(Page):
-    """A list of parts, and the licence of the one that is picked."""
+    """A list of parts, and the licence of the selected part."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(self.tr("About Outrider"), scrolls=False, parent=parent)
@@ -51,9 +51,9 @@ class AboutPage(Page):
     def _show(self, row: int) -> None:
         if 0 <= row < len(self._components):
             part = self._components[row]
-            self._licence.setText(f"{part.name} {part.version}   {said(part.licence)}")
+            self._licence.setText(f"{part.name} {part.version}   {localized(part.licence)}")
             self.text.setPlainText(
-                part.text or self.tr("This copy of it came without the text of its licence.")
+                part.text or self.tr("This copy does not contain the text of the licence.")
             )
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802

@@ -1,4 +1,4 @@
-"""The log, and the report that can be copied into a bug report."""
+"""The page with the report that can be copied into a bug report."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REFRESH_MS = 2000
 
 
 class DiagnosticsPage(Page):
-    """Shows a report and copies it. `make_report` writes it anew."""
+    """Shows a report and copies it. `make_report` returns an up-to-date report."""
 
     def __init__(self, make_report: Callable[[], str], parent: QWidget | None = None) -> None:
         super().__init__(self.tr("Diagnostics"), scrolls=False, parent=parent)
@@ -35,9 +35,9 @@ class DiagnosticsPage(Page):
         self.column.addWidget(
             small(
                 self.tr(
-                    "This is all that the report says: versions, the machine, the model, settings, "
-                    "figures and errors. It holds nothing that was said, no names and no folders, "
-                    "and it goes nowhere unless you paste it there."
+                    "The report contains versions, the machine, the model, settings, figures and "
+                    "errors. It contains no chats, names or folders. It is sent nowhere; you can "
+                    "paste it where you want."
                 )
             )
         )
@@ -48,7 +48,7 @@ class DiagnosticsPage(Page):
         self._timer.timeout.connect(self.refresh)
 
     def refresh(self) -> None:
-        """Write the report anew, where nobody reads in the middle of it."""
+        """Update the report, unless the user is reading in it."""
         text = self._make_report()
         if text != self.text.toPlainText() and not self.text.textCursor().hasSelection():
             bar = self.text.verticalScrollBar()

@@ -1,7 +1,7 @@
-"""The group "Learning from your chats" of the settings: consent, what is recorded, what came of it.
+"""The group "Learning from your chats" of the settings: consent, recordings and results.
 
-Nothing is recorded before the user switches it on. The worker keeps the answer and everything else
-(backend/learning/supervisor.py); this only shows it and passes on what the user wants.
+Nothing is recorded before the user consents. The worker stores the consent and all else
+(backend/learning/supervisor.py); this group shows the state and passes on the user's choices.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from PySide6.QtWidgets import (
 
 from app.session.worker_link import EngineLink
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.protocol.status import LearningFacts
 
 REFRESH_MS = 5_000
 
 
 class LearningGroup(QGroupBox):
-    """A switch, the size on disk, the state in a sentence, and a button that deletes."""
+    """A switch, the size on disk, the state in a sentence, and a button to delete."""
 
     def __init__(self, link: EngineLink, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -38,10 +38,10 @@ class LearningGroup(QGroupBox):
         self.switch.setAccessibleName(self.switch.text())
         self._explanation = _label(
             self.tr(
-                "What is recorded stays on this computer. It holds no text, but the numbers of the "
-                "words, so it is as private as your chats. While you do not use the model, this "
-                "computer learns from it which experts will be needed next. Answers stay the same; "
-                "at most they come faster."
+                "The recordings stay on this computer. They contain no text, but the numbers of "
+                "the words, so they are as private as your chats. While you do not use the model, "
+                "this computer learns from them which experts will be needed next. Answers stay "
+                "the same, but may come faster."
             )
         )
         self._state = _label()
@@ -73,16 +73,16 @@ class LearningGroup(QGroupBox):
 
     @property
     def sentence(self) -> str:
-        """What is said of the state."""
+        """Return the sentence on the state."""
         return self._state.text()
 
     @property
     def size_text(self) -> str:
-        """What is said of the size."""
+        """Return the sentence on the size."""
         return self._size.text()
 
     def show_facts(self, facts: LearningFacts | None) -> None:
-        """Show what the worker said; None: there is no worker."""
+        """Show the worker's state; None: there is no worker."""
         self._facts = facts
         self.switch.setEnabled(facts is not None)
         self.switch.setChecked(facts is not None and facts.allowed)
@@ -93,7 +93,7 @@ class LearningGroup(QGroupBox):
             self._size.clear()
             return
         self.bar.setValue(int(1000 * (facts.share or 0.0)))
-        self._state.setText(said(facts.sentence))
+        self._state.setText(localized(facts.sentence))
         self._size.setText(self._words_of_size(facts))
 
     def _words_of_size(self, facts: LearningFacts) -> str:
@@ -111,13 +111,13 @@ class LearningGroup(QGroupBox):
             self._link.learn("status")
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: N802
-        """Ask how things are, now and as long as it is seen."""
+        """Request the state, now and repeatedly while the group is visible."""
         super().showEvent(event)
         self._ask()
         self._timer.start()
 
     def hideEvent(self, event: QHideEvent) -> None:  # noqa: N802
-        """Nobody looks."""
+        """Stop the requests."""
         super().hideEvent(event)
         self._timer.stop()
 

@@ -1,4 +1,4 @@
-"""What this application is made of, and under which licences."""
+"""The parts of this application and their licences."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from backend import __version__
+from backend.text import text
 
 _COMMON = Path("/usr/share/common-licenses")  # Debian's copies of the GNU licences
 _LGPL = (
@@ -33,7 +36,7 @@ LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
 OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
 SOFTWARE.
 """
-# The packages that Outrider names itself; what these need in turn is found from their metadata.
+# The direct dependencies; theirs are found from their metadata.
 _OWN = (
     "llama-cpp-python", "PySide6-Essentials", "filelock", "httpx2", "huggingface_hub", "numpy",
     "platformdirs", "psutil", "pygments", "starlette", "uvicorn",
@@ -42,7 +45,7 @@ _OWN = (
 
 @dataclass(frozen=True)
 class Component:
-    """One part. version and text are empty where this copy does not say."""
+    """One part. `version` and `text` are empty if this copy does not contain them."""
 
     name: str
     version: str
@@ -51,19 +54,17 @@ class Component:
 
 
 def components() -> list[Component]:
-    """Return Outrider, llama.cpp, and every installed package that it uses, by name."""
+    """Return Outrider, llama.cpp, and the installed packages in use, sorted by name."""
     found = {_plain(name): component for name in packages() if (component := _read(name))}
     return [_outrider(), _llama_cpp(), *sorted(found.values(), key=lambda c: c.name.lower())]
 
 
 def _outrider() -> Component:
-    from backend import __version__
-
-    text = (
+    licence = (
         "The code is under the MIT licence. The embedded model is under CC BY-SA 4.0, because of "
         "the texts that it was trained on.\n\n" + _MIT
     )
-    return Component("Outrider", __version__, "MIT; the embedded model CC BY-SA 4.0", text)
+    return Component("Outrider", __version__, text("about.licence"), licence)
 
 
 def _llama_cpp() -> Component:
@@ -72,7 +73,7 @@ def _llama_cpp() -> Component:
 
 
 def packages() -> list[str]:
-    """Return the names of all packages that are needed here, directly or not."""
+    """Return the names of all dependencies, direct or not."""
     names: list[str] = []
     waiting = list(_OWN)
     while waiting:

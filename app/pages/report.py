@@ -1,4 +1,7 @@
-"""The report for a bug: versions, machine, model, settings, figures, errors; nothing personal."""
+"""The report for a bug: versions, machine, model, settings, figures and errors.
+
+It contains nothing personal.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from importlib import metadata
 from PySide6.QtCore import QLibraryInfo, qVersion
 from PySide6.QtGui import QGuiApplication
 
+from app.session.engine import EngineSession
 from app.session.event_log import EventLog, without_names
-from app.session.session import Session
 from app.settings.settings import Settings
 from app.state.engine_choice import EngineChoice
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
@@ -21,7 +24,7 @@ from backend.protocol.status import Json
 from backend.system.memory import memory_facts, physical_cores
 
 _GIB = 1 << 30
-# Of the settings, what says something about behaviour; no paths, no key.
+# The settings that affect behaviour; no paths, no key.
 _SETTINGS = {
     *EngineChoice.rules(),
     *("theme", "language", "show_panel", "show_sidebar", "server_on", "server_port"),
@@ -34,19 +37,19 @@ _MODEL = (
 
 
 def report(
-    session: Session,
+    engine: EngineSession,
     settings: Settings,
     machine: Hardware | None,
     statistics: Statistics | None,
     log: EventLog,
 ) -> str:
-    """Return the report as plain text, in English: who reads it may not speak the window's."""
+    """Return the report as plain text, in English for its readers."""
     parts = [
         ("Versions", versions()),
         ("Machine", _machine(machine)),
         ("Window", _window()),
-        ("Model", _model(session)),
-        ("Engine settings in force", _cache(session)),
+        ("Model", _model(engine)),
+        ("Engine settings in force", _cache(engine)),
         ("Settings", {k: v for k, v in settings.to_json().items() if k in _SETTINGS}),
         ("Last answer", _figures(statistics)),
     ]
@@ -55,13 +58,13 @@ def report(
         text += f"{title}\n" + "".join(f"  {name}: {value}\n" for name, value in values.items())
     errors = log.errors or ["none"]
     text += "Last errors\n" + "".join(f"  {line}\n" for line in errors)
-    text += "Engine's last words\n" + _indented(session.link.last_words)
+    text += "Engine's last words\n" + _indented(engine.link.last_words)
     text += "Log\n" + "".join(f"  {line}\n" for line in log.lines[-60:])
     return without_names(text)
 
 
 def versions() -> Json:
-    """Return what runs here, by name."""
+    """Return the versions of the software, by name."""
     found = {"Outrider": __version__, "llama-cpp-python": LLAMA_CPP_PYTHON_VERSION}
     found |= {"Python": platform.python_version(), "Qt": qVersion()}
     for name in ("PySide6-Essentials", "numpy", "starlette", "uvicorn", "huggingface_hub"):
@@ -96,16 +99,16 @@ def _window() -> Json:
     }
 
 
-def _model(session: Session) -> Json:
-    if session.model is None:
-        return {"state": session.state.value}
-    data = asdict(session.model)
-    name = session.path.name if session.path is not None else ""
-    return {"state": session.state.value, "file": name} | {key: data[key] for key in _MODEL}
+def _model(engine: EngineSession) -> Json:
+    if engine.model is None:
+        return {"state": engine.state.value}
+    data = asdict(engine.model)
+    name = engine.path.name if engine.path is not None else ""
+    return {"state": engine.state.value, "file": name} | {key: data[key] for key in _MODEL}
 
 
-def _cache(session: Session) -> Json:
-    return asdict(session.cache) if session.cache is not None else {}
+def _cache(engine: EngineSession) -> Json:
+    return asdict(engine.cache) if engine.cache is not None else {}
 
 
 def _figures(statistics: Statistics | None) -> Json:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from PySide6.QtWidgets import QApplication, QCheckBox, QLineEdit, QPushButton
 
 from app.session.local_server import DEFAULT_PORT, LocalServer, ServerFacts
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.fields import Number
 from app.widgets.page import Section, beside, small
 
 
 class ServerSection(Section):
-    """Switch, port, key, and whether it is on."""
+    """Switch, port, key and state of the server."""
 
     def __init__(self, server: LocalServer) -> None:
         super().__init__(self.tr("Local server"))
@@ -54,7 +54,7 @@ class ServerSection(Section):
         self._show(server.facts)
 
     def switch_off(self) -> None:
-        """As at the beginning."""
+        """Switch the server off and restore the default port."""
         self.port.setValue(DEFAULT_PORT)
         self.on.setChecked(False)
         self._want()
@@ -79,7 +79,7 @@ class ServerSection(Section):
 
     def _show(self, facts: ServerFacts) -> None:
         if facts.trouble:
-            words = said(facts.trouble)
+            words = localized(facts.trouble)
         elif facts.on:
             words = self.tr("On, at {address}.").format(address=facts.address)
             words += " " + self.tr("%n request(s) so far.", "", facts.n_request)

@@ -1,4 +1,4 @@
-"""The settings: how the window looks, where models are, what chats begin with, the local server."""
+"""The settings: appearance, engine, models, chats, local server and privacy."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ _FOLDER = Qt.ItemDataRole.UserRole
 
 
 class SettingsPage(Page):
-    """Shows Settings; the window does what is chosen.
+    """Shows Settings; the main window applies the user's choices.
 
     Signals:
         theme_chosen: (theme.Choice).
-        language_chosen: (code).
+        language_chosen: (str) code.
         automatic_chosen: (bool).
-        controls_wanted: show the engine's controls.
-        preset_wanted: change what new chats begin with.
-        reset_wanted: all settings back to the beginning.
+        controls_wanted: the user wants to see the engine's controls.
+        preset_wanted: the user wants to edit the default preset.
+        reset_wanted: the user wants to reset all settings.
     """
 
     theme_chosen = Signal(object)
@@ -71,7 +71,7 @@ class SettingsPage(Page):
         library.library.changed.connect(self._show_folders)
 
     def show_settings(self, settings: Settings) -> None:
-        """Show what is in force now."""
+        """Show the present settings."""
         self.theme.setCurrentIndex(self.theme.findData(settings.theme))
         self.language.setCurrentIndex(self.language.findData(settings.language))
         self.mode.show_choice(settings.engine.automatic)
@@ -121,8 +121,8 @@ class SettingsPage(Page):
         section.wide(
             small(
                 self.tr(
-                    "The next model begins with what is set here, in the bar at the top and in the "
-                    "engine controls."
+                    "The next model starts with the settings made here, in the bar at the top and "
+                    "in the engine controls."
                 )
             )
         )
@@ -203,7 +203,7 @@ class SettingsPage(Page):
         self.preset = QPushButton(self.tr("System prompt and sampling\u2026"))
         self.preset.setAccessibleName(self.tr("What new chats begin with"))
         self.preset.clicked.connect(self.preset_wanted)
-        section.wide(small(self.tr("What chats begin with where nothing was set for their model.")))
+        section.wide(small(self.tr("For chats with models that have no settings of their own.")))
         section.wide(beside(self.preset))
         return section
 
@@ -227,8 +227,6 @@ class SettingsPage(Page):
         self.reset = QPushButton(self.tr("Reset all settings\u2026"))
         self.reset.setAccessibleName(self.tr("Reset all settings"))
         self.reset.clicked.connect(self.reset_wanted)
-        section.wide(
-            small(self.tr("Chats, models and what was measured stay; the settings do not."))
-        )
+        section.wide(small(self.tr("Chats, models and measurements are kept.")))
         section.wide(beside(self.reset))
         return section

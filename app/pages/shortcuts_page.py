@@ -1,4 +1,4 @@
-"""All keys in a list."""
+"""The page of keyboard shortcuts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from app.widgets.page import Page
 
 
 class ShortcutsPage(Page):
-    """What each key does, from the table of commands."""
+    """Lists the keys, from the table of commands."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(self.tr("Keyboard shortcuts"), scrolls=False, parent=parent)

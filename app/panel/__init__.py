@@ -1,5 +1,5 @@
 """The live view of the engine: map, bars, time line, verdict.
 
-It was named `engine` before; it draws and computes nothing.
+It only draws; the figures come from the worker.
 May import: settings and below (tests/test_imports.py).
 """

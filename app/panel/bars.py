@@ -1,4 +1,4 @@
-"""Bars of three parts: computing, waiting for experts, and what is not explained."""
+"""Bars of three parts: computing, waiting for experts, and unexplained time."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PARTS = ("compute", "stall", "other")
 
 
 class Bars:
-    """Collects rectangles, to paint all of a colour at once: a call for each costs far more.
+    """Collects rectangles and paints those of one colour in one call, which is far cheaper.
 
-    `bottom` is where bars stand, in pixels; `scale_s` the seconds that reach from there to 0.
+    bottom: y of the bars' foot, in pixels; scale_s: seconds of a bar that reaches y = 0.
     """
 
     def __init__(self, bottom: int, scale_s: float) -> None:
@@ -21,7 +21,7 @@ class Bars:
         self._rects: list[list[QRect]] = [[] for _ in PARTS]
 
     def add(self, x: int, width: int, parts_s: tuple[float, float, float]) -> None:
-        """One bar; what is higher than the scale is cut off."""
+        """Add a bar; cut it off at the scale."""
         y, sum_s = self._bottom, 0.0
         for rects, part_s in zip(self._rects, parts_s, strict=True):
             sum_s += part_s
@@ -31,7 +31,7 @@ class Bars:
                 y = top
 
     def paint(self, painter: QPainter) -> None:
-        """Paint all of them."""
+        """Paint all bars."""
         painter.setPen(Qt.PenStyle.NoPen)
         for name, rects in zip(PARTS, self._rects, strict=True):
             painter.setBrush(theme.colour(name))

@@ -1,4 +1,4 @@
-"""What the method `auto` decided in this answer: the last sentence, and all of them on request."""
+"""The decisions of the method `auto` in this answer: the last one, or all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWi
 
 
 class Decisions(QWidget):
-    """Hidden where nothing was decided."""
+    """Hidden without decisions."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -39,11 +39,11 @@ class Decisions(QWidget):
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What was decided, the oldest first."""
+        """Return the decisions, oldest first."""
         return self._lines
 
     def show_lines(self, lines: Sequence[str]) -> None:
-        """Show sentences, the oldest first."""
+        """Show decisions, oldest first."""
         if tuple(lines) != self._lines or not lines:
             self._lines = tuple(lines)
             self._write()

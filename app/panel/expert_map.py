@@ -27,11 +27,11 @@ from app.widgets import theme
 from backend.methods import cells
 from backend.protocol.statistics import Residency
 
-ROW_HIGHEST = 22  # pixels; a model with few layers does not fill the panel with huge cells
+ROW_HIGHEST = 22  # pixels; limits the cells of a model with few layers
 ROW_LOWEST = 2
 NUMBERS_WIDTH = 26  # for the layers' numbers at the left
 NUMBER_HEIGHT = 10
-NUMBERS_APART = 20  # pixels between two numbers, at least
+NUMBERS_APART = 20  # smallest distance of two numbers, in pixels
 LAYERS_OF_A_PAGE = 8
 
 _STEPS = {
@@ -47,22 +47,22 @@ _STEPS = {
 
 
 class View(Enum):
-    """What the colours mean."""
+    """The meaning of the colours."""
 
-    STATE = "state"  # what is in memory, and how what was just used was found
-    USE = "use"  # how often this answer used each expert
+    STATE = "state"  # residency, and hit, late or miss of the last use
+    USE = "use"  # number of uses in this answer
 
 
 def map_height(n_row: int, room: int) -> int:
-    """Return the height of all rows, in pixels; the bars beside the map use the same."""
+    """Return the height of all rows, in pixels. The bars beside the map use it too."""
     return min(max(room, n_row * ROW_LOWEST), n_row * ROW_HIGHEST)
 
 
 class ExpertMap(QWidget):
-    """Paints a snapshot from one image, so that it costs next to nothing.
+    """Paints a snapshot from one cached image.
 
-    With the keyboard a cursor goes from cell to cell; what it stands on is the accessible
-    description, and shown as a tool tip.
+    The arrow keys move a cursor from cell to cell. The cell under the cursor is the accessible
+    description, and its text is shown as a tool tip.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -73,43 +73,43 @@ class ExpertMap(QWidget):
         self._view = View.STATE
         self._cursor: tuple[int, int] | None = None
         self._image = QImage()
-        self._image_for: object = None  # what the image was made of
+        self._image_for: object = None  # what the image depends on; None: out of date
         self.expert_bytes = 0
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(160, 60)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
         self.setAccessibleName(self.tr("Map of the experts in memory"))
-        self._describe_all()
+        self._update_description()
 
     @property
     def view(self) -> View:
-        """What the colours mean."""
+        """Return the meaning of the colours."""
         return self._view
 
     @property
     def residency(self) -> Residency | None:
-        """What is shown."""
+        """Return the shown snapshot."""
         return self._residency
 
     @property
     def uses(self) -> array[int]:
-        """How often each expert was used, layer by layer; empty where that is not known."""
+        """Return the uses of each expert, layer by layer; empty if unknown."""
         return self._uses
 
     @property
     def cursor_cell(self) -> tuple[int, int] | None:
-        """The row and the expert on which the keyboard's cursor stands."""
+        """Return the row and the expert under the keyboard's cursor."""
         return self._cursor
 
     def show_view(self, view: View) -> None:
-        """Change what the colours mean."""
+        """Change the meaning of the colours."""
         self._view = view
         self._image_for = None
         self.update()
 
     def show_residency(self, residency: Residency | None) -> None:
-        """Show a snapshot, or nothing."""
+        """Show a snapshot; None shows an empty map."""
         before = self._residency
         self._residency = residency if residency and residency.data else None
         now = self._residency
@@ -121,18 +121,18 @@ class ExpertMap(QWidget):
         if now is not None and len(self._uses) != len(now.data):
             self._uses, self._n_token = array("I"), 0
         self._image_for = None
-        self._describe_all()
+        self._update_description()
 
     def show_uses(self, uses: array[int], n_token: int) -> None:
-        """Show how many of `n_token` tokens used each expert."""
-        known = self._residency
-        if known is None or len(uses) == len(known.data):
+        """Set how many of `n_token` tokens used each expert."""
+        shown = self._residency
+        if shown is None or len(uses) == len(shown.data):
             self._uses, self._n_token = uses, n_token
             if self._view is View.USE:
                 self._image_for = None
                 self.update(self._area())
 
-    # What is where
+    # Geometry
 
     def cell_at(self, place: QPoint) -> tuple[int, int] | None:
         """Return the row and the expert under a point."""
@@ -144,7 +144,7 @@ class ExpertMap(QWidget):
         return row, (place.x() - area.x()) * self._residency.n_expert // area.width()
 
     def cell_rect(self, row: int, expert: int) -> QRect:
-        """Return where a cell is."""
+        """Return the rectangle of a cell."""
         assert self._residency is not None
         area, n_expert = self._area(), self._residency.n_expert
         ratio = self.devicePixelRatioF()
@@ -164,13 +164,13 @@ class ExpertMap(QWidget):
         return QRect(area.x(), area.y() + top, area.width(), end - top)
 
     def describe(self, row: int, expert: int) -> str:
-        """One cell in words: layer, expert, state, how often it was used, bytes."""
-        known = self._residency
-        assert known is not None
-        index = row * known.n_expert + expert
-        value = known.data[index]
+        """Describe a cell: layer, expert, state, uses and size."""
+        shown = self._residency
+        assert shown is not None
+        index = row * shown.n_expert + expert
+        value = shown.data[index]
         place = self.tr("Layer {layer}, expert {expert}").format(
-            layer=known.moe_layers[row], expert=expert
+            layer=shown.moe_layers[row], expert=expert
         )
         states = {
             cells.ABSENT: self.tr("not in memory"),
@@ -198,23 +198,23 @@ class ExpertMap(QWidget):
             lines.append(units.size(self.expert_bytes))
         return "; ".join(lines)
 
-    def _describe_all(self) -> None:
-        known = self._residency
-        if known is None:
+    def _update_description(self) -> None:
+        shown = self._residency
+        if shown is None:
             text = self.tr("No map")
         elif self._cursor is not None and self.hasFocus():
             text = self.describe(*self._cursor)
         else:
-            n_in = sum(known.data.translate(_IS_IN))
+            n_in = sum(shown.data.translate(_IS_IN))
             text = self.tr(
                 "{layers} layers of {experts} experts, {resident} experts in memory"
             ).format(
-                layers=len(known.moe_layers), experts=known.n_expert, resident=units.number(n_in)
+                layers=len(shown.moe_layers), experts=shown.n_expert, resident=units.number(n_in)
             )
         self.setAccessibleDescription(text)
 
     def _area(self) -> QRect:
-        """Where the cells are."""
+        """Return the rectangle of all cells."""
         n_row = len(self._residency.moe_layers) if self._residency else 1
         room = self.width() - NUMBERS_WIDTH - 2
         return QRect(NUMBERS_WIDTH, 0, max(room, 1), map_height(n_row, self.height()))
@@ -258,17 +258,17 @@ class ExpertMap(QWidget):
         super().focusInEvent(event)
         if self._residency is not None and self._cursor is None:
             self._cursor = (0, 0)
-        self._describe_all()
+        self._update_description()
         self.update()
 
     def focusOutEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
         super().focusOutEvent(event)
-        self._describe_all()
+        self._update_description()
         self.update()
 
     def _go(self, row: int, expert: int) -> None:
         self._cursor = row, expert
-        self._describe_all()
+        self._update_description()
         changed = QAccessibleEvent(self, QAccessible.Event.DescriptionChanged)
         QAccessible.updateAccessibility(changed)
         place = self.mapToGlobal(self.cell_rect(row, expert).bottomRight())
@@ -280,8 +280,8 @@ class ExpertMap(QWidget):
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
-        known = self._residency
-        if known is None:
+        shown = self._residency
+        if shown is None:
             return
         area, ratio = self._area(), self.devicePixelRatioF()
         image = self._picture(round(area.width() * ratio), round(area.height() * ratio))
@@ -289,9 +289,9 @@ class ExpertMap(QWidget):
             painter.setRenderHint(QPainter.RenderHint.SmoothPixmapTransform)
         painter.drawImage(area, image)
         if self._view is View.STATE:
-            self._paint_in_progress(painter, known)
+            self._paint_in_progress(painter, shown)
         if event.rect().left() < area.left():
-            self._paint_numbers(painter, known)
+            self._paint_numbers(painter, shown)
         if self.hasFocus():
             self._paint_focus(painter, area)
         painter.end()
@@ -300,29 +300,29 @@ class ExpertMap(QWidget):
         assert self._residency is not None
         made_for = width, height, self._view, theme.colours()
         if self._image_for != made_for:
-            known = self._residency
-            data, palette = known.data, map_picture.state_palette()
+            shown = self._residency
+            data, palette = shown.data, map_picture.state_palette()
             if self._view is View.USE:
                 uses = self._uses or array("I", [0]) * len(data)
                 data, palette = map_picture.use_bytes(data, uses), map_picture.use_palette()
-            self._image = map_picture.picture(data, known.n_expert, width, height, palette)
+            self._image = map_picture.picture(data, shown.n_expert, width, height, palette)
             self._image_for = made_for
         return self._image
 
-    def _paint_in_progress(self, painter: QPainter, known: Residency) -> None:
-        """A frame around each layer in progress: what it needs is pinned."""
-        pinned = known.data.translate(_IS_PINNED)
+    def _paint_in_progress(self, painter: QPainter, shown: Residency) -> None:
+        """Frame each layer in progress: its experts are pinned."""
+        pinned = shown.data.translate(_IS_PINNED)
         if not any(pinned):
             return
         painter.setPen(theme.colour("hit"))
         painter.setBrush(Qt.BrushStyle.NoBrush)
-        for index in range(len(known.moe_layers)):
-            start = index * known.n_expert
-            if any(pinned[start : start + known.n_expert]):
+        for index in range(len(shown.moe_layers)):
+            start = index * shown.n_expert
+            if any(pinned[start : start + shown.n_expert]):
                 painter.drawRect(self._row_rect(index).adjusted(-2, -1, 1, -1))
 
-    def _paint_numbers(self, painter: QPainter, known: Residency) -> None:
-        n_row = len(known.moe_layers)
+    def _paint_numbers(self, painter: QPainter, shown: Residency) -> None:
+        n_row = len(shown.moe_layers)
         step = 1
         while step * self._area().height() < NUMBERS_APART * n_row:
             step *= 2
@@ -334,8 +334,8 @@ class ExpertMap(QWidget):
             line = self._row_rect(index)
             place = QRect(0, line.y(), NUMBERS_WIDTH - 8, max(line.height(), NUMBER_HEIGHT))
             place.moveTop(max(line.center().y() - place.height() // 2, 0))
-            where = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
-            painter.drawText(place, where, str(known.moe_layers[index]))
+            alignment = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            painter.drawText(place, alignment, str(shown.moe_layers[index]))
 
     def _paint_focus(self, painter: QPainter, area: QRect) -> None:
         painter.setBrush(Qt.BrushStyle.NoBrush)

@@ -1,4 +1,4 @@
-"""What the panel knows, as files: a table of the tokens, a table of the experts, a picture."""
+"""Export of the panel: a table of the tokens, a table of the experts, a picture."""
 
 from __future__ import annotations
 
@@ -20,8 +20,7 @@ _STATES = {cells.ABSENT: "absent", cells.RESIDENT: "resident", cells.ARRIVING: "
 def tokens_csv(history: History, layers: tuple[int, ...]) -> str:
     """Return a line for each pass of the answer, the pieces of its prompt first.
 
-    Times are in seconds; stall_layer_N_s is what the MoE layer N waited, empty where that is no
-    longer kept.
+    Times are in seconds. stall_layer_N_s is the stall of MoE layer N, empty if it was dropped.
     """
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
@@ -54,7 +53,7 @@ def tokens_csv(history: History, layers: tuple[int, ...]) -> str:
 
 
 def experts_csv(model: ModelFacts, residency: bytes, uses: array[int], n_token: int) -> str:
-    """Return a line for each expert: whether it is in memory, and how many tokens used it."""
+    """Return a line for each expert: whether it is in memory, and its uses."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["layer", "expert", "state", "tokens_using_it", "tokens", "bytes"])
@@ -68,7 +67,7 @@ def experts_csv(model: ModelFacts, residency: bytes, uses: array[int], n_token: 
 
 
 def write(path: Path, data: bytes) -> str:
-    """Write a file as a whole or not at all; returns "", or one sentence about what went wrong."""
+    """Write a file whole or not at all. Return "", or one sentence about the failure."""
     try:
         write_whole(path, data, makes_folder=False, private=False, durable=True)
     except OSError as error:

@@ -11,14 +11,14 @@ from app.panel.value import Value
 from app.text import units
 from backend.protocol.statistics import PassFigures, Statistics
 
-WINDOW_S = 2.0  # while answering, the bandwidth is that of the last two seconds
+WINDOW_S = 2.0  # the bandwidth during an answer is that of the last two seconds
 NOTHING = "\u2013"
 
 
 class Figures(QWidget):
-    """Speed, hits, late ones and bandwidth; misses, waiting, useful and wasted prefetches.
+    """Speed, hits, late experts and bandwidth; misses, waiting, useful and wasted prefetches.
 
-    Of an answer so far, or of one of its tokens.
+    They belong to the answer so far, or to one of its tokens.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -51,21 +51,21 @@ class Figures(QWidget):
 
     @property
     def values(self) -> list[str]:
-        """What is shown, in order."""
+        """Return the shown figures, in order."""
         return [label.text() for label in self._values]
 
     @property
     def bandwidth_unit(self) -> str:
-        """What stands under the bandwidth."""
+        """Return the unit of the bandwidth."""
         return self._units[3].text()
 
     @property
     def misses_words(self) -> str:
-        """What is said of the misses."""
+        """Return the tool tip of the misses."""
         return self._values[4].toolTip()
 
     def show_limit(self, link_gb_per_s: float | None) -> None:
-        """Say how much this machine's drive was measured to read, beside what is read."""
+        """Show the measured bandwidth of the drive beside the present one."""
         if link_gb_per_s is None:
             text = self.tr("GB/s read")
         else:
@@ -73,17 +73,17 @@ class Figures(QWidget):
             text = self.tr("of {limit} GB/s").format(limit=limit)
         self._units[3].setText(text)
         self._units[3].setToolTip(
-            self.tr("Read from the drive, and what it was measured to read at most on this machine")
+            self.tr("Present read bandwidth of the drive, and the highest measured on this machine")
         )
 
     def clear(self) -> None:
-        """Show that nothing is known."""
+        """Clear the figures."""
         self._reads.clear()
         self._show([NOTHING] * 8)
-        self._say_on_host(0, 0)
+        self._show_on_host(0, 0)
 
     def show_statistics(self, statistics: Statistics, is_live: bool, is_cached: bool) -> None:
-        """Show an answer's figures, as it goes or as a whole."""
+        """Show the figures of an answer, running or ended."""
         values = [NOTHING] * 8
         if statistics.n_token:
             values[0] = units.speed(statistics.tokens_per_s)
@@ -97,8 +97,8 @@ class Figures(QWidget):
             values[6] = units.number(statistics.prefetches_useful)
             values[7] = units.number(statistics.prefetches_wasted)
         self._show(values)
-        self._say_where_from(statistics)
-        self._say_on_host(statistics.on_host, statistics.late + statistics.misses)
+        self._show_sources(statistics)
+        self._show_on_host(statistics.on_host, statistics.late + statistics.misses)
 
     def show_token(self, token: PassFigures) -> None:
         """Show the figures of one token."""
@@ -114,10 +114,10 @@ class Figures(QWidget):
             values[6] = units.number(token.prefetches_useful)
             values[7] = units.number(token.prefetches_wasted)
         self._show(values)
-        self._say_on_host(token.on_host, token.late + token.misses)
+        self._show_on_host(token.on_host, token.late + token.misses)
 
-    def _say_where_from(self, statistics: Statistics) -> None:
-        """Where RAM keeps experts for a device: what came from the file, and what from RAM."""
+    def _show_sources(self, statistics: Statistics) -> None:
+        """Show how much came from the file, and how much from experts kept in RAM."""
         text = ""
         if statistics.bytes_from_host:
             text = self.tr("{file} from the file, {ram} from memory").format(
@@ -125,11 +125,11 @@ class Figures(QWidget):
             )
         self._values[3].setToolTip(text)
 
-    def _say_on_host(self, on_host: int, lacked: int) -> None:
-        """Where the processor computes what a device lacks: how much of it."""
+    def _show_on_host(self, on_host: int, lacked: int) -> None:
+        """Show the share of missing experts that the processor computed."""
         text = ""
         if on_host:
-            text = self.tr("of {n} that the device lacked, the processor computed {share}").format(
+            text = self.tr("the processor computed {share} of {n} that the device lacked").format(
                 n=units.count(lacked, "expert"), share=units.percent(on_host / max(lacked, 1))
             )
         self._values[4].setToolTip(text)
@@ -139,7 +139,7 @@ class Figures(QWidget):
             label.setText(text)
 
     def _bandwidth(self, statistics: Statistics, is_live: bool) -> float | None:
-        """Bytes per second: of the last moments, or of the whole answer once it is over."""
+        """Return the bytes per second of the last WINDOW_S, or of the whole answer at its end."""
         if not is_live:
             self._reads.clear()
             return statistics.drive_bytes / statistics.total_s if statistics.total_s > 0 else None

@@ -1,4 +1,4 @@
-"""What the colours of a picture mean."""
+"""The legend of a picture's colours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Items = Sequence[tuple[str, str] | tuple[str, str, str]]
 
 
 class Legend(QLabel):
-    """Words with squares of colour before them; wraps where there is little room."""
+    """Words after coloured squares. It wraps if the room is small."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -23,7 +23,7 @@ class Legend(QLabel):
         self.setWordWrap(True)
 
     def show_items(self, items: Items) -> None:
-        """Show a colour's name and its meaning; a third is the sign, if it is no square."""
+        """Show items: a colour's name, its meaning, and the sign if it is not a square."""
         self._items = items
         self._write()
 

@@ -1,4 +1,4 @@
-"""What each cell of the map looks like: a palette, and rows stretched to the pixels of a widget."""
+"""The image of the map: a palette, and rows stretched to the pixels of a widget."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from PySide6.QtGui import QColor, QImage
 from app.widgets import theme
 from backend.methods import cells
 
-GAP = 63  # a value that no expert has, for the lines between cells
-GAP_FROM = 4  # pixels: from this size on, cells are set apart by a line
-N_LEVEL = 16  # shades of use; 16 more for experts in memory
+GAP = 63  # value of the lines between cells; no expert has it
+GAP_FROM = 4  # smallest size of cells with lines between them, in pixels
+N_LEVEL = 16  # shades of use of absent experts; 16 more of resident ones
 
 _STATES = {cells.RESIDENT: "resident", cells.ARRIVING: "arriving"}
 _USES = {cells.HIT: "hit", cells.LATE: "late", cells.MISS: "stall"}
-_SHADE_LOWEST = 0.16  # of a single use, so that it differs from none
+_SHADE_LOWEST = 0.16  # shade of a single use, so that it differs from none
 
 
 def state_palette() -> list[int]:
-    """Return a colour for each cell, whether pinned or not."""
+    """Return a colour for each value of a cell, pinned or not."""
     table = [0] * 64
     for value in range(64):
         name = _USES.get(value & cells.FOUND) or _STATES.get(value & cells.WHERE, "absent")
@@ -34,7 +34,7 @@ def state_palette() -> list[int]:
 
 
 def use_palette() -> list[int]:
-    """Return a colour for each byte of use_bytes."""
+    """Return a colour for each value of use_bytes."""
     table = [0] * 64
     for name, base in (("other", 0), ("resident", N_LEVEL)):
         for level in range(N_LEVEL):
@@ -45,9 +45,9 @@ def use_palette() -> list[int]:
 
 
 def use_bytes(residency: bytes, uses: array[int]) -> bytes:
-    """Return shades of use: up to N_LEVEL where an expert is absent, from there where it is not.
+    """Return shades of use: below N_LEVEL for absent experts, from N_LEVEL on for resident ones.
 
-    By the square root, since a few experts are used far more often than most.
+    The shade is the square root of the use, because a few experts are used far more than most.
     """
     most = max(uses, default=0)
     shades = [
@@ -75,10 +75,10 @@ def _mixed(low: QColor, high: QColor, share: float) -> QColor:
 
 
 def picture(data: bytes, n_expert: int, width: int, height: int, palette: list[int]) -> QImage:
-    """Return an image of so many pixels, with a row for each layer and a line between two.
+    """Return an image with a row for each layer and lines between the rows.
 
-    Where there are more experts than pixels it is as wide as there are experts, and the painter
-    has to mix them: none is dropped.
+    If there are more experts than pixels, the image has a pixel for each expert, and the painter
+    scales it: no expert is dropped.
     """
     n_row = len(data) // n_expert
     if n_expert > width:
@@ -93,37 +93,37 @@ def picture(data: bytes, n_expert: int, width: int, height: int, palette: list[i
         lines.append(line * (n_line - 1) + gap if n_line >= GAP_FROM else line * n_line)
     image = QImage(b"".join(lines), width, height, width, QImage.Format.Format_Indexed8)
     image.setColorTable(palette)
-    return image.convertToFormat(QImage.Format.Format_RGB32)  # a copy: the bytes may go
+    return image.convertToFormat(QImage.Format.Format_RGB32)  # a copy that does not need the bytes
 
 
 def first_pixel(expert: int, n_expert: int, n_pixel: int) -> int:
-    """Return where an expert's cell begins."""
+    """Return the first pixel of an expert's cell."""
     return -(-expert * n_pixel // n_expert)
 
 
 def row_top(row: int, n_row: int, height: int) -> int:
-    """Return where a layer's row begins; rows may differ by a pixel, to fill the height."""
+    """Return the top of a layer's row. Heights may differ by a pixel to fill the widget."""
     return row * height // n_row
 
 
 def row_at(y: int, n_row: int, height: int) -> int:
-    """Return the row that holds a line; the inverse of row_top."""
+    """Return the row that contains a line of pixels; the inverse of row_top."""
     return -(-(y + 1) * n_row // height) - 1
 
 
 @functools.lru_cache(maxsize=4)
 def _columns(n_expert: int, n_pixel: int) -> Callable[[bytes], tuple[int, ...]]:
-    """Return what picks each pixel's value from a row of experts with GAP after it."""
+    """Return a function that maps a row of experts, with GAP appended, to its pixels."""
     cells = [pixel * n_expert // n_pixel for pixel in range(n_pixel)]
     if n_pixel >= GAP_FROM * n_expert:
         for pixel in range(n_pixel - 1):
             if cells[pixel] != cells[pixel + 1]:
                 cells[pixel] = n_expert
-    return operator.itemgetter(*cells, n_expert)  # one more, so that it is always a tuple
+    return operator.itemgetter(*cells, n_expert)  # one more, so that the result is always a tuple
 
 
 def _stretched(data: bytes, n_expert: int, n_pixel: int) -> bytes:
-    """Return rows with a value for each pixel, `n_pixel` of them."""
+    """Stretch each row of experts to `n_pixel` values."""
     pick = _columns(n_expert, n_pixel)
     gap = bytes([GAP])
     rows = (

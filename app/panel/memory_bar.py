@@ -1,4 +1,4 @@
-"""The machine's memory: the model's dense part, its experts, other programs, and what is free."""
+"""The machine's memory: the model's dense part, its experts, other programs, and free memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from backend.system.memory import memory_facts
 
 @dataclass(frozen=True)
 class Memory:
-    """Where the memory is, in bytes."""
+    """The division of the memory, in bytes."""
 
     total: int
     free: int
@@ -25,24 +25,24 @@ class Memory:
 
     @property
     def other(self) -> int:
-        """What everything else uses."""
+        """Return the bytes of all other uses."""
         return max(self.total - self.free - self.dense - self.experts, 0)
 
     @classmethod
     def measure(cls, model: ModelFacts | None, cache: CacheFacts | None) -> Memory:
-        """Ask the system, control groups included; the model's share is in its facts."""
+        """Read the system's figures, with control groups, and the model's from its facts."""
         system = memory_facts()
         if model is None or cache is None:
             return cls(system.total_bytes, system.available_bytes)
         dense = model.dense_bytes
         experts = cache.bytes if cache.mode == "cached" else model.expert_bytes_total
-        if cache.device not in ("", "cpu"):  # most of it is in the memory of devices
+        if cache.device not in ("", "cpu"):  # most of the model is in the memory of devices
             dense, experts = cache.ram_dense_bytes, cache.host_bytes + cache.cpu_bytes
         return cls(system.total_bytes, system.available_bytes, dense, experts)
 
 
 class MemoryBar(QWidget):
-    """One bar as wide as the memory of the machine."""
+    """A bar whose width is the memory of the machine."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -62,7 +62,7 @@ class MemoryBar(QWidget):
         ]
 
     def show_memory(self, memory: Memory) -> None:
-        """Show where the memory is."""
+        """Show the division of the memory."""
         self._memory = memory
         words = ", ".join(f"{word} {units.size(n_byte)}" for _, word, n_byte in self.parts())
         self.setAccessibleDescription(words)

@@ -1,4 +1,4 @@
-"""Which moment of the answer the panel shows: now, or a token that was chosen."""
+"""The moment of the answer that the panel shows: now, or a chosen token."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from backend.protocol.statistics import Batch, PassFigures, Residency, TokenCost
 
 
 class Moments:
-    """The history of an answer, its tokens' times, and the place in it."""
+    """The history of an answer, its tokens' times, and the chosen token."""
 
     def __init__(self, layers: tuple[int, ...] = (), n_expert: int = 0) -> None:
         self.layers = layers
         self.history = History(len(layers), n_expert)
         self.times: list[TokenCost] = []
-        self.token: int | None = None  # the number of the chosen one, counted from 0; None: now
+        self.token: int | None = None  # index of the chosen token; None: now
 
     @property
     def n_token(self) -> int:
-        """Tokens that are known."""
+        """Return the number of tokens."""
         return len(self.times)
 
     def clear(self) -> None:
@@ -28,37 +28,37 @@ class Moments:
         self.token = None
 
     def add(self, batch: Batch) -> list[TokenCost]:
-        """Append a batch; returns its tokens' times. Raises ValueError."""
+        """Append a batch and return its tokens' times. Raises ValueError."""
         self.history.add(batch)
         new = [time_of(figures) for figures in batch.figures if figures.n_token]
         self.times += new
         return new
 
     def choose(self, token: int | None) -> None:
-        """Go to a token, or to now."""
+        """Choose a token, or now (None)."""
         self.token = None if token is None else min(max(token, 0), max(self.n_token - 1, 0))
 
     @property
     def index(self) -> int | None:
-        """The pass that is looked at, in the history; None: now, or nothing is known."""
+        """Return the history's index of the shown pass; None: now, or there is no history."""
         if self.token is None or self.token >= len(self.history.tokens):
             return None
         return self.history.tokens[self.token]
 
     @property
     def figures(self) -> PassFigures | None:
-        """What the chosen token cost."""
+        """Return the figures of the chosen token."""
         return None if self.index is None else self.history.figures[self.index]
 
     @property
     def residency(self) -> Residency | None:
-        """The map after the chosen token; None also where it is no longer kept."""
+        """Return the map after the chosen token; None also if it was dropped."""
         data = None if self.index is None else self.history.residency(self.index)
         return None if not data else Residency(self.layers, self.history.n_expert, data)
 
     @property
     def layer_stall_s(self) -> dict[int, float]:
-        """What each layer waited in the chosen token; empty where that is no longer kept."""
+        """Return each layer's stall in the chosen token; empty if it was dropped."""
         stalls_us = None if self.index is None else self.history.layer_stall_us(self.index)
         if stalls_us is None:
             return {}
@@ -66,7 +66,7 @@ class Moments:
 
     @property
     def layer_on_host(self) -> dict[int, int]:
-        """How many experts of each layer the processor computed in the chosen token."""
+        """Return the experts of each layer that the processor computed in the chosen token."""
         known, n_expert = self.residency, self.history.n_expert
         if known is None:
             return {}
@@ -77,7 +77,10 @@ class Moments:
         }
 
     def shown(self, n_room: int) -> tuple[int, tuple[TokenCost, ...]]:
-        """Return the tokens around the chosen one, or the last, as many as fit, and the first."""
+        """Return the index of the first token to show, and the times of at most `n_room`.
+
+        They are the tokens around the chosen one, or the last.
+        """
         end = self.n_token
         if self.token is not None:
             end = min(max(self.token + n_room // 2, n_room), self.n_token)
@@ -89,5 +92,5 @@ _IS_ON_HOST = bytes(1 if value & cells.ON_HOST else 0 for value in range(256))
 
 
 def time_of(figures: PassFigures) -> TokenCost:
-    """Return where a pass's time went."""
+    """Return the parts of a pass's time."""
     return TokenCost(figures.compute_us / 1e6, figures.stall_us / 1e6, figures.other_us / 1e6)

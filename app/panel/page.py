@@ -1,4 +1,4 @@
-"""Joins the engine panel with the engine: what it wants to hear, and what its user wants of it."""
+"""Connects the engine panel with the engine."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from backend.protocol.status import Advice
 
 
 class EnginePage(QObject):
-    """The panel and what it needs from the session. `link_gb_per_s`: the drive's measured speed.
+    """The panel and its connections with the engine. link_gb_per_s: returns the drive's bandwidth.
 
-    A panel that nobody sees costs nothing: the worker then sends neither maps nor moments.
+    A hidden panel costs nothing: the worker then sends neither maps nor moments.
 
     Signals:
-        notice: (Notice) something to say in the window.
+        notice: (Notice) to show in the window.
     """
 
     notice = Signal(object)
 
     def __init__(
         self,
-        session: EngineSession,
+        engine: EngineSession,
         link_gb_per_s: Callable[[], float | None],
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._session = session
+        self._engine = engine
         self._link_gb_per_s = link_gb_per_s
         self.panel = EnginePanel()
-        link = session.link
+        link = engine.link
         self.panel.shown.connect(self._shown)
         self.panel.trouble.connect(lambda text: self.notice.emit(Notice(text)))
         self.panel.rate_wanted.connect(self._use)
-        session.model_changed.connect(self._show_model)
-        session.state_changed.connect(self._state_changed)
-        session.residency_changed.connect(self._show_residency)
+        engine.model_changed.connect(self._show_model)
+        engine.state_changed.connect(self._state_changed)
+        engine.residency_changed.connect(self._show_residency)
         link.stats.connect(self._show_statistics)
         link.done.connect(lambda _, statistics: self.panel.show_statistics(statistics, False))
         link.moments.connect(self._add_moments)
@@ -50,12 +50,12 @@ class EnginePage(QObject):
         self._show_model()
 
     def _shown(self, is_shown: bool) -> None:
-        self._session.link.watch("all" if is_shown else "nothing")
+        self._engine.link.watch("all" if is_shown else "nothing")
         if is_shown:
             self.panel.show_limit(self._link_gb_per_s())
 
     def _show_model(self) -> None:
-        self.panel.show_model(self._session.model, self._session.cache)
+        self.panel.show_model(self._engine.model, self._engine.cache)
 
     def _state_changed(self, state: State) -> None:
         if state is State.IDLE:
@@ -68,7 +68,7 @@ class EnginePage(QObject):
         self.panel.show_statistics(statistics, True)
 
     def _add_moments(self, batch: Batch) -> None:
-        # A batch that does not fit the model is not worth an interruption.
+        # A batch that does not match the model is ignored.
         with contextlib.suppress(ValueError):
             self.panel.add_moments(batch)
 
@@ -76,10 +76,10 @@ class EnginePage(QObject):
         self.panel.show_advice(advice)
 
     def _use(self, n_slot: int) -> None:
-        """Take the cache that the simulator recommends, by hand."""
-        session = self._session
-        if session.slots is not None and session.cache is not None:
-            rate = session.slots.rate(n_slot)
-            method = session.cache.method
-            choice = replace(session.asked, automatic=False, cache_rate=rate, method=method)
-            session.choose(choice)
+        """Set the cache size that the simulator recommends, as a manual setting."""
+        engine = self._engine
+        if engine.slots is not None and engine.cache is not None:
+            rate = engine.slots.rate(n_slot)
+            method = engine.cache.method
+            choice = replace(engine.asked, automatic=False, cache_rate=rate, method=method)
+            engine.choose(choice)

@@ -1,4 +1,4 @@
-"""The live panel beside the chat: what the engine does, in pictures, figures and words."""
+"""The live panel beside the chat: the engine's work in pictures, figures and words."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from app.panel.memory_bar import Memory
 from app.panel.moment import Moments
 from app.panel.panel_layout import PanelParts
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.methods.catalogue import METHODS
 from backend.protocol.statistics import Batch, Residency, Statistics
 from backend.protocol.status import Advice, CacheFacts, ModelFacts
 
 MEMORY_MS = 2000
 LIVE_S = 0.35
-"""Between two updates of figures and bars while an answer runs; the map follows every snapshot.
-Labels and bars are what costs: at five times a second they took 3 % of a core."""
+"""Time between two updates of figures and bars during an answer; the map shows every snapshot.
+Labels and bars are expensive: five updates a second took 3 % of a core."""
 WORDS_S = 2.0
-"""Between two updates of the sentence: another text has the whole panel laid out again."""
+"""Time between two updates of the sentence: a new text lays out the whole panel again."""
 MAP_HEIGHT_MIN = 60
 
 
 class EnginePanel(QFrame):
     """Shows a model, its cache and an answer, as they are now or were at a chosen token.
 
-    The window feeds it. While a moment is looked at, what arrives is kept, and shown afterwards.
+    EnginePage feeds it. While a chosen token is shown, new data are kept and shown afterwards.
 
     Signals:
-        shown: (bool) it became visible or was hidden.
-        trouble: one sentence, where something could not be saved.
-        rate_wanted: (slots of each layer) the user wants the cache that would help.
+        shown: (bool) the panel was shown or hidden.
+        trouble: (str) one sentence about a file that could not be written.
+        rate_wanted: (slots of each layer) the user wants the recommended cache.
     """
 
     shown = Signal(bool)
-    trouble = Signal(str)
+    trouble = Signal(object)
     rate_wanted = Signal(int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -59,10 +59,10 @@ class EnginePanel(QFrame):
         self._cache: CacheFacts | None = None
         self._statistics: Statistics | None = None
         self._is_live = False
-        self._residency: Residency | None = None  # the newest
+        self._residency: Residency | None = None  # the newest snapshot
         self._advice: Advice | None = None
-        self._shown_s = 0.0  # when figures and bars were shown last
-        self._said_s = 0.0  # when the sentence was
+        self._shown_s = 0.0  # time of the last update of figures and bars
+        self._sentence_s = 0.0  # time of the last update of the sentence
         self.moments = Moments()
         self.parts = parts = PanelParts(self)
         self.figures, self.map, self.stall = parts.figures, parts.map, parts.stall
@@ -80,10 +80,10 @@ class EnginePanel(QFrame):
         self._timer.timeout.connect(self._refresh_memory)
         self.show_model(None, None)
 
-    # What the window tells
+    # Data from the engine
 
     def show_model(self, model: ModelFacts | None, cache: CacheFacts | None) -> None:
-        """Show a model and the cache that is in force; forget the answer of another model."""
+        """Show a model and its cache in force; forget the answer of another model."""
         if model != self._model:
             self._forget(model)
         self._model, self._cache = model, cache
@@ -93,18 +93,18 @@ class EnginePanel(QFrame):
         method = cache.method if cache is not None and cache.mode == "cached" else ""
         self.parts.show_hybrid(cache is not None and cache.hybrid != "off")
         self.parts.method.setText(method)
-        about = said(METHODS[method].sentence) if method in METHODS else ""
+        about = localized(METHODS[method].sentence) if method in METHODS else ""
         if cache is not None and cache.predictor:
             forecast = self.tr("Forecasts by: {predictor}.").format(predictor=cache.predictor)
             about = f"{about} {forecast}"
         self.parts.method.setToolTip(about)
         self._refresh_memory()
-        self._write_words()
+        self._show_verdict()
 
     def show_statistics(self, statistics: Statistics, is_live: bool) -> None:
-        """Show the figures of an answer, while it runs or at its end."""
+        """Show the figures of an answer, running or ended."""
         if is_live and not self._is_live:
-            self._advice, self._shown_s, self._said_s = None, 0.0, 0.0  # another answer begins
+            self._advice, self._shown_s, self._sentence_s = None, 0.0, 0.0  # another answer begins
         self._statistics, self._is_live = statistics, is_live
         if is_live and time.monotonic() - self._shown_s < LIVE_S:
             return
@@ -117,9 +117,9 @@ class EnginePanel(QFrame):
         else:
             self._show_place()
         self.decisions.show_lines(statistics.decisions)
-        if not is_live or time.monotonic() - self._said_s >= WORDS_S:
-            self._said_s = time.monotonic()
-            self._write_words()
+        if not is_live or time.monotonic() - self._sentence_s >= WORDS_S:
+            self._sentence_s = time.monotonic()
+            self._show_verdict()
 
     def show_residency(self, residency: Residency) -> None:
         """Show a snapshot of the cache."""
@@ -128,7 +128,7 @@ class EnginePanel(QFrame):
             self.map.show_residency(residency)
 
     def add_moments(self, batch: Batch) -> None:
-        """Keep some passes of the answer; they are shown with the next statistics.
+        """Keep passes of the answer; they are shown with the next statistics.
 
         Raises ValueError.
         """
@@ -142,23 +142,23 @@ class EnginePanel(QFrame):
         self.parts.can_look_back(self.moments.n_token > 0)
 
     def show_advice(self, advice: Advice) -> None:
-        """Say what the simulator found for the answer that is shown."""
+        """Show the simulator's advice on the shown answer."""
         self._advice = advice
-        self._write_words()
+        self._show_verdict()
 
     def show_limit(self, link_gb_per_s: float | None) -> None:
-        """Say what the drive was measured to read."""
+        """Show the drive's measured bandwidth."""
         self.figures.show_limit(link_gb_per_s)
 
-    # What the user does
+    # Actions of the user
 
     def toggle_pause(self) -> None:
-        """Stand still at the last token, or go on with what is now."""
+        """Pause at the last token, or show the present again."""
         is_now = self.moments.token is None
         self.choose(max(self.moments.n_token - 1, 0) if is_now else None)
 
     def choose(self, token: int | None) -> None:
-        """Show the moment of a token, counted from 0; None: now."""
+        """Show the moment of a token, by its index; None: now."""
         if token is not None and not self.moments.n_token:
             return
         self.moments.choose(token)
@@ -172,17 +172,17 @@ class EnginePanel(QFrame):
         self.parts.show_place(self.moments.token, self.moments.n_token)
 
     def show_view(self, view: View) -> None:
-        """Let the map show states, or how often each expert was used."""
+        """Let the map show states or uses."""
         self.map.show_view(view)
         self.parts.show_view(view)
 
     def save_tokens(self, path: Path) -> None:
-        """Write the answer's tokens as CSV."""
+        """Write the tokens of the answer as CSV."""
         text = export.tokens_csv(self.moments.history, self.moments.layers)
         self._write(path, text.encode("utf-8"))
 
     def save_experts(self, path: Path) -> None:
-        """Write the experts of the moment that is shown as CSV."""
+        """Write the experts of the shown moment as CSV."""
         if self._model is not None and self.map.residency is not None:
             n_token = self.moments.n_token if self.moments.token is None else self.moments.token + 1
             data = self.map.residency.data
@@ -190,14 +190,14 @@ class EnginePanel(QFrame):
             self._write(path, text.encode("utf-8"))
 
     def save_picture(self, path: Path) -> None:
-        """Write what the panel shows as PNG, all of it, also what is scrolled out of view."""
+        """Write the whole content of the panel as PNG, also the part out of view."""
         buffer = QBuffer()
         buffer.open(QIODevice.OpenModeFlag.WriteOnly)
         QImageWriter(buffer, QByteArray(b"png")).write(self.picture())
         self._write(path, bytes(buffer.data().data()))
 
     def picture(self) -> QImage:
-        """Return what the panel shows, in the screen's resolution."""
+        """Return an image of the panel's content, in the screen's resolution."""
         return self.parts.content.grab().toImage()
 
     # Showing
@@ -214,7 +214,7 @@ class EnginePanel(QFrame):
         self._forget_answer()
 
     def _forget_answer(self) -> None:
-        """What follows is of another answer; it is shown as it comes."""
+        """Forget the answer, and show the next one as it arrives."""
         self._advice = None
         self.moments.clear()
         self.time_line.clear()
@@ -230,7 +230,7 @@ class EnginePanel(QFrame):
         is_cached = self._cache is not None and self._cache.mode == "cached"
         self.figures.show_statistics(statistics, self._is_live, is_cached)
         self._show_stall(statistics.layer_stall_s, statistics.layer_on_host)
-        if not self.moments.n_token:  # nobody looked while it ran: the last tokens are all there is
+        if not self.moments.n_token:  # the panel was hidden: only the last tokens are known
             self.strip.show_tokens(statistics.tokens)
             self.parts.scale.setText(self.strip.scale_words)
 
@@ -264,7 +264,7 @@ class EnginePanel(QFrame):
         self.memory.show_memory(Memory.measure(self._model, self._cache))
         self.parts.show_memory(self._model, self._cache)
 
-    def _write_words(self) -> None:
+    def _show_verdict(self) -> None:
         text = verdict.sentence(self._model, self._cache, self._statistics, self._advice)
         larger = self._advice.cache if self._advice is not None else None
         self.parts.show_words(text, larger.cache_bytes if larger is not None else 0)
@@ -288,7 +288,7 @@ class EnginePanel(QFrame):
         if sentence := export.write(path, data):
             self.trouble.emit(sentence)
 
-    # The widget's own events
+    # Events
 
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
         super().showEvent(event)

@@ -1,4 +1,4 @@
-"""The widgets of the engine panel and where they stand."""
+"""The widgets of the engine panel and their layout."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from app.panel.time_line import TimeLine
 from app.panel.token_strip import TokenStrip
 from app.panel.value import Value
 from app.text import units
-from app.text.sentences import said
+from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 from backend.protocol.status import CacheFacts, ModelFacts
 
 
 class PanelParts(QObject):
-    """Holds the widgets as attributes; `content` is all that the panel shows.
+    """Has the widgets as attributes; `content` contains them all.
 
     Signals:
-        view_chosen: View.
-        saves: (what, path): "tokens", "experts" or "picture" to a file, or "copy".
+        view_chosen: (View).
+        saves: (what, path) the user saves "tokens", "experts" or "picture", or "copy".
     """
 
     view_chosen = Signal(object)
@@ -58,7 +58,7 @@ class PanelParts(QObject):
         self.use_it = QPushButton()
         self.now = QPushButton(self.tr("Now"))
         self.use_it.setAccessibleName(self.tr("Use the cache that would help"))
-        self.now.setAccessibleName(self.tr("Go on with what is now"))
+        self.now.setAccessibleName(self.tr("Show the present again"))
         for button, role in ((self.use_it, "little"), (self.now, "quiet")):
             button.setProperty("role", role)
             button.setCursor(Qt.CursorShape.PointingHandCursor)
@@ -73,10 +73,10 @@ class PanelParts(QObject):
         self.show_place(None, 0)
         self.can_look_back(False)
 
-    # What they show
+    # Content
 
     def show_kind(self, is_loaded: bool, has_experts: bool, map_height: int) -> None:
-        """Show what there is to show of a model."""
+        """Show the widgets that apply to a model."""
         for widget in (self._map_head, self._map_row):
             widget.setVisible(has_experts)
         for widget in (self._strip_head, self.strip, self.time_line):
@@ -85,7 +85,7 @@ class PanelParts(QObject):
         self._save_experts.setEnabled(has_experts)
 
     def show_view(self, view: View) -> None:
-        """Say what the colours of the map mean."""
+        """Show the legend of a view of the map."""
         self._views[view].setChecked(True)
         items: list[tuple[str, str] | tuple[str, str, str]]
         if view is View.STATE:
@@ -106,21 +106,21 @@ class PanelParts(QObject):
 
     @property
     def state_words(self) -> str:
-        """What is said of the map's colours."""
+        """Return the legend of the map as text."""
         return self._legends[0].text()
 
     def show_hybrid(self, has_hybrid: bool) -> None:
-        """Say what the colours mean where the processor computes what a device lacks."""
+        """Set whether the processor computes experts that a device lacks; update the legend."""
         if has_hybrid != self._has_hybrid:
             self._has_hybrid = has_hybrid
             self.show_view(self.map.view)
 
     def show_place(self, token: int | None, n_token: int) -> None:
-        """Say which token is looked at; None: now."""
+        """Show the number of the chosen token; None: now."""
         is_now = token is None
         self.pause.show_icon("pause" if is_now else "play")
         self.pause.rename(
-            self.tr("Pause the panel") if is_now else self.tr("Go on with what is now")
+            self.tr("Pause the panel") if is_now else self.tr("Show the present again")
         )
         self.now.setVisible(not is_now)
         text = self.tr("token {number} of {all}").format(
@@ -129,13 +129,13 @@ class PanelParts(QObject):
         self.place.setText("" if is_now else text)
 
     def can_look_back(self, can: bool) -> None:
-        """Say whether there is an answer to look back over."""
+        """Set whether there is an answer to look back over."""
         self.pause.setEnabled(can)
         self.time_line.setEnabled(can)
         self._save_tokens.setEnabled(can)
 
     def show_memory(self, model: ModelFacts | None, cache: CacheFacts | None) -> None:
-        """Say where the memory is, and what was asked for beside what is in force."""
+        """Show the requested cache beside the one in force."""
         parts = self.memory.parts()
         self._legends[2].show_items(
             [(name, f"{word} {units.size(n_byte)}") for name, word, n_byte in parts if n_byte > 0]
@@ -146,18 +146,18 @@ class PanelParts(QObject):
             text = self.tr("asked for {asked}, in force {force}").format(
                 asked=units.size(asked_bytes), force=units.size(cache.bytes)
             )
-            self.force.setToolTip(said(cache.reason))
+            self.force.setToolTip(localized(cache.reason))
         self.force.setText(text)
 
     def show_words(self, text: str, cache_bytes: int) -> None:
-        """Say the verdict; with the size of a cache that would help, offer it."""
+        """Show the verdict. If `cache_bytes` is not 0, offer a cache of this size."""
         self._words_box.setVisible(bool(text))
         if text != self.words.text():
             self.words.setText(text)
         self.use_it.setVisible(cache_bytes > 0)
         self.use_it.setText(self.tr("Use a cache of {size}").format(size=units.size(cache_bytes)))
 
-    # Making them
+    # Construction
 
     def _make_menu(self) -> None:
         self.menu = QMenu(self.more)
@@ -285,7 +285,7 @@ def label(text: str, role: str) -> QLabel:
 
 
 def row(*widgets: QWidget | None) -> QHBoxLayout:
-    """Widgets side by side; None is a stretch."""
+    """Return a row of widgets; None is a stretch."""
     made = QHBoxLayout()
     made.setSpacing(8)
     for widget in widgets:

@@ -1,4 +1,4 @@
-"""A bar for each layer beside the map: how long the answer waited for its experts."""
+"""A bar for each layer beside the map: the time that the answer waited for its experts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 58
 
 
 class StallBars(QWidget):
-    """Rows line up with those of the map; the longest bar fills the width."""
+    """The rows align with those of the map. The longest bar fills the width."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -29,18 +29,18 @@ class StallBars(QWidget):
 
     @property
     def stall_s(self) -> list[float]:
-        """What each layer waited, in seconds."""
+        """Return the stall of each layer, in seconds."""
         return self._stall_s
 
     @property
     def longest_s(self) -> float:
-        """The longest wait of a layer, in seconds."""
+        """Return the longest stall of a layer, in seconds."""
         return max(self._stall_s, default=0.0)
 
     def show_stall(
         self, layers: tuple[int, ...], stall_s: dict[int, float], on_host: dict[int, int]
     ) -> None:
-        """Show by layer the seconds of waiting, and how often the processor computed an expert."""
+        """Show each layer's stall in seconds, and the experts that the processor computed."""
         self._layers = layers
         self._stall_s = [stall_s.get(layer, 0.0) for layer in layers]
         self._on_host = [on_host.get(layer, 0) for layer in layers]
@@ -55,7 +55,7 @@ class StallBars(QWidget):
         self.update()
 
     def describe(self, row: int) -> str:
-        """One layer in words: how long it waited, and what the processor computed of it."""
+        """Describe a layer: its stall, and the experts that the processor computed."""
         text = self.tr("Layer {layer} waited {time}").format(
             layer=self._layers[row], time=units.short_time(self._stall_s[row])
         )

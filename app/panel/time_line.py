@@ -1,4 +1,4 @@
-"""The whole answer in a line, to choose a token from: the panel then shows that moment."""
+"""The time line of the whole answer, to choose the token that the panel shows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from app.panel.bars import Bars
 from app.widgets import theme
 from backend.protocol.statistics import TokenCost
 
-N_COLUMN = 200  # at most; beyond it two and two become one
+N_COLUMN = 200  # at most; beyond it, neighbours are merged in pairs
 HEIGHT = 30
 
 
 class Overview:
-    """Columns of equally many tokens, with the sums of their times. Grows by halving itself."""
+    """Columns with equal numbers of tokens, and the sums of their times."""
 
     def __init__(self) -> None:
         self.n_each = 1
@@ -40,7 +40,7 @@ class Overview:
             self.n_token += 1
 
     def means(self) -> list[tuple[float, float, float]]:
-        """Return the mean time of a token of each column, by its parts."""
+        """Return each column's mean time of a token, by its parts."""
         n_last = self.n_token - (len(self.columns) - 1) * self.n_each
         counts = [self.n_each] * (len(self.columns) - 1) + [n_last]
         return [
@@ -50,10 +50,10 @@ class Overview:
 
 
 class TimeLine(QAbstractSlider):
-    """A slider over the answer's tokens; what it stands on is its value.
+    """A slider over the answer's tokens; its value is the index of a token.
 
-    A slider to screen readers and to the keyboard as well: arrows go by one token, Page Up and Page
-    Down by ten.
+    It is a slider for screen readers and the keyboard too: the arrows move by one token, Page Up
+    and Page Down by ten.
     """
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -79,12 +79,12 @@ class TimeLine(QAbstractSlider):
         self.update()
 
     def add(self, tokens: Iterable[TokenCost]) -> None:
-        """Append tokens; the value stays where it is. They are seen with the next show_place."""
+        """Append tokens. The value stays; the next show_place() shows them."""
         self._overview.add(tokens)
         self.setMaximum(max(self._overview.n_token - 1, 0))
 
     def show_place(self, shown: range, token: int | None) -> None:
-        """Mark the tokens that the strip shows, and the one that is looked at, if any is."""
+        """Mark the tokens in the strip, and the chosen token; None: now."""
         self._shown, self._is_live = shown, token is None
         self.blockSignals(True)
         self.setValue(self.maximum() if token is None else token)
@@ -110,7 +110,7 @@ class TimeLine(QAbstractSlider):
             token = int(event.position().x() * n_token / max(self.width(), 1))
             token = min(max(token, 0), n_token - 1)
             if token == self.value():
-                self.valueChanged.emit(token)  # also to stay where it is, while the answer goes on
+                self.valueChanged.emit(token)  # setValue() does not emit an equal value
             self.setValue(token)
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
@@ -140,7 +140,7 @@ class TimeLine(QAbstractSlider):
 
     def _paint_columns(self, painter: QPainter, bottom: int) -> None:
         means = self._overview.means()
-        # The slowest tenth may be cut off: one long wait must not flatten all the rest.
+        # The slowest tenth may be cut off, so that one long stall does not flatten the others.
         totals = sorted(sum(mean) for mean in means)
         scale_s = max(totals[len(totals) * 9 // 10], 1e-9) * 1.1
         n_each, n_token = self._overview.n_each, self._overview.n_token

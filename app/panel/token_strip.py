@@ -1,4 +1,4 @@
-"""Tokens as bars: computing, waiting for experts, and what is not explained."""
+"""Tokens as bars: computing, waiting for experts, and unexplained time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OUTLIER = 4.0  # times the median
 
 
 class TokenStrip(QWidget):
-    """The newest token is at the right; a chosen one is marked.
+    """The newest token is at the right; the chosen one is marked.
 
-    The slowest token fills the height, unless it is an outlier that would flatten all the others:
-    then the scale ends before it, and its bar has a bright end.
+    The slowest token fills the height. If it is an outlier, which would flatten the others, the
+    scale ends below it and its bar has a bright end.
 
     Signals:
-        picked: number of a token that the user clicked.
+        picked: (int) index of a token that the user clicked.
     """
 
     picked = Signal(int)
@@ -45,27 +45,27 @@ class TokenStrip(QWidget):
 
     @property
     def n_room(self) -> int:
-        """How many tokens fit."""
+        """Return the number of tokens that fit."""
         return min(max(self.width() // STEP, 1), N_SHOWN_MAX)
 
     @property
     def numbers(self) -> range:
-        """The numbers of the tokens that are shown, counted from 0."""
+        """Return the indices of the shown tokens."""
         return range(self._first, self._first + len(self._tokens))
 
     @property
     def slowest_s(self) -> float:
-        """The time of the slowest token shown."""
+        """Return the time of the slowest shown token."""
         return max((token.total_s for token in self._tokens), default=0.0)
 
     @property
     def scale_s(self) -> float:
-        """The time that fills the height."""
+        """Return the time that fills the height."""
         return self._scale_s
 
     @property
     def scale_words(self) -> str:
-        """The scale in words; empty without tokens."""
+        """Return the scale in words; empty without tokens."""
         if self.scale_s <= 0:
             return ""
         words = self.tr("0 to {time}").format(time=units.short_time(self.scale_s))
@@ -77,7 +77,7 @@ class TokenStrip(QWidget):
     def show_tokens(
         self, tokens: Sequence[TokenCost], first: int = 0, chosen: int | None = None
     ) -> None:
-        """Show the last of these; `first` is the number of the first of them."""
+        """Show the last tokens that fit. first: index of the first of `tokens`."""
         n_cut = max(len(tokens) - self.n_room, 0)
         self._tokens = tokens[n_cut:]
         self._first, self._chosen = first + n_cut, chosen
@@ -93,7 +93,7 @@ class TokenStrip(QWidget):
         self.update()
 
     def describe(self, number: int) -> str:
-        """One token in words."""
+        """Describe a token."""
         token = self._tokens[number - self._first]
         return self.tr(
             "Token {number}: {total}; compute {compute}, waiting {waiting}, unexplained {other}"
@@ -104,7 +104,7 @@ class TokenStrip(QWidget):
         )  # fmt: skip
 
     def token_at(self, place: QPoint) -> int | None:
-        """Return the number of the token under a point."""
+        """Return the index of the token under a point."""
         number = self._first + (place.x() - self._left()) // STEP
         return number if number in self.numbers else None
 

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QApplication, QSizePolicy, QWidget
 
 from app.widgets import theme
 
-# By role: pixels more than ordinary text, weight, colour. As the style sheet has them for labels.
+# role -> pixels more than ordinary text, weight, colour; as in the style sheet for labels.
 _LOOKS = {
     "figure": (11, QFont.Weight.DemiBold, "text"),
     "strong": (0, QFont.Weight.DemiBold, "text"),
@@ -17,9 +17,9 @@ _LOOKS = {
 
 
 class Value(QWidget):
-    """One line. Whenever a QLabel has another text, all around it is laid out again; this is not.
+    """One line of text. Unlike a QLabel, a new text does not lay out its surroundings again.
 
-    It takes the width that there is, and is painted without what lies under it.
+    It takes the available width, and is opaque.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Value(QWidget):
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
 
     def text(self) -> str:
-        """Return what is shown."""
+        """Return the text."""
         return self._text
 
     def setText(self, text: str) -> None:  # noqa: N802
-        """Show another text."""
+        """Change the text."""
         if text != self._text:
             self._text = text
             self.setAccessibleDescription(text)

@@ -1,19 +1,18 @@
-"""The line in words: why this answer was as fast as it was, and what would help most.
+"""The verdict: where the time of an answer went, and what would help most.
 
-Where the time went is counted by the engine. What would help comes from the simulator, which
-replays this answer (backend/simulation/advice.py); until it has spoken, and where it cannot, no
-figure is given for that.
+The engine measures the time. The simulator replays the answer to find what would help
+(backend/simulation/advice.py); without its result, the verdict has no forecast.
 """
 
 from __future__ import annotations
 
 from app.text import units
 from app.text.language import translate
-from app.text.sentences import said
+from app.text.messages import localized
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Advice, CacheFacts, ModelFacts
 
-WORTH_SAYING = 0.05  # shares below this are not worth the reader's time
+WORTH_SAYING = 0.05  # smaller shares are not mentioned
 
 
 def sentence(
@@ -22,11 +21,11 @@ def sentence(
     stats: Statistics | None,
     advice: Advice | None = None,
 ) -> str:
-    """One or two sentences; empty without a model."""
+    """Return the verdict in one or two sentences; empty without a model."""
     if model is None or cache is None:
         return ""
     if not model.is_moe:
-        return said(cache.reason) or translate(
+        return localized(cache.reason) or translate(
             "verdict", "This model has no experts, so nothing is cached."
         )
     if cache.mode == "plain":
@@ -34,7 +33,7 @@ def sentence(
             return translate(
                 "verdict", "Every expert is in memory, so no answer waits for the disk."
             )
-        return said(cache.reason) or translate(
+        return localized(cache.reason) or translate(
             "verdict", "This model runs without the expert cache."
         )
     if stats is None or stats.n_token == 0 or stats.total_s <= 0:
@@ -48,7 +47,7 @@ def sentence(
 
 
 def _shares(stats: Statistics) -> str:
-    """Where the time went, without a forecast."""
+    """Describe where the time went, without a forecast."""
     if stats.stall_share < WORTH_SAYING:
         return translate(
             "verdict",
@@ -67,7 +66,7 @@ def _shares(stats: Statistics) -> str:
 
 
 def _forecast(cache: CacheFacts, advice: Advice) -> str:
-    """Where the time of the tokens went, and what would help most; then what else would."""
+    """Describe where the time went, then the best improvement, then the second."""
     waits = units.percent(advice.stall_share)
     larger, other = advice.cache, advice.method
     if larger is None and other is None:

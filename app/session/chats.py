@@ -1,4 +1,4 @@
-"""Keeps what a session says in the store, as it is said, and knows which chats there are."""
+"""Write a session's messages to the store as they grow, and list the chats."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from app.state.preset import Preset
 from app.store.chats import ChatRow, ChatStore, title_of
 from app.store.schema import StoreError
 
-ANY_MODEL = ""  # in the store: the preset of models without one
-SAVE_MS = 250  # between two writes of an answer that grows
+ANY_MODEL = ""  # the store's key for the preset of models without their own
+SAVE_MS = 250  # between two writes of a growing answer
 
 
 class Chats(QObject):
     """The bridge between a session and the store.
 
-    Connect it to the session before anything that shows messages: what is shown is then kept. Where
-    the store fails, `trouble` says so once. A question that cannot be kept is not sent, unless the
-    user wants that; then what was missed is written with the next message for which there is room.
+    Connect it to the session before any widget that shows messages, so that a message is on disk
+    before it is shown. `trouble` is emitted once when the store begins to fail. A question that
+    cannot be written is not sent, unless the user insists; the missed messages are written with the
+    next one that succeeds.
 
     Signals:
-        list_changed: another chat, name, pin or order.
-        trouble: one sentence.
+        list_changed: the chats, their names, pins or order changed.
+        trouble: (str) one sentence.
     """
 
     list_changed = Signal()
-    trouble = Signal(str)
+    trouble = Signal(object)
 
     def __init__(self, session: Session, store: ChatStore, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._session = session
         self.store = store
-        self._n_saved: dict[int, int] = {}  # characters of growing answers: message id -> count
-        self._said_trouble = False
-        self._why = ""  # of the last failure, until something could be written again
+        self._n_saved: dict[int, int] = {}  # message id -> characters on disk
+        self._is_failing = False
+        self._why = ""  # reason of the last failure; "" after a success
         session.why_not_kept = lambda message: "" if message.id else self._why
         self._rows: list[ChatRow] | None = None
         self._timer = QTimer(self)
@@ -49,27 +50,27 @@ class Chats(QObject):
         session.message_added.connect(self._on_added)
         session.changed.connect(self._on_changed)
         session.withdrawn.connect(self._on_withdrawn)
-        session.model_changed.connect(self._on_model)
+        session.engine.model_changed.connect(self._on_model_changed)
         session.busy_changed.connect(self.list_changed)
 
     @property
     def open_id(self) -> int:
-        """The chat that is shown; 0 for one that is not kept."""
+        """Return the id of the shown chat; 0 if it is not in the store."""
         return self._session.conversation.chat_id
 
     @property
     def busy(self) -> set[int]:
-        """The chats with an answer that is written or waits."""
+        """Return the ids of the chats with an answer in progress or in the queue."""
         return self._session.busy_chats
 
     def n_saved(self, message: Message) -> int:
-        """Return how many characters of a message are on disk."""
+        """Return the number of characters of a message that are on disk."""
         return self._n_saved.get(message.id, 0)
 
-    # What the user does with chats
+    # What the user can do
 
     def rows(self, search: str = "") -> list[ChatRow]:
-        """Return the list, or the part of it in which words occur."""
+        """Return the list, or the chats that contain the words of `search`."""
         try:
             if self._rows is None:
                 self._rows = self.store.chats()
@@ -82,11 +83,11 @@ class Chats(QObject):
                 if (row := by_id.get(found.chat_id)) is not None
             ]
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return self._rows or []
 
     def open(self, chat_id: int) -> bool:
-        """Show a chat; False where it is not there any more."""
+        """Show a chat. Return False if it no longer exists."""
         if chat_id == self.open_id:
             return True
         conversation = self._session.under_way(chat_id) or self._load(chat_id)
@@ -104,88 +105,88 @@ class Chats(QObject):
         try:
             self.store.switch(self.open_id, message.id, step)
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return
         conversation = self._load(self.open_id)
         if conversation is not None:
             self._session.show(conversation)
 
     def rename(self, chat_id: int, title: str) -> None:
-        """Give a chat another name."""
+        """Rename a chat."""
         title = " ".join(title.split())
-        if title and self._try(lambda: self.store.rename(chat_id, title)):
+        if title and self._attempt(lambda: self.store.rename(chat_id, title)):
             if chat_id == self.open_id:
                 self._session.conversation.title = title
             self._list_changed()
 
     def pin(self, chat_id: int, is_pinned: bool) -> None:
-        """Keep a chat at the head of the list, or no longer."""
-        if self._try(lambda: self.store.pin(chat_id, is_pinned)):
+        """Pin a chat to the head of the list, or unpin it."""
+        if self._attempt(lambda: self.store.pin(chat_id, is_pinned)):
             self._list_changed()
 
     def delete(self, chat_id: int) -> None:
-        """Delete a chat, with a notice that can undo it."""
+        """Delete a chat, and show a notice with Undo."""
         row = next((row for row in self.rows() if row.id == chat_id), None)
         was_open = chat_id == self.open_id
         self._session.stop_chat(chat_id)
         self._save_growth()
-        if row is None or not self._try(lambda: self.store.delete(chat_id)):
+        if row is None or not self._attempt(lambda: self.store.delete(chat_id)):
             return
         if was_open:
             self._session.show(Conversation())
         self._list_changed()
 
         def undo() -> None:
-            if self._try(lambda: self.store.restore(chat_id)):
+            if self._attempt(lambda: self.store.restore(chat_id)):
                 self._list_changed()
                 if was_open:
                     self.open(chat_id)
 
-        words = self.tr("\u201c{chat}\u201d was deleted.").format(chat=row.title)
-        self._session.notice.emit(Notice(words, ((self.tr("Undo"), undo),), is_trouble=False))
+        sentence = self.tr("\u201c{chat}\u201d was deleted.").format(chat=row.title)
+        self._session.notice.emit(Notice(sentence, ((self.tr("Undo"), undo),), is_trouble=False))
 
     def set_preset(self, preset: Preset | None) -> None:
-        """Set the open chat's own system prompt and sampling; None: those of the model."""
+        """Set the open chat's own system prompt and sampling; None: use the model's."""
         conversation = self._session.conversation
         conversation.preset = preset
         if conversation.chat_id:
-            self._try(lambda: self.store.set_preset(conversation.chat_id, preset))
+            self._attempt(lambda: self.store.set_preset(conversation.chat_id, preset))
 
     def set_model_preset(self, preset: Preset) -> None:
-        """Set what the chats with this model begin with."""
+        """Set the default preset of chats with this model."""
         self._session.model_preset = preset
         model = self._model_name()
         if model:
-            self._try(lambda: self.store.set_model_preset(model, preset))
+            self._attempt(lambda: self.store.set_model_preset(model, preset))
 
     @property
     def any_preset(self) -> Preset:
-        """What chats begin with where nothing was set for their model."""
+        """Return the default preset of models without their own."""
         try:
             return self.store.model_preset(ANY_MODEL)
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return Preset()
 
     def set_any_preset(self, preset: Preset) -> None:
-        """Set what chats begin with where nothing was set for their model."""
-        self._try(lambda: self.store.set_model_preset(ANY_MODEL, preset))
-        self._on_model()
+        """Set the default preset of models without their own."""
+        self._attempt(lambda: self.store.set_model_preset(ANY_MODEL, preset))
+        self._on_model_changed()
 
     def reload_list(self) -> None:
-        """Read the list again, after an import."""
+        """Reload the list after an import."""
         self._list_changed()
 
     def close(self) -> None:
-        """Keep what is left, and let go of the file."""
+        """Write the rest and close the file."""
         self._timer.stop()
         self._save_growth()
         self.store.close()
 
-    # What the session says
+    # Reactions to the session
 
     def _on_added(self, index: int) -> None:
-        """Keep a message before anything else happens with it, and those that were missed."""
+        """Write a new message, and the messages that were missed, before they are shown."""
         conversation = self._session.conversation
         try:
             if not conversation.chat_id:
@@ -197,21 +198,21 @@ class Chats(QObject):
                     self.store.add(conversation.chat_id, parent, message)
                     self._n_saved[message.id] = len(message.content)
                 parent = message.id
-            self._succeed()
+            self._note_success()
         except StoreError as error:
-            self._fail(error)
-        self._touch()
+            self._report_failure(error)
+        self._move_to_head()
 
     def _on_changed(self, conversation: Conversation, message: Message) -> None:
         if message.is_live:
             if len(message.content) < self._n_saved.get(message.id, 0):
-                self._save(message)  # going on cut its end
+                self._save(message)  # its end was cut before it continued
             elif not self._timer.isActive():
                 self._timer.start()
             return
         self._save(message)
         if conversation.slides:
-            self._try(lambda: self.store.set_slides(conversation.chat_id, True))
+            self._attempt(lambda: self.store.set_slides(conversation.chat_id, True))
 
     def _save_growth(self) -> None:
         for message in self._session.growing:
@@ -221,44 +222,44 @@ class Chats(QObject):
                 self._n_saved[message.id] = n_saved + len(grown)
 
     def _append(self, message_id: int, grown: str) -> bool:
-        return self._try(lambda: self.store.append(message_id, grown))
+        return self._attempt(lambda: self.store.append(message_id, grown))
 
     def _save(self, message: Message) -> None:
-        if message.id and self._try(lambda: self.store.save(message)):
+        if message.id and self._attempt(lambda: self.store.save(message)):
             self._n_saved[message.id] = len(message.content)
 
     def _on_withdrawn(self, messages: list[Message]) -> None:
         conversation = self._session.conversation
         if conversation.chat_id:
-            self._try(lambda: self.store.withdraw(conversation.chat_id, messages))
+            self._attempt(lambda: self.store.withdraw(conversation.chat_id, messages))
             if not conversation.messages:
                 conversation.chat_id = 0
             self._list_changed()
 
-    def _on_model(self) -> None:
+    def _on_model_changed(self) -> None:
         model = self._model_name()
-        if model and self._session.model is not None:
+        if model and self._session.engine.model is not None:
             try:
                 self._session.model_preset = self._preset_of(model)
             except StoreError as error:
-                self._fail(error)
+                self._report_failure(error)
 
     def _preset_of(self, model: str) -> Preset:
-        """What chats with a model begin with: its own preset, or that of all models."""
+        """Return the default preset of a model: its own, or that of all models."""
         own = self.store.model_preset(model)
         return own if own != Preset() else self.store.model_preset(ANY_MODEL)
 
     def _model_name(self) -> str:
-        return self._session.path.name if self._session.path is not None else ""
+        return self._session.engine.path.name if self._session.engine.path is not None else ""
 
-    # Inside
+    # Helpers
 
     def _load(self, chat_id: int) -> Conversation | None:
         self._save_growth()
         try:
             conversation = self.store.load(chat_id)
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return None
         growing = {message.id for message in self._session.growing}
         self._n_saved = {key: n for key, n in self._n_saved.items() if key in growing}
@@ -266,27 +267,27 @@ class Chats(QObject):
             self._n_saved |= {item.id: len(item.content) for item in conversation.messages}
         return conversation
 
-    def _try(self, action: object) -> bool:
+    def _attempt(self, action: object) -> bool:
         assert callable(action)
         try:
             action()
         except StoreError as error:
-            self._fail(error)
+            self._report_failure(error)
             return False
-        self._succeed()
+        self._note_success()
         return True
 
-    def _succeed(self) -> None:
-        self._said_trouble, self._why = False, ""
+    def _note_success(self) -> None:
+        self._is_failing, self._why = False, ""
 
-    def _fail(self, error: StoreError) -> None:
+    def _report_failure(self, error: StoreError) -> None:
         self._why = str(error)
-        if not self._said_trouble:
-            self._said_trouble = True
+        if not self._is_failing:
+            self._is_failing = True
             self.trouble.emit(str(error))
 
-    def _touch(self) -> None:
-        """Put the open chat at the head of its part of the list, without reading all of it."""
+    def _move_to_head(self) -> None:
+        """Move the open chat to the head of its part of the list, without reading the list."""
         rows, conversation = self._rows, self._session.conversation
         if rows is None or not conversation.chat_id:
             return self._list_changed()
@@ -296,8 +297,8 @@ class Chats(QObject):
             changed_s=time.time(),
         )
         rest = [row for row in rows if row is not old]
-        place = 0 if new.is_pinned else sum(row.is_pinned for row in rest)
-        self._rows = [*rest[:place], new, *rest[place:]]
+        position = 0 if new.is_pinned else sum(row.is_pinned for row in rest)
+        self._rows = [*rest[:position], new, *rest[position:]]
         self.list_changed.emit()
 
     def _list_changed(self) -> None:

@@ -1,7 +1,7 @@
-"""What happened in the window and its engine since the start, in lines without personal text.
+"""The log of the window and its engine since the start, without personal text.
 
-No prompts, answers, titles of chats or paths come in here: what is logged are states, versions,
-sizes and the engine's own sentences, and of these every path is cut to its last name.
+It holds states, versions, sizes and the engine's own sentences. It holds no prompts, answers or
+titles of chats. Every path is cut to its last name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EventLog:
         self._errors: deque[str] = deque(maxlen=20)
 
     def add(self, line: str, is_error: bool = False) -> None:
-        """Add a line; one that says the same again is left out."""
+        """Add a line. Skip it if it repeats the last one."""
         line = without_names(line)
         if line == self._last and not is_error:
             return
@@ -45,17 +45,17 @@ class EventLog:
 
     @property
     def lines(self) -> list[str]:
-        """All lines."""
+        """Return all lines, oldest first."""
         return list(self._lines)
 
     @property
     def errors(self) -> list[str]:
-        """The last that told of trouble."""
+        """Return the last error lines, oldest first."""
         return list(self._errors)
 
 
 def without_names(text: str) -> str:
-    """Return a text without paths but for their last name, and without the user's name."""
+    """Return a text with each path cut to its last name and the user's name replaced."""
 
     def shorten(match: re.Match[str]) -> str:
         inside = match[0].strip("\"'")
@@ -79,9 +79,9 @@ def _user_names() -> set[str]:
     return {name for name in names if len(name) > 2 and name != "root"}
 
 
-def follow(log: EventLog, session: EngineSession) -> None:
-    """Log what becomes of an engine. What is said in chats is not among it."""
-    link = session.link
+def follow(log: EventLog, engine: EngineSession) -> None:
+    """Log an engine's states and failures, but nothing from chats."""
+    link = engine.link
 
     def loaded(model: ModelFacts, cache: CacheFacts) -> None:
         log.add(
@@ -94,7 +94,7 @@ def follow(log: EventLog, session: EngineSession) -> None:
         log.add(f"{request} failed: {sentence}", is_error=True)
 
     log.add("The window was opened.")
-    session.state_changed.connect(lambda state: log.add(f"Engine: {state.value}"))
+    engine.state_changed.connect(lambda state: log.add(f"Engine: {state.value}"))
     link.hello.connect(lambda: log.add("The engine's process has started."))
     link.loaded.connect(loaded)
     link.configured.connect(loaded)

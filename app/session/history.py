@@ -1,7 +1,7 @@
-"""The last answer pass by pass: what the time line goes back to, and what is exported.
+"""The last answer pass by pass, for the time line and the export.
 
-Batches come from the worker (backend/engine/moments.py) and are kept as they are; only how often
-each expert was used is added up. A map is unpacked when somebody looks at it.
+Batches come from the worker (backend/engine/moments.py) and are kept packed. Only the uses of each
+expert are summed as they arrive. A map is unpacked when it is shown.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Iterator, Sequence
 from backend.protocol.statistics import Batch, PassFigures
 
 KEPT_BYTES = 32 << 20
-"""Of maps as they came; beyond it the oldest maps go, and their figures stay."""
+"""Limit of the packed maps. Beyond it the oldest maps are dropped; their figures stay."""
 CHECKPOINT = 32
-"""Batches between two sums of how often each expert was used."""
+"""Batches between two stored sums of uses."""
 N_UNPACKED = 8
-"""Batches that stay unpacked, because the next look is likely to be near the last."""
+"""Unpacked batches to keep: the next moment to show is likely to be near the last."""
 _BITS = [bytes(value >> (7 - i) & 1 for i in range(8)) for value in range(256)]
 
 
 class _Parts:
-    """The parts of a batch's data, told apart (backend/engine/moments.py, Watch.take).
+    """The parts of a batch's data, in the format of backend/engine/moments.py, Watch.take.
 
-    Raises ValueError.
+    Raises ValueError if the data are malformed.
     """
 
     def __init__(self, blob: bytes, n_pass: int, n_layer: int, n_expert: int) -> None:
@@ -40,7 +40,7 @@ class _Parts:
             raise ValueError("the moments name experts that do not exist")
         self.used = _Rows(n_used, used_at, self._take(len(used_at)))
         self.changed = _Rows(n_changed, changed_at, self._take(len(changed_at)))
-        # Without a patch no layer's waiting is known.
+        # Without a patch the layers' stalls are not measured.
         rest = len(blob) - self._at
         self.stall_us = self._u4(n_pass * n_layer) if rest else array("I", [0]) * (n_pass * n_layer)
         if self._at != len(blob):
@@ -60,7 +60,7 @@ class _Parts:
         return values
 
     def maps(self) -> list[bytes]:
-        """The map after each pass."""
+        """Return the map after each pass."""
         low, high = (b"".join(_BITS[byte] for byte in plane) for plane in self.planes)
         state = bytearray(a | b << 1 for a, b in zip(low, high, strict=True))[: self.n_cell]
         maps = []
@@ -75,7 +75,7 @@ class _Parts:
 
 
 class _Rows:
-    """Cells that are not zero, for each pass."""
+    """The non-zero cells of each pass."""
 
     def __init__(self, counts: array[int], places: array[int], values: bytes) -> None:
         self._ends = list(itertools.accumulate(counts, initial=0))
@@ -95,7 +95,8 @@ class _Rows:
 class History:
     """The passes of one answer, of a model with `n_layer` MoE layers of `n_expert` experts.
 
-    A pass is told by its index here; `tokens` are the indices of those that decoded a token.
+    A pass is identified by its index here. `tokens` are the indices of the passes that decoded a
+    token; the others processed the prompt.
     """
 
     def __init__(self, n_layer: int = 0, n_expert: int = 0) -> None:
@@ -103,25 +104,28 @@ class History:
         self.clear()
 
     def clear(self) -> None:
-        """Another answer."""
+        """Forget the answer."""
         self.figures: list[PassFigures] = []
         self.tokens: list[int] = []
-        self._numbers: list[int] = []  # [batch]: the worker's number of its first pass
-        self._begins: list[int] = []  # [batch]: index of its first pass
+        self._numbers: list[int] = []  # [batch]: the worker's number of the first pass
+        self._begins: list[int] = []  # [batch]: index of the first pass
         self._blobs: list[bytes | None] = []  # [batch]
         self._n_byte = 0
-        self._n_dropped = 0  # batches whose maps are gone
+        self._n_dropped = 0  # batches without maps
         self._uses = array("I", [0]) * (self.n_layer * self.n_expert)
         self._checkpoints: list[array[int]] = []  # [batch / CHECKPOINT]: _uses before it
         self._unpacked: dict[int, tuple[list[bytes], array[int]]] = {}
 
     def __len__(self) -> int:
-        """How many passes are known."""
+        """Return the number of passes."""
         return len(self.figures)
 
     def add(self, batch: Batch) -> None:
-        """Append a batch. One that begins anew begins another answer. Raises ValueError."""
-        parts = self._parts(batch.blob, len(batch.figures))  # before anything has changed
+        """Append a batch. A pass number that does not grow begins another answer.
+
+        Raises ValueError if the batch is malformed.
+        """
+        parts = self._parts(batch.blob, len(batch.figures))  # may raise, so before any change
         if self._numbers and batch.first <= self._numbers[-1]:
             self.clear()
         if len(self._blobs) % CHECKPOINT == 0:
@@ -140,22 +144,22 @@ class History:
             self._n_dropped += 1
 
     def residency(self, index: int) -> bytes | None:
-        """Return the map after a pass; None where it is no longer kept."""
+        """Return the map after a pass; None if it was dropped."""
         batch = self._batch(index)
         found = self._unpack(batch)
         return None if found is None else found[0][index - self._begins[batch]]
 
     def layer_stall_us(self, index: int) -> array[int] | None:
-        """Return what each layer waited in a pass; None where it is no longer kept."""
+        """Return the stall of each layer in a pass, in µs; None if it was dropped."""
         batch = self._batch(index)
         found = self._unpack(batch)
         at = (index - self._begins[batch]) * self.n_layer
         return None if found is None else found[1][at : at + self.n_layer]
 
     def uses(self, index: int | None = None) -> array[int]:
-        """Return how many tokens used each expert, up to a pass and with it; None: so far.
+        """Count the tokens that used each expert, up to and including a pass; None: all passes.
 
-        What is no longer kept is left out, but for what a checkpoint knows.
+        Dropped batches count as far as a checkpoint contains them.
         """
         if index is None:
             return self._uses[:]
@@ -175,7 +179,7 @@ class History:
         return _Parts(blob, n_pass, self.n_layer, self.n_expert)
 
     def _batch(self, index: int) -> int:
-        """The batch that a pass is in."""
+        """Return the batch of a pass. Raises IndexError."""
         if not 0 <= index < len(self.figures):
             raise IndexError(index)
         return bisect.bisect_right(self._begins, index) - 1
@@ -185,7 +189,7 @@ class History:
         return end - self._begins[batch]
 
     def _unpack(self, batch: int) -> tuple[list[bytes], array[int]] | None:
-        """Return a batch's maps and stalls; None where they are gone."""
+        """Return a batch's maps and stalls; None if they were dropped."""
         found = self._unpacked.pop(batch, None)
         blob = self._blobs[batch]
         if found is None and blob is not None:
@@ -199,7 +203,7 @@ class History:
 
 
 def _count(uses: array[int], parts: _Parts, figures: Sequence[PassFigures]) -> None:
-    """Count what tokens used; pieces of a prompt, which use nearly everything, do not count."""
+    """Add the uses of decoded tokens. A piece of the prompt uses nearly every expert: skip it."""
     for i, figure in enumerate(figures):
         if figure.n_token:
             for place in parts.used.places(i):

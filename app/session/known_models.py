@@ -8,7 +8,7 @@ from backend.system.paths import is_file
 
 
 def embedded_model() -> Path | None:
-    """Return the model that ships with the application, or None where it is not there."""
+    """Return the model that ships with the application, or None if it is missing."""
     try:
         return paths.embedded_model()
     except FileNotFoundError:
@@ -16,13 +16,13 @@ def embedded_model() -> Path | None:
 
 
 def is_embedded(path: Path) -> bool:
-    """Whether a path is the embedded model's."""
+    """Return whether a path is the embedded model."""
     embedded = embedded_model()
     return embedded is not None and path == embedded
 
 
 def title(path: Path) -> str:
-    """How a model is called in the window, before its own name is known."""
+    """Return the title of a model in the window, before its own name is known."""
     return translate("library", "Embedded model") if is_embedded(path) else path.stem
 
 

@@ -1,4 +1,4 @@
-"""The local server as the window knows it: wanted or not, on or not, at which address."""
+"""The local server as the window sees it: requested, running, and at which address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ DEFAULT_PORT = 8088
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the worker says of its server. n_request: so far; n_open: being answered or waiting."""
+    """The state of the worker's server.
+
+    n_request: requests so far; n_open: requests in progress or in the queue.
+    """
 
     on: bool = False
     address: str = ""
@@ -38,10 +41,10 @@ class ServerFacts:
 
 
 class LocalServer(QObject):
-    """Keeps the worker's server as the user wants it, also in a worker that was started again.
+    """Switch the worker's server as the user wants, also after a restart of the worker.
 
     Signals:
-        changed: ServerFacts.
+        changed: (ServerFacts).
     """
 
     changed = Signal(object)
@@ -55,21 +58,21 @@ class LocalServer(QObject):
         self.port = port
         self.key = key or new_key()
         self.facts = ServerFacts()
-        link.hello.connect(self._greeted)
-        link.server.connect(self._take)
-        link.died.connect(lambda _: self._take({}))
+        link.hello.connect(self._on_hello)
+        link.server.connect(self._on_state)
+        link.died.connect(lambda _: self._on_state({}))
 
     def want(self, wanted: bool, port: int) -> None:
-        """Switch it on or off."""
+        """Switch the server on or off."""
         self.wanted, self.port = wanted, port
         self._send()
 
     def renew_key(self) -> None:
-        """Use another key; programs with the old one are refused from now on."""
+        """Create another key. Programs with the old key are refused from now on."""
         self.key = new_key()
         self._send()
 
-    def _greeted(self) -> None:
+    def _on_hello(self) -> None:
         if self.wanted:
             self._send()
 
@@ -79,11 +82,11 @@ class LocalServer(QObject):
         else:
             self.changed.emit(self.facts)
 
-    def _take(self, data: Json) -> None:
+    def _on_state(self, data: Json) -> None:
         self.facts = ServerFacts.from_json(data)
         self.changed.emit(self.facts)
 
 
 def new_key() -> str:
-    """Return a key that nobody guesses."""
+    """Return a random key."""
     return secrets.token_urlsafe(24)

@@ -1,7 +1,7 @@
-"""The conversations with one engine: what may be said when, and what becomes of answers.
+"""The conversations with one engine: when a message can be sent, and how answers proceed.
 
-The window shows one conversation and tells the session what the user wants. An answer goes on when
-the user looks at another chat; what is asked there meanwhile waits for its turn.
+The window shows one conversation and passes the user's wishes to the session. An answer continues
+while the user looks at another chat; a question asked there waits for its turn.
 """
 
 from __future__ import annotations
@@ -13,42 +13,44 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal
 
 from app.session.engine import EngineSession
-from app.session.worker_link import EngineLink
 from app.state import context_fit, reasoning
 from app.state.conversation import Conversation, Ending, Message
-from app.state.engine_choice import EngineChoice
 from app.state.engine_state import Notice, State
 from app.state.preset import Preset
 from app.text import units
 from backend.protocol.statistics import Statistics
+from backend.text import text
 
 _ENDINGS = {"stop": Ending.FINISHED, "length": Ending.LENGTH, "context": Ending.CONTEXT}
 
 
 @dataclass
 class _Turn:
-    """An answer that is written or waits: the last message of a conversation."""
+    """An answer in progress or in the queue: the last message of a conversation."""
 
     conversation: Conversation
-    goes_on: bool = False  # from what was said; otherwise from the question
+    goes_on: bool = False  # continue the text of the last answer; otherwise begin a new one
 
 
-class Session(EngineSession):
-    """The conversation that is shown, and those whose answers are still under way.
+class Session(QObject):
+    """The conversation that is shown, and those with an answer in progress or in the queue.
 
     Signals:
-        message_added: index of a new message of the conversation that is shown.
+        notice: (Notice) to show, also from the engine; None removes the present one.
+        message_added: (int) index of a new message of the shown conversation.
         changed: (Conversation, Message) whose text, ending or figures changed, shown or not.
-        message_changed: index of a message of the shown conversation that changed.
+        message_changed: (int) index of a message of the shown conversation that changed.
         conversation_replaced: another conversation is shown.
-        branch_begun: index of the message after which all is new: what follows left the path.
-        withdrawn: messages that came to nothing, which have left the conversation.
-        busy_changed: other chats are under way.
-        statistics_changed: Statistics.
-        draft: text to put back into the composer.
-        send_again: what is in the composer is to be sent.
+        branch_begun: (int) index of the first message that left the path; a new branch begins here.
+        withdrawn: (list of Message) failed messages that were removed from the conversation.
+        busy_changed: the set of chats with answers in progress or in the queue changed.
+        can_send_changed: `can_send` or `is_answering` may have changed.
+        statistics_changed: (Statistics).
+        draft: (str) text to put back into the composer.
+        send_again: the text in the composer has to be sent.
     """
 
+    notice = Signal(object)
     message_added = Signal(int)
     changed = Signal(object, object)
     message_changed = Signal(int)
@@ -56,93 +58,100 @@ class Session(EngineSession):
     branch_begun = Signal(int)
     withdrawn = Signal(object)
     busy_changed = Signal()
+    can_send_changed = Signal()
     statistics_changed = Signal(object)
     draft = Signal(str)
     send_again = Signal()
 
-    def __init__(
-        self, link: EngineLink, choice: EngineChoice, parent: QObject | None = None
-    ) -> None:
-        super().__init__(link, choice, parent)
+    def __init__(self, engine: EngineSession, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self.engine = engine
         self.conversation = Conversation()
-        self.model_preset = Preset()  # of chats that have none of their own
+        self.model_preset = Preset()  # for chats without their own
         self.why_not_kept: Callable[[Message], str] = lambda _: ""
-        """Why a message that was just added is not on disk, in a sentence; empty where it is."""
-        self._says_unkept = False  # the user agreed to that
-        self._live: _Turn | None = None  # the answer that the engine is writing
+        """Return why a new message is not on disk, in a sentence; "" if it is there."""
+        self._accepts_unkept = False  # the user agreed to send messages that are not kept
+        self._live: _Turn | None = None  # the answer in progress
         self._live_message: Message | None = None
         self._waiting_turns: list[_Turn] = []
         self._thinks_since_s = 0.0
+        engine.notice.connect(self.notice)
+        engine.ready.connect(self._begin_answer)
+        engine.stop_wanted.connect(self.stop_all)
+        engine.load_failed.connect(self._give_up_answers)
+        engine.lost.connect(self._cut_off)
+        link = engine.link
         link.prefill.connect(self._on_prefill)
         link.text.connect(self._on_text)
         link.waits.connect(self._on_waits)
         link.stats.connect(self._on_statistics)
         link.done.connect(self._on_done)
+        link.error.connect(self._on_failed)
 
-    # What the user can ask for
+    # What the user can do
 
     @property
     def can_send(self) -> bool:
-        """Whether a message would be answered, now or in its turn."""
-        ready = self.state in (State.IDLE, State.CHANGING, State.ANSWERING, State.STOPPING)
+        """Return whether a message would be answered, now or in its turn."""
+        ready = self.engine.state in (State.IDLE, State.CHANGING, State.ANSWERING, State.STOPPING)
         return ready and not self.is_answering
 
     @property
     def is_answering(self) -> bool:
-        """Whether an answer in the shown conversation is being written, or waits for its turn."""
-        if self.state in (State.DEAD, State.LOADING, State.EMPTY):
+        """Return whether the shown conversation has an answer in progress or in the queue."""
+        if self.engine.state in (State.DEAD, State.LOADING, State.EMPTY):
             return False
-        return _growing(self.conversation) is not None or self._waits(self.conversation)
+        return _unfinished(self.conversation) is not None or self._is_queued(self.conversation)
 
     @property
     def growing(self) -> list[Message]:
-        """The answers, shown or not, that are being written or wait."""
+        """Return the answers, shown or not, that are in progress or in the queue."""
         turns = [self._live] if self._live is not None else []
-        found = [_growing(turn.conversation) for turn in (*turns, *self._waiting_turns)]
+        found = [_unfinished(turn.conversation) for turn in (*turns, *self._waiting_turns)]
         return [message for message in found if message is not None]
 
     @property
     def busy_chats(self) -> set[int]:
-        """The chats, by their id in the store, with an answer that is written or waits."""
+        """Return the ids of the chats with an answer in progress or in the queue."""
         turns = [self._live] if self._live is not None else []
         return {
             turn.conversation.chat_id
             for turn in (*turns, *self._waiting_turns)
-            if _growing(turn.conversation) is not None
+            if _unfinished(turn.conversation) is not None
         }
 
     @property
     def preset(self) -> Preset:
-        """The system prompt and sampling in force in the shown conversation."""
+        """Return the system prompt and sampling of the shown conversation."""
         return self.conversation.preset or self.model_preset
 
     def under_way(self, chat_id: int) -> Conversation | None:
-        """Return the conversation of a chat whose answer is being written or waits."""
+        """Return the conversation of a chat if it has an answer in progress or in the queue."""
         turns = [self._live] if self._live is not None else []
         for turn in (*turns, *self._waiting_turns):
-            if turn.conversation.chat_id == chat_id and _growing(turn.conversation) is not None:
+            if turn.conversation.chat_id == chat_id and _unfinished(turn.conversation) is not None:
                 return turn.conversation
         return None
 
     def send(self, text: str) -> bool:
-        """Say something; False where that is not possible now."""
+        """Send a message. Return False if that is not possible now."""
         text = text.strip()
         return bool(text) and self.can_send and self._ask(Message("user", text))
 
     def regenerate(self, index: int) -> None:
-        """Ask for another answer in the place of this one, which stays as a branch."""
-        if self._make_room(index, "assistant"):
+        """Ask for another answer to the same question. The present one stays as a branch."""
+        if self._cut_path(index, "assistant"):
             self._ask(None)
 
     def edit(self, index: int, text: str) -> None:
-        """Ask another question in the place of this one, which stays as a branch."""
+        """Replace a question by another. The present one stays as a branch."""
         text, before = text.strip(), list(self.conversation.messages)
-        if text and self._make_room(index, "user") and not self._ask(Message("user", text)):
+        if text and self._cut_path(index, "user") and not self._ask(Message("user", text)):
             self.conversation.messages[:] = before
             self.conversation_replaced.emit()
 
     def stop(self) -> None:
-        """Stop the answer that is shown. A last token may still arrive."""
+        """Stop the answer of the shown conversation. One more token may still arrive."""
         self._stop_in(self.conversation)
 
     def stop_chat(self, chat_id: int) -> None:
@@ -152,20 +161,20 @@ class Session(EngineSession):
             self._stop_in(conversation)
 
     def go_on(self) -> None:
-        """Continue the last answer from what was said, starting the engine again if need be."""
+        """Continue the last answer from its text. Restart the engine if necessary."""
         last = self.conversation.last
-        self._dismiss()
-        if self.state in (State.DEAD, State.EMPTY):
-            if self.path is None:
+        self.engine.dismiss()
+        if self.engine.state in (State.DEAD, State.EMPTY):
+            if self.engine.path is None:
                 self.notice.emit(Notice(self.tr("Open a model first."), is_trouble=False))
                 return
             self._waiting_turns.append(_Turn(self.conversation, goes_on=True))
-            self._load(self.path)
+            self.engine.open_model(self.engine.path)
         elif last is not None and last.can_go_on and self.can_send:
             self._queue(_Turn(self.conversation, goes_on=True))
 
     def slide(self) -> None:
-        """Go on with a full context: its beginning is kept, the middle is left out."""
+        """Continue with a full context: keep its beginning, leave out its middle."""
         self.conversation.slides = True
         self.go_on()
 
@@ -175,11 +184,11 @@ class Session(EngineSession):
             self.show(Conversation())
 
     def show(self, conversation: Conversation) -> None:
-        """Go to another conversation, or another branch; answers under way go on."""
+        """Show another conversation or branch. Answers in progress continue."""
         self.conversation = conversation
-        self._dismiss()
+        self.engine.dismiss()
         self.conversation_replaced.emit()
-        self.state_changed.emit(self.state)
+        self.can_send_changed.emit()
         last = conversation.last
         if last is not None and last.ending is Ending.CONTEXT and not conversation.slides:
             self._offer_to_slide()
@@ -190,8 +199,8 @@ class Session(EngineSession):
         self.conversation.messages.append(message)
         self.message_added.emit(len(self.conversation.messages) - 1)
 
-    def _make_room(self, index: int, role: str) -> bool:
-        """Take a message and what follows it off the path; False where that is not possible."""
+    def _cut_path(self, index: int, role: str) -> bool:
+        """Remove a message and its successors from the path. Return False if that is impossible."""
         messages = self.conversation.messages
         if not (0 <= index < len(messages) and messages[index].role == role):
             return False
@@ -203,16 +212,17 @@ class Session(EngineSession):
         return True
 
     def _ask(self, question: Message | None) -> bool:
-        """Say something, or ask again for an answer, as soon as the engine is free.
+        """Queue an answer to a new question, or another answer to the last one (None).
 
-        False where the question cannot be kept: then it is taken back, unless that was agreed to.
+        Return False if the question cannot be written to disk; it is then taken back, unless the
+        user has agreed to send it anyway.
         """
-        self._dismiss()
+        self.engine.dismiss()
         self.conversation.was_shortened = False
         if question is not None:
             self._add(question)
             why = self.why_not_kept(question)
-            if why and not self._says_unkept:
+            if why and not self._accepts_unkept:
                 self._take_back(question, why)
                 return False
         self._add(Message("assistant", "", Ending.WAITING))
@@ -221,7 +231,7 @@ class Session(EngineSession):
 
     def _take_back(self, question: Message, why: str) -> None:
         def send_anyway() -> None:
-            self._says_unkept = True
+            self._accepts_unkept = True
             self.send_again.emit()
 
         self.conversation.messages.remove(question)
@@ -232,20 +242,20 @@ class Session(EngineSession):
 
     def _queue(self, turn: _Turn) -> None:
         self._waiting_turns.append(turn)
-        self._settle()
-        answer = _growing(turn.conversation)
+        self.engine.settle()
+        answer = _unfinished(turn.conversation)
         if turn in self._waiting_turns and self._live is not None and answer is not None:
             if self._live.conversation is not turn.conversation:
                 answer.progress = self.tr("Waits for the answer in another chat")
-                self._tell(turn.conversation, answer)
-        self.state_changed.emit(self.state)
+                self._emit_changed(turn.conversation, answer)
+        self.can_send_changed.emit()
         self.busy_changed.emit()
 
-    def _waits(self, conversation: Conversation) -> bool:
+    def _is_queued(self, conversation: Conversation) -> bool:
         return any(turn.conversation is conversation for turn in self._waiting_turns)
 
     def _begin_answer(self) -> None:
-        while self._waiting_turns and self.state is State.IDLE:
+        while self._waiting_turns and self.engine.state is State.IDLE:
             turn = self._waiting_turns.pop(0)
             last = turn.conversation.last
             if turn.goes_on and (last is None or not last.can_go_on):
@@ -262,42 +272,42 @@ class Session(EngineSession):
             turns = context_fit.fit(turns, conversation.n_char_max)
         self._live = turn
         self._live_message = conversation.last
-        self._set_state(State.ANSWERING)
-        self.link.generate(turns, dict(preset.sampling))
+        self.engine.set_state(State.ANSWERING)
+        self.engine.link.generate(turns, dict(preset.sampling))
 
     def _prepare_to_go_on(self, conversation: Conversation) -> None:
         last = conversation.last
         assert last is not None
         if last.ending is Ending.CONTEXT and last.statistics is not None:
-            conversation.n_char_max = self._half_full(conversation, last.statistics)
-        last.content = last.content.rstrip()  # the template would cut it; the text must agree
+            conversation.n_char_max = self._chars_of_half_context(conversation, last.statistics)
+        last.content = last.content.rstrip()  # as the chat template does: the texts must agree
         if last.statistics is not None:
             last.n_token_before += last.statistics.n_token
         last.statistics = None
         last.note = ""
         last.ending = Ending.WAITING
-        self._tell(conversation, last)
+        self._emit_changed(conversation, last)
 
-    def _half_full(self, conversation: Conversation, statistics: Statistics) -> int:
-        """Return how many characters fill half of a context that is full now."""
+    def _chars_of_half_context(self, conversation: Conversation, statistics: Statistics) -> int:
+        """Estimate the characters that fill half the context, from a context that is full."""
         n_token = max(statistics.n_prompt + statistics.n_token, 1)
         preset = conversation.preset or self.model_preset
         sent = conversation.for_engine(preset.system)
         n_char = sum(len(turn["content"]) for turn in sent)
-        if conversation.n_char_max:  # only so much of it was sent
+        if conversation.n_char_max:  # only this part was sent
             n_char = min(n_char, conversation.n_char_max + len(conversation.messages[-1].content))
-        return max(n_char * self.n_context // (2 * n_token), 200)
+        return max(n_char * self.engine.n_context // (2 * n_token), 200)
 
-    # What is written
+    # Progress of the answer
 
-    def _tell(self, conversation: Conversation, message: Message) -> None:
-        """Say that a message changed: it is kept first, and shown then."""
+    def _emit_changed(self, conversation: Conversation, message: Message) -> None:
+        """Emit that a message changed: first for the store, then for the window."""
         self.changed.emit(conversation, message)
         if conversation is self.conversation:
             self.message_changed.emit(len(conversation.messages) - 1)
 
-    def _answer(self) -> Message | None:
-        """Return the answer that arriving text belongs to; None where it left the conversation."""
+    def _live_answer(self) -> Message | None:
+        """Return the answer in progress; None if it was removed from its conversation."""
         last = self._live.conversation.last if self._live is not None else None
         return last if last is not None and last is self._live_message else None
 
@@ -312,13 +322,13 @@ class Session(EngineSession):
         )
 
     def _progress(self, words: str) -> None:
-        answer = self._answer()
+        answer = self._live_answer()
         if self._live is not None and answer is not None and answer.ending is Ending.WAITING:
             answer.progress = words
-            self._tell(self._live.conversation, answer)
+            self._emit_changed(self._live.conversation, answer)
 
     def _on_text(self, text: str) -> None:
-        answer = self._answer()
+        answer = self._live_answer()
         if self._live is not None and answer is not None and text:
             answer.content += text
             if answer.ending is Ending.WAITING:
@@ -326,10 +336,10 @@ class Session(EngineSession):
                 answer.progress = ""
                 self._thinks_since_s = time.monotonic() - answer.thought_s
             self._time_thought(answer)
-            self._tell(self._live.conversation, answer)
+            self._emit_changed(self._live.conversation, answer)
 
     def _time_thought(self, answer: Message) -> None:
-        """Measure how long the reasoning takes, from its first token to the end of it."""
+        """Measure the duration of the reasoning, from its first token to its end."""
         now_s = time.monotonic()
         if self._thinks_since_s == 0.0:
             return
@@ -340,49 +350,49 @@ class Session(EngineSession):
             self._thinks_since_s = 0.0
 
     def _on_statistics(self, statistics: Statistics) -> None:
-        answer = self._answer()
+        answer = self._live_answer()
         if answer is not None:
             answer.statistics = statistics
         self.statistics_changed.emit(statistics)
 
-    def _end(self, conversation: Conversation, ending: Ending, note: str = "") -> None:
-        """End the answer of a conversation that is written or waits, if there is one."""
-        answer = _growing(conversation)
+    def _end_answer(self, conversation: Conversation, ending: Ending, note: str = "") -> None:
+        """End the answer of a conversation that is in progress or in the queue, if there is one."""
+        answer = _unfinished(conversation)
         if answer is not None:
             answer.ending = ending
             answer.note = note
             answer.progress = ""
-            self._tell(conversation, answer)
+            self._emit_changed(conversation, answer)
             self.busy_changed.emit()
 
     def _on_done(self, reason: str, statistics: Statistics) -> None:
-        turn, answer = self._live, self._answer()
+        turn, answer = self._live, self._live_answer()
         ending = _ENDINGS.get(reason, Ending.STOPPED)
         if turn is not None and answer is not None:
             answer.statistics = statistics
             if answer.is_live:
-                note = self.tr("Stopped.") if ending is Ending.STOPPED else ""
-                self._end(turn.conversation, ending, note)
+                note = text("chats.stopped") if ending is Ending.STOPPED else ""
+                self._end_answer(turn.conversation, ending, note)
             else:
-                self._tell(turn.conversation, answer)
+                self._emit_changed(turn.conversation, answer)
         self._live = self._live_message = None
-        self._set_state(State.IDLE)
+        self.engine.set_state(State.IDLE)
         self.busy_changed.emit()
         self.statistics_changed.emit(statistics)
         if turn is not None and answer is not None and answer.ending is Ending.CONTEXT:
             self._context_is_full(turn.conversation, answer)
-        self._settle()
+        self.engine.settle()
 
     def _context_is_full(self, conversation: Conversation, answer: Message) -> None:
-        """Go on as was chosen before, or let the user choose."""
-        if self._waits(conversation) or self._next_path is not None:
+        """Continue as the user chose before, or let the user choose."""
+        if self._is_queued(conversation) or self.engine.model_waits:
             return
         if conversation.slides:
             if answer.statistics is None or answer.statistics.n_token > 0:
                 self._waiting_turns.append(_Turn(conversation, goes_on=True))
             return
-        answer.note = self.tr("The context is full.")
-        self._tell(conversation, answer)
+        answer.note = text("chats.context_full")
+        self._emit_changed(conversation, answer)
         if conversation is self.conversation:
             self._offer_to_slide()
 
@@ -390,10 +400,10 @@ class Session(EngineSession):
         full = self.tr(
             "The context of {tokens} is full. The answer can go on without the middle of this "
             "chat: its beginning and its end are kept."
-        ).format(tokens=units.count(self.n_context, "token"))
+        ).format(tokens=units.count(self.engine.n_context, "token"))
         actions = (
             (self.tr("Leave out the middle and go on"), self.slide),
-            (self.tr("Stop here"), self._dismiss),
+            (self.tr("Stop here"), self.engine.dismiss),
         )
         self.notice.emit(Notice(full, actions, is_trouble=False))
 
@@ -401,16 +411,20 @@ class Session(EngineSession):
 
     def _stop_in(self, conversation: Conversation) -> None:
         is_live = self._live is not None and self._live.conversation is conversation
-        if is_live and self.state is State.ANSWERING and _growing(conversation) is not None:
-            self.link.stop()
-            self._end(conversation, Ending.STOPPED, self.tr("Stopped."))
-            self._set_state(State.STOPPING)
-        elif self._waits(conversation):
+        if (
+            is_live
+            and self.engine.state is State.ANSWERING
+            and _unfinished(conversation) is not None
+        ):
+            self.engine.link.stop()
+            self._end_answer(conversation, Ending.STOPPED, text("chats.stopped"))
+            self.engine.set_state(State.STOPPING)
+        elif self._is_queued(conversation):
             self._waiting_turns = [
                 turn for turn in self._waiting_turns if turn.conversation is not conversation
             ]
-            self._end(conversation, Ending.STOPPED, self.tr("Stopped."))
-            self.state_changed.emit(self.state)
+            self._end_answer(conversation, Ending.STOPPED, text("chats.stopped"))
+            self.can_send_changed.emit()
         self.busy_changed.emit()
 
     def stop_all(self) -> None:
@@ -421,19 +435,22 @@ class Session(EngineSession):
             self._stop_in(self._live.conversation)
 
     def _give_up_answers(self) -> None:
+        """End the answers in the queue, because no model is loaded."""
         turns, self._waiting_turns = self._waiting_turns, []
         for turn in turns:
-            self._end(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
+            self._end_answer(turn.conversation, Ending.CUT_OFF, text("chats.cut_off"))
 
-    def _cut_off(self) -> Callable[[], None] | None:
+    def _cut_off(self) -> None:
+        """End all answers, because the engine is lost."""
         turns = [turn for turn in (self._live, *self._waiting_turns) if turn is not None]
         self._live = self._live_message = None
         self._waiting_turns = []
-        cut = [turn for turn in turns if _growing(turn.conversation) or turn.goes_on]
+        cut = [turn for turn in turns if _unfinished(turn.conversation) or turn.goes_on]
         for turn in cut:
-            self._end(turn.conversation, Ending.CUT_OFF, self.tr("Cut off here."))
+            self._end_answer(turn.conversation, Ending.CUT_OFF, text("chats.cut_off"))
+        self.engine.resume = None
         if not cut:
-            return None
+            return
         conversation = cut[0].conversation
 
         def go_on() -> None:
@@ -441,19 +458,18 @@ class Session(EngineSession):
                 self.show(conversation)
             self.go_on()
 
-        return go_on
+        self.engine.resume = go_on
 
     def _on_failed(self, request: str, sentence: str) -> None:
         if request != "generate":
-            super()._on_failed(request, sentence)
             return
         self._answer_failed(sentence)
-        self._set_state(State.IDLE)
+        self.engine.set_state(State.IDLE)
         self.busy_changed.emit()
-        self._settle()
+        self.engine.settle()
 
     def _answer_failed(self, sentence: str) -> None:
-        turn, answer = self._live, self._answer()
+        turn, answer = self._live, self._live_answer()
         self._live = self._live_message = None
         if turn is None or answer is None:
             self.notice.emit(Notice(sentence))
@@ -462,9 +478,9 @@ class Session(EngineSession):
         shown = conversation is self.conversation
         counts = context_fit.counts(sentence)
         if counts is not None and len(conversation.messages) > 2:
-            self._has_no_room(turn, sentence, counts[0])
+            self._shorten(turn, sentence, counts[0])
         elif shown and not answer.content and answer.ending is not Ending.STOPPED:
-            # Nothing came: what the user wrote goes back to where it can be changed.
+            # There is no answer: put the question back into the composer.
             withdrawn = conversation.messages[-2:]
             del conversation.messages[-2:]
             self.withdrawn.emit(withdrawn)
@@ -472,30 +488,30 @@ class Session(EngineSession):
             self.draft.emit(withdrawn[0].content)
             self.notice.emit(Notice(sentence))
         else:
-            self._end(conversation, Ending.CUT_OFF, sentence)
+            self._end_answer(conversation, Ending.CUT_OFF, sentence)
             if shown:
                 self.notice.emit(Notice(sentence))
 
-    def _has_no_room(self, turn: _Turn, sentence: str, n_token: int) -> None:
-        """The prompt is longer than the context, and there is something to leave out."""
+    def _shorten(self, turn: _Turn, sentence: str, n_token: int) -> None:
+        """Shorten a prompt that is longer than the context, or offer to."""
         conversation = turn.conversation
         preset = conversation.preset or self.model_preset
         n_char = sum(len(part["content"]) for part in conversation.for_engine(preset.system))
-        conversation.n_char_max = n_char * self.n_context // (2 * max(n_token, 1))
+        conversation.n_char_max = n_char * self.engine.n_context // (2 * max(n_token, 1))
         if conversation.slides and not conversation.was_shortened:
             conversation.was_shortened = True
             self._waiting_turns.insert(0, _Turn(conversation))
             return
-        self._end(conversation, Ending.CUT_OFF, self.tr("The context has no room for this."))
+        self._end_answer(conversation, Ending.CUT_OFF, self.tr("The context has no room for this."))
         if conversation is self.conversation:
             actions = (
                 (self.tr("Leave out the middle and go on"), self.slide),
-                (self.tr("Stop here"), self._dismiss),
+                (self.tr("Stop here"), self.engine.dismiss),
             )
             self.notice.emit(Notice(sentence, actions, is_trouble=False))
 
 
-def _growing(conversation: Conversation) -> Message | None:
-    """Return the answer of a conversation that is being written or waited for."""
+def _unfinished(conversation: Conversation) -> Message | None:
+    """Return the answer of a conversation that is in progress or in the queue."""
     last = conversation.last
     return last if last is not None and last.role == "assistant" and last.is_live else None

@@ -14,36 +14,36 @@ from backend.protocol.connection import Connection, Event
 from backend.protocol.status import Json
 
 SHUTDOWN_MS = 500
-LAST_WORDS = 4096  # characters
+LAST_WORDS = 4096  # characters of standard error
 
 
 class EngineLink(QObject):
-    """Owns the worker process. Nothing here waits for it, except closing, for half a second.
+    """Owns the worker process. Nothing here blocks, except closing, for at most a second.
 
-    An event of the connection is emitted by the signal with the name of its kind. Events without
-    such a signal are for other clients. A request is dropped if there is no process.
+    The signal with the name of an event's kind emits it. Events without a signal are for other
+    clients. Requests without a process are dropped.
     """
 
-    hello = Signal()  # the worker is there
-    loading = Signal(float, str)  # fraction, stage
+    hello = Signal()  # the worker has started
+    loading = Signal(float, object)  # fraction, stage
     loaded = Signal(object, object)  # ModelFacts, CacheFacts
-    configured = Signal(object, object)  # ModelFacts, CacheFacts in force after a change
+    configured = Signal(object, object)  # ModelFacts, CacheFacts after a change of settings
     cache_changed = Signal(object)  # CacheFacts that the engine changed by itself
-    waits = Signal(int)  # so many answers of the local server come before this one
+    waits = Signal(int)  # number of requests of the local server that come before this answer
     server = Signal(object)  # dict: the state of the local server
-    devices = Signal(object)  # [(name, description)] of what may compute beside the processor
+    devices = Signal(object)  # [(name, description)] of the devices other than the CPU
     prefill = Signal(int, int)  # done, total: tokens of the prompt
     text = Signal(str)  # a piece of the answer
     stats = Signal(object)  # Statistics, about five times a second while answering
     residency = Signal(object)  # Residency
-    moments = Signal(object)  # Batch of passes, while they are watched
-    advice = Signal(object)  # Advice after an answer that was watched
-    done = Signal(str, object)  # reason, Statistics: the end of an answer
-    error = Signal(str, str)  # type of the request, sentence: it ended without a result
-    died = Signal(str)  # sentence; the process is gone and start() makes a new one
-    hangs = Signal(str)  # sentence; the process is there but shows no sign of work
-    recovered = Signal()  # it shows one after all
-    learning = Signal(object)  # LearningFacts, asked for or not
+    moments = Signal(object)  # Batch of passes, in the scope "all"
+    advice = Signal(object)  # Advice, after an answer in the scope "all"
+    done = Signal(str, object)  # reason, Statistics: an answer has ended
+    error = Signal(str, object)  # kind of the request, sentence: a request has failed
+    died = Signal(object)  # sentence; the process has ended, start() makes a new one
+    hangs = Signal(object)  # sentence; the process runs but shows no progress
+    recovered = Signal()  # a hanging process shows progress again
+    learning = Signal(object)  # LearningFacts
 
     def __init__(self, command: list[str], parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -56,21 +56,21 @@ class EngineLink(QObject):
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process to talk to."""
+        """Return whether there is a worker process."""
         return self._process is not None
 
     @property
     def pid(self) -> int:
-        """The worker's process id, 0 without one."""
+        """Return the worker's process id; 0 without a process."""
         return int(self._process.processId()) if self._process else 0
 
     @property
     def last_words(self) -> str:
-        """The end of what the worker wrote to standard error."""
+        """Return the end of the worker's standard error."""
         return self._connection.last_words[-LAST_WORDS:]
 
     def start(self) -> None:
-        """Start a worker process; what it says arrives as signals."""
+        """Start a worker process. Its messages arrive as signals."""
         assert self._process is None
         self._connection = Connection(time.monotonic())
         self._process = process = QProcess(self)
@@ -88,15 +88,15 @@ class EngineLink(QObject):
     def generate(
         self, conversation: list[dict[str, str]], sampling: Json, max_tokens: int = -1
     ) -> None:
-        """Ask for an answer; a last message of the assistant is continued."""
+        """Request an answer. If the last message is the assistant's, it is continued."""
         self._request("generate", messages=conversation, sampling=sampling, max_tokens=max_tokens)
 
     def configure(self, choice: EngineChoice) -> None:
-        """Change the settings of the loaded model; only between answers."""
+        """Change the settings of the loaded model. REQUIRES: no answer is in progress."""
         self._request("configure", **choice.to_message())
 
     def learn(self, action: str) -> None:
-        """Ask for the state of learning from chats; `action`: one of supervisor.ACTIONS."""
+        """Control learning from chats, and request its state. `action`: see supervisor.ACTIONS."""
         self._request("learning", action=action)
 
     def serve(self, on: bool, port: int, key: str) -> None:
@@ -104,22 +104,22 @@ class EngineLink(QObject):
         self._request("serve", on=on, port=port, key=key)
 
     def list_devices(self) -> None:
-        """Ask what may compute here beside the processor."""
+        """Request the list of devices other than the CPU."""
         self._request("devices")
 
     def watch(self, scope: str) -> None:
-        """Say what is wanted beside the text: "nothing", "map" or "all"; also of later workers."""
+        """Set the events sent beside the text: "nothing", "map" or "all", also after a restart."""
         if scope != self._scope:
             self._scope = scope
             self._send("watch", scope=scope)
 
     def stop(self) -> None:
-        """Cancel the load or the answer that is under way."""
+        """Cancel the load or the answer in progress."""
         self._connection.stop()
         self._handle([])
 
     def shut_down(self) -> None:
-        """End the worker: politely, then not. There is nothing in it to lose."""
+        """Ask the worker to end, then kill it. It holds no unsaved data."""
         process = self._process
         if process is not None and process.state() == QProcess.ProcessState.Running:
             process.blockSignals(True)
@@ -129,13 +129,13 @@ class EngineLink(QObject):
         self.kill()
 
     def kill(self) -> None:
-        """End the worker at once."""
+        """Kill the worker."""
         process = self._process
-        self._let_go()
+        self._drop_process()
         if process is not None:
             process.waitForFinished(SHUTDOWN_MS)
 
-    def _let_go(self) -> None:
+    def _drop_process(self) -> None:
         process, self._process = self._process, None
         self._timer.stop()
         if process is not None:
@@ -153,7 +153,7 @@ class EngineLink(QObject):
         self._handle([])
 
     def _handle(self, events: list[Event]) -> None:
-        """Write what is to be written, set the timer, and emit the events."""
+        """Write pending output, set the timer, and emit the events."""
         process = self._process
         if process is None:
             return
@@ -164,10 +164,10 @@ class EngineLink(QObject):
         else:
             self._timer.start(max(0, round(1000 * (due_s - time.monotonic()))))
         for event in events:
-            if self._process is not process:  # a receiver let go of it
+            if self._process is not process:  # a receiver has killed it
                 return
             if event.kind == "died":
-                self._let_go()
+                self._drop_process()
             if event.kind in _SIGNALS:
                 getattr(self, event.kind).emit(*event.values)
 

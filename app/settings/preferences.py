@@ -22,7 +22,7 @@ class Preferences(QObject):
         trouble: one sentence; they could not be written. Said once.
     """
 
-    trouble = Signal(str)
+    trouble = Signal(object)
 
     def __init__(self, path: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)

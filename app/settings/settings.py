@@ -11,6 +11,7 @@ import platformdirs
 from app.session.local_server import DEFAULT_PORT
 from app.state.engine_choice import EngineChoice
 from backend.system.kept_file import KeptFile, an_object
+from backend.text import text
 
 N_RECENT = 8
 
@@ -95,4 +96,4 @@ def _checked(data: Any) -> Settings:
 
 
 def _file(path: Path) -> KeptFile:
-    return KeptFile(path, "The settings file", "the defaults are used")
+    return KeptFile(path, text("settings.file"), text("kept.defaults_used"))

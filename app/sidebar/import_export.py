@@ -1,4 +1,4 @@
-"""The dialogs that write chats to files and read them back."""
+"""The dialogs that export and import chats."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ChatExchange(QObject):
     """Export and import.
 
     Signals:
-        notice: Notice, on how it went.
+        notice: (Notice) the result.
     """
 
     notice = Signal(object)
@@ -31,7 +31,7 @@ class ChatExchange(QObject):
         self._window = window
 
     def ask_export(self, chat_id: int, kind: str) -> None:
-        """Ask for a name and write one chat, as "md" or "json"."""
+        """Ask for a file name and write one chat; `kind` is "md" or "json"."""
         title = next((row.title for row in self._chats.rows() if row.id == chat_id), "")
         label = self.tr("Markdown (*.md)") if kind == "md" else self.tr("JSON (*.json)")
         name, _ = QFileDialog.getSaveFileName(
@@ -41,7 +41,7 @@ class ChatExchange(QObject):
             self.export(chat_id, Path(name))
 
     def export(self, chat_id: int, path: Path) -> None:
-        """Write one chat: as Markdown where the name ends so, otherwise as JSON."""
+        """Write one chat: as Markdown if the name ends in .md, otherwise as JSON."""
         store = self._chats.store
         try:
             if path.suffix.lower() in (".md", ".markdown", ".txt"):
@@ -62,7 +62,7 @@ class ChatExchange(QObject):
             self.notice.emit(Notice(sentence, is_trouble=False))
 
     def ask_import(self) -> None:
-        """Ask for a file and read its chats."""
+        """Ask for a file and import its chats."""
         name, _ = QFileDialog.getOpenFileName(
             self._window, self.tr("Import chats"), "", self.tr("Chats (*.json *.md);;All files (*)")
         )
@@ -70,7 +70,7 @@ class ChatExchange(QObject):
             self.import_file(Path(name))
 
     def import_file(self, path: Path) -> None:
-        """Read the chats of a file, and show the first."""
+        """Import the chats of a file, and show the first."""
         try:
             ids = exchange.import_file(self._chats.store, path)
         except (exchange.ImportRefused, StoreError) as error:
@@ -86,6 +86,6 @@ class ChatExchange(QObject):
 
 
 def file_name(title: str) -> str:
-    """Return a title as a name that every file system takes."""
+    """Return a title as a file name that every file system accepts."""
     name = re.sub(r'[\x00-\x1f<>:"/\\|?*]+', " ", title)
     return " ".join(name.split())[:80].strip(". ") or translate("chats", "Chat")

@@ -1,4 +1,4 @@
-"""The list of chats: one click opens, F2 renames, Delete deletes, a menu has the rest."""
+"""The list of chats: a click opens, F2 renames, Delete deletes, a menu has the rest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.store.chats import ChatRow
 
 
 class ChatList(QListView):
-    """Shows ChatRows.
+    """Shows rows of chats under headings.
 
     Signals:
         opened, deleted: (chat id).
@@ -45,7 +45,7 @@ class ChatList(QListView):
         self.setBatchSize(200)
 
     def show_rows(self, rows: list[ChatRow], open_id: int, with_headings: bool = True) -> None:
-        """Replace the list, and mark the chat that is open."""
+        """Replace the list and mark the open chat."""
         bar = self.verticalScrollBar()
         place = bar.value()
         self._model.show_rows(rows, with_headings)
@@ -53,11 +53,11 @@ class ChatList(QListView):
         bar.setValue(place)
 
     def show_busy(self, chats: set[int]) -> None:
-        """Mark the chats with an answer under way, from the next time that rows are shown."""
+        """Set the chats with an answer in progress; shown by the next show_rows()."""
         self._model.busy = chats
 
     def mark(self, open_id: int) -> None:
-        """Mark the chat that is open."""
+        """Mark the open chat."""
         row = self._model.row_of(open_id)
         if row < 0:
             self.clearSelection()
@@ -73,7 +73,7 @@ class ChatList(QListView):
         return [chat.title for index in indices if (chat := self._model.chat(index))]
 
     def edit_name(self, chat_id: int) -> None:
-        """Let the user rename a chat in its place."""
+        """Edit a chat's name in its row."""
         row = self._model.row_of(chat_id)
         if row >= 0:
             self.edit(self._model.index(row))

@@ -13,12 +13,12 @@ from app.widgets import icons, theme
 Index = QModelIndex | QPersistentModelIndex
 ROW = 34
 HEADING = 32
-SIDE = 10  # inside a row
+SIDE = 10  # padding of a row, in pixels
 MORE_WIDTH = 30
 
 
 class ChatDelegate(QStyledItemDelegate):
-    """A chat is its title, and in a search the place that was found; a heading is small."""
+    """Paints a chat's title, in a search also the passage found, and small headings."""
 
     def sizeHint(self, option: QStyleOptionViewItem, index: Index) -> QSize:  # noqa: D102, N802
         chat = _model(index).chat(index)

@@ -18,7 +18,7 @@ from PySide6.QtCore import (
 from app.store.chats import ChatRow
 from app.text.language import translate
 
-N_STEP = 200  # rows that are laid out at once
+N_STEP = 200  # rows that are added at once
 
 Index = QModelIndex | QPersistentModelIndex
 
@@ -27,7 +27,7 @@ class ChatListModel(QAbstractListModel):
     """Rows are headings (text) and chats (ChatRow).
 
     Signals:
-        renamed: (chat id, title) the user wrote another name.
+        renamed: (chat id, title) the user renamed a chat.
     """
 
     renamed = Signal(int, str)
@@ -35,11 +35,11 @@ class ChatListModel(QAbstractListModel):
     def __init__(self) -> None:
         super().__init__()
         self._items: list[str | ChatRow] = []
-        self.busy: set[int] = set()  # chats with an answer under way
-        self._n_shown = 0  # the rest follows when the user scrolls
+        self.busy: set[int] = set()  # chats with an answer in progress
+        self._n_shown = 0  # the other rows follow when the user scrolls
 
     def show_rows(self, rows: list[ChatRow], with_headings: bool = True) -> None:
-        """Replace the list; the rows come pinned first, then the newest."""
+        """Replace the list. REQUIRES: the rows are sorted as ChatStore.chats() sorts them."""
         self.beginResetModel()
         self._items = []
         today = datetime.date.today()
@@ -110,7 +110,7 @@ class ChatListModel(QAbstractListModel):
 
 
 def heading(row: ChatRow, today: datetime.date) -> str:
-    """Return the heading that a chat belongs under."""
+    """Return the heading of a chat."""
     if row.is_pinned:
         return translate("chats", "Pinned")
     day = datetime.date.fromtimestamp(row.changed_s)

@@ -1,4 +1,4 @@
-"""The column at the left: a new chat, search, and the chats there are."""
+"""The column at the left: New chat, search, and the list of chats."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from PySide6.QtWidgets import (
 from app.session.chats import Chats
 from app.sidebar.list import ChatList
 
-SEARCH_MS = 60  # after the last letter
+SEARCH_MS = 60  # delay after the last key
 
 
 class _Search(QLineEdit):
-    """The search field: Escape empties it, Down goes into the list.
+    """The search field: Escape clears it, Down moves the focus to the list.
 
     Signals:
-        down: the user wants the list.
+        down: the user wants to go to the list.
     """
 
     down = Signal()
@@ -40,11 +40,11 @@ class _Search(QLineEdit):
 
 
 class Sidebar(QFrame):
-    """Shows what Chats knows.
+    """Shows the chats.
 
     Signals:
-        new_chat: the user wants to begin one.
-        import_file: the user wants to read chats from a file.
+        new_chat: the user wants a new chat.
+        import_file: the user wants to import chats.
         opened: a chat was opened here.
     """
 
@@ -93,8 +93,8 @@ class Sidebar(QFrame):
         self._timer.setSingleShot(True)
         self._timer.timeout.connect(self.refresh)
         self.search.textChanged.connect(lambda _: self._timer.start(SEARCH_MS))
-        self.search.down.connect(self._into_list)
-        chats.list_changed.connect(self._later)
+        self.search.down.connect(self._focus_list)
+        chats.list_changed.connect(self._refresh_later)
         self.list.opened.connect(self._open)
         self.list.deleted.connect(chats.delete)
         self.list.pinned.connect(chats.pin)
@@ -102,7 +102,7 @@ class Sidebar(QFrame):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the list, or what was found."""
+        """Show the list, or the results of the search."""
         self._timer.stop()
         text = self.search.text()
         rows = self._chats.rows(text)
@@ -113,15 +113,15 @@ class Sidebar(QFrame):
             self.tr("Nothing found.") if text.strip() else self.tr("Your chats will be here.")
         )
 
-    def _later(self) -> None:
-        """Several changes at once are shown once."""
+    def _refresh_later(self) -> None:
+        """Refresh once for several changes at once."""
         self._timer.start(0)
 
     def _open(self, chat_id: int) -> None:
         if self._chats.open(chat_id):
             self.opened.emit()
 
-    def _into_list(self) -> None:
+    def _focus_list(self) -> None:
         if self._timer.isActive():
             self.refresh()
         model = self.list.model()

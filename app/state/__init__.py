@@ -1,4 +1,4 @@
-"""What the window knows, without Qt: conversation, choices, figures.
+"""The data of the window without Qt: conversation, settings, figures.
 
 Plain data and functions; tested without a display.
 May import: text (tests/test_imports.py).

@@ -1,33 +1,34 @@
-"""What of a long conversation is sent when the context cannot hold it all. No Qt.
+"""Shorten a conversation that is longer than the context. No Qt.
 
-The system prompt and the first question are kept, and as much of the end as there is room for: the
-beginning carries what the chat is about, and attention leans on its first tokens (Xiao et al.,
-StreamingLLM, 2024, section 3).
+The system prompt and the first question are kept, then as much of the end as fits. The beginning
+carries the topic, and attention relies on the first tokens (Xiao et al., StreamingLLM, 2024,
+section 3).
 """
 
 from __future__ import annotations
 
-import re
+from backend.text import Text
 
 Turn = dict[str, str]
 
-_COUNTS = re.compile(r"prompt has ([\d,]+) tokens.*?([\d,]+)(?: tokens)?\.$")
-FIRST_SHARE = 0.25  # of the room, the most that the first question may take
+FIRST_SHARE = 0.25  # limit of the first question, as a share of the room
 
 
 def counts(sentence: str) -> tuple[int, int] | None:
-    """Return (tokens of the prompt, of the context) from the engine's refusal; None for others."""
-    found = _COUNTS.search(sentence)
-    if found is None:
+    """Return the tokens of the prompt and of the context that the engine's refusal names.
+
+    Return None for other sentences.
+    """
+    if not isinstance(sentence, Text) or sentence.id != "engine.prompt_too_long":
         return None
-    n_prompt, n_context = (int(text.replace(",", "")) for text in found.groups())
+    n_prompt, n_context = int(sentence.values["n"]), int(sentence.values["n_context"])
     return (n_prompt, n_context) if n_prompt > 0 else None
 
 
 def fit(turns: list[Turn], n_char_max: int) -> list[Turn]:
-    """Return the turns in at most about `n_char_max` characters of text.
+    """Shorten the turns to about `n_char_max` characters.
 
-    The last turn is always there, at least its end. Users' turns in a row are joined.
+    At least the end of the last turn is kept. Successive turns of the user are joined.
     """
     if sum(len(turn["content"]) for turn in turns) <= n_char_max:
         return turns

@@ -1,7 +1,7 @@
-"""What was said: messages in order, each with how it ended. No Qt, nothing on disk.
+"""A conversation: messages in order, and how each answer ended. No Qt, nothing on disk.
 
-The messages of a chat are a tree, because an answer can be asked for again and a question changed;
-a Conversation is one path through it, from the first message to a leaf.
+The messages of a chat form a tree, because the user can retry an answer and edit a question. A
+Conversation is one path through the tree, from the first message to a leaf.
 """
 
 from __future__ import annotations
@@ -15,43 +15,40 @@ from backend.protocol.statistics import Statistics
 
 
 class Ending(Enum):
-    """How an answer stands."""
+    """The state of an answer."""
 
-    WAITING = "waiting"  # asked, no text yet
+    WAITING = "waiting"  # no text yet
     STREAMING = "streaming"
     FINISHED = "finished"
     STOPPED = "stopped"  # by the user
-    LENGTH = "length"  # the number of tokens asked for was reached
-    CONTEXT = "context"  # the context is full
-    CUT_OFF = "cut off"  # the engine died or failed
+    LENGTH = "length"  # at the requested number of tokens
+    CONTEXT = "context"  # because the context is full
+    CUT_OFF = "cut off"  # because the engine died or failed
 
 
 @dataclass
 class Message:
-    """One thing said by the user or the assistant."""
+    """One message of the user or the assistant."""
 
     role: str
     content: str
     ending: Ending = Ending.FINISHED
-    note: str = ""  # one sentence: why it ended as it did
+    note: str = ""  # one sentence: why it ended
     progress: str = ""  # while waiting: what the engine is doing
-    statistics: Statistics | None = None  # of the last part that was generated
-    n_token_before: int = 0  # tokens of the parts before that one
-    thought_s: float = 0.0  # how long the reasoning before the answer took
-    id: int = 0  # in the store; 0: not kept
-    branch: tuple[int, int] = (
-        1,
-        1,
-    )  # which of how many in the same place
+    statistics: Statistics | None = None  # of the part that was generated last
+    n_token_before: int = 0  # tokens of the parts before
+    thought_s: float = 0.0  # duration of the reasoning
+    id: int = 0  # in the store; 0: not stored
+    branch: tuple[int, int] = (1, 1)  # number of this branch from 1, number of branches
 
     @property
     def is_live(self) -> bool:
-        """Whether more text may come."""
+        """Return whether more text may come."""
         return self.ending in (Ending.WAITING, Ending.STREAMING)
 
     @property
     def can_go_on(self) -> bool:
-        """Whether the answer could be continued from where it stands."""
+        """Return whether the answer can be continued."""
         return self.role == "assistant" and self.ending in (
             Ending.STOPPED, Ending.LENGTH, Ending.CUT_OFF, Ending.CONTEXT,
         )  # fmt: skip
@@ -62,24 +59,24 @@ class Conversation:
     """The messages of one chat, oldest first."""
 
     messages: list[Message] = field(default_factory=list)
-    chat_id: int = 0  # in the store; 0: not kept
+    chat_id: int = 0  # in the store; 0: not stored
     title: str = ""
-    preset: Preset | None = None  # None: as the model has it
-    slides: bool = False  # when the context is full, the middle is left out
-    n_char_max: int = 0  # of a prompt that must be shortened; 0: whole
-    was_shortened: bool = False  # for the question that is asked now
+    preset: Preset | None = None  # None: use the model's
+    slides: bool = False  # leave out the middle when the context is full
+    n_char_max: int = 0  # limit of the prompt in characters; 0: none
+    was_shortened: bool = False  # the prompt of the present question
 
     @property
     def last(self) -> Message | None:
-        """The newest message."""
+        """Return the last message."""
         return self.messages[-1] if self.messages else None
 
     def for_engine(self, system: str = "") -> list[dict[str, str]]:
-        """Return the messages as the worker wants them.
+        """Return the messages in the worker's format, `system` first.
 
-        Answers without text are left out and what the user said in a row is joined, because many
-        chat templates insist on turns. A last answer with text is what the engine continues; from
-        those before it the reasoning is left out, as models are trained.
+        Many chat templates require alternating roles: empty answers are left out, and successive
+        messages of the user are joined. The engine continues a last answer with text. Earlier
+        answers lose their reasoning, because models are trained without it.
         """
         turns: list[dict[str, str]] = []
         if system.strip():

@@ -1,4 +1,4 @@
-"""What the engine is doing as far as the user is concerned, and sentences for the user."""
+"""The engine's state as the user sees it, and notices for the user."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from enum import Enum
 
 
 class State(Enum):
-    """What the engine is doing."""
+    """The engine's state."""
 
     EMPTY = "empty"  # no model
     LOADING = "loading"
     IDLE = "idle"  # ready for a question
-    CHANGING = "changing"  # it takes other settings
+    CHANGING = "changing"  # applying settings
     ANSWERING = "answering"
-    STOPPING = "stopping"  # Stop was pressed; the last token is still under way
-    DEAD = "dead"  # the process is gone
+    STOPPING = "stopping"  # Stop was pressed; the last token is still computed
+    DEAD = "dead"  # the process has ended
 
 
 @dataclass(frozen=True)
 class Notice:
-    """A sentence for the user, with what can be done about it."""
+    """A sentence for the user, with (label, action) for each button."""
 
     sentence: str
     actions: tuple[tuple[str, Callable[[], None]], ...] = ()

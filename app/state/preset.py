@@ -1,4 +1,4 @@
-"""The system prompt and how tokens are drawn, for one model or one chat."""
+"""The system prompt and the sampling settings of a model or a chat."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from backend.system.kept_file import parse_json
 
-# What may be set, with the smallest and the largest value.
+# The sampling settings, with their smallest and largest value.
 RANGES: dict[str, tuple[float, float]] = {
     "temperature": (0, 5), "top_k": (0, 1000), "top_p": (0, 1), "min_p": (0, 1),
     "repeat_penalty": (0.5, 2), "seed": (0, 2**31),
@@ -20,18 +20,18 @@ SYSTEM_CHARS = 100_000
 
 @dataclass(frozen=True)
 class Preset:
-    """A system prompt and sampling settings; what is not named is left to the engine."""
+    """A system prompt and sampling settings. Missing settings keep the engine's default."""
 
     system: str = ""
     sampling: dict[str, float] = field(default_factory=dict)
 
     def to_text(self) -> str:
-        """Return it as JSON."""
+        """Return the preset as JSON."""
         return json.dumps({"system": self.system, "sampling": self.sampling})
 
     @classmethod
     def from_text(cls, text: str | None) -> Preset | None:
-        """Read JSON; None for nothing and for what makes no sense."""
+        """Parse JSON. Return None if it is empty or invalid."""
         try:
             return cls.from_json(parse_json(text)) if text else None
         except ValueError:
@@ -39,7 +39,7 @@ class Preset:
 
     @classmethod
     def from_json(cls, data: Any) -> Preset:
-        """Check parsed JSON; raises ValueError."""
+        """Check parsed JSON. Raises ValueError."""
         if not isinstance(data, dict):
             raise ValueError("the preset is not an object")
         system, sampling = data.get("system", ""), data.get("sampling", {})

@@ -1,7 +1,7 @@
-"""Where a model's reasoning ends and its answer begins. No Qt.
+"""Find a model's reasoning at the start of its answer. No Qt.
 
-Models mark their reasoning with tags at the start of an answer. Some chat templates write the
-opening tag themselves, so that only the closing one is in the text.
+Models mark their reasoning with tags. Some chat templates write the opening tag themselves, so that
+only the closing tag is in the text.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TAGS = (
 
 @dataclass(frozen=True)
 class Parts:
-    """Places in a text: the reasoning is text[begin:end], the answer text[rest:]."""
+    """Positions in a text: the reasoning is text[begin:end], the answer text[rest:]."""
 
     begin: int
     end: int
@@ -30,7 +30,7 @@ class Parts:
 
     @property
     def has_thought(self) -> bool:
-        """Whether there is any reasoning."""
+        """Return whether there is any reasoning."""
         return self.rest > 0 or self.is_open
 
 
@@ -45,10 +45,10 @@ def find(text: str) -> Parts:
             begin = start + len(opening)
             end = text.find(closing, begin)
             if end < 0:
-                return Parts(begin, _held_back(text, closing), len(text), True)
+                return Parts(begin, _end_before_tag(text, closing), len(text), True)
             return Parts(begin, end, end + len(closing), False)
     if 0 < len(text) - start < 32 and any(tag.startswith(text[start:]) for tag, _ in _TAGS):
-        return Parts(len(text), len(text), len(text), True)  # perhaps the beginning of a tag
+        return Parts(len(text), len(text), len(text), True)  # perhaps the first part of a tag
     end = text.find("</think>")
     if end >= 0 and "<think>" not in text:
         return Parts(0, end, end + len("</think>"), False)
@@ -56,13 +56,13 @@ def find(text: str) -> Parts:
 
 
 def without_thought(text: str) -> str:
-    """Return what the model said after its reasoning."""
+    """Return the answer after the reasoning."""
     parts = find(text)
     return text[parts.rest :].lstrip() if parts.has_thought else text
 
 
-def _held_back(text: str, closing: str) -> int:
-    """Return where the text ends without what may be the first letters of the closing tag."""
+def _end_before_tag(text: str, closing: str) -> int:
+    """Return the end of the text without letters that may begin the closing tag."""
     for n in range(min(len(closing) - 1, len(text)), 0, -1):
         if text.endswith(closing[:n]):
             return len(text) - n

@@ -1,4 +1,4 @@
-"""What a cache may hold."""
+"""The possible sizes of a model's cache."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from backend.protocol.status import CacheFacts, ModelFacts
 
 @dataclass(frozen=True)
 class SlotRange:
-    """The experts per layer that a model's cache may hold, and what each choice weighs."""
+    """The range of slots per layer, and the bytes of a slot."""
 
     n_slot_min: int
     n_expert: int
@@ -18,7 +18,7 @@ class SlotRange:
 
     @classmethod
     def of(cls, model: ModelFacts, cache: CacheFacts) -> SlotRange:
-        """Return the range for a model: from what one token of one layer needs, to every expert."""
+        """Return a model's range: from the experts of one token to all experts of a layer."""
         smallest = max(model.n_expert_used, slots_of(cache.min_rate, model.n_expert), 1)
         return cls(
             n_slot_min=min(smallest, model.n_expert),
@@ -27,9 +27,9 @@ class SlotRange:
         )
 
     def rate(self, n_slot: int) -> float:
-        """Return the cache rate that gives exactly `n_slot`."""
+        """Return the cache rate that results in exactly `n_slot` slots."""
         return rate_of(n_slot, self.n_expert)
 
     def n_slot(self, rate: float) -> int:
-        """Return what a rate asks for, as the engine reads it."""
+        """Return the slots per layer of a cache rate, as the engine computes them."""
         return max(slots_of(rate, self.n_expert), self.n_slot_min)

@@ -1,4 +1,4 @@
-"""The chats in the database: what is kept, how it is changed and found."""
+"""The chats in the database: read, change and search them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from app.store.schema import StoreError
 from app.store.search import Found, find
 from backend.protocol.statistics import Statistics
 from backend.system.kept_file import parse_json
+from backend.text import Text, text, to_json
 
 TITLE_CHARS = 60
-CHECKPOINT_BYTES = 4 << 20  # of journal, after which it is written into the file
+CHECKPOINT_BYTES = 4 << 20  # a longer journal is written into the file
 
 
 @dataclass(frozen=True)
 class ChatRow:
-    """A chat as the list shows it."""
+    """A row of the list of chats."""
 
     id: int
     title: str
@@ -35,10 +36,10 @@ class ChatRow:
 
 
 class ChatStore:
-    """Chats in one file. All methods raise StoreError, with a sentence, where the disk fails.
+    """Chats in one file. All methods raise StoreError, with a sentence, if the disk fails.
 
-    A method that changes something returns after the change is in the file: a process killed then
-    loses nothing. Questions and ends of answers also survive a loss of power.
+    A method that changes the store returns after the change is in the file: a killed process loses
+    nothing. Questions and the ends of answers also survive a loss of power.
     """
 
     def __init__(self, opened: schema.Opened) -> None:
@@ -50,10 +51,10 @@ class ChatStore:
 
     @classmethod
     def open(cls, path: Path) -> ChatStore:
-        """Open the file, or what takes its place; `trouble` is a sentence where that is so."""
+        """Open the file, or a replacement; then `trouble` says why, in a sentence."""
         store = cls(schema.open_database(path))
         try:
-            store._recover()
+            store._end_open_answers()
             store.purge()
         except StoreError as error:
             store.trouble = store.trouble or str(error)
@@ -61,11 +62,11 @@ class ChatStore:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the chats are on a disk."""
+        """Return whether the chats are on a disk."""
         return self.path is not None
 
     def close(self) -> None:
-        """Purge what was deleted, and let go of the file."""
+        """Purge deleted chats and close the file."""
         if self._checkpoint is not None:
             self._checkpoint.join()
         try:
@@ -80,12 +81,12 @@ class ChatStore:
     # Lists
 
     def chats(self) -> list[ChatRow]:
-        """Return all chats, pinned ones first, then the newest."""
+        """Return all chats: first the pinned, then the others, each from the newest."""
         with self.reading():
             return [
                 ChatRow(chat_id, title, bool(is_pinned), changed_s)
                 for chat_id, title, is_pinned, changed_s in self.connection.execute(
-                    # In a damaged file a value may be of another type or size than was written.
+                    # In a damaged file a value may have another type or size.
                     "SELECT id, coalesce(CAST(title AS TEXT), ''), is_pinned, "
                     "coalesce(min(max(CAST(changed_s AS REAL), 0.0), 4e9), 0.0) "
                     "FROM chat WHERE deleted_s IS NULL "
@@ -94,14 +95,14 @@ class ChatStore:
             ]
 
     def search(self, text: str) -> list[Found]:
-        """Return the chats in which the words of a text occur."""
+        """Return the chats that contain the words of a text."""
         with self.reading():
             return find(self.connection, text)
 
     # One chat
 
     def load(self, chat_id: int) -> Conversation | None:
-        """Return a chat along its active path; None where there is no such chat."""
+        """Return a chat along its active path; None if there is no such chat."""
         with self.reading():
             chat = self.connection.execute(
                 "SELECT CAST(title AS TEXT), leaf_id, slides, CAST(preset AS TEXT) FROM chat "
@@ -122,7 +123,7 @@ class ChatStore:
             path: list[int] = []
             while leaf_id in parents:
                 path.append(leaf_id)
-                leaf_id = parents.pop(leaf_id)  # a damaged file may hold a circle
+                leaf_id = parents.pop(leaf_id)  # a damaged file may contain a cycle
             parents = dict(tree)
             messages = []
             for message_id in reversed(path):
@@ -135,7 +136,7 @@ class ChatStore:
         )
 
     def new_chat(self, title: str, preset: Preset | None = None) -> int:
-        """Begin a chat and return its id."""
+        """Create a chat and return its id."""
         now_s = time.time()
         with self.writing() as connection:
             cursor = connection.execute(
@@ -145,31 +146,31 @@ class ChatStore:
         return int(cursor.lastrowid or 0)
 
     def rename(self, chat_id: int, title: str) -> None:
-        """Give a chat another name."""
-        self._set(chat_id, "title", sound(" ".join(title.split())[:200]))
+        """Rename a chat."""
+        self._set_column(chat_id, "title", sound(" ".join(title.split())[:200]))
 
     def pin(self, chat_id: int, is_pinned: bool) -> None:
-        """Keep a chat at the head of the list, or no longer."""
-        self._set(chat_id, "is_pinned", int(is_pinned))
+        """Pin a chat to the head of the list, or unpin it."""
+        self._set_column(chat_id, "is_pinned", int(is_pinned))
 
     def delete(self, chat_id: int) -> None:
-        """Take a chat away; restore() brings it back until it is purged."""
-        self._set(chat_id, "deleted_s", time.time())
+        """Delete a chat; restore() brings it back until it is purged."""
+        self._set_column(chat_id, "deleted_s", time.time())
 
     def restore(self, chat_id: int) -> None:
-        """Bring a deleted chat back."""
-        self._set(chat_id, "deleted_s", None)
+        """Restore a deleted chat."""
+        self._set_column(chat_id, "deleted_s", None)
 
     def set_preset(self, chat_id: int, preset: Preset | None) -> None:
         """Set a chat's own system prompt and sampling."""
-        self._set(chat_id, "preset", preset.to_text() if preset else None)
+        self._set_column(chat_id, "preset", preset.to_text() if preset else None)
 
     def set_slides(self, chat_id: int, slides: bool) -> None:
-        """Remember what is to happen when the context is full."""
-        self._set(chat_id, "slides", int(slides))
+        """Set whether a full context leaves out its middle without asking."""
+        self._set_column(chat_id, "slides", int(slides))
 
     def purge(self) -> None:
-        """Remove what was deleted for good."""
+        """Remove deleted chats for good."""
         with self.reading():
             query = "SELECT 1 FROM chat WHERE deleted_s IS NOT NULL LIMIT 1"
             if self.connection.execute(query).fetchone() is None:
@@ -180,9 +181,9 @@ class ChatStore:
     # Messages
 
     def add(self, chat_id: int, parent_id: int, message: Message) -> None:
-        """Put a message below another (0: at the beginning); it becomes the active leaf.
+        """Add a message below another (0: as the first). It becomes the active leaf.
 
-        Sets the message's id and branch.
+        Set the message's id and branch.
         """
         parent = parent_id or None
         now_s = time.time()
@@ -192,7 +193,7 @@ class ChatStore:
                 "created_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     chat_id, parent, message.role, sound(message.content), message.ending.value,
-                    sound(message.note), figures_text(message), now_s,
+                    note_text(message), figures_text(message), now_s,
                 ),
             )  # fmt: skip
             message_id = int(cursor.lastrowid or 0)
@@ -205,7 +206,7 @@ class ChatStore:
         message.branch = (len(siblings), len(siblings))
 
     def append(self, message_id: int, text: str) -> None:
-        """Add to an answer that is being written. Survives the process, not a loss of power."""
+        """Append to a growing answer. The text survives a killed process, not a loss of power."""
         with self.writing(durable=False) as connection:
             connection.execute(
                 "INSERT INTO piece SELECT ?, coalesce(max(number), 0) + 1, ? "
@@ -214,12 +215,12 @@ class ChatStore:
             )
 
     def save(self, message: Message) -> None:
-        """Write a message as it stands."""
+        """Write a whole message."""
         with self.writing() as connection:
             self._write_message(connection, message)
 
     def withdraw(self, chat_id: int, messages: list[Message]) -> None:
-        """Remove messages that came to nothing, newest branch; an empty chat goes with them."""
+        """Remove failed messages of the newest branch, and the chat if it is empty then."""
         with self.writing() as connection:
             for message in messages:
                 row = connection.execute(
@@ -229,26 +230,26 @@ class ChatStore:
                     continue
                 connection.execute("UPDATE chat SET leaf_id = ? WHERE id = ?", (row[0], chat_id))
                 connection.execute("DELETE FROM message WHERE id = ?", (message.id,))
-                break  # those below it went with it
+                break  # the messages below it were deleted with it
             query = "SELECT 1 FROM message WHERE chat_id = ? LIMIT 1"
             if connection.execute(query, (chat_id,)).fetchone() is None:
                 connection.execute("DELETE FROM chat WHERE id = ?", (chat_id,))
 
     def switch(self, chat_id: int, message_id: int, step: int) -> None:
-        """Go to the message before or after this one in the same place, and down to its leaf."""
+        """Activate the branch before or after that of a message, down to its leaf."""
         siblings = self._siblings(message_id)
         leaf = siblings[(siblings.index(message_id) + step) % len(siblings)]
         with self.reading():
-            # A message is younger than the one above it, except in a damaged file.
+            # A message has a larger id than its parent, except in a damaged file.
             query = "SELECT max(id) FROM message WHERE parent_id = ?1 AND id > ?1"
             while (child := self.connection.execute(query, (leaf,)).fetchone()[0]) is not None:
                 leaf = child
-        self._set(chat_id, "leaf_id", leaf)
+        self._set_column(chat_id, "leaf_id", leaf)
 
     # Presets of models
 
     def model_preset(self, model: str) -> Preset:
-        """Return what was set for a model."""
+        """Return the default preset of a model."""
         with self.reading():
             row = self.connection.execute(
                 "SELECT data FROM preset WHERE model = ?", (sound(model),)
@@ -256,22 +257,22 @@ class ChatStore:
         return (Preset.from_text(row[0]) if row else None) or Preset()
 
     def set_model_preset(self, model: str, preset: Preset) -> None:
-        """Set what a model's chats begin with."""
+        """Set the default preset of a model."""
         with self.writing() as connection:
             connection.execute(
                 "INSERT OR REPLACE INTO preset VALUES (?, ?)", (sound(model), preset.to_text())
             )
 
-    # Inside
+    # Helpers
 
     def message(self, message_id: int) -> Message:
-        """Return one message as it stands; call it within reading()."""
+        """Return one message. REQUIRES: the caller is within reading()."""
         role, content, ending, note, figures = self.connection.execute(
             "SELECT role, coalesce(CAST(content AS TEXT), ''), ending, CAST(note AS TEXT), figures "
             "FROM message WHERE id = ?", (message_id,),
         ).fetchone()  # fmt: skip
         content += "".join(self._pieces(message_id))
-        message = Message(role, content, _ending(ending), note, id=message_id)
+        message = Message(role, content, _ending(ending), _note(note), id=message_id)
         read_figures(message, figures)
         return message
 
@@ -295,18 +296,18 @@ class ChatStore:
         connection.execute(
             "UPDATE message SET content = ?, ending = ?, note = ?, figures = ? WHERE id = ?",
             (
-                sound(message.content), message.ending.value, sound(message.note),
+                sound(message.content), message.ending.value, note_text(message),
                 figures_text(message), message.id,
             ),
         )  # fmt: skip
         connection.execute("DELETE FROM piece WHERE message_id = ?", (message.id,))
 
-    def _set(self, chat_id: int, column: str, value: object) -> None:
+    def _set_column(self, chat_id: int, column: str, value: object) -> None:
         with self.writing() as connection:
             connection.execute(f"UPDATE chat SET {column} = ? WHERE id = ?", (value, chat_id))
 
-    def _recover(self) -> None:
-        """Close the answers that were being written when the window ended."""
+    def _end_open_answers(self) -> None:
+        """End the answers that were in progress when the window ended."""
         with self.reading():
             live = [
                 row[0]
@@ -317,20 +318,22 @@ class ChatStore:
         for message_id in live:
             with self.reading():
                 message = self.message(message_id)
-            message.ending, message.note = Ending.CUT_OFF, "Cut off here."
+            message.ending, message.note = Ending.CUT_OFF, text("chats.cut_off")
             self.save(message)
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Turn what the database raises into a StoreError."""
+        """Turn the database's exceptions into StoreError."""
         try:
             yield
         except sqlite3.Error as error:
-            raise self._trouble(error, "The chats cannot be read") from error
+            raise self._trouble(
+                error, text("chats.not_read", reason=schema.reason(error))
+            ) from error
 
     @contextmanager
     def writing(self, durable: bool = True) -> Iterator[sqlite3.Connection]:
-        """Begin a change that is made whole or not at all."""
+        """Run a change as one transaction. `durable`: it survives a loss of power."""
         connection = self.connection
         try:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
@@ -340,21 +343,22 @@ class ChatStore:
         except sqlite3.Error as error:
             if connection.in_transaction:
                 connection.rollback()
-            raise self._trouble(error, "What is said is not being kept") from error
+            sentence = text("chats.not_written", reason=schema.reason(error))
+            raise self._trouble(error, sentence) from error
         except BaseException:
             if connection.in_transaction:
                 connection.rollback()
             raise
         if durable:
-            self._tidy()
+            self._shorten_journal()
 
-    def _trouble(self, error: sqlite3.Error, what: str) -> StoreError:
+    def _trouble(self, error: sqlite3.Error, sentence: Text) -> StoreError:
         if schema.is_damage(error) and self.path is not None:
             schema.mark_for_check(self.path)
-        return StoreError(f"{what}: {schema.reason(error)}.")
+        return StoreError(sentence)
 
-    def _tidy(self) -> None:
-        """Have a long journal written into the file, by a thread, since that waits for the disk."""
+    def _shorten_journal(self) -> None:
+        """Write a long journal into the file, in a thread, because that waits for the disk."""
         if self.path is None or (self._checkpoint and self._checkpoint.is_alive()):
             return
         try:
@@ -367,7 +371,7 @@ class ChatStore:
 
 
 def title_of(question: str) -> str:
-    """Return a chat's first name: the beginning of its first question."""
+    """Return a new chat's title: the beginning of its first question."""
     text = " ".join(question.split())
     if len(text) <= TITLE_CHARS:
         return text
@@ -376,7 +380,7 @@ def title_of(question: str) -> str:
 
 
 def read_figures(message: Message, text: str) -> None:
-    """Take a message's figures from JSON; what is not sound is left out."""
+    """Read a message's figures from JSON; leave out invalid ones."""
     try:
         data = parse_json(text)
         if data.get("statistics"):
@@ -403,6 +407,22 @@ def figures_text(message: Message) -> str:
     return json.dumps(data)
 
 
+def note_text(message: Message) -> str:
+    """Return a message's note as the file keeps it: JSON, if it has an id."""
+    note = message.note
+    return json.dumps(to_json(note)) if isinstance(note, Text) else sound(note)
+
+
+def _note(kept: str | None) -> str:
+    if not kept or not kept.startswith("{"):
+        return kept or ""
+    try:
+        note = parse_json(kept)
+    except ValueError:
+        return kept
+    return note if isinstance(note, str) else kept
+
+
 def _ending(value: str) -> Ending:
     try:
         return Ending(value)
@@ -411,7 +431,7 @@ def _ending(value: str) -> Ending:
 
 
 def sound(text: str) -> str:
-    """Return text that can be written as UTF-8: half characters are replaced."""
+    """Return text that can be written as UTF-8: replace lone surrogates."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,6 +1,6 @@
-"""Chats out of the store and into it: JSON with everything, Markdown with what is shown.
+"""Export and import of chats: JSON with all branches, Markdown with the shown branch.
 
-Both come back as they were. A file from elsewhere is checked before anything of it is kept.
+An exported file is imported without loss. A file is checked whole before the store changes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import Any
 
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
-from app.store.chats import ChatStore, figures_text, read_figures, sound
+from app.store.chats import ChatStore, figures_text, note_text, read_figures, sound
 from backend.system.kept_file import parse_json
+from backend.text import text
+from backend.text import to_json as with_ids
 
 FORMAT = "outrider-chats"
 VERSION = 1
@@ -29,12 +31,12 @@ _LIVE = (Ending.WAITING, Ending.STREAMING)
 
 
 class ImportRefused(ValueError):
-    """A file that is not taken; str() is one sentence for the user."""
+    """A file cannot be imported; str() is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class _Message:
-    parent: int | None  # place in the list
+    parent: int | None  # index in the list
     message: Message
 
 
@@ -49,7 +51,7 @@ class _Chat:
 
 
 def to_markdown(conversation: Conversation) -> str:
-    """Return what a chat shows as Markdown that any program can read, and that can be imported."""
+    """Return the shown branch of a chat as plain Markdown that can be imported again."""
     texts = [message.content for message in conversation.messages]
     mark = _mark(texts)
     title = " ".join(conversation.title.split())
@@ -65,32 +67,33 @@ def to_json(store: ChatStore, chat_ids: list[int]) -> str:
     with store.reading():
         chats = [_chat_json(store, chat_id) for chat_id in chat_ids]
     data = {"format": FORMAT, "version": VERSION, "chats": [chat for chat in chats if chat]}
-    return json.dumps(data, ensure_ascii=False, indent=1)
+    return json.dumps(with_ids(data), ensure_ascii=False, indent=1)
 
 
 def import_file(store: ChatStore, path: Path) -> list[int]:
-    """Read a file into the store, all of it or nothing. Returns the ids of the new chats.
+    """Read a file into the store, whole or not at all. Return the ids of the new chats.
 
-    Raises ImportRefused, and StoreError where the disk fails.
+    Raises ImportRefused, and StoreError if the disk fails.
     """
     try:
         if not path.is_file():
-            raise ImportRefused(f"{path.name} is not a file.")
+            raise ImportRefused(text("chats.import_no_file", file=path.name))
         if path.stat().st_size > FILE_BYTES_MAX:
-            raise ImportRefused(f"{path.name} is larger than {FILE_BYTES_MAX >> 20} MiB.")
-        text = path.read_bytes().decode("utf-8-sig")
+            most = FILE_BYTES_MAX
+            raise ImportRefused(text("chats.import_too_large", file=path.name, most=most))
+        content = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ImportRefused(f"{path.name} is not UTF-8 text.") from error
+        raise ImportRefused(text("chats.import_not_utf8", file=path.name)) from error
     except OSError as error:
-        sentence = f"{path.name} could not be read: {error.strerror or error}."
-        raise ImportRefused(sentence) from error
-    if "-->\r\n" in text[:100]:  # another program has changed the ends of all lines
-        text = text.replace("\r\n", "\n")
+        reason = error.strerror or str(error)
+        raise ImportRefused(text("kept.not_read", what=path.name, reason=reason)) from error
+    if "-->\r\n" in content[:100]:  # another program has changed the line ends
+        content = content.replace("\r\n", "\n")
     try:
-        chats = _from_markdown(text) if _HEAD.match(text) else _from_json(text)
+        chats = _from_markdown(content) if _HEAD.match(content) else _from_json(content)
     except (ValueError, RecursionError, OverflowError) as error:
-        detail = str(error) if type(error) is ValueError else "it is not a file of chats"
-        raise ImportRefused(f"{path.name} cannot be imported: {detail}.") from error
+        reason = str(error) if type(error) is ValueError else text("chats.import_not_chats")
+        raise ImportRefused(text("chats.import_refused", file=path.name, reason=reason)) from error
     return _insert(store, chats)
 
 
@@ -134,34 +137,33 @@ def _mark(texts: list[str]) -> str:
         number += 1
 
 
-def _from_markdown(text: str) -> list[_Chat]:
-    head = _HEAD.match(text)
+def _from_markdown(content: str) -> list[_Chat]:
+    head = _HEAD.match(content)
     assert head is not None
-    pieces = re.split(rf"\n<!-- {head[1]} (user|assistant|end) -->\n", text[head.end() - 1 :])
+    pieces = re.split(rf"\n<!-- {head[1]} (user|assistant|end) -->\n", content[head.end() - 1 :])
     if len(pieces) < 2 or pieces[-2] != "end":
         raise ValueError("its end is missing")
     title = pieces[0].strip().removeprefix("#").strip()
     messages: list[_Message] = []
     for role, body in zip(pieces[1:-2:2], pieces[2:-2:2], strict=True):
-        content = re.sub(r"\A## (You|Answer)\n\n", "", body)
-        content = content.removesuffix("\n")
+        said = re.sub(r"\A## (You|Answer)\n\n", "", body).removesuffix("\n")
         parent = len(messages) - 1 if messages else None
-        messages.append(_Message(parent, Message(role, _text(content))))
+        messages.append(_Message(parent, Message(role, _text(said))))
     return [_Chat(_text(title)[:200], False, len(messages) - 1, None, False, messages)]
 
 
-def _from_json(text: str) -> list[_Chat]:
+def _from_json(content: str) -> list[_Chat]:
     try:
-        data = parse_json(text)
+        data = parse_json(content)
     except ValueError as error:
-        raise ValueError("it is neither JSON nor Markdown from this program") from error
+        raise ValueError(text("chats.import_no_form")) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
-        raise ValueError("it is not a file of chats")
+        raise ValueError(text("chats.import_not_chats"))
     version = data.get("version")
     if isinstance(version, int) and version > VERSION:
-        raise ValueError("it was written by a newer version")
+        raise ValueError(text("chats.import_newer"))
     if version != VERSION or not isinstance(data.get("chats"), list):
-        raise ValueError("it is not a file of chats")
+        raise ValueError(text("chats.import_not_chats"))
     return [_checked_chat(chat) for chat in data["chats"]]
 
 
@@ -243,7 +245,8 @@ def _insert_messages(
             "created_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             (
                 chat_id, places[item.parent] if item.parent is not None else None, message.role,
-                message.content, message.ending.value, message.note, figures_text(message), now_s,
+                message.content, message.ending.value, note_text(message), figures_text(message),
+                now_s,
             ),
         )  # fmt: skip
         places.append(int(cursor.lastrowid or 0))

@@ -1,4 +1,4 @@
-"""The database file: its tables, its versions, and what happens where it cannot be used."""
+"""The database file: its tables, its versions, and its replacement if it cannot be used."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from pathlib import Path
 
 from backend.system.kept_file import make_file, make_folder
 from backend.system.paths import exists
+from backend.text import text
 
-BUSY_S = 0.25  # the window must not wait longer for another process
-CHECKED_BYTES = 32 << 20  # files up to this size are checked whole at start
+BUSY_S = 0.25  # longest wait of the window for another process
+CHECKED_BYTES = 32 << 20  # larger files are not checked whole at start
 
-# Step n takes a database from version n to version n + 1. Steps are only ever added.
+# Step n migrates a database from version n to version n + 1. Never change a step; add one.
 STEPS: tuple[str, ...] = (
     """
     CREATE TABLE chat (
@@ -83,7 +84,7 @@ class StoreError(Exception):
 
 @dataclass
 class Opened:
-    """An open database. Without `path` it is in memory only, and `trouble` says why."""
+    """An open database. Without `path` it is in memory, and `trouble` says why."""
 
     connection: sqlite3.Connection
     path: Path | None
@@ -92,72 +93,67 @@ class Opened:
 
 
 def open_database(path: Path, steps: Sequence[str] = STEPS) -> Opened:
-    """Open the file, make it where it is missing, bring an older one up to date.
+    """Open the file; create a missing one, migrate an older one.
 
-    A damaged file is kept under another name and a new one begun. Where nothing can be written, the
-    chats are in memory. Raises only ChatsTaken.
+    A damaged file is renamed and a new one created. If nothing can be written, the chats are in
+    memory. Raises only ChatsTaken.
     """
     try:
         make_folder(path.parent)
         lock = _lock(path)
     except (OSError, sqlite3.Error) as error:
-        return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
+        return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
     try:
         return Opened(_open_file(path, steps), path, lock=lock)
     except _Newer:
         lock.close()
-        return _in_memory(
-            steps,
-            "The chats were written by a newer version of Outrider. They are left as they are, and "
-            "what is said here is not kept.",
-        )
+        return _in_memory(steps, text("chats.newer"))
     except (OSError, sqlite3.Error) as error:
         if not is_damage(error):
             lock.close()
-            return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
+            return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
     kept = _set_aside(path)
     try:
         connection = _open_file(path, steps)
     except (OSError, sqlite3.Error) as error:
         lock.close()
-        return _in_memory(steps, f"The chats cannot be kept: {reason(error)}.")
-    sentence = f"The file of chats was damaged; a new one was begun and the old one is {kept}."
-    return Opened(connection, path, sentence, lock)
+        return _in_memory(steps, text("chats.not_kept", reason=reason(error)))
+    return Opened(connection, path, text("chats.begun_new", file=kept), lock)
 
 
 def reason(error: Exception) -> str:
-    """Say in a few words what a failure of the database or the file system was."""
-    text = str(error)
-    if "disk is full" in text or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
-        return "the disk is full"
-    if "readonly" in text or "unable to open" in text:
-        return "the folder for them cannot be written"
-    if "locked" in text or "busy" in text:
-        return "another program uses the file"
+    """Describe a failure of the database or the file system in a few words."""
+    told = str(error)
+    if "disk is full" in told or (isinstance(error, OSError) and error.errno == errno.ENOSPC):
+        return text("chats.disk_full")
+    if "readonly" in told or "unable to open" in told:
+        return text("chats.no_folder")
+    if "locked" in told or "busy" in told:
+        return text("chats.busy")
     if isinstance(error, OSError):
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            return "the folder for them cannot be written"
-        return (error.strerror or text).lower()
-    return "the file is damaged" if is_damage(error) else text.rstrip(".")
+            return text("chats.no_folder")
+        return (error.strerror or told).lower()
+    return text("chats.damaged") if is_damage(error) else told.rstrip(".")
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether an error says that the file is not a sound database."""
+    """Return whether an error means that the file is damaged."""
     codes = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and (code & 0xFF) in codes
 
 
 def mark_for_check(path: Path) -> None:
-    """Have the next start check the whole file, however large it is."""
+    """Make the next start check the whole file, whatever its size."""
     try:
-        _check_mark(path).touch()
+        _mark_path(path).touch()
     except OSError:
         pass
 
 
 class _Newer(Exception):
-    """The file has a version that this program does not know."""
+    """The file has a newer version than this program knows."""
 
 
 def _connect(target: str | Path) -> sqlite3.Connection:
@@ -170,37 +166,37 @@ def _connect(target: str | Path) -> sqlite3.Connection:
 
 
 def _text(data: bytes) -> str:
-    """Decode what is in the file. A damaged byte costs one character, not the chat."""
+    """Decode a text of the file. A damaged byte costs one character, not the chat."""
     return data.decode("utf-8", "replace")
 
 
 def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
     """Open the file on disk. Raises OSError, sqlite3.Error and _Newer."""
-    make_file(path)  # SQLite gives the journal the same rights
+    make_file(path)  # SQLite gives the journal the same permissions
     connection = _connect(path)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
-        # A checkpoint waits for the disk: the store makes them at quiet moments.
+        # A checkpoint waits for the disk, so the store runs it in a thread.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA cache_size = -16000")
-        mark = _check_mark(path)
+        mark = _mark_path(path)
         if exists(mark) or path.stat().st_size <= CHECKED_BYTES:
             if connection.execute("PRAGMA quick_check (1)").fetchone()[0] != "ok":
-                raise _damage()
+                raise _damage_error()
             mark.unlink(missing_ok=True)
         version = _version(connection)
         if version < 0:
-            raise _damage()
+            raise _damage_error()
         if version > len(steps):
             raise _Newer
         if 0 < version < len(steps):
             _back_up(connection, path.with_name(f"{path.stem}.version-{version}{path.suffix}"))
         migrate(connection, steps)
         if _definitions(connection) != _sound_definitions(tuple(steps)):
-            raise _damage()
-    except (ValueError, TypeError, OverflowError) as error:  # what Python makes of a damaged row
+            raise _damage_error()
+    except (ValueError, TypeError, OverflowError) as error:  # raised by Python for a damaged row
         connection.close()
-        raise _damage() from error
+        raise _damage_error() from error
     except BaseException:
         connection.close()
         raise
@@ -208,7 +204,7 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
 
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[str]) -> None:
-    """Take a database through the steps it lacks, each whole or not at all."""
+    """Apply the missing steps, each as one transaction."""
     for version in range(_version(connection), len(steps)):
         try:
             connection.executescript(
@@ -227,7 +223,7 @@ def _empty(steps: Sequence[str]) -> sqlite3.Connection:
 
 
 def _definitions(connection: sqlite3.Connection) -> list[tuple[object, ...]]:
-    """Return how the tables, indices and triggers are defined, but for those that SQLite makes."""
+    """Return the definitions of tables, indices and triggers, without SQLite's own."""
     return connection.execute(
         "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' "
         "AND NOT (type = 'table' AND name LIKE 'word_%') ORDER BY name"
@@ -250,7 +246,7 @@ def _back_up(connection: sqlite3.Connection, target: Path) -> None:
         connection.backup(copy)
 
 
-def _damage() -> sqlite3.DatabaseError:
+def _damage_error() -> sqlite3.DatabaseError:
     error = sqlite3.DatabaseError("the file is damaged")
     error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
     return error
@@ -261,7 +257,10 @@ def _in_memory(steps: Sequence[str], sentence: str) -> Opened:
 
 
 def _lock(path: Path) -> sqlite3.Connection:
-    """Hold a lock beside the file until this process ends. Raises ChatsTaken where another does."""
+    """Lock a file beside the database until this process ends.
+
+    Raises ChatsTaken if another process holds the lock.
+    """
     beside = path.with_name(path.name + ".lock")
     make_file(beside)
     lock = sqlite3.connect(beside, timeout=0, isolation_level=None, check_same_thread=False)
@@ -276,7 +275,7 @@ def _lock(path: Path) -> sqlite3.Connection:
 
 
 def _set_aside(path: Path) -> str:
-    """Keep a damaged database and its journal under the first free name."""
+    """Rename a damaged database and its journal to the first free name; return it."""
     for number in range(1, 1000):
         kept = path.with_name(f"{path.stem}.broken-{number}{path.suffix}")
         if not exists(kept):
@@ -286,9 +285,9 @@ def _set_aside(path: Path) -> str:
             os.replace(f"{path}{ending}", f"{kept}{ending}")
         except OSError:
             pass
-    _check_mark(path).unlink(missing_ok=True)
+    _mark_path(path).unlink(missing_ok=True)
     return kept.name
 
 
-def _check_mark(path: Path) -> Path:
+def _mark_path(path: Path) -> Path:
     return path.with_name(path.name + ".check")

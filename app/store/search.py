@@ -1,4 +1,4 @@
-"""Search as the user types: titles first, then what was said, newest first."""
+"""Search while the user types: titles first, then messages, newest first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 
 N_FOUND = 60  # chats
-PAGE = 400  # messages looked at in one step
-BUDGET_S = 0.05  # after so long the list is what was found so far
+PAGE = 400  # messages per query
+BUDGET_S = 0.05  # time limit; the results so far are shown
 SNIPPET_CHARS = 70
 N_WORD = 12
 
@@ -18,14 +18,14 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True)
 class Found:
-    """A chat that matches; `snippet` is the place in a message, empty for a title."""
+    """A matching chat. `snippet`: the passage of a message, empty if the title matches."""
 
     chat_id: int
     snippet: str
 
 
 def find(connection: sqlite3.Connection, text: str) -> list[Found]:
-    """Return the chats in which all the words, or beginnings of words, occur."""
+    """Return the chats that contain all the words, or words that begin with them."""
     words = [word.lower() for word in _WORD.findall(text)][:N_WORD]
     if not words:
         return []
@@ -36,7 +36,7 @@ def find(connection: sqlite3.Connection, text: str) -> list[Found]:
 
 
 def match_expression(words: list[str]) -> str:
-    """Return the FTS5 expression that wants all words; nothing in them is an operator."""
+    """Return the FTS5 expression that matches all words; none of them acts as an operator."""
     *whole, last = [f'"{word}"' for word in words]
     return " AND ".join([*(word + " *" for word in whole), last + " *"])
 
@@ -46,12 +46,12 @@ def _titles(connection: sqlite3.Connection, words: list[str]) -> list[int]:
     rows = connection.execute(
         f"SELECT id FROM chat WHERE deleted_s IS NULL AND {wanted} ORDER BY changed_s DESC LIMIT ?",
         [*(f"%{word}%" for word in words), N_FOUND],
-    )  # words hold letters and digits only: no % and no _
+    )  # words have only letters and digits: no % and no _
     return [row[0] for row in rows]
 
 
 def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int, Found]) -> None:
-    """Add the chats in whose messages all the words occur."""
+    """Add the chats with a message that contains all the words."""
     ends_s = time.monotonic() + BUDGET_S
     expression, before = match_expression(words), 1 << 62
     while len(found) < N_FOUND:
@@ -74,7 +74,7 @@ def find_said(connection: sqlite3.Connection, words: list[str], found: dict[int,
 
 
 def snippet(content: str, words: list[str]) -> str:
-    """Return the place where one of the words stands, on one line."""
+    """Return the passage around the first of the words, on one line."""
     pattern = r"(?<![^\W_])(?:" + "|".join(map(re.escape, words)) + ")"
     place = re.search(pattern, content, re.IGNORECASE)
     begin = max(place.start() - 24, 0) if place else 0

@@ -1,9 +1,8 @@
-"""The language of the window: English in the source, others in app/translations.
+"""The language of the window: English in the source, others in app/text/translations.
 
-Widgets use their own `tr`, everything else `translate`. Texts with a number that decides about the
-plural are `self.tr("%n model(s)", "", n)`; elsewhere `units.count`. The files are Qt Linguist's
-(.ts), which `make translations` brings up to date; they are read as they are, so nothing has to be
-compiled.
+Widgets use their own `tr`, other code `translate`. A text with a plural is `self.tr("%n model(s)",
+"", n)` in a widget and `units.count` elsewhere. The files have Qt Linguist's format (.ts).
+`make translations` updates them; they are read without being compiled.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ CHOICES = {
     "en": "English",
     "de": "Deutsch",
 }
-"""What the settings offer: code, and the language's own name."""
+"""The choices in the settings: code, and the language's own name."""
 
 _PLURAL_FORM: dict[str, Callable[[int], int]] = {
     "en": lambda n: 0 if n == 1 else 1,
     "de": lambda n: 0 if n == 1 else 1,
 }
-_marks: dict[int, str] = {}  # in force: what stands for "." and ","
+_marks: dict[int, str] = {}  # replacements of "." and "," in the present language
 
 Texts = dict[tuple[str, str, str], str | tuple[str, ...]]
-"""Translations by context, source text and the hint that tells equal texts apart."""
+"""Translations by context, source text and the comment that distinguishes equal texts."""
 
 
 def translate(context: str, text: str, comment: str = "") -> str:
@@ -39,12 +38,12 @@ def translate(context: str, text: str, comment: str = "") -> str:
 
 
 def title(code: str) -> str:
-    """Return how a choice of language is called."""
+    """Return the title of a choice in the settings."""
     return translate("language", CHOICES[code])
 
 
 def resolve(choice: str) -> str:
-    """Return the code of the language that a choice means here."""
+    """Return the language code of a choice; "system" depends on this machine."""
     if choice != "system":
         return choice
     for name in QLocale.system().uiLanguages():
@@ -55,12 +54,12 @@ def resolve(choice: str) -> str:
 
 
 def number(text: str) -> str:
-    """Return numbers in English notation, 1,204.5, as the window's language writes them."""
+    """Convert numbers from English notation (1,204.5) to that of the window's language."""
     return text.translate(_marks)
 
 
 def apply(app: QCoreApplication, choice: str) -> None:
-    """Use a language, for what is made from now on."""
+    """Set the language of all widgets created from now on."""
     code = resolve(choice)
     for old in app.findChildren(QTranslator):
         app.removeTranslator(old)
@@ -69,7 +68,7 @@ def apply(app: QCoreApplication, choice: str) -> None:
     QLocale.setDefault(locale)
     marks = locale.decimalPoint(), locale.groupSeparator()
     _marks.update(zip(map(ord, ".,"), marks, strict=True))
-    qt = QTranslator(app)  # for what Qt itself says in its dialogs
+    qt = QTranslator(app)  # for the texts of Qt's own dialogs
     if qt.load(f"qtbase_{code}", QLibraryInfo.path(QLibraryInfo.LibraryPath.TranslationsPath)):
         app.installTranslator(qt)
     texts = {} if code == SOURCE else read(FOLDER / f"{code}.ts")
@@ -77,13 +76,13 @@ def apply(app: QCoreApplication, choice: str) -> None:
 
 
 def _locale(code: str) -> QLocale:
-    """How numbers and dates are written: as this system has it, where it speaks the language."""
+    """Return the locale of numbers and dates: the system's if it has this language."""
     system = QLocale.system()
     return system if system.name().split("_")[0] == code else QLocale(code)
 
 
 class Translator(QTranslator):
-    """Looks texts up in a table. What is not there is left English, with its plural resolved."""
+    """Looks texts up in a table. A missing text stays English, with its plural resolved."""
 
     def __init__(self, texts: Texts, form: Callable[[int], int], parent: QCoreApplication) -> None:
         super().__init__(parent)
@@ -110,7 +109,7 @@ def read(path: Path) -> Texts:
         for message in context.iter("message"):
             translation = message.find("translation")
             if translation is None or translation.get("type"):
-                continue  # unfinished, or no longer in the source
+                continue  # unfinished or obsolete
             forms = tuple(form.text or "" for form in translation.iter("numerusform"))
             key = (name, message.findtext("source", ""), message.findtext("comment", ""))
             texts[key] = forms or translation.text or ""

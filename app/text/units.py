@@ -1,4 +1,4 @@
-"""Numbers as people read them: every figure that the window shows gets its unit here."""
+"""Numbers with units in the window's language. Every figure of the window is formatted here."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from PySide6.QtCore import QCoreApplication, QDate, QLocale
 
 from app.text import language
 
-SPACE = "\u00a0"  # between a number and its unit, so that no line breaks there
+SPACE = "\u00a0"  # non-breaking, between a number and its unit
 
 
 def number(n: int) -> str:
-    """Return a whole number with its thousands apart: 1,204."""
+    """Format a whole number with separated thousands: 1,204."""
     return language.number(f"{n:,}")
 
 
 def decimal(value: float, n_digit: int) -> str:
-    """Return a number with so many digits behind the mark."""
+    """Format a number with `n_digit` decimals."""
     return language.number(f"{value:,.{n_digit}f}")
 
 
 def size(n_byte: float) -> str:
-    """Return a number of bytes in KiB, MiB or GiB, with about three digits."""
+    """Format a number of bytes in KiB, MiB or GiB, with about three digits."""
     for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if n_byte >= 0.95 * scale:
             value = n_byte / scale
@@ -31,14 +31,14 @@ def size(n_byte: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of 1, as a whole percentage; small ones are not rounded to nothing."""
+    """Format a share of 1 as a whole percentage; a small share is not rounded to zero."""
     if 0 < share < 0.01:
         return f"<{SPACE}1{SPACE}%"
     return f"{100 * share:.0f}{SPACE}%"
 
 
 def seconds(value_s: float) -> str:
-    """Return a duration in ms, s, minutes or hours."""
+    """Format a duration in ms, s, minutes or hours."""
     if value_s < 0.0995:
         return f"{decimal(1000 * value_s, 0)}{SPACE}ms"
     if value_s < 99.95:
@@ -49,12 +49,12 @@ def seconds(value_s: float) -> str:
 
 
 def short_time(value_s: float) -> str:
-    """Return a duration that is compared with others of its kind: in ms up to a second."""
+    """Format a duration in ms up to a second, in s above, so that durations can be compared."""
     return f"{decimal(1000 * value_s, 0)}{SPACE}ms" if value_s < 1 else seconds(value_s)
 
 
 def date(at_s: float) -> str:
-    """Return the day of a time in seconds since 1970."""
+    """Format the day of a time in seconds since 1970."""
     day = datetime.date.fromtimestamp(at_s)
     #: The form of a date, in Qt's letters.
     form = language.translate("units", "d MMM yyyy")
@@ -62,18 +62,18 @@ def date(at_s: float) -> str:
 
 
 def speed(tokens_per_s: float) -> str:
-    """Tokens per second without the unit: 0.42, 19.4, 212."""
+    """Format tokens per second without the unit: 0.42, 19.4, 212."""
     n_digit = 2 if tokens_per_s < 0.995 else 1 if tokens_per_s < 99.95 else 0
     return decimal(tokens_per_s, n_digit)
 
 
 def count(n: int, noun: str) -> str:
-    """Return `1 token`, `1,204 tokens`; the nouns are those of the table."""
+    """Format a count with its noun: `1 token`, `1,204 tokens`. `noun`: a key of _Nouns.words."""
     return _Nouns(n).words(noun).format(n=number(n)).replace(" ", SPACE)
 
 
 class _Nouns:
-    """Whatever is counted. A class, because Qt's tools know plurals only of a class's `tr`."""
+    """The nouns. A class, because Qt's tools collect plurals only from a class's `tr`."""
 
     def __init__(self, n: int) -> None:
         self.n = n

@@ -1,4 +1,4 @@
-"""A thread that does one thing after the other while the window goes on."""
+"""A background thread that runs jobs one after the other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _JOIN_S = 2.0
 
 
 class Background:
-    """Begins with its first job. What a job finds out it tells by a signal of Qt's."""
+    """Starts with its first job. A job delivers its result by a Qt signal."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -19,14 +19,14 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def later(self, job: Callable[[], None]) -> None:
-        """Have a job done after those before it."""
+        """Append a job."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
             self._thread.start()
         self._jobs.put(job)
 
     def shut_down(self) -> None:
-        """End the thread, but wait no longer than a moment for it."""
+        """End the thread after its present job, and wait for it for at most two seconds."""
         if self._thread is not None:
             self._jobs.put(None)
             self._thread.join(_JOIN_S)
@@ -34,5 +34,5 @@ class Background:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            with contextlib.suppress(RuntimeError):  # the window is gone
+            with contextlib.suppress(RuntimeError):  # the window was deleted
                 job()

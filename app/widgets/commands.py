@@ -1,4 +1,4 @@
-"""What can be done by a key or from the menu: one table, which the list of shortcuts shows too."""
+"""The commands of keys and the menu, in one table. The page of shortcuts shows it too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 @dataclass(frozen=True)
 class Command:
-    """One thing to do: its name in the code, its words, its keys (the first is shown)."""
+    """A command: its name in the code, its label, its keys (the first is shown)."""
 
     name: str
     label: object  # English; `words` translates it
@@ -41,27 +41,27 @@ COMMANDS: tuple[Command, ...] = (
     Command("quit", QT_TRANSLATE_NOOP("commands", "Quit"), ("Ctrl+Q",)),
 )
 
-# Keys of single parts of the window, for the list of shortcuts.
+# Keys that only one widget handles, for the page of shortcuts.
 LOCAL: tuple[tuple[str, object], ...] = (
     ("Enter", QT_TRANSLATE_NOOP("commands", "In the message: send")),
     ("Shift+Enter", QT_TRANSLATE_NOOP("commands", "In the message: a new line")),
     ("F2", QT_TRANSLATE_NOOP("commands", "In the list of chats: rename")),
     ("Del", QT_TRANSLATE_NOOP("commands", "In the list of chats: delete")),
     ("Ctrl+Shift+P", QT_TRANSLATE_NOOP("commands", "In the list of chats: pin or unpin")),
-    ("Shift+F10", QT_TRANSLATE_NOOP("commands", "In the list of chats: all that can be done")),
+    ("Shift+F10", QT_TRANSLATE_NOOP("commands", "In the list of chats: menu")),
     ("Tab", QT_TRANSLATE_NOOP("commands", "To the next control")),
 )
 
 
 def words(text: object) -> str:
-    """Return a label in the language of the window."""
+    """Translate a label into the window's language."""
     return QCoreApplication.translate("commands", str(text))
 
 
 def add_actions(window: QWidget, run: Mapping[str, Callable[[], object]]) -> QMenu:
-    """Give a window the actions of all commands, and return the menu of them.
+    """Add the actions of all commands to a window, and return their menu.
 
-    REQUIRES: `run` has what each command does, by its name.
+    REQUIRES: `run` has a function for the name of each command.
     """
     menu = QMenu(window)
     for command in COMMANDS:

@@ -1,4 +1,4 @@
-"""A line of text that is cut with an ellipsis where there is no room for all of it."""
+"""A line of text that is cut with an ellipsis if it is too long."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from PySide6.QtWidgets import QLabel, QWidget
 
 
 class ElidedLabel(QLabel):
-    """Plain text in one line; `text()` is always the whole of it.
+    """Plain text in one line; `text()` always returns the whole text.
 
-    n_least: characters for which the line insists on room.
+    n_least: number of characters that the minimum width has room for.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class ElidedLabel(QLabel):
         return QSize(min(whole.width(), least), whole.height())
 
     def shown_text(self) -> str:
-        """What of the text there is room for."""
+        """Return the text as shown, perhaps with an ellipsis."""
         return self.fontMetrics().elidedText(self.text(), self._mode, self.contentsRect().width())
 
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: ARG002, D102, N802

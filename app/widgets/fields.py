@@ -1,4 +1,4 @@
-"""A drop-down list and a number, in the dress of the window."""
+"""A drop-down list and number fields in the window's style."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QDoubleSpinBox, QSpin
 
 from app.widgets import icons, theme
 
-FIELD_HEIGHT = 32  # pixels, of both, by the style sheet
+FIELD_HEIGHT = 32  # pixels, as the style sheet sets it
 
 
 class DropDown(QComboBox):
@@ -32,7 +32,7 @@ class DropDown(QComboBox):
 
 
 class Number(QSpinBox):
-    """A QSpinBox that is written in, or changed by the arrow keys."""
+    """A QSpinBox without buttons: type a number, or use the arrow keys."""
 
     def __init__(self, least: int, most: int, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -46,7 +46,7 @@ class Number(QSpinBox):
 
 
 class Decimal(QDoubleSpinBox):
-    """A QDoubleSpinBox that takes a point and a comma alike for the decimal mark."""
+    """A QDoubleSpinBox that accepts a point or a comma as the decimal mark."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

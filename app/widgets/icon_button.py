@@ -1,4 +1,4 @@
-"""A button that is an icon."""
+"""A button that shows an icon."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from app.widgets import icons, theme
 
-_ON = {"accent": "on_accent", "raised": "text"}  # colours on a fill
+_ON = {"accent": "on_accent", "raised": "text"}  # fill -> colour of the icon on it
 
 
 class IconButton(QAbstractButton):
@@ -28,12 +28,12 @@ class IconButton(QAbstractButton):
         self.rename(name)
 
     def rename(self, name: str) -> None:
-        """Set what the button is called."""
+        """Set the tool tip and the accessible name."""
         self.setAccessibleName(name)
         self.setToolTip(name)
 
     def show_icon(self, icon: str, fill: str = "") -> None:
-        """Change the picture and the colour under it."""
+        """Change the icon and the colour of its background."""
         self._icon, self._fill = icon, fill
         self.update()
 

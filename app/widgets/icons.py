@@ -1,4 +1,4 @@
-"""The few icons of the window, drawn as lines so that they are sharp at any scale."""
+"""The window's icons, drawn as lines so that they are sharp at any scale."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def paint(painter: QPainter, name: str, rect: QRectF, colour: QColor) -> None:
 
 
 def application_icon() -> QIcon:
-    """Draw a few lit cells of a map, as the window's icon."""
+    """Return the window's icon: a few lit cells of a map."""
     icon = QIcon()
     for side in (16, 32, 64, 128, 256):
         pixmap = QPixmap(side, side)

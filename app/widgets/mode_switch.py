@@ -1,4 +1,4 @@
-"""The one switch: automatic, or by hand."""
+"""The switch between automatic and manual engine settings."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from PySide6.QtWidgets import QButtonGroup, QFrame, QHBoxLayout, QPushButton, QS
 
 
 class ModeSwitch(QFrame):
-    """Two buttons of which one is down.
+    """Two buttons, one of which is checked.
 
     Signals:
-        chosen: (bool) the user wants it automatic, or not.
+        chosen: (bool) the user picked automatic settings.
     """
 
     chosen = Signal(bool)
@@ -23,8 +23,8 @@ class ModeSwitch(QFrame):
         self.automatic.setAccessibleName(self.tr("Automatic engine settings"))
         self.automatic.setToolTip(
             self.tr(
-                "The cache gets the memory that is free, and what pays here is measured while it "
-                "answers."
+                "The cache uses the free memory, and the method follows from measurements during "
+                "the answers."
             )
         )
         self.manual = QPushButton(self.tr("Manual"))
@@ -42,5 +42,5 @@ class ModeSwitch(QFrame):
         self._group.buttonClicked.connect(lambda button: self.chosen.emit(button is self.automatic))
 
     def show_choice(self, automatic: bool) -> None:
-        """Say which of the two is in force."""
+        """Show the mode in force."""
         (self.automatic if automatic else self.manual).setChecked(True)

@@ -1,4 +1,4 @@
-"""What all pages share: a title, a button back to the chat, and a column that scrolls."""
+"""The base of all pages: a title, a button back to the chat, and a column that scrolls."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ COLUMN_WIDTH = 760
 
 
 class Page(QWidget):
-    """A page of the window; what it holds is added to `column`.
+    """A page of the window; its widgets are added to `column`.
 
     Signals:
-        closed: back to the chat.
+        closed: the user wants the chat.
     """
 
     closed = Signal()
@@ -72,7 +72,7 @@ class Page(QWidget):
 
 
 class Section(QFrame):
-    """A card with a title and rows of a caption and a field."""
+    """A card with a title, and rows that have a caption and a field."""
 
     def __init__(self, title: str, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -93,16 +93,16 @@ class Section(QFrame):
         layout.addLayout(self.form)
 
     def row(self, caption: str, field: QWidget) -> None:
-        """Add a field with its caption, which is its accessible name too."""
+        """Add a field with its caption, which is also its accessible name."""
         if not field.accessibleName():
             field.setAccessibleName(caption)
         label = QLabel(caption)
         label.setBuddy(field)
-        label.setMinimumSize(170, FIELD_HEIGHT)  # in line with the field
+        label.setMinimumSize(170, FIELD_HEIGHT)  # aligned with the field
         self.form.addRow(label, field)
 
     def wide(self, field: QWidget) -> None:
-        """Add something over the whole width."""
+        """Add a widget over the whole width."""
         self.form.addRow(field)
 
 
@@ -116,7 +116,7 @@ def small(text: str) -> QLabel:
 
 
 def beside(*widgets: QWidget) -> QWidget:
-    """Return widgets in a row, as one."""
+    """Return one widget that holds widgets in a row."""
     row = QWidget()
     row.setAccessibleName(widgets[0].accessibleName())
     row.setFocusProxy(widgets[0])

@@ -1,4 +1,4 @@
-"""The pages of the window by name, of which one is shown."""
+"""The pages of the window, by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ CHAT = "chat"
 
 
 class Pages(QStackedWidget):
-    """The first page is the chat, where Esc leads back to.
+    """Shows one page. The first page is the chat; Esc returns to it.
 
     Signals:
-        went: (name) another page is shown.
+        went: (str) the name of the page that is shown now.
     """
 
     went = Signal(str)
@@ -29,15 +29,15 @@ class Pages(QStackedWidget):
 
     @property
     def present(self) -> str:
-        """The name of the page that is shown."""
+        """Return the name of the shown page."""
         return self._names[self.currentIndex()]
 
     def go(self, name: str) -> None:
-        """Show a page; a name that is not known leads to the chat."""
+        """Show a page; an unknown name shows the chat."""
         name = name if name in self._names else CHAT
         self.setCurrentIndex(self._names.index(name))
         self.went.emit(name)
 
     def toggle(self, name: str) -> None:
-        """Show a page, or the chat where it is shown already."""
+        """Show a page, or the chat if the page is shown already."""
         self.go(CHAT if self.present == name else name)

@@ -1,7 +1,7 @@
 """Colours by name, in a dark and a light set, and the style sheet made of them.
 
-Every colour of the window comes from here, and a name means the same thing everywhere: `stall`
-is waiting for experts in the map, in the bars and in the strip of tokens.
+Every colour of the window is defined here. A name means the same thing everywhere: `stall` is
+waiting for experts in the map, in the bars and in the strip of tokens.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.widgets.style_sheet import STYLE_SHEET
 
 
 class Choice(Enum):
-    """What the user wants: follow the system, or one of the two."""
+    """The user's choice: follow the system, or one of the two sets."""
 
     SYSTEM = "system"
     LIGHT = "light"
@@ -35,7 +35,7 @@ class Colours:
     raised: str  # buttons and cards on a surface
     hover: str
     border: str
-    bubble: str  # what the user said
+    bubble: str  # the user's messages
     code: str  # behind code
     text: str
     muted: str  # secondary text
@@ -46,19 +46,19 @@ class Colours:
     warning: str
     danger: str
     on_danger: str
-    # The engine's vocabulary
+    # Engine panel
     absent: str
     resident: str
     arriving: str
     hit: str
     late: str
     stall: str  # a miss, and the time spent waiting for experts
-    processor: str  # an expert that a device lacked and the processor computed
+    processor: str  # an expert that the processor computed because a device lacked it
     compute: str
     other: str
     dense: str
     free: str
-    kv: str  # the attention cache, in a memory plan
+    kv: str  # the KV cache, in a memory plan
     # Kinds of code
     code_keyword: str
     code_string: str
@@ -95,7 +95,7 @@ LIGHT = Colours(
 
 _current = DARK
 
-# The first of these that is installed; the system's own interface font comes before all but Inter.
+# The first installed font is used; the system's own interface font comes after Inter.
 _FAMILIES = ["Inter", "Segoe UI Variable Text", "Segoe UI", "SF Pro Text", "Cantarell", "Noto Sans"]
 _FIXED = ["JetBrains Mono", "Cascadia Mono", "SF Mono", "Menlo", "Consolas", "Noto Sans Mono",
           "DejaVu Sans Mono"]  # fmt: skip
@@ -107,27 +107,27 @@ def colours() -> Colours:
 
 
 def colour(name: str) -> QColor:
-    """One colour of the set in use, by its field's name."""
+    """Return a colour of the set in use, by its field's name."""
     return QColor(getattr(_current, name))
 
 
 def is_dark() -> bool:
-    """Whether the dark set is in use."""
+    """Return whether the dark set is in use."""
     return _current is DARK
 
 
 def fixed_family() -> str:
-    """Return the font for code."""
+    """Return the font family for code."""
     return _first_installed(_FIXED, QFontDatabase.SystemFont.FixedFont)
 
 
 def pixels(app_font: QFont | None = None) -> int:
-    """Return the size of ordinary text, from the user's own setting, in pixels."""
+    """Return the size of ordinary text in pixels, from the system's setting."""
     return min(max(QFontInfo(app_font or QApplication.font()).pixelSize(), 13), 24)
 
 
 def apply(app: QApplication, choice: Choice) -> None:
-    """Dress the application; called at start and whenever the choice or the system's changes."""
+    """Apply the theme. Call it at start, and when the choice or the system's theme changes."""
     global _current
     hints = app.styleHints()
     if choice is Choice.SYSTEM:
@@ -149,7 +149,7 @@ def apply(app: QApplication, choice: Choice) -> None:
         "veil": f"#f4{_current.window[1:]}",
     }  # fmt: skip
     sheet = STYLE_SHEET.substitute(values)
-    if sheet != app.styleSheet():  # every widget that there is would be dressed anew
+    if sheet != app.styleSheet():  # a new style sheet restyles every widget
         app.setStyleSheet(sheet)
 
 

@@ -1,4 +1,4 @@
-"""Which of chats, chat and engine panel are seen, at the width that the window has."""
+"""Decide which of sidebar, chat and engine panel are visible at a window's width."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from app.panel.panel import EnginePanel
 from app.settings.settings import Settings
 from app.sidebar.sidebar import Sidebar
 
-NARROW = 980  # below this width there is room for the chat or the panel, not for both
-ROOMY = 1180  # from this width on there is room for the chats, too
-BARE = 700  # below this width the chats take the place of the chat
+NARROW = 980  # below this width the panel takes the place of the chat
+ROOMY = 1180  # from this width on the sidebar stands beside the others
+BARE = 700  # below this width the sidebar takes the place of the chat
 SIDEBAR_WIDTH = 252
 PANEL_SHARE = 0.34
 PANEL_WIDTH = (340, 470)
@@ -19,10 +19,10 @@ _ANY_WIDTH = 16_777_215  # Qt's QWIDGETSIZE_MAX
 
 
 class Arrangement:
-    """Chat and panel side by side where there is room, one or the other where not.
+    """Show chat and panel side by side in a wide window, one of them in a narrow one.
 
-    The chats have a place at the left in a roomy window; in others they come when asked for, in
-    place of the panel or, in a bare one, of the chat.
+    A roomy window has the sidebar at the left. In others the user opens it: it takes the place of
+    the panel or, in a bare window, of the chat.
     """
 
     def __init__(
@@ -32,10 +32,10 @@ class Arrangement:
         self._settings = settings
         self._width = 0
         self._panel_instead = False  # of the chat, in a narrow window
-        self._sidebar_instead = False  # of the panel or the chat, where there is little room
+        self._sidebar_instead = False  # of the panel or the chat, in a window that is not roomy
 
     def fit(self, width: int) -> None:
-        """Show what there is room for."""
+        """Show the panes that fit into a width."""
         self._width = width
         narrow, roomy = width < NARROW, width >= ROOMY
         chats_shown = self._settings.show_sidebar if roomy else self._sidebar_instead
@@ -59,7 +59,7 @@ class Arrangement:
             )
 
     def toggle_sidebar(self) -> None:
-        """Show or hide the chats."""
+        """Show or hide the sidebar."""
         if self._width < ROOMY:
             self._sidebar_instead = not self._sidebar_instead
         else:
@@ -76,7 +76,7 @@ class Arrangement:
         self.fit(self._width)
 
     def chat_opened(self) -> None:
-        """Make room for a chat that was just picked."""
+        """Make room for a chat that was just opened."""
         if self._width < BARE:
             self._sidebar_instead = False
         self.fit(self._width)

@@ -1,4 +1,4 @@
-"""What covers the window while a file is dragged over it."""
+"""The hint that covers the window while a file is dragged over it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QFrame, QLabel, QVBoxLayout, QWidget
 
 
 class DropHint(QFrame):
-    """Says whether letting go would load a model."""
+    """Tells what a drop would do."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -21,7 +21,7 @@ class DropHint(QFrame):
         self.hide()
 
     def show_for(self, name: str | None, folder: str | None = None) -> None:
-        """Cover the parent; `name` is the model's file, `folder` a folder's, None where neither."""
+        """Cover the parent. `name`: file name of a dragged model; `folder`: name of a folder."""
         if name:
             self._label.setText(self.tr("Drop to load {model}").format(model=name))
         elif folder:

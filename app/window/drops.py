@@ -1,4 +1,4 @@
-"""What is dropped on the window: a model, or folders of models."""
+"""Files dropped on the window: a model, or folders of models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from backend.system.paths import is_folder
 
 
 class Drops(QObject):
-    """Takes what is dropped anywhere on a window.
+    """Accepts drops anywhere on a window.
 
     Signals:
         model: (Path) a GGUF file.
-        folders: (list of Path).
-        refused: one sentence.
+        folders: (list of Path) folders of models.
+        refused: (str) one sentence about another file.
     """
 
     model = Signal(object)

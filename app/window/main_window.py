@@ -1,4 +1,4 @@
-"""The window: puts the parts together and passes what happens between them."""
+"""The main window: creates the parts and connects their signals."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from app.pages.shortcuts_page import ShortcutsPage
 from app.panel.page import EnginePage
 from app.session import known_models as models
 from app.session.chats import Chats
+from app.session.engine import EngineSession
 from app.session.event_log import EventLog, follow
 from app.session.local_server import LocalServer
 from app.session.session import Session
@@ -44,14 +45,15 @@ from app.window.arrangement import Arrangement
 from app.window.drops import Drops
 from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
+from backend.text import joined
 
 
 class MainWindow(QMainWindow):
-    """The window.
+    """The main window.
 
-    `command` starts the worker; `settings_path` is where choices are remembered, `store` where the
-    chats are kept and `cache_folder` where what can be made again (by default beside the settings).
-    Raises ChatsTaken where another window has the default store open.
+    command: starts the worker; settings_path: the file of settings; store: the chats, by default
+    beside the settings; cache_folder: files that can be recreated, by default beside the settings.
+    Raises ChatsTaken if another window has the default store open.
     """
 
     def __init__(
@@ -66,9 +68,10 @@ class MainWindow(QMainWindow):
         self.settings = self.preferences.values
         self.preferences.dress()
         self.link = EngineLink(command, self)
-        self.session = Session(self.link, self.settings.engine, self)
+        self.engine = EngineSession(self.link, self.settings.engine, self)
+        self.session = Session(self.engine, self)
         self.log = EventLog()
-        follow(self.log, self.session)
+        follow(self.log, self.engine)
         self.server = LocalServer(
             self.link,
             self.settings.server_on,
@@ -76,13 +79,13 @@ class MainWindow(QMainWindow):
             self.settings.server_key,
             self,
         )
-        # Before whatever shows messages: they are on disk when they appear.
+        # Before any widget that shows messages, so that they are on disk when they appear.
         store = store or ChatStore.open(settings_path.with_name("chats.db"))
         self.chats = Chats(self.session, store, self)
         self.sidebar = Sidebar(self.chats)
         self.exchange = ChatExchange(self.chats, self)
         self.library = LibraryPage(
-            self.session,
+            self.engine,
             settings_path.with_name("library.json"),
             cache_folder or settings_path.with_name("cache"),
             self,
@@ -90,10 +93,10 @@ class MainWindow(QMainWindow):
         self.top_bar = TopBar()
         self.chat_page = ChatPage(self.session, self.chats, self)
         self.chat = self.chat_page.view
-        self.engine_page = EnginePage(self.session, self._link_gb_per_s, self)
+        self.engine_page = EnginePage(self.engine, self._link_gb_per_s, self)
         self.panel = self.engine_page.panel
         self.controls = Controls(
-            self.session, self.top_bar, self.library.library, self.settings, self
+            self.engine, self.top_bar, self.library.library, self.settings, self
         )
         self.settings_page = SettingsPage(self.settings, self.library, self.server, self.link)
         self._statistics: Statistics | None = None  # of the last answer
@@ -105,45 +108,44 @@ class MainWindow(QMainWindow):
         self._make_actions()
         self._connect()
         self._connect_settings()
-        self.pages.went.connect(self._went)
+        self.pages.went.connect(self._page_changed)
         self._restore_place()
         self._show_model()
         if self.settings.open_chat:
             self.chats.open(self.settings.open_chat)
         self.pages.go(self.settings.page)
-        self._say_remarks()
+        self._show_remarks()
 
     def _restore_place(self) -> None:
-        """Be where and as large as the last time; never larger than the screen."""
+        """Restore the window's last position and size, never larger than the screen."""
         kept = QByteArray.fromBase64(self.settings.geometry.encode("ascii", "replace"))
         if kept.isEmpty() or not self.restoreGeometry(kept):
             size = QSize(self.settings.width, self.settings.height)
             self.resize(size.boundedTo(self.screen().availableSize()))
 
     def open_first(self, path: Path | None = None) -> None:
-        """Load a model at start: the one asked for, the last one, or the embedded one."""
+        """Load the first model: the given one, the last one, or the embedded one."""
         last = Path(self.settings.last_model) if self.settings.last_model else None
         if path is None and last is not None and is_file(last):
             path = last
         path = path or models.embedded_model()
         if path is not None:
-            self.session.open_model(path)
-            self._say_remarks()  # which loading has taken away
+            self.engine.open_model(path)
+            self._show_remarks()  # loading has removed the notice
         self.chat.composer.setFocus()
 
-    def _say_remarks(self) -> None:
-        """Say what was wrong with the files of settings and of chats."""
-        remarks = (self.preferences.remark, self.chats.store.trouble)
-        if trouble := " ".join(text for text in remarks if text):
+    def _show_remarks(self) -> None:
+        """Report trouble with the files of settings and chats."""
+        if trouble := joined(self.preferences.remark or "", self.chats.store.trouble):
             self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
 
     def open_model(self, path: Path) -> None:
-        """Load a model that the user picked."""
-        self.session.open_model(path)
+        """Load a model and show the chat."""
+        self.engine.open_model(path)
         self.show_chat()
 
     def come_forward(self, model: str = "") -> None:
-        """Show the window above all others, minimised or not, and load a model if one is named."""
+        """Raise the window above all others, also if minimised. Load a model if one is named."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
         self.show()
         self.raise_()
@@ -152,7 +154,7 @@ class MainWindow(QMainWindow):
             self.open_model(Path(model))
 
     def browse(self) -> None:
-        """Show the file dialog."""
+        """Let the user choose a model file."""
         start = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
         name, _ = QFileDialog.getOpenFileName(
             self,
@@ -230,7 +232,7 @@ class MainWindow(QMainWindow):
 
     def _connect(self) -> None:
         session, bar = self.session, self.top_bar
-        session.model_changed.connect(self._show_model)
+        self.engine.model_changed.connect(self._show_model)
         session.statistics_changed.connect(self._note_statistics)
         self.engine_page.notice.connect(session.notice)
         self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
@@ -269,10 +271,10 @@ class MainWindow(QMainWindow):
         self.server.changed.connect(lambda _: preferences.take_server(self.server))
         self.controls.trusted_changed.connect(preferences.save)
 
-    # What the user does
+    # Actions of the user
 
     def show_chat(self) -> None:
-        """Go to the chat, ready to write."""
+        """Show the chat and focus the composer."""
         self.pages.go(CHAT)
         self.chat.composer.setFocus()
 
@@ -282,12 +284,12 @@ class MainWindow(QMainWindow):
         self._chat_opened()
 
     def show_library(self) -> None:
-        """Show the models that are here."""
+        """Show the models on this machine."""
         self.library.show_models()
         self.pages.go("models")
 
     def show_get_models(self) -> None:
-        """Show where models come from."""
+        """Show the page to download models."""
         self.library.show_get()
         self.pages.go("models")
 
@@ -331,38 +333,36 @@ class MainWindow(QMainWindow):
     def _toggle_controls(self) -> None:
         self._show_controls(not self.controls.strip.isVisible())
 
-    def _went(self, name: str) -> None:
-        """The strip belongs to the chat."""
+    def _page_changed(self, name: str) -> None:
+        """Show the strip of controls only with the chat."""
         shown = self.settings.show_controls and name == CHAT
         self.controls.strip.setVisible(shown)
         self.top_bar.controls.setChecked(shown)
 
     def _reset(self) -> None:
-        asked = QMessageBox(self)
-        asked.setIcon(QMessageBox.Icon.Question)
-        asked.setText(self.tr("Reset all settings?"))
-        asked.setInformativeText(
-            self.tr("Chats, models and what was measured stay; the settings do not.")
-        )
-        yes = asked.addButton(self.tr("Reset"), QMessageBox.ButtonRole.AcceptRole)
-        asked.addButton(self.tr("Keep them"), QMessageBox.ButtonRole.RejectRole)
-        asked.exec()
-        if asked.clickedButton() is yes:
+        box = QMessageBox(self)
+        box.setIcon(QMessageBox.Icon.Question)
+        box.setText(self.tr("Reset all settings?"))
+        box.setInformativeText(self.tr("Chats, models and measurements are kept."))
+        yes = box.addButton(self.tr("Reset"), QMessageBox.ButtonRole.AcceptRole)
+        box.addButton(self.tr("Keep them"), QMessageBox.ButtonRole.RejectRole)
+        box.exec()
+        if box.clickedButton() is yes:
             self.reset_settings()
 
     def reset_settings(self) -> None:
-        """All settings back to the beginning."""
+        """Reset all settings to their defaults."""
         self.preferences.reset()
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
-        self.session.choose(self.settings.engine)
+        self.engine.choose(self.settings.engine)
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())
 
     def _report(self) -> str:
         return report(
-            self.session, self.settings, self.library.library.machine, self._statistics, self.log
+            self.engine, self.settings, self.library.library.machine, self._statistics, self.log
         )
 
     def _add_folders(self, folders: list[Path]) -> None:
@@ -374,16 +374,16 @@ class MainWindow(QMainWindow):
         self.show_chat()
         self.session.notice.emit(Notice(sentence))
 
-    # What the session says
+    # Reactions to the engine
 
     def _show_model(self) -> None:
-        session = self.session
-        self.top_bar.model.show_model(session.path, session.model)
-        self.preferences.take_choice(session.asked)
-        self.settings_page.mode.show_choice(session.asked.automatic)
-        if session.model is not None and session.path is not None:
-            self.preferences.remember_model(session.path)
-        self.top_bar.model.show_recent(self.settings.recent, session.path)
+        engine = self.engine
+        self.top_bar.model.show_model(engine.path, engine.model)
+        self.preferences.take_choice(engine.asked)
+        self.settings_page.mode.show_choice(engine.asked.automatic)
+        if engine.model is not None and engine.path is not None:
+            self.preferences.remember_model(engine.path)
+        self.top_bar.model.show_recent(self.settings.recent, engine.path)
         self.library.show_recent(self.settings.recent)
 
     def _note_statistics(self, statistics: Statistics) -> None:
@@ -396,10 +396,9 @@ class MainWindow(QMainWindow):
     # The window's own events
 
     def focusNextPrevChild(self, next: bool) -> bool:  # noqa: A002, N802
-        """Move the focus; from a widget that was hidden it goes to the composer.
+        """Move the focus; from a hidden widget it goes to the composer.
 
-        Qt would give it to the widget that happens to be the next in the tab order, and a press of
-        Space would press that one.
+        Qt would move it to the next widget in the tab order, and Space would press that one.
         """
         focused, composer = QApplication.focusWidget(), self.chat.composer
         if focused is not None and not focused.isVisible() and composer.isVisible():

@@ -1,8 +1,8 @@
-"""A second start raises the window that is open already, and hands it the file it was given.
+"""A second start raises the open window and passes it the file to open.
 
-The first window listens on a local socket that only its user may use, one for each data folder. The
-lock on the chats says who is first; the socket only carries the message, so one that a killed
-window left behind is replaced.
+The first window listens on a local socket, one for each data folder, that only its user can open.
+The lock on the chats decides which window is the first; the socket only carries the message. So a
+socket that a killed window left behind is replaced.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from PySide6.QtCore import QObject, QStandardPaths, Signal
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from backend.system.kept_file import parse_json
+from backend.text import text
 
-SENTENCE = (
-    "Outrider is open already, and its window does not answer. End that process, then start again."
-)
-_PATH_BYTES_MAX = 100  # of the 107 that the name of a socket may have
+SENTENCE = text("window.open_already")
+_PATH_BYTES_MAX = 100  # the name of a socket may have 107
 _MESSAGE_BYTES_MAX = 1 << 16
-_ACTIVATION = "XDG_ACTIVATION_TOKEN"  # with it a Wayland compositor lets a window come forward
+_ACTIVATION = "XDG_ACTIVATION_TOKEN"  # a Wayland compositor requires it to raise a window
 
 
 class SecondStarts(QObject):
-    """Hears of second starts.
+    """Receives the messages of second starts.
 
     Signals:
         started: (str) the absolute path of the file to open, or "".
@@ -39,16 +38,16 @@ class SecondStarts(QObject):
         super().__init__(parent)
         self._server = QLocalServer(self)
         self._server.setSocketOptions(QLocalServer.SocketOption.UserAccessOption)
-        self._server.newConnection.connect(self._connected)
+        self._server.newConnection.connect(self._on_connection)
         name = _name(folder)
-        QLocalServer.removeServer(name)  # REQUIRES: the lock, so nobody else listens there
-        self._server.listen(name)  # where that fails, a second start says that nobody answers
+        QLocalServer.removeServer(name)  # REQUIRES: this process has the lock, so no other listens
+        self._server.listen(name)  # if it fails, a second start reports that no window answers
 
     def close(self) -> None:
-        """Hear no more."""
+        """Stop listening."""
         self._server.close()
 
-    def _connected(self) -> None:
+    def _on_connection(self) -> None:
         while (socket := self._server.nextPendingConnection()) is not None:
             socket.disconnected.connect(socket.deleteLater)
             socket.readyRead.connect(lambda socket=socket: self._read(socket))
@@ -60,30 +59,30 @@ class SecondStarts(QObject):
                 socket.abort()
             return
         try:
-            said = parse_json(bytes(socket.readLine(_MESSAGE_BYTES_MAX).data()))
-            path, token = str(said["open"]), str(said["activation"])
+            message = parse_json(bytes(socket.readLine(_MESSAGE_BYTES_MAX).data()))
+            path, token = str(message["open"]), str(message["activation"])
         except (ValueError, TypeError, KeyError):
             socket.abort()
             return
         if token and "\0" not in token:
-            os.environ[_ACTIVATION] = token  # Qt's Wayland part takes it from there
+            os.environ[_ACTIVATION] = token  # read by Qt's Wayland plug-in
         self.started.emit(path)
         socket.write(b"done\n")
         socket.flush()
 
 
 def hand_over(folder: Path, path: Path | None, wait_s: float) -> bool:
-    """Have the window that uses a data folder come forward and open a file.
+    """Raise the window that uses a data folder, and let it open a file.
 
-    path: absolute. Returns whether the window answered within `wait_s`.
+    `path` is absolute. Return whether the window answered within `wait_s` seconds.
     """
     end_s = time.monotonic() + wait_s
-    said = {"open": str(path or ""), "activation": os.environ.get(_ACTIVATION, "")}
+    message = {"open": str(path or ""), "activation": os.environ.get(_ACTIVATION, "")}
     socket = QLocalSocket()
     socket.connectToServer(_name(folder))
     if not socket.waitForConnected(int(wait_s * 1000)):
         return False
-    socket.write(json.dumps(said).encode("ascii") + b"\n")
+    socket.write(json.dumps(message).encode("ascii") + b"\n")
     while not socket.canReadLine():
         left_ms = int((end_s - time.monotonic()) * 1000)
         if left_ms <= 0 or not socket.waitForReadyRead(left_ms):
@@ -92,7 +91,7 @@ def hand_over(folder: Path, path: Path | None, wait_s: float) -> bool:
 
 
 def _name(folder: Path) -> str:
-    """Return where the window of a data folder listens: in it, unless its name is too long."""
+    """Return the socket's name: in the data folder, unless its path is too long."""
     path = str(folder / "window.socket")
     if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
         return path

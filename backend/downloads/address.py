@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from backend.downloads.errors import DownloadError
+from backend.text import text
 
 HUB = "https://huggingface.co"
 _HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
@@ -33,31 +34,29 @@ def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT") or HUB).rstrip("/")
 
 
-def parse(text: str) -> Address:
+def parse(given: str) -> Address:
     """Read `owner/name`, `owner/name/file.gguf`, a page of the hub, or the address of a file.
 
     Raises DownloadError.
     """
-    text = text.strip()
-    unclear = DownloadError(
-        f"'{text[:80]}' is neither a repository, such as owner/name, nor an address."
-    )
-    if re.match(r"(www\.)?(huggingface\.co|hf\.co)/", text):
-        text = f"https://{text}"
-    if "://" not in text:
-        found = _REPOSITORY.fullmatch(text)
-        if found is None or ".." in text:
+    given = given.strip()
+    unclear = DownloadError(text("download.address_form", given=given[:80]))
+    if re.match(r"(www\.)?(huggingface\.co|hf\.co)/", given):
+        given = f"https://{given}"
+    if "://" not in given:
+        found = _REPOSITORY.fullmatch(given)
+        if found is None or ".." in given:
             raise unclear
         return Address(found[1], path=found[2] or "")
     try:
-        parts = urlsplit(text)
+        parts = urlsplit(given)
         host = parts.netloc.lower()
     except ValueError:
         raise unclear from None
     if parts.scheme not in ("http", "https") or not host:
         raise unclear
     if host not in (*_HOSTS, urlsplit(endpoint()).netloc.lower()):
-        return Address(url=text)
+        return Address(url=given)
     return _on_the_hub(unquote(parts.path).strip("/"), unclear)
 
 

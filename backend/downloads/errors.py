@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
+from backend.text import text
+
 
 class DownloadError(Exception):
     """A download failed. str() is one sentence for the user.
@@ -24,42 +26,38 @@ class Stopped(Exception):
 
 def changed(host: str) -> DownloadError:
     """Return the error of a file that has changed on the server."""
-    return DownloadError(f"The file on {host} is no longer the one that was listed.")
+    return DownloadError(text("download.changed", host=host))
 
 
 def of_answer(host: str, status: int, code: str, retry_after: str) -> DownloadError:
     """Return the error of an HTTP status. code: the hub's X-Error-Code."""
     if code == "GatedRepo":
-        return DownloadError(
-            "This repository is gated: accept its conditions on its page in a browser, and set "
-            "HF_TOKEN to a token of the same account."
-        )
+        return DownloadError(text("download.gated"))
     if code == "RepoNotFound":
-        return DownloadError(
-            f"There is no such repository on {host}, or it is private and HF_TOKEN is needed."
-        )
+        return DownloadError(text("download.no_repository", host=host))
     if code == "RevisionNotFound":
-        return DownloadError(f"The repository on {host} has no such revision.")
+        return DownloadError(text("download.no_revision", host=host))
     if status == 401:
-        return DownloadError(f"{host} asks for a token: set HF_TOKEN to yours.")
+        return DownloadError(text("download.needs_token", host=host))
     if status == 403:
-        return DownloadError(f"{host} does not let you have this.")
+        return DownloadError(text("download.forbidden", host=host))
     if status in (404, 410):
-        return DownloadError(f"There is no such file on {host}.")
+        return DownloadError(text("download.no_file", host=host))
     if status == 416:
         return changed(host)
     if status == 429:
         wait_s = float(retry_after) if retry_after.isdecimal() else 0.0
-        return DownloadError(f"{host} asks to wait: there were too many requests.", True, wait_s)
+        return DownloadError(text("download.too_many", host=host), True, wait_s)
     if status == 408 or status >= 500:
-        return DownloadError(f"{host} is out of order at the moment (HTTP {status}).", True)
-    return DownloadError(f"{host} gave an answer that was not expected (HTTP {status}).")
+        return DownloadError(text("download.out_of_order", host=host, status=status), True)
+    return DownloadError(text("download.bad_answer", host=host, status=status))
 
 
 def of_writing(error: OSError, folder: Path) -> DownloadError:
     """Return the error of a failed write to a folder."""
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
-        return DownloadError(f"The drive of {folder} is full. What has arrived is kept.")
+        return DownloadError(text("download.drive_full", folder=str(folder)))
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return DownloadError(f"Nothing can be written to {folder}.")
-    return DownloadError(f"Writing to {folder} failed: {error.strerror or error}.")
+        return DownloadError(text("download.nothing_written", folder=str(folder)))
+    reason = error.strerror or str(error)
+    return DownloadError(text("download.write_failed", folder=str(folder), reason=reason))

@@ -11,6 +11,7 @@ from backend.downloads.errors import DownloadError
 from backend.downloads.offers import Offer
 from backend.gguf.header import Header, parse_header
 from backend.library.facts import Facts
+from backend.text import text
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -44,7 +45,7 @@ def read_facts(
     def read(path: Path) -> Header:
         file = files.get(path.name)
         if file is None:
-            raise ModelFileError(path, "a part of it is missing") from FileNotFoundError()
+            raise ModelFileError(path, text("download.part_missing")) from FileNotFoundError()
         with opened(client, file.url, 0, file.size_bytes) as answer:
             stream = _Stream(answer.iter_raw(), go_on)
             return parse_header(path, stream, file.size_bytes)
@@ -58,7 +59,7 @@ def read_facts(
     except DownloadError:
         raise
     except (ValueError, IndexError, ArithmeticError, MemoryError, RecursionError):
-        return "its numbers make no sense"
+        return text("model.no_sense")
 
 
 def scaled(facts: Facts, known: Offer, other: Offer) -> Facts | None:

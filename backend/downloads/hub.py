@@ -15,6 +15,7 @@ from backend.downloads.errors import DownloadError, of_answer
 from backend.downloads.offers import Listing, Offer, RemoteFile
 from backend.downloads.web import CONNECT_S, host_of, opened, token
 from backend.library.scan import PART_NAME
+from backend.text import text
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)  # vision parts and calibration data
@@ -49,17 +50,18 @@ def _repository(address: Address) -> Listing:
         retry_after = answer.headers.get("retry-after", "")
         raise of_answer(host_of(base), answer.status_code, code, retry_after) from error
     except errors.OfflineModeIsEnabled as error:
-        raise DownloadError("HF_HUB_OFFLINE is set, so nothing is downloaded.") from error
+        raise DownloadError(text("download.offline")) from error
     except errors.HFValidationError as error:
-        raise DownloadError(f"'{address.repository}' is no name of a repository.") from error
+        raise DownloadError(text("download.repository_name", name=address.repository)) from error
     except httpx.HTTPError as error:
-        raise DownloadError(f"{host_of(base)} cannot be reached.", is_passing=True) from error
+        unreachable = text("download.unreachable", host=host_of(base))
+        raise DownloadError(unreachable, is_passing=True) from error
     except (ValueError, KeyError, TypeError, AttributeError, httpx.InvalidURL) as error:
-        raise DownloadError(f"{host_of(base)} sent an answer that makes no sense.") from error
+        raise DownloadError(text("download.no_sense", host=host_of(base))) from error
     offers, n_left_out = _offers(files)
     if not offers:
         where = f"{address.repository}/{address.path}".rstrip("/")
-        raise DownloadError(f"There is no GGUF model in {where}.")
+        raise DownloadError(text("download.no_model", place=where))
     return Listing(address.repository, offers, n_left_out, bool(about.gated))
 
 
@@ -106,7 +108,7 @@ def _offers(files: list[tuple[str, RemoteFile | None]]) -> tuple[list[Offer], in
         name = found[1] if found else parts[0].name[: -len(".gguf")]
         offer = Offer(name, tuple(parts))
         if found and len(parts) != int(found[3]):
-            trouble = f"only {len(parts)} of its {int(found[3])} parts are there"
+            trouble = text("download.parts_there", n=len(parts), all=int(found[3]))
             offer = replace(offer, trouble=trouble)
         offers.append(offer)
     offers.sort(key=lambda offer: (offer.size_bytes, offer.name))
@@ -128,11 +130,11 @@ def _direct(url: str, client: httpx.Client) -> Listing:
                 break
     name = safe_name(path.lstrip("/"))
     if magic[:4] != b"GGUF":
-        raise DownloadError(f"What {host_of(url)} sends from this address is not a GGUF file.")
+        raise DownloadError(text("download.not_gguf", host=host_of(url)))
     if name is None:
-        raise DownloadError("The address does not end in the name of a GGUF file.")
+        raise DownloadError(text("download.no_file_name"))
     if not total.isdecimal() or int(total) <= 0:
-        raise DownloadError(f"{host_of(url)} does not say how large the file is.")
+        raise DownloadError(text("download.no_size", host=host_of(url)))
     tag = about.get("etag", "")
     linked = about.get("x-linked-etag", "").strip('"')
     file = RemoteFile(

@@ -15,6 +15,7 @@ from backend.downloads.address import safe_name
 from backend.downloads.errors import DownloadError, of_writing
 from backend.downloads.offers import Offer, RemoteFile
 from backend.system.paths import exists
+from backend.text import text
 
 if TYPE_CHECKING:
     import httpx2 as httpx
@@ -70,8 +71,13 @@ class Job:
         needed_bytes = self.size_bytes - self.kept_bytes + promised_bytes
         if free_bytes < needed_bytes + MARGIN_BYTES:
             raise DownloadError(
-                f"There is too little room on the drive of {self.folder}: {_gib(needed_bytes)} are "
-                f"needed and {_gib(MARGIN_BYTES)} to spare, and {_gib(free_bytes)} are free."
+                text(
+                    "download.no_room",
+                    folder=str(self.folder),
+                    needed=needed_bytes,
+                    margin=MARGIN_BYTES,
+                    free=free_bytes,
+                )
             )
 
     def run(
@@ -140,7 +146,10 @@ class Job:
         for file in self.files:
             there = _size(self.folder / file.name)
             if there not in (None, file.size_bytes):
-                raise DownloadError(f"There is another file named {file.name} in {self.folder}.")
+                exists_already = text(
+                    "download.file_exists", file=file.name, folder=str(self.folder)
+                )
+                raise DownloadError(exists_already)
 
     def _part(self, file: RemoteFile) -> Path:
         """Return the path of a partial file. A key of its contents in the name prevents mix-ups."""
@@ -168,7 +177,3 @@ def _size(path: Path) -> int | None:
         return path.stat().st_size
     except (OSError, ValueError):
         return None
-
-
-def _gib(n_byte: int) -> str:
-    return f"{n_byte / 2**30:.1f} GiB"

@@ -18,6 +18,7 @@ from typing import Any
 from backend.downloads.errors import DownloadError, Stopped
 from backend.downloads.job import Job
 from backend.system.kept_file import KeptFile
+from backend.text import text
 
 N_RUNNING_MAX = 2
 _FORMAT = 1
@@ -63,7 +64,7 @@ class Downloads:
     def __init__(
         self, path: Path, folder: Path, changed: Callable[[], None] = lambda: None
     ) -> None:
-        self._file = KeptFile(path, "The list of downloads", "an empty one is used")
+        self._file = KeptFile(path, text("download.list"), text("kept.empty_used"))
         self._changed = changed
         self._lock = threading.RLock()
         self._all: dict[int, Download] = {}
@@ -207,7 +208,8 @@ class Downloads:
         except DownloadError as error:
             state, trouble = State.FAILED, str(error)
         except OSError as error:
-            state, trouble = State.FAILED, f"The download failed: {error.strerror or error}."
+            state = State.FAILED
+            trouble = text("download.failed", reason=error.strerror or str(error))
         with self._lock:
             del self._threads[number], self._stops[number], self._samples[number]
             item = self._all.get(number)

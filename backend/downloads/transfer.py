@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 from backend.downloads.errors import DownloadError, Stopped, changed, of_writing
 from backend.downloads.offers import RemoteFile
 from backend.downloads.web import host_of, opened
+from backend.text import text
 
 N_TRY_MAX = 6  # successive tries without a new byte
 WAIT_S = 1.0  # before the second try; doubled before each further try
@@ -57,7 +58,7 @@ class Transfer:
                 self._check(out)
                 os.fsync(out.fileno())
         except Timeout:
-            raise DownloadError("Another window or program is downloading this file.") from None
+            raise DownloadError(text("download.locked")) from None
         except OSError as error:
             raise of_writing(error, self._part.parent.parent) from error
 
@@ -114,15 +115,13 @@ class Transfer:
                 self._took(piece)
                 self._heard(self._n_byte)
         if self._n_byte < file.size_bytes:
-            raise DownloadError(f"The connection to {host} broke.", is_passing=True)
+            raise DownloadError(text("download.broke", host=host), is_passing=True)
 
     def _check(self, out: BinaryIO) -> None:
         if self._file.sha256 and self._digest.hexdigest() != self._file.sha256:
             self._restart(out)
-            raise DownloadError(
-                f"{self._file.name} arrived damaged: its checksum is not the one that "
-                f"{host_of(self._file.url)} states. It has to be fetched again."
-            )
+            host = host_of(self._file.url)
+            raise DownloadError(text("download.damaged", file=self._file.name, host=host))
 
     def _took(self, piece: bytes) -> None:
         if self._stop.is_set():

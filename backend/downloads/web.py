@@ -12,6 +12,7 @@ import httpx2 as httpx
 from backend import __version__
 from backend.downloads.address import endpoint
 from backend.downloads.errors import DownloadError, of_answer
+from backend.text import text
 
 STALL_S = 30.0  # a connection without a byte for this time counts as broken
 CONNECT_S = 15.0
@@ -27,7 +28,7 @@ def new_client(stall_s: float = STALL_S) -> httpx.Client:
             headers={"user-agent": f"outrider/{__version__}", "accept-encoding": "identity"},
         )
     except (ValueError, ImportError, httpx.HTTPError) as error:
-        raise DownloadError(f"The proxy of the environment cannot be used: {error}.") from error
+        raise DownloadError(text("download.proxy_unusable", reason=str(error))) from error
 
 
 def token() -> str | None:
@@ -52,7 +53,7 @@ def opened(
     any status but 200 and 206, and for errors while the body is read.
     """
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        raise DownloadError("HF_HUB_OFFLINE is set, so nothing is downloaded.")
+        raise DownloadError(text("download.offline"))
     headers = {}
     if start or end is not None:
         headers["range"] = f"bytes={start}-{'' if end is None else end - 1}"
@@ -64,7 +65,7 @@ def opened(
     try:
         request = client.build_request("GET", url, headers=headers)
     except (httpx.InvalidURL, ValueError, TypeError) as error:
-        raise DownloadError(f"{url[:200]} is not an address to download from.") from error
+        raise DownloadError(text("download.no_address", address=url[:200])) from error
     try:
         with contextlib.closing(client.send(request, stream=True)) as answer:
             if answer.status_code not in (200, 206):
@@ -75,12 +76,12 @@ def opened(
                 )  # fmt: skip
             yield answer
     except httpx.ProxyError as error:
-        raise DownloadError(f"The proxy refused the connection to {host}.") from error
+        raise DownloadError(text("download.proxy_refused", host=host)) from error
     except httpx.TimeoutException as error:
-        raise DownloadError(f"{host} does not answer.", is_passing=True) from error
+        raise DownloadError(text("download.silent", host=host), is_passing=True) from error
     except httpx.ConnectError as error:
-        raise DownloadError(f"{host} cannot be reached.", is_passing=True) from error
+        raise DownloadError(text("download.unreachable", host=host), is_passing=True) from error
     except (httpx.NetworkError, httpx.RemoteProtocolError) as error:
-        raise DownloadError(f"The connection to {host} broke.", is_passing=True) from error
+        raise DownloadError(text("download.broke", host=host), is_passing=True) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise DownloadError(f"{url[:200]} is not an address to download from.") from error
+        raise DownloadError(text("download.no_address", address=url[:200])) from error

@@ -22,6 +22,7 @@ from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
+from backend.text import text
 
 __all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
@@ -127,9 +128,7 @@ class Engine:
             tokens = model.tokenize(prompt, add_bos=add_bos) or [max(model.bos, 0)]
         n_context = self._context.n_context
         if len(tokens) >= n_context:
-            raise EngineError(
-                f"The prompt has {len(tokens)} tokens, but the context holds only {n_context}."
-            )
+            raise EngineError(text("engine.prompt_too_long", n=len(tokens), n_context=n_context))
         return tokens
 
     def compute(self, text: str | Sequence[Message], max_tokens: int) -> int:

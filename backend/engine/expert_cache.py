@@ -26,6 +26,7 @@ from backend.methods.part import Part
 from backend.methods.tuner import Tuner
 from backend.protocol.errors import EngineError
 from backend.system.memory import rss_bytes
+from backend.text import Text, text
 from backend.weights.lookup import load as load_learned
 
 
@@ -190,5 +191,17 @@ class ExpertCache:
         )
         try:
             patch.configure(made, parts, options)
+        except _native.SlotsTooLarge as error:
+            raise EngineError(_too_large(error)) from None
         except (RuntimeError, ValueError) as error:
             raise EngineError(f"{error}.") from None
+
+
+def _too_large(refusal: Any) -> Text:
+    """Return the sentence of a _native.SlotsTooLarge."""
+    return text(
+        "engine.slots_too_large",
+        tensor=refusal.tensor,
+        bytes=refusal.bytes,
+        device=refusal.device,
+    )

@@ -23,6 +23,7 @@ from backend.methods.cost import PassCost
 from backend.methods.slots import rate_of
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
+from backend.text import text
 
 Progress = Callable[[float, str], bool]
 
@@ -161,7 +162,7 @@ class LoadedModel:
 
     def _load(self, progress: Progress | None) -> None:
         def on_progress(fraction: float) -> bool:
-            return progress is None or progress(fraction, "Reading the weights")
+            return progress is None or progress(fraction, text("engine.stage_weights"))
 
         if not self.plan.is_plain:
             try:

@@ -27,6 +27,7 @@ from backend.gguf.scales import bad_value
 from backend.llama.api import Context, LlamaError, Model, ProgressCallback, log
 from backend.memory.placement import ON_CPU, Placement
 from backend.packs.file import Pack
+from backend.text import text
 
 _USED_KEY = "expert_used_count"
 _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
@@ -140,7 +141,7 @@ class CachedModel:
         if reason:
             self.close()
             raise NotCacheable(
-                f"The experts of the architecture {file.architecture} cannot be cached: {reason}."
+                text("engine.cannot_cache", architecture=file.architecture, reason=reason)
             )
 
     @property
@@ -303,7 +304,7 @@ def _load_error(file: ModelFile) -> str:
     reason = log.last_error()
     if bad := _BAD_VALUE.search(reason):
         return str(bad_value(file.path, bad[1]))
-    return f"llama.cpp could not load {file.path.name}: {reason}."
+    return text("engine.no_load", file=file.path.name, reason=reason)
 
 
 def _model_params(file: ModelFile, placement: Placement) -> tuple[Any, list[object]]:

@@ -18,6 +18,7 @@ from typing import BinaryIO, NoReturn, Protocol
 
 from backend.gguf.identity import FileIdentity
 from backend.gguf.tables import N_DIMENSION_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_TYPES, TensorType
+from backend.text import text
 
 HEADER_BYTES_MAX = 128 << 20
 """Longest accepted header; a vocabulary of 260,000 tokens with merges needs about 15 MB."""
@@ -71,7 +72,7 @@ class ModelFileError(ValueError):
 
     def __init__(self, path: Path, reason: str) -> None:
         name = (path.name or str(path)).encode("utf-8", "replace").decode("utf-8")
-        super().__init__(f"{name} cannot be used: {reason}.")
+        super().__init__(text("model.unusable", file=name, reason=reason))
         self.path = path
         self.reason = reason
 
@@ -122,7 +123,8 @@ def read_header(path: Path) -> Header:
                 raise ModelFileError(path, "it was changed while it was read")
             return replace(header, identity=identity)
     except OSError as error:
-        raise ModelFileError(path, f"it cannot be read ({error.strerror or error})") from error
+        reason = error.strerror or str(error)
+        raise ModelFileError(path, text("model.unreadable", reason=reason)) from error
 
 
 def parse_header(path: Path, file: Readable, file_bytes: int) -> Header:
@@ -140,7 +142,7 @@ def _open(path: Path) -> BinaryIO:
     except ValueError as error:  # a zero byte in the name
         raise ModelFileError(path, "its name is not valid") from error
     if stat.S_ISDIR(mode):
-        raise ModelFileError(path, "it is a folder")
+        raise ModelFileError(path, text("model.folder"))
     if not stat.S_ISREG(mode):
         raise ModelFileError(path, "it is not a regular file")
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -205,7 +207,7 @@ class _Parser:
     def _fill(self, n_bytes: int, what: str) -> None:
         """Fill the buffer with n_bytes from the current position on, or refuse the file."""
         if n_bytes > self._left():
-            self._refuse(f"it is truncated: it ends inside {what}")
+            self._refuse(text("model.truncated", detail=f"it ends inside {what}"))
         if self._tell() + n_bytes > HEADER_BYTES_MAX:
             self._refuse(f"its header is longer than {HEADER_BYTES_MAX >> 20} MiB at {what}")
         if len(self._buffer) - self._at >= n_bytes:
@@ -230,7 +232,7 @@ class _Parser:
 
     def _skip(self, n_bytes: int, what: str) -> None:
         if n_bytes > self._left():
-            self._refuse(f"it is truncated: it ends inside {what}")
+            self._refuse(text("model.truncated", detail=f"it ends inside {what}"))
         while n_bytes:
             step = min(n_bytes, _CHUNK_BYTES)
             self._fill(step, what)
@@ -249,7 +251,8 @@ class _Parser:
         if count > most:
             self._refuse(f"{what} is {count}, and more than {most} is not plausible")
         if count * n_bytes_each > self._left():
-            self._refuse(f"it is truncated: {what} is {count}, and the file is too short for that")
+            detail = f"{what} is {count}, and the file is too short for that"
+            self._refuse(text("model.truncated", detail=detail))
         return count
 
     def _string(self, what: str) -> bytes:
@@ -264,10 +267,10 @@ class _Parser:
 
     def _preamble(self) -> int:
         if self._file_bytes == 0:
-            self._refuse("it is empty")
+            self._refuse(text("model.empty"))
         magic = self._take(min(4, self._file_bytes), "the magic bytes")
         if magic != b"GGUF":
-            self._refuse("it is not a GGUF file, as it does not begin with the letters GGUF")
+            self._refuse(text("model.not_gguf"))
         raw = self._take(4, "the version")
         version = int.from_bytes(raw, "little")
         if version & 0xFFFF == 0 and int.from_bytes(raw, "big") in range(1, 16):

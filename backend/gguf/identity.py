@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from backend.text import text
+
 
 class FileChangedError(RuntimeError):
     """A file has changed since it was checked; the text is one sentence for the user."""
 
     def __init__(self, path: Path) -> None:
         name = path.name.encode("utf-8", "replace").decode("utf-8")
-        super().__init__(f"{name} was changed or replaced after it was checked; load it again.")
+        super().__init__(text("engine.changed_file", file=name))
 
 
 @dataclass(frozen=True)

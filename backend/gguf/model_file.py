@@ -28,6 +28,7 @@ from backend.gguf.header import (
 )
 from backend.gguf.identity import FileIdentity, OpenFiles
 from backend.gguf.tables import ARCHITECTURES, N_EXPERT_MAX, N_LAYER_MAX
+from backend.text import text
 
 __all__ = [
     "ArraySummary",
@@ -237,8 +238,7 @@ def read_model(path: Path, read: Callable[[Path], Header] = read_header) -> Mode
     try:
         str(path).encode("utf-8")
     except UnicodeEncodeError:  # llama.cpp and the native part take UTF-8 only
-        reason = "its path holds bytes that are not UTF-8; rename the file or its folder"
-        raise ModelFileError(path, reason) from None
+        raise ModelFileError(path, text("model.path_bytes")) from None
     headers = _all_parts(path, read)
     first = headers[0]
     architecture = _architecture(first)
@@ -307,7 +307,7 @@ def _architecture(header: Header) -> str:
         raise ModelFileError(header.path, "general.architecture is not a string")
     if architecture not in ARCHITECTURES:
         raise ModelFileError(
-            header.path, f"its architecture {quoted(architecture)} is not known to llama.cpp"
+            header.path, text("model.architecture", architecture=quoted(architecture))
         )
     return architecture
 
@@ -412,7 +412,8 @@ def _part(
         header = read(path)
     except ModelFileError as error:
         if isinstance(error.__cause__, FileNotFoundError):
-            raise ModelFileError(path, f"{what} is missing") from error
+            missing = text("model.part_missing", part=number + 1, n=n_part)
+            raise ModelFileError(path, missing) from error
         raise
     if _split_key(header, "split.no", "uint16") != number:
         raise ModelFileError(path, f"split.no does not say that it is {what}")

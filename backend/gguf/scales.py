@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from backend.gguf.header import ModelFileError, quoted
 from backend.gguf.tables import TENSOR_TYPES
+from backend.text import Text, text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile, TensorInfo
@@ -60,24 +61,24 @@ _HALF_SCALES: dict[str, tuple[int, ...]] = {
 
 def bad_value(path: Path, tensor_name: str, block: int | None = None) -> ModelFileError:
     """Return the error for a tensor with a value that is not finite. block: counted from 0."""
-    what = f"the tensor {quoted(tensor_name)}"
+    tensor = quoted(tensor_name)
     if block is None:
-        return ModelFileError(path, f"{what} has a value that is NaN or infinite")
-    return ModelFileError(path, f"{what} has a value that is NaN or infinite, in block {block}")
+        return ModelFileError(path, text("model.bad_value", tensor=tensor))
+    return ModelFileError(path, text("model.bad_value_in_block", tensor=tensor, block=block))
 
 
-def not_finite_sentence(model: ModelFile) -> str:
+def not_finite_sentence(model: ModelFile) -> Text:
     """Return the sentence for the user where a model's logits are not finite.
 
     Reads the file for at most _BLAME_S, experts first, to name the damaged tensor.
     """
     experts = [t for tensors in model.expert_tensors.values() for t in tensors]
-    reason = "its file may be damaged, so fetch it again or take another model"
+    reason: str = text("engine.not_finite_file")
     try:
         scan_scales(model, [*experts, *model.dense_tensors], _BLAME_S)
     except ModelFileError as error:
         reason = error.reason
-    return f"The model computed NaN or infinite values, so the answer was stopped: {reason}."
+    return text("engine.not_finite", reason=reason)
 
 
 def scan_scales(
@@ -95,8 +96,8 @@ def scan_scales(
         try:
             n_bytes += _scan(model, tensor, end_s)
         except OSError as error:
-            reason = error.strerror or error
-            raise ModelFileError(path, f"it cannot be read ({reason})") from error
+            reason = error.strerror or str(error)
+            raise ModelFileError(path, text("model.unreadable", reason=reason)) from error
     return n_bytes
 
 

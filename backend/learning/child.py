@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 
 from backend.gguf.model_file import ModelFile, read_model
 from backend.learning.recordings import Recordings, Verdict, adopt_if_better, number_of
+from backend.text import Text, text, to_json
 from backend.traces.container import ContainerError
 from backend.traces.trace import read_trace
 from backend.weights.lookup import in_data_folder
@@ -51,7 +52,7 @@ class _Line:
 
 
 def _say(**values: Any) -> None:
-    print(json.dumps(values), flush=True)
+    print(json.dumps(to_json(values)), flush=True)
 
 
 def step_back() -> None:
@@ -106,13 +107,10 @@ def train(file: ModelFile, recordings: Recordings, minutes: float, line: _Line) 
     return result
 
 
-def _sentence(verdict: Verdict) -> str:
-    shares = f"{100 * verdict.new:.1f} % right instead of {100 * verdict.old:.1f} %"
+def _sentence(verdict: Verdict) -> Text:
     if verdict.is_better:
-        return (
-            f"A better predictor was found ({shares}); it is used when the model is loaded again."
-        )
-    return f"The last training found nothing better ({shares})."
+        return text("learning.better", new=verdict.new, old=verdict.old)
+    return text("learning.not_better", new=verdict.new, old=verdict.old)
 
 
 def main() -> NoReturn:
@@ -125,7 +123,7 @@ def main() -> NoReturn:
         _say(result=train(file, Recordings(file, Path(root)), float(minutes), line))
         status = 0
     except (ContainerError, OSError, ValueError) as error:
-        _say(result=f"Training came to nothing: {error}")
+        _say(result=text("learning.failed", reason=str(error)))
         status = 1
     os._exit(status)
 

@@ -24,6 +24,7 @@ from backend.learning.consent import allow, allowed, recordings_folder
 from backend.learning.recordings import Recordings
 from backend.protocol.status import LearningFacts
 from backend.system import children
+from backend.text import from_json, text
 from backend.traces.container import ContainerError
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ IDLE_S = 20.0
 MINUTES = 10.0
 """Longest time of one training."""
 ACTIONS = ("status", "allow", "forbid", "delete")
-NEEDS_TORCH = "Training needs torch and gguf, which are not installed: pip install torch gguf."
 _STEP_S = 0.5
 
 
@@ -116,7 +116,7 @@ class Learner:
                 try:
                     allow(self._root, action == "allow")
                 except OSError as error:
-                    why = f"The choice could not be kept: {error.strerror}."
+                    why = text("learning.choice_not_kept", reason=error.strerror or str(error))
                     return replace(self.state(), sentence=why)
                 self._fault = ""
                 self._listen()
@@ -157,26 +157,24 @@ class Learner:
     def _sentence(self, tokens: int) -> str:
         recordings = self._recordings
         if not allowed(self._root):
-            return "Nothing is recorded."
+            return text("learning.off")
         if self._fault:
             return self._fault
         if self._file is None:
-            return "Answers will be recorded once a model is loaded."
+            return text("learning.no_model")
         if recordings is None:
-            return "This model has no experts, so there is nothing to learn."
+            return text("learning.no_experts")
         if self._progress is not None:
-            share = f"{100 * self._progress:.0f} %"
-            return f"Training waits for the engine ({share})." if self._is_paused else (
-                f"Training in the background ({share})."
-            )  # fmt: skip
+            if self._is_paused:
+                return text("learning.paused", share=self._progress)
+            return text("learning.background", share=self._progress)
         if recordings.result and not recordings.is_due:
             return recordings.result
         if not recordings.is_due and not self._is_cached():
-            return "This model runs without the expert cache, so nothing is recorded."
+            return text("learning.no_cache")
         if not recordings.is_due:
-            enough = recordings.enough_tokens
-            return f"{tokens} of the {enough} tokens that training needs are recorded."
-        return "Training begins when nobody has used the engine for a while."
+            return text("learning.recorded", n=tokens, enough=recordings.enough_tokens)
+        return text("learning.idle")
 
     # Recording.
 
@@ -214,7 +212,7 @@ class Learner:
             try:
                 recordings.add(trace)
             except (ContainerError, OSError) as error:
-                self._fault = f"An answer could not be recorded: {error}"
+                self._fault = text("learning.not_recorded", reason=str(error))
             self._tell(self.state())
 
     def _step(self) -> None:
@@ -231,7 +229,7 @@ class Learner:
         if recordings is None or self._fault or not recordings.allowed or not recordings.is_due:
             return False
         if any(importlib.util.find_spec(name) is None for name in ("torch", "gguf")):
-            self._fault = NEEDS_TORCH
+            self._fault = text("learning.needs_torch")
             self._tell(self.state())
             return False
         return True
@@ -252,7 +250,7 @@ class Learner:
                 **options,
             )
         except OSError as error:
-            self._fault = f"Training could not be started: {error.strerror}."
+            self._fault = text("learning.not_started", reason=error.strerror or str(error))
             return
         self._progress, self._is_paused = 0.0, False
         threading.Thread(target=self._follow, args=(self._child,), daemon=True).start()
@@ -276,7 +274,7 @@ class Learner:
         result = ""
         for line in child.stdout:
             try:
-                message = json.loads(line)
+                message = json.loads(line, object_hook=from_json)
             except ValueError:
                 continue
             with self._lock:
@@ -291,7 +289,7 @@ class Learner:
                 return  # _end_child killed it
             self._child, self._progress, self._is_paused = None, None, False
             if status != 0:
-                self._fault = result or "Training ended unexpectedly."
+                self._fault = result or text("learning.ended")
         self._tell(self.state())
 
     def _end_child(self) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.memory.plan import Needs
 from backend.system.kept_file import read_object, write_whole
+from backend.text import text, to_json
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -168,8 +169,8 @@ class FactsCache:
             newest = dict(list(self._kept.items())[-_N_KEPT_MAX:])
             self._changed = False
         with contextlib.suppress(OSError):
-            text = json.dumps({"format": _FORMAT, "files": newest})
-            write_whole(self._path, text.encode("ascii"))
+            written = json.dumps(to_json({"format": _FORMAT, "files": newest}))
+            write_whole(self._path, written.encode("ascii"))
 
     def _read(self, path: Path) -> Facts | str:
         from backend.gguf.model_file import ModelFileError, read_model  # numpy: not at start
@@ -180,7 +181,7 @@ class FactsCache:
         except ModelFileError as error:
             return error.reason
         except (ValueError, IndexError, ArithmeticError, MemoryError, RecursionError):
-            return "its numbers make no sense"
+            return text("model.no_sense")
 
 
 def _load(path: Path) -> dict[str, dict[str, Any]]:

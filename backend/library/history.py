@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from backend.system.kept_file import KeptFile
+from backend.text import text
 
 _FORMAT = 1
 _N_KEPT_MAX = 1000
@@ -33,7 +34,7 @@ class History:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = KeptFile(path, "The list of folders", "an empty one is used")
+        self._file = KeptFile(path, text("library.folders"), text("kept.empty_used"))
         kept, self.trouble = self._file.load(_checked, _Kept())
         """One sentence if the file was damaged or could not be read; otherwise empty."""
         self.folders = kept.folders

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.library.facts import Facts, FactsCache
+from backend.text import Text, text
 
 N_FOLDER_MAX = 5000  # folders searched below one place
 DEPTH_MAX = 12
@@ -111,13 +112,15 @@ def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[
             if folder == place.path:
                 place.trouble = _why_not(error)
             elif not place.trouble:
-                place.trouble = f"its folder {_shown(folder.name)} {_why_not(error)}"
+                place.trouble = text(
+                    "library.folder_below", folder=_shown(folder.name), trouble=_why_not(error)
+                )
             continue
         yield folder, sorted(names)
         if depth < DEPTH_MAX:
             todo += [(path, depth + 1) for path in sorted(below, reverse=True)]
         if len(visited) >= N_FOLDER_MAX:
-            place.trouble = f"has more than {N_FOLDER_MAX:,} folders; the others were left out"
+            place.trouble = text("library.too_many_folders", n=N_FOLDER_MAX)
             return
 
 
@@ -128,14 +131,19 @@ def _is_folder(item: os.DirEntry[str]) -> bool:
         return False
 
 
-def _why_not(error: Exception) -> str:
+def _why_not(error: Exception) -> Text:
+    """Say why a folder cannot be read, in half a sentence."""
     if isinstance(error, FileNotFoundError):
-        return "is not there"
+        return text("library.folder_gone")
     if isinstance(error, NotADirectoryError):
-        return "is not a folder"
+        return text("library.no_folder")
     if isinstance(error, PermissionError):
-        return "may not be read"
-    return f"cannot be read ({getattr(error, 'strerror', None) or error})"
+        return text("library.folder_forbidden")
+    return text("library.folder_unreadable", reason=_reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def _shown(name: str) -> str:
@@ -176,15 +184,17 @@ def _add(
     seen: set[tuple[int, int]],
 ) -> None:
     stats = []
-    trouble = ""
+    trouble: str = ""
     for path in paths:
         try:
             stats.append(os.stat(path))
         except FileNotFoundError:
             is_link = os.path.islink(path)
-            trouble = "it is a link to a file that is gone" if is_link else "the file is gone"
+            trouble = text("library.link_broken") if is_link else text("library.file_gone")
+        except PermissionError:
+            trouble = text("library.file_forbidden")
         except (OSError, ValueError) as error:
-            trouble = f"it {_why_not(error)}"
+            trouble = text("model.unreadable", reason=_reason(error))
     if stats:
         one = (stats[0].st_dev, stats[0].st_ino)
         if one in seen:
@@ -206,10 +216,11 @@ def _add(
     result.entries.append(Entry(paths[0], n_part, size_bytes, facts, trouble))
 
 
-def _missing(paths: Sequence[Path], n_part: int) -> str:
+def _missing(paths: Sequence[Path], n_part: int) -> Text:
     have = {int(found[2]) for path in paths if (found := PART_NAME.fullmatch(path.name))}
     gone = [str(i) for i in range(1, n_part + 1) if i not in have]
     if len(gone) == 1:
-        return f"part {gone[0]} of {n_part} is missing"
-    shown = ", ".join(gone[:4]) + (" and more" if len(gone) > 4 else "")
-    return f"the parts {shown} of {n_part} are missing"
+        return text("library.part_missing", part=gone[0], n=n_part)
+    if len(gone) <= 4:
+        return text("library.parts_missing", parts=", ".join(gone), n=n_part)
+    return text("library.parts_missing_many", parts=", ".join(gone[:4]), n=n_part)

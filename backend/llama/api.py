@@ -20,6 +20,7 @@ from backend import check_llama_cpp
 from backend.gguf.identity import OpenFiles
 from backend.protocol.settings import Sampling
 from backend.system.spinning import computing
+from backend.text import text
 
 check_llama_cpp()
 
@@ -203,7 +204,7 @@ class Context:
         self._model = model
         self._pointer = llama_cpp.llama_init_from_model(model.pointer, params)
         if not self._pointer:
-            raise LlamaError(f"The context could not be made: {log.last_error()}.")
+            raise LlamaError(text("engine.no_context", reason=log.last_error()))
         self.n_context: int = llama_cpp.llama_n_ctx(self._pointer)
         self.n_ubatch: int = min(n_ubatch, llama_cpp.llama_n_batch(self._pointer))
         self._memory = llama_cpp.llama_get_memory(self._pointer)

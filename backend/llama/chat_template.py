@@ -18,6 +18,7 @@ from backend.gguf.model_file import ModelFile
 from backend.llama.api import LlamaError, Model
 from backend.protocol.messages import Decoder, Message, ProtocolError, encode
 from backend.system import children
+from backend.text import text
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
@@ -62,14 +63,14 @@ class ChatTemplate:
                 return self._render(messages, is_stopped, add_generation_prompt=True)
             # The mark shows where the answer ends. The template's text behind it is cut off.
             marked = [*messages[:-1], {**messages[-1], "content": _MARK}]
-            text = self._render(marked, is_stopped, add_generation_prompt=False)
+            rendered = self._render(marked, is_stopped, add_generation_prompt=False)
         finally:
             self._is_rendering = False
-        if text is None:
+        if rendered is None:
             return None
-        before, found, _ = text.partition(_MARK)
+        before, found, _ = rendered.partition(_MARK)
         if not found:
-            raise LlamaError(f"The chat template of {self._name} cannot go on with an answer.")
+            raise LlamaError(text("template.cannot_go_on", model=self._name))
         return before + str(messages[-1]["content"])
 
     def start(self) -> None:
@@ -149,7 +150,7 @@ class ChatTemplate:
         if is_stopped():
             return None
         if is_late.is_set() or (sys.platform != "win32" and status == -signal.SIGPROF):
-            raise LlamaError(f"The chat template of {self._name} takes too long.")
+            raise LlamaError(text("template.too_slow", model=self._name))
         raise self._refusal(f"its process ended unexpectedly (status {status})")
 
     def _prompt(self, reply: Message) -> str:
@@ -159,7 +160,7 @@ class ChatTemplate:
         raise self._refusal(str(reply.get("error")))
 
     def _refusal(self, reason: str) -> LlamaError:
-        return LlamaError(f"The chat template of {self._name} failed: {reason}.")
+        return LlamaError(text("template.failed", model=self._name, reason=reason))
 
 
 def _limit_s(n_message: int) -> float:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from backend.protocol.settings import DEVICE_AUTO, DEVICE_CPU, REMOTE, check_device
+from backend.text import text
 
 TRUST = (
     "A remote device is sent the weights, prompts and answers unencrypted, and whoever reaches its "
@@ -96,7 +97,7 @@ def resolve(option: str) -> list[Device]:
         named = [d for d in here if d.name.lower() == part.lower()]
         if not named:
             known = ", ".join(["auto", "cpu", *(d.name for d in here), "rpc://host:port"])
-            raise DeviceError(f"There is no device {part!r} here; known are {known}.")
+            raise DeviceError(text("device.unknown", device=repr(part), known=known))
         found += named
     return list({d.pointer: d for d in found}.values())
 
@@ -123,17 +124,13 @@ def _check_server(host: str, port: int) -> None:
             while len(answer) < 9 and (data := connection.recv(64)):
                 answer += data
     except TimeoutError:
-        raise DeviceError(
-            f"The device server at {where} does not answer; it may be serving somebody else."
-        ) from None
+        raise DeviceError(text("device.silent", address=where)) from None
     except OSError as error:
-        raise DeviceError(
-            f"No device server can be reached at {where} ({error.strerror or error})."
-        ) from None
+        reason = error.strerror or str(error)
+        raise DeviceError(text("device.unreachable", address=where, reason=reason)) from None
     if len(answer) < 9 or struct.unpack("<Q", answer[:8])[0] != _CAPS_BYTES + 4:
-        raise DeviceError(f"What answers at {where} is no rpc server of llama.cpp.")
+        raise DeviceError(text("device.no_rpc_server", address=where))
     if answer[8] != _RPC_MAJOR:
         raise DeviceError(
-            f"The rpc server at {where} speaks version {answer[8]} of its protocol; "
-            f"version {_RPC_MAJOR} is needed."
+            text("device.version", address=where, version=answer[8], needed=_RPC_MAJOR)
         )

@@ -30,6 +30,7 @@ from backend.memory.sentences import DENSE, memory_is_short
 from backend.methods.catalogue import METHODS, Method
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
+from backend.text import joined
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -224,7 +225,7 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         stages=method.stages,
     )
     found = plan_devices(file, devices, wish, machine.measure)
-    placed = " ".join(found.sentences)
+    placed = joined(*found.sentences)
     if not found.n_gpu_layers:
         return replace(made, reason=placed)
     host = HostPlan()
@@ -246,7 +247,7 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         devices=found,
         host=host,
         headroom_bytes=host.headroom_bytes if host.bytes or host.cpu_bytes else None,
-        reason=" ".join(filter(None, [placed, host.sentence])),
+        reason=joined(placed, host.sentence),
     )
     return _with_mode(file, made, machine)
 
@@ -301,7 +302,7 @@ def _with_mode(
         mode="plain",
         n_slot=file.n_expert,
         n_slot_min=file.n_expert if refused or is_stock else made.n_slot_min,
-        reason=" ".join(filter(None, [why, made.reason])),
+        reason=joined(why, made.reason),
     )
 
 

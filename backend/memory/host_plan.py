@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from backend.memory import plan
 from backend.memory.placement import DevicePlan
 from backend.memory.sentences import in_ram, of_the_cpus_layers
+from backend.text import joined
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -98,9 +99,9 @@ def plan_host(
     if n_cpu == model.n_expert:  # first in waves, then as unpatched llama.cpp computes
         needed += plan.wave_bytes(model, planned.n_ubatch)
     kept_bytes = n_bytes if n_bytes >= min(wanted) else 0
-    sentence = in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
+    sentence: str = in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
     if own:
-        sentence += " " + of_the_cpus_layers(n_cpu, model.n_expert, n_cpu * cpu_bytes)
+        sentence = joined(sentence, of_the_cpus_layers(n_cpu, model.n_expert, n_cpu * cpu_bytes))
     return HostPlan(
         bytes=kept_bytes,
         n_slot=n_slot,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.methods.slots import rate_of, slots_of
 from backend.protocol.settings import KV_TYPES
+from backend.text import text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -162,7 +163,7 @@ def plan_needs(needs: Needs, n_slot: int, available_bytes: int) -> MemoryPlan:
     reason = needs.reason
     n_slot = needs.n_expert if reason else min(max(n_slot, needs.n_slot_min), needs.n_expert)
     if not reason and n_slot == needs.n_expert:
-        reason = "every expert is in memory"
+        reason = text("memory.all_resident")
     fixed = {
         "dense_bytes": needs.dense_bytes,
         "kv_bytes": needs.kv_bytes,
@@ -197,8 +198,8 @@ def why_plain(model: ModelFile) -> str:
     if model.is_moe:
         return ""
     if model.n_expert == 0:
-        return "it is a dense model, without experts"
-    return f"the experts of this {model.architecture} file are not stored as stacked tensors"
+        return text("memory.no_experts")
+    return text("memory.not_stacked", architecture=model.architecture)
 
 
 def slots(model: ModelFile, cache_rate: float) -> int:

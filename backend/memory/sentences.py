@@ -2,144 +2,122 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from backend.text import Text, text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
     from backend.memory.placement import DevicePlan
 
-DENSE = "A dense model has no experts to cache."
-SHORT = "Other programs need memory"
+DENSE = text("memory.dense")
 
 
-def memory_is_short(free_bytes: int, n_slot: int, n_expert: int, n_asked: int) -> str:
+def memory_is_short(free_bytes: int, n_slot: int, n_expert: int, n_asked: int) -> Text:
     """Say why fewer experts are kept than were asked for."""
-    return (
-        f"{free_bytes / (1 << 30):.1f} GiB of memory are free: {n_slot} of {n_expert} experts of "
-        f"each layer are kept instead of {n_asked}."
-    )
+    return text("memory.fewer_slots", free=free_bytes, n=n_slot, all=n_expert, wanted=n_asked)
 
 
-def stock_is_faster(saved_bytes: float) -> str:
+def stock_is_faster(saved_bytes: float) -> Text:
     """Say why llama.cpp runs unpatched where a cache would save little."""
-    return (
-        f"The whole model fits into memory and a cache would save only {saved_bytes / 1e6:.0f} MB, "
-        "so llama.cpp runs unpatched, which is faster."
-    )
+    if saved_bytes <= 0:
+        return text("memory.stock_faster_all")
+    return text("memory.stock_faster", saved=saved_bytes)
 
 
 # Under pressure.
 
 
-def others_need_memory(n_slot: int, n_expert: int, n_asked: int) -> str:
+def others_need_memory(n_slot: int, n_expert: int, n_asked: int) -> Text:
     """Say why the cache is smaller."""
-    return f"{SHORT}: {n_slot} of {n_expert} experts of each layer are kept instead of {n_asked}."
+    return text("memory.others_need", n=n_slot, all=n_expert, wanted=n_asked)
 
 
-def others_need_the_device(n_slot: int, n_expert: int, n_asked: int) -> str:
+def others_need_the_device(n_slot: int, n_expert: int, n_asked: int) -> Text:
     """Say why a device holds fewer experts."""
-    return (
-        f"Other programs need the device's memory: {n_slot} of {n_expert} experts of each layer "
-        f"are kept there instead of {n_asked}."
-    )
+    return text("memory.others_need_device", n=n_slot, all=n_expert, wanted=n_asked)
 
 
-def others_need_the_store(n_slot: int, n_before: int) -> str:
+def others_need_the_store(n_slot: int, n_before: int) -> Text:
     """Say why RAM keeps fewer experts for devices."""
-    return (
-        f"{SHORT}: RAM keeps {n_slot} experts of each layer for the device instead of {n_before}."
-    )
+    return text("memory.others_need_store", n=n_slot, before=n_before)
 
 
-def others_need_the_cpus(n_slot: int, n_before: int) -> str:
+def others_need_the_cpus(n_slot: int, n_before: int) -> Text:
     """Say why the CPU's layers beside a device have fewer slots."""
-    return f"{SHORT}: RAM keeps {n_slot} experts of each layer of the CPU's instead of {n_before}."
+    return text("memory.others_need_cpu", n=n_slot, before=n_before)
 
 
 # On devices.
 
 
-def no_layer(names: Sequence[str]) -> str:
+def no_layer(names: Sequence[str]) -> Text:
     """Say why devices that were asked for compute nothing."""
-    return f"The memory of {' and '.join(names)} holds not even one layer: the CPU computes."
+    return text("memory.layers_none", devices=_all(names))
 
 
 def on_devices(
     model: ModelFile, made: DevicePlan, n_context_asked: int, n_asked: int
-) -> tuple[str, ...]:
+) -> tuple[Text, ...]:
     """Say which layers devices compute, and what else they hold."""
-    names = " and ".join(s.name for s in made.devices)
-    said = []
-    if made.n_gpu_layers > model.n_layer:
-        said.append(f"All {model.n_layer} layers are computed by {names}.")
+    devices, n_layer = _all([s.name for s in made.devices]), model.n_layer
+    if made.n_gpu_layers > n_layer:
+        said = [text("memory.layers_all", n=n_layer, devices=devices)]
     else:
         n_own = made.n_gpu_layers - 1
-        said.append(
-            f"The last {n_own} of {model.n_layer} layers are computed by {names}, "
-            "whose memory holds no more; the CPU computes the others."
-        )
-    kv_size = size_text(sum(s.kv_bytes for s in made.devices))
-    if made.n_context < n_context_asked:
-        said.append(
-            f"The context is {made.n_context} tokens instead of {n_context_asked}, so that more "
-            f"layers fit; it takes {kv_size} there."
-        )
+        said = [text("memory.layers_last", n=n_own, all=n_layer, devices=devices)]
+    n, kv_bytes = made.n_context, sum(s.kv_bytes for s in made.devices)
+    if n < n_context_asked:
+        said.append(text("memory.context_shortened", n=n, wanted=n_context_asked, bytes=kv_bytes))
     else:
-        said.append(f"A context of {made.n_context} tokens takes {kv_size} there.")
+        said.append(text("memory.context", n=n, bytes=kv_bytes))
     if not model.is_moe:
         return tuple(said)
-    kept = f"Kept there are {made.n_slot} of {model.n_expert} experts of each layer"
-    size = size_text(sum(s.slot_bytes for s in made.devices))
-    left = size_text(sum(s.headroom_bytes for s in made.devices))
-    if made.n_slot == n_asked:
-        said.append(f"{kept}, as asked, in {size}.")
-    else:
-        said.append(f"{kept} instead of {n_asked}, in {size}; {left} are left to others.")
+    said.append(_kept_there(model.n_expert, made, n_asked))
     if made.n_slot < model.n_expert:
         said.append(_prompts_copy(made))
     return tuple(said)
 
 
-def _prompts_copy(made: DevicePlan) -> str:
-    if not made.n_stage:
-        return f"Prompts copy the experts once for every {made.n_ubatch} tokens."
-    size = size_text(sum(s.stage_bytes for s in made.devices))
-    return (
-        f"Prompts copy the experts once for every {made.n_ubatch} tokens, through {size} beside "
-        "the slots, ahead of the layers that need them."
+def _kept_there(n_expert: int, made: DevicePlan, n_asked: int) -> Text:
+    n, n_bytes = made.n_slot, sum(s.slot_bytes for s in made.devices)
+    if n == n_asked:
+        return text("memory.kept_there", n=n, all=n_expert, bytes=n_bytes)
+    left = sum(s.headroom_bytes for s in made.devices)
+    return text(
+        "memory.kept_there_fewer", n=n, all=n_expert, wanted=n_asked, bytes=n_bytes, left=left
     )
+
+
+def _prompts_copy(made: DevicePlan) -> Text:
+    if not made.n_stage:
+        return text("memory.prompts", n=made.n_ubatch)
+    stage_bytes = sum(s.stage_bytes for s in made.devices)
+    return text("memory.prompts_staged", n=made.n_ubatch, bytes=stage_bytes)
 
 
 def in_ram(
     n_expert: int, n_bytes: int, n_slot: int, asked_bytes: int | None, room_bytes: int
-) -> str:
+) -> Text:
     """Say which experts of a device's layers RAM keeps. room_bytes: the RAM that they may take."""
     if asked_bytes == 0:
-        return "RAM keeps no experts for devices, as asked."
+        return text("memory.ram_none_asked")
     if n_slot == n_expert:
-        return f"RAM keeps all of them, in {size_text(n_bytes)}: the file is read once."
-    less = asked_bytes is not None and asked_bytes > n_bytes == room_bytes
-    asked = f" instead of {size_text(asked_bytes or 0)}" if less else ""
-    if n_slot > 0:
-        return (
-            f"RAM keeps {n_slot} of {n_expert} experts of each layer, in {size_text(n_bytes)}"
-            f"{asked}; the others are read from the file."
-        )
-    return (
-        f"The {size_text(n_bytes)} of RAM that may keep experts hold not one of each layer: "
-        "nearly all are read from the file."
-    )
+        return text("memory.ram_all", bytes=n_bytes)
+    if n_slot == 0:
+        return text("memory.ram_none_fits", bytes=n_bytes)
+    if asked_bytes is not None and asked_bytes > n_bytes == room_bytes:
+        return text("memory.ram_less", n=n_slot, all=n_expert, bytes=n_bytes, asked=asked_bytes)
+    return text("memory.ram_some", n=n_slot, all=n_expert, bytes=n_bytes)
 
 
-def of_the_cpus_layers(n_slot: int, n_expert: int, n_bytes: int) -> str:
+def of_the_cpus_layers(n_slot: int, n_expert: int, n_bytes: int) -> Text:
     """Say which experts RAM keeps for the layers that the CPU computes beside a device."""
-    size = size_text(n_bytes)
-    return f"Of the CPU's layers it keeps {n_slot} of {n_expert} experts, in {size}."
+    return text("memory.cpu_slots", n=n_slot, all=n_expert, bytes=n_bytes)
 
 
-def size_text(n_bytes: int) -> str:
-    """Return a size for a sentence: "17.3 GiB"."""
-    if n_bytes >= 1 << 30:
-        return f"{n_bytes / (1 << 30):.1f} GiB"
-    return f"{n_bytes / (1 << 20):.0f} MiB"
+def _all(names: Sequence[str]) -> str:
+    """Return names as a list in words: "A and B"."""
+    return functools.reduce(lambda a, b: text("words.and", first=a, last=b), names)

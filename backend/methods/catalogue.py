@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from backend.methods.part import Part, part
+from backend.text import Text, text
 
 REACTIVE = part("reactive")
 ORDERED = part("ordered")
@@ -72,11 +73,11 @@ class Method:
         return f"{self.predictor or 'no prediction'}; {evictions}; {schedule}; {self.allocation}"
 
 
-def _reactive(name: str, sentence: str, paper: str, eviction: Part) -> Method:
+def _reactive(name: str, sentence: Text, paper: str, eviction: Part) -> Method:
     return Method(name, sentence, paper, evictions=(eviction,), prefill=REACTIVE, decode=REACTIVE)
 
 
-def _promoe(name: str, sentence: str, paper: str, eviction: Part) -> Method:
+def _promoe(name: str, sentence: Text, paper: str, eviction: Part) -> Method:
     """Return ProMoE's system with this eviction."""
     return Method(
         name,
@@ -90,7 +91,7 @@ def _promoe(name: str, sentence: str, paper: str, eviction: Part) -> Method:
     )
 
 
-def _ablation(name: str, sentence: str, **switches: float) -> Method:
+def _ablation(name: str, sentence: Text, **switches: float) -> Method:
     step = part("ordered", **switches)
     return Method(
         name, sentence, "ProMoE, Figures 12 and 13", NEXT_ROUTER, prefill=step, decode=step
@@ -100,8 +101,7 @@ def _ablation(name: str, sentence: str, **switches: float) -> Method:
 _ALL = (
     Method(
         "auto",
-        "Starts reactive, measures what prefetching and other evictions bring on this machine with "
-        "this model, and keeps what pays.",
+        text("method.auto"),
         "this project",
         predictor=LEARNED,
         fallback=NEXT_ROUTER,
@@ -112,27 +112,25 @@ _ALL = (
     ),
     _promoe(
         "outrider",
-        "As promoe, but what was used most often of late stays, not what was used last.",
+        text("method.outrider"),
         "this project, with ProMoE, sections 4 to 6",
         part("decayed"),
     ),
     _promoe(
         "outrider-recall",
-        "As promoe, but what followed at moments like the present one stays: for slow drives.",
+        text("method.outrider_recall"),
         "this project, with ProMoE, sections 4 to 6",
         part("recall"),
     ),
     _promoe(
         "promoe",
-        "Prefetches what a predictor expects of the next layers; needed experts overtake, ready "
-        "ones are computed first.",
+        text("method.promoe"),
         "ProMoE, sections 4 to 6",
         LRU,
     ),
     Method(
         "moepic",
-        "Keeps the top parts of hot experts and fetches the bottoms while the tops compute; sizes "
-        "and cuts are fitted to what was measured.",
+        text("method.moepic"),
         "MoEpic, section 3",
         predictor=NEXT_ROUTER,
         evictions=(part("lcp"),),
@@ -143,7 +141,7 @@ _ALL = (
     ),
     Method(
         "moepic-uniform",
-        "As moepic, but every layer has the same slots and every expert is cut in the middle.",
+        text("method.moepic_uniform"),
         "MoEpic, section 4.4 (ablation)",
         predictor=NEXT_ROUTER,
         evictions=(part("lcp"),),
@@ -153,8 +151,7 @@ _ALL = (
     ),
     Method(
         "duoserve",
-        "Passes experts through a few slots: in prompts one after the other, then what is "
-        "predicted for the next layer.",
+        text("method.duoserve"),
         "DuoServe-MoE, sections 4 and 5",
         predictor=part("expert_mlp"),
         fallback=part("correlation", path_length=1),
@@ -165,8 +162,7 @@ _ALL = (
     ),
     Method(
         "moe-infinity",
-        "Remembers which experts past requests used and fetches what the most similar ones did; "
-        "one pool for all layers.",
+        text("method.moe_infinity"),
         "MoE-Infinity, section 4",
         predictor=part("eam"),
         evictions=(part("eam"),),
@@ -177,8 +173,7 @@ _ALL = (
     ),
     Method(
         "klotski",
-        "Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at "
-        "once, hot ones first, and releases it.",
+        text("method.klotski"),
         "Klotski, sections 5 and 6",
         predictor=part("correlation", path_length=1),
         prefill=part("expert_major"),
@@ -187,67 +182,67 @@ _ALL = (
     ),
     _reactive(
         "lru",
-        "Reads an expert when its turn to be computed comes, and keeps the most recently used.",
+        text("method.lru"),
         "ProMoE, section 7.1 and Figure 12 (Base)",
         LRU,
     ),
     Method(
         "lru-overlapped",
-        "As lru, but at the gate all missing experts are ordered, and computed as they arrive.",
+        text("method.lru_overlapped"),
         "ProMoE, sections 5.1 to 5.3, without its prediction",
     ),
     _reactive(
         "lfu",
-        "Reads an expert when its turn to be computed comes, and keeps the most often used.",
+        text("method.lfu"),
         "MoEpic, section 2.2 (baseline)",
         part("lfu"),
     ),
     _reactive(
         "static",
-        "Keeps a fixed set, the most used of the first tokens; others pass through.",
+        text("method.static"),
         "ProMoE, section 7.1 (Static)",
         part("static"),
     ),
     _reactive(
         "random",
-        "Reads an expert when its turn to be computed comes; any one may leave.",
+        text("method.random"),
         "a reference of every study",
         part("random"),
     ),
     Method(
         "unified",
-        "Stock llama.cpp: the operating system pages the file in and out.",
+        text("method.unified"),
         "ProMoE, section 7.1 (Unified)",
         kind="stock",
     ),
     Method(
         "layer-offload",
-        "Stock llama.cpp: the experts are computed by the processor, where they lie.",
+        text("method.layer_offload"),
         "ProMoE, section 7.1 (Layer-offload)",
         kind="stock",
     ),
     _ablation(
         "promoe-prefetch",
-        "The first step of ProMoE's ablation: prefetching, and nothing else.",
+        text("method.promoe_prefetch"),
         chunks=0,
         early_preemption=0,
         reorder=0,
     ),
     _ablation(
         "promoe-chunks",
-        "The second step: prefetching matrix by matrix.",
+        text("method.promoe_chunks"),
         early_preemption=0,
         reorder=0,
     ),
     _ablation(
         "promoe-preempt",
-        "The third step: needed experts overtake predicted ones.",
+        text("method.promoe_preempt"),
         reorder=0,
     ),
-    _ablation("promoe-reorder", "The fourth step: what is ready is computed first."),
+    _ablation("promoe-reorder", text("method.promoe_reorder")),
     Method(
         "belady",
-        "The optimal eviction: what is needed last leaves. It knows the trace.",
+        text("method.belady"),
         "Belady 1966",
         evictions=(part("belady"),),
         prefill=REACTIVE,
@@ -256,7 +251,7 @@ _ALL = (
     ),
     Method(
         "oracle",
-        "Perfect prediction far ahead, with the optimal eviction. It knows the trace.",
+        text("method.oracle"),
         "a bound of every study",
         predictor=part("oracle"),
         evictions=(part("belady"),),

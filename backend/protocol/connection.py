@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from backend.protocol import messages
 from backend.protocol.messages import Message, request_id
 from backend.protocol.worker_exit import describe_exit
+from backend.text import text
 
 HELLO_LIMIT_S = 120.0
 """Limit for the worker's hello; after it the worker is given up."""
@@ -117,7 +118,7 @@ class Connection:
             if self.is_over:
                 break
         if is_garbled:
-            events += self._end("The engine sent something that could not be understood.")
+            events += self._end(text("worker.garbled"))
         return events
 
     def receive_stderr(self, data: bytes) -> None:
@@ -131,7 +132,9 @@ class Connection:
 
     def process_failed_to_start(self, reason: str = "") -> list[Event]:
         """End the connection: the process did not start. reason: the system's, without a stop."""
-        return self._end("The engine could not be started" + (f": {reason}." if reason else "."))
+        if not reason:
+            return self._end(text("worker.not_started"))
+        return self._end(text("worker.not_started_because", reason=f"{reason}."))
 
     def process_ended(self, returncode: int | None) -> list[Event]:
         """End the connection: the process ended, and its output was received.
@@ -155,16 +158,15 @@ class Connection:
         if self.is_over:
             return []
         if not self._greeted and now_s >= self._hello_due_s:
-            return self._end("The engine's process does not answer.")
+            return self._end(text("worker.no_answer"))
         if not self._open or now_s < self._ping_due_s:
             return []
         events: list[Event] = []
         if self._pings and now_s - min(self._pings.values()) > PONG_LIMIT_S:
-            events += self._judge(f"The engine has not answered for {PONG_LIMIT_S:.0f} seconds.")
+            events += self._judge(text("worker.silent", seconds=round(PONG_LIMIT_S)))
         elif now_s - self._progress_s > PROGRESS_LIMIT_S:
-            minutes = PROGRESS_LIMIT_S / 60
-            sentence = f"The engine runs but has made no progress for {minutes:.0f} minutes."
-            events += self._judge(sentence)
+            minutes = round(PROGRESS_LIMIT_S / 60)
+            events += self._judge(text("worker.no_progress", minutes=minutes))
         self._pings[number := next(self._numbers)] = now_s
         self._ping_due_s = now_s + PING_S
         self.send("ping", id=number)
@@ -181,9 +183,7 @@ class Connection:
             if kind != "hello":
                 raise ValueError("the worker did not greet")
             if message["version"] != messages.VERSION:
-                yield from self._end(
-                    "The engine's process is of another version than this program."
-                )
+                yield from self._end(text("worker.other_version"))
                 return
             self._greeted = True
         if reading.is_progress:

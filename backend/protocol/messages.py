@@ -1,8 +1,9 @@
 """The messages between the engine's process and its clients.
 
 A message is a 4-byte big-endian length, followed by that number of bytes of UTF-8 JSON: one object
-with a text field "type". Nothing is pickled. This module depends neither on Qt nor on the engine.
-The worker (backend/worker/main.py) and its clients (backend/protocol/connection.py) share it.
+with a text field "type". A backend.text.Text is sent with its id and values, and arrives as a Text.
+Nothing is pickled. This module depends neither on Qt nor on the engine. The worker
+(backend/worker/main.py) and its clients (backend/protocol/connection.py) share it.
 docs/howto/message.md adds a message as an example.
 """
 
@@ -17,6 +18,7 @@ from backend.protocol.errors import RequestError
 from backend.protocol.settings import KINDS, EngineConfig, Rule
 from backend.protocol.statistics import Batch, Residency, Statistics
 from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFacts
+from backend.text import from_json, to_json
 
 VERSION = 1
 """Version of the messages. A worker and a client of different versions refuse each other."""
@@ -50,7 +52,8 @@ def encode(message: Mapping[str, Any]) -> bytes:
     holds a value that JSON does not have (NaN, infinity, bytes).
     """
     # In ASCII, a lone surrogate (an undecodable byte of a path) survives the round trip.
-    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode("ascii")
+    plain = to_json(message)
+    body = json.dumps(plain, allow_nan=False, separators=(",", ":")).encode("ascii")
     if len(body) > MAX_BYTES:
         raise ProtocolError(
             f"A message of {len(body)} bytes is longer than the {MAX_BYTES} bytes allowed."
@@ -102,7 +105,8 @@ def _parse(body: bytes) -> Message:
         raise ValueError(f"{name} is not JSON")
 
     try:
-        value = json.loads(body.decode("utf-8"), parse_constant=refuse)
+        text = body.decode("utf-8")
+        value = json.loads(text, parse_constant=refuse, object_hook=from_json)
     except (ValueError, RecursionError):
         raise ProtocolError("A message is not valid JSON in UTF-8.") from None
     if not isinstance(value, dict):

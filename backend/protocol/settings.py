@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from backend.methods.catalogue import RUNNABLE
 from backend.protocol.errors import RequestError
+from backend.text import text
 from backend.text.english import QT_TRANSLATE_NOOP
 
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
@@ -27,16 +28,16 @@ DEVICE_CPU = "cpu"
 REMOTE = re.compile(r"rpc://([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,5})")
 
 
-def check_device(text: str) -> None:
-    """Raise ValueError, one sentence, where `text` can never name devices."""
-    for part in text.split(","):
+def check_device(option: str) -> None:
+    """Raise ValueError, one sentence, where `option` can never name devices."""
+    for part in option.split(","):
         if part.startswith("rpc:"):
             match = REMOTE.fullmatch(part)
             if not match or not 0 < int(match[2]) < 1 << 16:
-                raise ValueError(f"A remote device is written rpc://host:port, not {part!r}.")
+                raise ValueError(text("device.form", given=repr(part)))
         elif not part.strip():
             raise ValueError("The device must be auto, cpu, a device's name or rpc://host:port.")
-        elif part in (DEVICE_AUTO, DEVICE_CPU) and part != text:
+        elif part in (DEVICE_AUTO, DEVICE_CPU) and part != option:
             raise ValueError(f"The device {part} cannot be combined with others.")
 
 

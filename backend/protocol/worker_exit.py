@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import signal
 
+from backend.text import Text, text
+
 _WINDOWS_EXITS = {
-    0xC0000005: "it crashed (access violation)",
-    0xC0000017: "memory ran out",
-    0xC000001D: "it crashed (this processor lacks an instruction that it needs)",
-    0xC00000FD: "it crashed (stack overflow)",
-    0xC0000135: "a library that it needs is missing",
-    0xC0000409: "it stopped on a failed check",
+    0xC0000005: text("exit.what.access"),
+    0xC0000017: text("exit.what.memory"),
+    0xC000001D: text("exit.what.instruction"),
+    0xC00000FD: text("exit.what.stack"),
+    0xC0000135: text("exit.what.library"),
+    0xC0000409: text("exit.what.check"),
 }
 _ASSERT = re.compile(r"GGML_ASSERT\((.*)\) failed|fatal error: (.*)")
 _DEVICE_GONE = re.compile(r"Remote RPC server crashed|Failed to connect to|RPC handshake failed")
@@ -29,58 +31,52 @@ def describe_exit(returncode: int | None, stderr_tail: str) -> str:
     and was killed. stderr_tail: the end of its standard error.
     """
     if returncode is None:
-        return "The engine's process closed its pipe and was ended."
-    who = "The engine's process ended unexpectedly"
+        return text("exit.closed")
     failed_check = _ASSERT.search(stderr_tail)
     memory = _OUT_OF_MEMORY.search(stderr_tail) is not None
     if _DEVICE_GONE.search(stderr_tail):
-        return (
-            f"{who}: the remote device no longer answers. What was said is kept; "
-            "choose another device, or load the model again when it is back."
-        )
+        return text("exit.device_gone")
     if failed_device := _DEVICE_FAILED.search(stderr_tail):
-        said = " ".join(failed_device.group(2).split())[:120] or "no reason was given"
-        return f"{who}: the device failed ({failed_device.group(1)}: {said})."
+        device, reason = failed_device.group(1), " ".join(failed_device.group(2).split())[:120]
+        if not reason:
+            return _because(text("exit.device_failed_silently", device=device))
+        return _because(text("exit.device_failed", device=device, reason=reason))
     if failed_check is not None:
         check = " ".join((failed_check.group(1) or failed_check.group(2)).split())[:120]
-        return f"{who}: llama.cpp stopped on a failed check ({check})."
+        return _because(text("exit.check_failed", check=check))
     if returncode == 0:
-        return f"{who} without an error."
+        return text("exit.no_error")
     if returncode & 0xFFFFFFFF in _WINDOWS_EXITS:
-        return f"{who}: {_WINDOWS_EXITS[returncode & 0xFFFFFFFF]}."
+        return _because(_WINDOWS_EXITS[returncode & 0xFFFFFFFF])
     if returncode < 0:
-        return f"{who}: {_describe_signal(-returncode, memory)}."
+        return _because(_describe_signal(-returncode, memory))
     if memory:
-        return f"{who}: memory ran out; a lower cache rate or a shorter context needs less."
-    return f"{who} with status {returncode}."
+        return _because(text("exit.out_of_memory"))
+    return text("exit.status", status=returncode)
 
 
-def _describe_signal(number: int, memory: bool) -> str:
+def _because(reason: Text) -> Text:
+    return text("exit.because", reason=reason)
+
+
+def _describe_signal(number: int, memory: bool) -> Text:
     try:
         name = signal.Signals(number).name
     except ValueError:
         name = ""
     if name == "SIGKILL":
-        return (
-            "it was killed (signal 9), most likely because memory ran out; "
-            "a lower cache rate or a shorter context needs less"
-        )
+        return text("exit.killed")
     if memory:
-        return (
-            f"memory ran out (signal {number}); a lower cache rate or a shorter context needs less"
-        )
+        return text("exit.out_of_memory_signal", signal=number)
     if name == "SIGBUS":
-        return (
-            f"the model file could not be read any more (signal {number}); "
-            "it may have been shortened, or its drive removed"
-        )
-    words = {
-        "SIGSEGV": "it crashed",
-        "SIGILL": "it crashed (this processor lacks an instruction that it needs)",
-        "SIGFPE": "it crashed",
-        "SIGABRT": "it stopped on a failed check",
-        "SIGTERM": "it was told to end",
-        "SIGHUP": "it was told to end",
-        "SIGINT": "it was told to end",
-    }.get(name, "it was ended")
-    return f"{words} (signal {number}{', ' + name if name else ''})"
+        return text("exit.model_unreadable", signal=number)
+    what = {
+        "SIGSEGV": text("exit.what.crash"),
+        "SIGILL": text("exit.what.instruction"),
+        "SIGFPE": text("exit.what.crash"),
+        "SIGABRT": text("exit.what.check"),
+        "SIGTERM": text("exit.what.told"),
+        "SIGHUP": text("exit.what.told"),
+        "SIGINT": text("exit.what.told"),
+    }.get(name, text("exit.what.ended"))
+    return text("exit.signal", what=what, signal=f"{number}{', ' + name if name else ''}")

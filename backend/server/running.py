@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from backend.server.application import ADDRESS, make_server
 from backend.server.turns import Host, Turns
+from backend.text import text
 
 _JOIN_S = 3.0
 
@@ -34,7 +35,8 @@ class RunningServer:
             self._listener.bind((ADDRESS, port))
         except OSError as error:
             self._listener.close()
-            raise ServerError(f"Port {port} cannot be used: {error.strerror}.") from None
+            reason = error.strerror or str(error)
+            raise ServerError(text("server.no_port", port=port, reason=reason)) from None
         self.port: int = self._listener.getsockname()[1]
         self._server = make_server(self.turns, key, self.port)
         self._thread = threading.Thread(target=self._run, name="server", daemon=True)

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, Protocol
 
 from backend.server.protocol import Ask, Finish, RequestRefused, StopFilter
+from backend.text import Text
 
 MAX_WAITING = 32
 """Maximum of waiting requests; more are refused."""
@@ -155,9 +156,10 @@ class _Turn:
         except Exception as error:
             if not type(error).__module__.startswith("backend."):
                 traceback.print_exc()
-            status = 400 if "prompt has" in str(error) else 500
-            code = "context_length_exceeded" if status == 400 else None
-            self._send(RequestRefused(str(error), status=status, code=code))
+            sentence = str(error)
+            is_too_long = isinstance(sentence, Text) and sentence.id == "engine.prompt_too_long"
+            status, code = (400, "context_length_exceeded") if is_too_long else (500, None)
+            self._send(RequestRefused(sentence, status=status, code=code))
         finally:
             with self._lock:
                 self._engine = None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from backend.system.paths import exists, is_folder
+from backend.text import Text, from_json, text, to_json
 
 _BYTES_MAX = 16 << 20
 _WHOLE_MAX = 1 << 63
@@ -88,20 +89,25 @@ def write_whole(
 
 
 def write_json(path: Path, value: object) -> None:
-    """Write a value as JSON, as write_whole does. Raises OSError."""
-    text = json.dumps(value, indent=1) + "\n"
-    write_whole(path, text.encode("utf-8"))
+    """Write a value as write_whole does. Raises OSError."""
+    written = json.dumps(to_json(value), indent=1) + "\n"
+    write_whole(path, written.encode("utf-8"))
 
 
 def parse_json(data: str | bytes) -> Any:
-    """Parse JSON in UTF-8. Raises ValueError for other data.
+    """Parse JSON in UTF-8; a Text comes back as it was written. Raises ValueError otherwise.
 
     Also raises it for numbers that are not finite and integers of more than 64 bits, so that all
     values can be converted, compared and stored.
     """
     try:
-        text = data if isinstance(data, str) else data.decode("utf-8")
-        return json.loads(text, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
+        return json.loads(
+            data if isinstance(data, str) else data.decode("utf-8"),
+            object_hook=from_json,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
     except RecursionError:
         raise ValueError("the JSON is nested too deeply") from None
 
@@ -156,7 +162,7 @@ class KeptFile:
     what: its name at the beginning of a sentence. instead: the consequence of damage, in words.
     """
 
-    def __init__(self, path: Path, what: str, instead: str) -> None:
+    def __init__(self, path: Path, what: Text, instead: Text) -> None:
         self._path, self._what, self._instead = path, what, instead
 
     def save(self, value: object) -> str:
@@ -164,7 +170,8 @@ class KeptFile:
         try:
             write_json(self._path, value)
         except OSError as error:
-            return f"{self._what} could not be saved: {error.strerror or error}."
+            reason = error.strerror or str(error)
+            return text("kept.not_saved", what=self._what, reason=reason)
         return ""
 
     def load(self, check: Callable[[Any], T], default: T) -> tuple[T, str]:
@@ -177,11 +184,15 @@ class KeptFile:
         except FileNotFoundError:
             return default, ""
         except OSError as error:
-            return default, f"{self._what} could not be read: {error.strerror or error}."
+            reason = error.strerror or str(error)
+            return default, text("kept.not_read", what=self._what, reason=reason)
         except ValueError:
-            said = f"{self._what} was damaged; {self._instead}"
             aside = set_aside(self._path)
-            return default, f"{said} and the old file is {aside.name}." if aside else f"{said}."
+            what, instead = self._what, self._instead
+            if aside is None:
+                return default, text("kept.damaged", what=what, instead=instead)
+            sentence = text("kept.damaged_aside", what=what, instead=instead, file=aside.name)
+            return default, sentence
 
 
 def _private(path: str, flags: int) -> int:

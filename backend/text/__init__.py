@@ -6,12 +6,14 @@ May import: the standard library only (tests/test_imports.py).
 
 from __future__ import annotations
 
+import math
 import string
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from backend.text.english import ENGLISH
 
+_ATOMS = frozenset((bool, float, int, str))  # the types of nearly all values in long lists
 JOINED = ""
 """The id of several sentences in a row; their texts are the value `parts`."""
 
@@ -20,7 +22,7 @@ class Text(str):
     """A sentence, or half of one, in English, that knows its id and values.
 
     A value is a string, a number, or another Text. A template says how a number is written:
-    {n:count}, {n:size} in bytes, {n:percent} of a share, {n:decimal} with one digit, {n:seconds}.
+    {n:count}, {n:size} in bytes, {n:percent} of a share ({n:percent1} with one digit).
     """
 
     id: str
@@ -35,18 +37,12 @@ class Text(str):
     def __getnewargs__(self) -> tuple[str, Mapping[str, Any]]:  # type: ignore[override]
         return self.id, self.values
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the id and the values, for a message."""
-        values: dict[str, Any] = {}
-        for name, value in self.values.items():
-            if isinstance(value, list | tuple):
-                values[name] = [_plain(one) for one in value]
-            else:
-                values[name] = _plain(value)
-        return {"text_id": self.id, "values": values}
+    def __str__(self) -> str:
+        """Return the same Text, so that str() of an exception keeps the id too."""
+        return self
 
 
-def text(id: str, /, **values: Any) -> Text:
+def text(id: str, /, **values: str | float) -> Text:
     """Return the sentence with this id of the catalogue."""
     return Text(id, values)
 
@@ -59,23 +55,35 @@ def joined(*parts: str) -> str:
     return Text(JOINED, {"parts": kept}) if kept else ""
 
 
-def from_json(data: Mapping[str, Any]) -> Text:
-    """Read what Text.to_json() returned. Raises KeyError, TypeError or ValueError for nonsense."""
-    values: dict[str, Any] = {}
-    for name, value in data["values"].items():
-        values[str(name)] = [_read(v) for v in value] if isinstance(value, list) else _read(value)
-    return Text(data["text_id"], values)
+def to_json(data: Any) -> Any:
+    """Return data that JSON can hold, in which every Text is an object with its id and values."""
+    if isinstance(data, Text):
+        values = {name: to_json(value) for name, value in data.values.items()}
+        return {"text_id": data.id, "values": values, "text": data}
+    if isinstance(data, Mapping):
+        return {name: to_json(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [value if type(value) in _ATOMS else to_json(value) for value in data]
+    return data
 
 
-def is_text(data: object) -> bool:
-    """Whether a JSON object is a Text."""
-    return isinstance(data, dict) and data.keys() == {"text_id", "values"}
+def from_json(data: dict[str, Any]) -> Any:
+    """Return the Text that an object of JSON stands for, or the object; json.loads's object_hook.
 
-
-def of_error(error: BaseException) -> str:
-    """Return an exception's sentence, with its id where it has one; str(error) has none."""
-    first = error.args[0] if error.args else ""
-    return first if isinstance(first, Text) else str(error)
+    Where the catalogue has no such id, or other values, return the English text.
+    Raises ValueError if the fields have the wrong types.
+    """
+    if data.keys() != {"text_id", "values", "text"}:
+        return data
+    id, values, english = data["text_id"], data["values"], data["text"]
+    if not (isinstance(id, str) and isinstance(values, dict) and isinstance(english, str)):
+        raise ValueError("a text has fields of the wrong types")
+    if not all(_is_value(value) for value in values.values()):
+        raise ValueError("a value of a text is neither text nor a number")
+    try:
+        return Text(id, values)
+    except (LookupError, TypeError, ValueError, ArithmeticError):
+        return english
 
 
 def render(
@@ -104,31 +112,25 @@ def _value(
     return str(value)
 
 
-def _plain(value: Any) -> Any:
-    return value.to_json() if isinstance(value, Text) else value
-
-
-def _read(value: Any) -> Any:
-    if is_text(value):
-        return from_json(value)
-    if not isinstance(value, str | int | float):
-        raise TypeError("a value of a text is neither text nor a number")
-    return value
+def _is_value(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_value(item) for item in value)
+    return isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
 
 
 def size(n_bytes: float) -> str:
-    """Return a number of bytes in English, such as 3.2 GiB."""
+    """Return a number of bytes in English with about three digits, such as 3.2 GiB."""
     for unit, scale in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(n_bytes) >= 0.95 * scale:
-            return f"{n_bytes / scale:.1f} {unit}"
+        if n_bytes >= 0.95 * scale:
+            value = n_bytes / scale
+            return f"{value:,.{1 if value < 99.95 else 0}f} {unit}"
     return f"{n_bytes:.0f} bytes"
 
 
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "count": lambda n: f"{n:,}",
-    "decimal": lambda value: f"{value:,.1f}",
     "percent": lambda share: f"{100 * share:.0f} %",
-    "seconds": lambda value_s: f"{value_s:.1f} s",
+    "percent1": lambda share: f"{100 * share:.1f} %",
     "size": size,
 }
 """How English writes numbers."""

@@ -1,4 +1,8 @@
-"""The English templates of all sentences, by id: `area.what`."""
+"""The English templates of all messages, by id: `area.what`.
+
+A template is a sentence, or half of one that another template takes as a value (backend.text.Text
+says how numbers are written).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,555 @@ def QT_TRANSLATE_NOOP(context: str, template: str) -> str:  # noqa: N802
 
 
 ENGLISH: Mapping[str, str] = {
+    # General.
+    "words.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
+    "words.about": QT_TRANSLATE_NOOP("messages", "{what}: {sentence}"),
+    # The engine's process.
+    "exit.because": QT_TRANSLATE_NOOP(
+        "messages", "The engine's process ended unexpectedly: {reason}."
+    ),
+    "exit.check_failed": QT_TRANSLATE_NOOP(
+        "messages", "llama.cpp stopped on a failed check ({check})"
+    ),
+    "exit.closed": QT_TRANSLATE_NOOP(
+        "messages", "The engine's process closed its pipe and was ended."
+    ),
+    "exit.device_failed": QT_TRANSLATE_NOOP("messages", "the device failed ({device}: {reason})"),
+    "exit.device_failed_silently": QT_TRANSLATE_NOOP(
+        "messages", "the device failed ({device}), and gave no reason"
+    ),
+    "exit.device_gone": QT_TRANSLATE_NOOP(
+        "messages",
+        "The engine's process ended unexpectedly: the remote device no longer answers. What was "
+        "said is kept; choose another device, or load the model again when it is back.",
+    ),
+    "exit.killed": QT_TRANSLATE_NOOP(
+        "messages",
+        "it was killed (signal 9), most likely because memory ran out; a lower cache rate or a "
+        "shorter context needs less",
+    ),
+    "exit.model_unreadable": QT_TRANSLATE_NOOP(
+        "messages",
+        "the model file could not be read any more (signal {signal}); it may have been shortened, "
+        "or its drive removed",
+    ),
+    "exit.no_error": QT_TRANSLATE_NOOP(
+        "messages", "The engine's process ended unexpectedly without an error."
+    ),
+    "exit.out_of_memory": QT_TRANSLATE_NOOP(
+        "messages", "memory ran out; a lower cache rate or a shorter context needs less"
+    ),
+    "exit.out_of_memory_signal": QT_TRANSLATE_NOOP(
+        "messages",
+        "memory ran out (signal {signal}); a lower cache rate or a shorter context needs less",
+    ),
+    "exit.signal": QT_TRANSLATE_NOOP("messages", "{what} (signal {signal})"),
+    "exit.status": QT_TRANSLATE_NOOP(
+        "messages", "The engine's process ended unexpectedly with status {status}."
+    ),
+    "exit.what.access": QT_TRANSLATE_NOOP("messages", "it crashed (access violation)"),
+    "exit.what.check": QT_TRANSLATE_NOOP("messages", "it stopped on a failed check"),
+    "exit.what.crash": QT_TRANSLATE_NOOP("messages", "it crashed"),
+    "exit.what.ended": QT_TRANSLATE_NOOP("messages", "it was ended"),
+    "exit.what.instruction": QT_TRANSLATE_NOOP(
+        "messages", "it crashed (this processor lacks an instruction that it needs)"
+    ),
+    "exit.what.library": QT_TRANSLATE_NOOP("messages", "a library that it needs is missing"),
+    "exit.what.memory": QT_TRANSLATE_NOOP("messages", "memory ran out"),
+    "exit.what.stack": QT_TRANSLATE_NOOP("messages", "it crashed (stack overflow)"),
+    "exit.what.told": QT_TRANSLATE_NOOP("messages", "it was told to end"),
+    "worker.failed": QT_TRANSLATE_NOOP(
+        "messages", "The engine failed unexpectedly ({kind}): {reason}"
+    ),
+    "worker.garbled": QT_TRANSLATE_NOOP(
+        "messages", "The engine sent something that could not be understood."
+    ),
+    "worker.no_answer": QT_TRANSLATE_NOOP("messages", "The engine's process does not answer."),
+    "worker.no_progress": QT_TRANSLATE_NOOP(
+        "messages", "The engine runs but has made no progress for {minutes} minutes."
+    ),
+    "worker.not_started": QT_TRANSLATE_NOOP("messages", "The engine could not be started."),
+    "worker.not_started_because": QT_TRANSLATE_NOOP(
+        "messages", "The engine could not be started: {reason}"
+    ),
+    "worker.other_version": QT_TRANSLATE_NOOP(
+        "messages", "The engine's process is of another version than this program."
+    ),
+    "worker.silent": QT_TRANSLATE_NOOP(
+        "messages", "The engine has not answered for {seconds} seconds."
+    ),
+    "worker.unsendable": QT_TRANSLATE_NOOP(
+        "messages", "The engine made a message that cannot be sent."
+    ),
+    # Loading and computing.
+    "engine.cannot_cache": QT_TRANSLATE_NOOP(
+        "messages", "The experts of the architecture {architecture} cannot be cached: {reason}."
+    ),
+    "engine.cancelled": QT_TRANSLATE_NOOP("messages", "Loading was cancelled."),
+    "engine.changed_file": QT_TRANSLATE_NOOP(
+        "messages", "{file} was changed or replaced after it was checked; load it again."
+    ),
+    "engine.no_context": QT_TRANSLATE_NOOP("messages", "The context could not be made: {reason}."),
+    "engine.no_load": QT_TRANSLATE_NOOP("messages", "llama.cpp could not load {file}: {reason}."),
+    "engine.no_memory": QT_TRANSLATE_NOOP(
+        "messages",
+        "There is not enough memory; a lower cache rate or a shorter context needs less.",
+    ),
+    "engine.no_model": QT_TRANSLATE_NOOP("messages", "No model is loaded."),
+    "engine.not_finite": QT_TRANSLATE_NOOP(
+        "messages",
+        "The model computed NaN or infinite values, so the answer was stopped: {reason}.",
+    ),
+    "engine.not_finite_file": QT_TRANSLATE_NOOP(
+        "messages", "its file may be damaged, so fetch it again or take another model"
+    ),
+    "engine.prompt_too_long": QT_TRANSLATE_NOOP(
+        "messages", "The prompt has {n} tokens, but the context holds only {n_context}."
+    ),
+    "engine.slots_too_large": QT_TRANSLATE_NOOP(
+        "messages",
+        "The slots of {tensor} need {bytes:size} in one piece, more than {device} allows; a lower "
+        "cache rate needs less.",
+    ),
+    "engine.stage_weights": QT_TRANSLATE_NOOP("messages", "Reading the weights"),
+    "template.cannot_go_on": QT_TRANSLATE_NOOP(
+        "messages", "The chat template of {model} cannot go on with an answer."
+    ),
+    "template.failed": QT_TRANSLATE_NOOP(
+        "messages", "The chat template of {model} failed: {reason}."
+    ),
+    "template.too_slow": QT_TRANSLATE_NOOP(
+        "messages", "The chat template of {model} takes too long."
+    ),
+    # Plans: what is where, and why it is not what was asked for.
+    "memory.all_resident": QT_TRANSLATE_NOOP("messages", "every expert is in memory"),
+    "memory.context": QT_TRANSLATE_NOOP(
+        "messages", "A context of {n} tokens takes {bytes:size} there."
+    ),
+    "memory.context_shortened": QT_TRANSLATE_NOOP(
+        "messages",
+        "The context is {n} tokens instead of {wanted}, so that more layers fit; it takes "
+        "{bytes:size} there.",
+    ),
+    "memory.cpu_slots": QT_TRANSLATE_NOOP(
+        "messages", "Of the CPU's layers it keeps {n} of {all} experts, in {bytes:size}."
+    ),
+    "memory.dense": QT_TRANSLATE_NOOP("messages", "A dense model has no experts to cache."),
     "memory.fewer_slots": QT_TRANSLATE_NOOP(
         "messages",
         "{free:size} of memory are free: {n} of {all} experts of each layer are kept instead of "
         "{wanted}.",
+    ),
+    "memory.kept_there": QT_TRANSLATE_NOOP(
+        "messages", "Kept there are {n} of {all} experts of each layer, as asked, in {bytes:size}."
+    ),
+    "memory.kept_there_fewer": QT_TRANSLATE_NOOP(
+        "messages",
+        "Kept there are {n} of {all} experts of each layer instead of {wanted}, in {bytes:size}; "
+        "{left:size} are left to others.",
+    ),
+    "memory.layers_all": QT_TRANSLATE_NOOP("messages", "All {n} layers are computed by {devices}."),
+    "memory.layers_last": QT_TRANSLATE_NOOP(
+        "messages",
+        "The last {n} of {all} layers are computed by {devices}, whose memory holds no more; the "
+        "CPU computes the others.",
+    ),
+    "memory.layers_none": QT_TRANSLATE_NOOP(
+        "messages", "The memory of {devices} holds not even one layer: the CPU computes."
+    ),
+    "memory.no_experts": QT_TRANSLATE_NOOP("messages", "it is a dense model, without experts"),
+    "memory.not_stacked": QT_TRANSLATE_NOOP(
+        "messages", "the experts of this {architecture} file are not stored as stacked tensors"
+    ),
+    "memory.others_need": QT_TRANSLATE_NOOP(
+        "messages",
+        "Other programs need memory: {n} of {all} experts of each layer are kept instead of "
+        "{wanted}.",
+    ),
+    "memory.others_need_cpu": QT_TRANSLATE_NOOP(
+        "messages",
+        "Other programs need memory: RAM keeps {n} experts of each layer of the CPU's instead of "
+        "{before}.",
+    ),
+    "memory.others_need_device": QT_TRANSLATE_NOOP(
+        "messages",
+        "Other programs need the device's memory: {n} of {all} experts of each layer are kept "
+        "there instead of {wanted}.",
+    ),
+    "memory.others_need_store": QT_TRANSLATE_NOOP(
+        "messages",
+        "Other programs need memory: RAM keeps {n} experts of each layer for the device instead "
+        "of {before}.",
+    ),
+    "memory.prompts": QT_TRANSLATE_NOOP(
+        "messages", "Prompts copy the experts once for every {n} tokens."
+    ),
+    "memory.prompts_staged": QT_TRANSLATE_NOOP(
+        "messages",
+        "Prompts copy the experts once for every {n} tokens, through {bytes:size} beside the "
+        "slots, ahead of the layers that need them.",
+    ),
+    "memory.ram_all": QT_TRANSLATE_NOOP(
+        "messages", "RAM keeps all of them, in {bytes:size}: the file is read once."
+    ),
+    "memory.ram_less": QT_TRANSLATE_NOOP(
+        "messages",
+        "RAM keeps {n} of {all} experts of each layer, in {bytes:size} instead of {asked:size}; "
+        "the others are read from the file.",
+    ),
+    "memory.ram_none_asked": QT_TRANSLATE_NOOP(
+        "messages", "RAM keeps no experts for devices, as asked."
+    ),
+    "memory.ram_none_fits": QT_TRANSLATE_NOOP(
+        "messages",
+        "The {bytes:size} of RAM that may keep experts hold not one of each layer: nearly all are "
+        "read from the file.",
+    ),
+    "memory.ram_some": QT_TRANSLATE_NOOP(
+        "messages",
+        "RAM keeps {n} of {all} experts of each layer, in {bytes:size}; the others are read from "
+        "the file.",
+    ),
+    "memory.stock_faster": QT_TRANSLATE_NOOP(
+        "messages",
+        "The whole model fits into memory and a cache would save only {saved:size}, so llama.cpp "
+        "runs unpatched, which is faster.",
+    ),
+    "memory.stock_faster_all": QT_TRANSLATE_NOOP(
+        "messages",
+        "The whole model fits into memory, so llama.cpp runs unpatched, which is faster.",
+    ),
+    # Methods.
+    "method.auto": QT_TRANSLATE_NOOP(
+        "messages",
+        "Starts reactive, measures what prefetching and other evictions bring on this machine "
+        "with this model, and keeps what pays.",
+    ),
+    "method.outrider": QT_TRANSLATE_NOOP(
+        "messages", "As promoe, but what was used most often of late stays, not what was used last."
+    ),
+    "method.outrider_recall": QT_TRANSLATE_NOOP(
+        "messages",
+        "As promoe, but what followed at moments like the present one stays: for slow drives.",
+    ),
+    "method.promoe": QT_TRANSLATE_NOOP(
+        "messages",
+        "Prefetches what a predictor expects of the next layers; needed experts overtake, ready "
+        "ones are computed first.",
+    ),
+    "method.moepic": QT_TRANSLATE_NOOP(
+        "messages",
+        "Keeps the top parts of hot experts and fetches the bottoms while the tops compute; sizes "
+        "and cuts are fitted to what was measured.",
+    ),
+    "method.moepic_uniform": QT_TRANSLATE_NOOP(
+        "messages",
+        "As moepic, but every layer has the same slots and every expert is cut in the middle.",
+    ),
+    "method.duoserve": QT_TRANSLATE_NOOP(
+        "messages",
+        "Passes experts through a few slots: in prompts one after the other, then what is "
+        "predicted for the next layer.",
+    ),
+    "method.moe_infinity": QT_TRANSLATE_NOOP(
+        "messages",
+        "Remembers which experts past requests used and fetches what the most similar ones did; "
+        "one pool for all layers.",
+    ),
+    "method.klotski": QT_TRANSLATE_NOOP(
+        "messages",
+        "Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at "
+        "once, hot ones first, and releases it.",
+    ),
+    "method.lru": QT_TRANSLATE_NOOP(
+        "messages",
+        "Reads an expert when its turn to be computed comes, and keeps the most recently used.",
+    ),
+    "method.lru_overlapped": QT_TRANSLATE_NOOP(
+        "messages",
+        "As lru, but at the gate all missing experts are ordered, and computed as they arrive.",
+    ),
+    "method.lfu": QT_TRANSLATE_NOOP(
+        "messages",
+        "Reads an expert when its turn to be computed comes, and keeps the most often used.",
+    ),
+    "method.static": QT_TRANSLATE_NOOP(
+        "messages", "Keeps a fixed set, the most used of the first tokens; others pass through."
+    ),
+    "method.random": QT_TRANSLATE_NOOP(
+        "messages", "Reads an expert when its turn to be computed comes; any one may leave."
+    ),
+    "method.unified": QT_TRANSLATE_NOOP(
+        "messages", "Stock llama.cpp: the operating system pages the file in and out."
+    ),
+    "method.layer_offload": QT_TRANSLATE_NOOP(
+        "messages", "Stock llama.cpp: the experts are computed by the processor, where they lie."
+    ),
+    "method.promoe_prefetch": QT_TRANSLATE_NOOP(
+        "messages", "The first step of ProMoE's ablation: prefetching, and nothing else."
+    ),
+    "method.promoe_chunks": QT_TRANSLATE_NOOP(
+        "messages", "The second step: prefetching matrix by matrix."
+    ),
+    "method.promoe_preempt": QT_TRANSLATE_NOOP(
+        "messages", "The third step: needed experts overtake predicted ones."
+    ),
+    "method.promoe_reorder": QT_TRANSLATE_NOOP(
+        "messages", "The fourth step: what is ready is computed first."
+    ),
+    "method.belady": QT_TRANSLATE_NOOP(
+        "messages", "The optimal eviction: what is needed last leaves. It knows the trace."
+    ),
+    "method.oracle": QT_TRANSLATE_NOOP(
+        "messages", "Perfect prediction far ahead, with the optimal eviction. It knows the trace."
+    ),
+    # Devices.
+    "device.form": QT_TRANSLATE_NOOP(
+        "messages", "A remote device is written rpc://host:port, not {given}."
+    ),
+    "device.no_rpc_server": QT_TRANSLATE_NOOP(
+        "messages", "What answers at {address} is no rpc server of llama.cpp."
+    ),
+    "device.silent": QT_TRANSLATE_NOOP(
+        "messages",
+        "The device server at {address} does not answer; it may be serving somebody else.",
+    ),
+    "device.unknown": QT_TRANSLATE_NOOP(
+        "messages", "There is no device {device} here; known are {known}."
+    ),
+    "device.unreachable": QT_TRANSLATE_NOOP(
+        "messages", "No device server can be reached at {address} ({reason})."
+    ),
+    "device.version": QT_TRANSLATE_NOOP(
+        "messages",
+        "The rpc server at {address} speaks version {version} of its protocol; version {needed} "
+        "is needed.",
+    ),
+    # Model files and the library.
+    "model.architecture": QT_TRANSLATE_NOOP(
+        "messages", "its architecture {architecture} is not known to llama.cpp"
+    ),
+    "model.bad_value": QT_TRANSLATE_NOOP(
+        "messages", "the tensor {tensor} has a value that is NaN or infinite"
+    ),
+    "model.bad_value_in_block": QT_TRANSLATE_NOOP(
+        "messages", "the tensor {tensor} has a value that is NaN or infinite, in block {block}"
+    ),
+    "model.empty": QT_TRANSLATE_NOOP("messages", "it is empty"),
+    "model.folder": QT_TRANSLATE_NOOP("messages", "it is a folder"),
+    "model.no_sense": QT_TRANSLATE_NOOP("messages", "its numbers make no sense"),
+    "model.not_gguf": QT_TRANSLATE_NOOP(
+        "messages", "it is not a GGUF file, as it does not begin with the letters GGUF"
+    ),
+    "model.part_missing": QT_TRANSLATE_NOOP(
+        "messages", "part {part} of {n} of the model is missing"
+    ),
+    "model.path_bytes": QT_TRANSLATE_NOOP(
+        "messages", "its path holds bytes that are not UTF-8; rename the file or its folder"
+    ),
+    "model.truncated": QT_TRANSLATE_NOOP("messages", "it is truncated: {detail}"),
+    "model.unreadable": QT_TRANSLATE_NOOP("messages", "it cannot be read ({reason})"),
+    "model.unusable": QT_TRANSLATE_NOOP("messages", "{file} cannot be used: {reason}."),
+    "library.file_forbidden": QT_TRANSLATE_NOOP("messages", "it may not be read"),
+    "library.file_gone": QT_TRANSLATE_NOOP("messages", "the file is gone"),
+    "library.folder_below": QT_TRANSLATE_NOOP("messages", "its folder {folder} {trouble}"),
+    "library.folder_forbidden": QT_TRANSLATE_NOOP("messages", "may not be read"),
+    "library.folder_gone": QT_TRANSLATE_NOOP("messages", "is not there"),
+    "library.folder_unreadable": QT_TRANSLATE_NOOP("messages", "cannot be read ({reason})"),
+    "library.folders": QT_TRANSLATE_NOOP("messages", "The list of folders"),
+    "library.link_broken": QT_TRANSLATE_NOOP("messages", "it is a link to a file that is gone"),
+    "library.no_folder": QT_TRANSLATE_NOOP("messages", "is not a folder"),
+    "library.part_missing": QT_TRANSLATE_NOOP("messages", "part {part} of {n} is missing"),
+    "library.parts_missing": QT_TRANSLATE_NOOP("messages", "the parts {parts} of {n} are missing"),
+    "library.parts_missing_many": QT_TRANSLATE_NOOP(
+        "messages", "the parts {parts} and more of {n} are missing"
+    ),
+    "library.too_many_folders": QT_TRANSLATE_NOOP(
+        "messages", "has more than {n:count} folders; the others were left out"
+    ),
+    # Downloads.
+    "download.address_form": QT_TRANSLATE_NOOP(
+        "messages", "'{given}' is neither a repository, such as owner/name, nor an address."
+    ),
+    "download.bad_answer": QT_TRANSLATE_NOOP(
+        "messages", "{host} gave an answer that was not expected (HTTP {status})."
+    ),
+    "download.broke": QT_TRANSLATE_NOOP("messages", "The connection to {host} broke."),
+    "download.changed": QT_TRANSLATE_NOOP(
+        "messages", "The file on {host} is no longer the one that was listed."
+    ),
+    "download.damaged": QT_TRANSLATE_NOOP(
+        "messages",
+        "{file} arrived damaged: its checksum is not the one that {host} states. It has to be "
+        "fetched again.",
+    ),
+    "download.drive_full": QT_TRANSLATE_NOOP(
+        "messages", "The drive of {folder} is full. What has arrived is kept."
+    ),
+    "download.failed": QT_TRANSLATE_NOOP("messages", "The download failed: {reason}."),
+    "download.file_exists": QT_TRANSLATE_NOOP(
+        "messages", "There is another file named {file} in {folder}."
+    ),
+    "download.forbidden": QT_TRANSLATE_NOOP("messages", "{host} does not let you have this."),
+    "download.gated": QT_TRANSLATE_NOOP(
+        "messages",
+        "This repository is gated: accept its conditions on its page in a browser, and set "
+        "HF_TOKEN to a token of the same account.",
+    ),
+    "download.list": QT_TRANSLATE_NOOP("messages", "The list of downloads"),
+    "download.locked": QT_TRANSLATE_NOOP(
+        "messages", "Another window or program is downloading this file."
+    ),
+    "download.needs_token": QT_TRANSLATE_NOOP(
+        "messages", "{host} asks for a token: set HF_TOKEN to yours."
+    ),
+    "download.no_address": QT_TRANSLATE_NOOP(
+        "messages", "{address} is not an address to download from."
+    ),
+    "download.no_file": QT_TRANSLATE_NOOP("messages", "There is no such file on {host}."),
+    "download.no_file_name": QT_TRANSLATE_NOOP(
+        "messages", "The address does not end in the name of a GGUF file."
+    ),
+    "download.no_model": QT_TRANSLATE_NOOP("messages", "There is no GGUF model in {place}."),
+    "download.no_repository": QT_TRANSLATE_NOOP(
+        "messages",
+        "There is no such repository on {host}, or it is private and HF_TOKEN is needed.",
+    ),
+    "download.no_revision": QT_TRANSLATE_NOOP(
+        "messages", "The repository on {host} has no such revision."
+    ),
+    "download.no_room": QT_TRANSLATE_NOOP(
+        "messages",
+        "There is too little room on the drive of {folder}: {needed:size} are needed and "
+        "{margin:size} to spare, and {free:size} are free.",
+    ),
+    "download.no_sense": QT_TRANSLATE_NOOP(
+        "messages", "{host} sent an answer that makes no sense."
+    ),
+    "download.no_size": QT_TRANSLATE_NOOP("messages", "{host} does not say how large the file is."),
+    "download.not_gguf": QT_TRANSLATE_NOOP(
+        "messages", "What {host} sends from this address is not a GGUF file."
+    ),
+    "download.nothing_written": QT_TRANSLATE_NOOP(
+        "messages", "Nothing can be written to {folder}."
+    ),
+    "download.offline": QT_TRANSLATE_NOOP(
+        "messages", "HF_HUB_OFFLINE is set, so nothing is downloaded."
+    ),
+    "download.out_of_order": QT_TRANSLATE_NOOP(
+        "messages", "{host} is out of order at the moment (HTTP {status})."
+    ),
+    "download.parts_there": QT_TRANSLATE_NOOP("messages", "only {n} of its {all} parts are there"),
+    "download.part_missing": QT_TRANSLATE_NOOP("messages", "a part of it is missing"),
+    "download.proxy_refused": QT_TRANSLATE_NOOP(
+        "messages", "The proxy refused the connection to {host}."
+    ),
+    "download.proxy_unusable": QT_TRANSLATE_NOOP(
+        "messages", "The proxy of the environment cannot be used: {reason}."
+    ),
+    "download.repository_name": QT_TRANSLATE_NOOP(
+        "messages", "'{name}' is no name of a repository."
+    ),
+    "download.silent": QT_TRANSLATE_NOOP("messages", "{host} does not answer."),
+    "download.too_many": QT_TRANSLATE_NOOP(
+        "messages", "{host} asks to wait: there were too many requests."
+    ),
+    "download.unreachable": QT_TRANSLATE_NOOP("messages", "{host} cannot be reached."),
+    "download.write_failed": QT_TRANSLATE_NOOP("messages", "Writing to {folder} failed: {reason}."),
+    # Files that are kept, and settings.
+    "kept.damaged": QT_TRANSLATE_NOOP("messages", "{what} was damaged; {instead}."),
+    "kept.damaged_aside": QT_TRANSLATE_NOOP(
+        "messages", "{what} was damaged; {instead} and the old file is {file}."
+    ),
+    "kept.empty_used": QT_TRANSLATE_NOOP("messages", "an empty one is used"),
+    "kept.defaults_used": QT_TRANSLATE_NOOP("messages", "the defaults are used"),
+    "kept.not_read": QT_TRANSLATE_NOOP("messages", "{what} could not be read: {reason}."),
+    "kept.not_saved": QT_TRANSLATE_NOOP("messages", "{what} could not be saved: {reason}."),
+    "settings.file": QT_TRANSLATE_NOOP("messages", "The settings file"),
+    "about.licence": QT_TRANSLATE_NOOP("messages", "MIT; the embedded model CC BY-SA 4.0"),
+    "window.open_already": QT_TRANSLATE_NOOP(
+        "messages",
+        "Outrider is open already, and its window does not answer. End that process, then start "
+        "again.",
+    ),
+    # Chats.
+    "chats.begun_new": QT_TRANSLATE_NOOP(
+        "messages", "The file of chats was damaged; a new one was begun and the old one is {file}."
+    ),
+    "chats.busy": QT_TRANSLATE_NOOP("messages", "another program uses the file"),
+    "chats.context_full": QT_TRANSLATE_NOOP("messages", "The context is full."),
+    "chats.cut_off": QT_TRANSLATE_NOOP("messages", "Cut off here."),
+    "chats.damaged": QT_TRANSLATE_NOOP("messages", "the file is damaged"),
+    "chats.disk_full": QT_TRANSLATE_NOOP("messages", "the disk is full"),
+    "chats.import_not_chats": QT_TRANSLATE_NOOP("messages", "it is not a file of chats"),
+    "chats.import_newer": QT_TRANSLATE_NOOP("messages", "it was written by a newer version"),
+    "chats.import_no_form": QT_TRANSLATE_NOOP(
+        "messages", "it is neither JSON nor Markdown from this program"
+    ),
+    "chats.import_no_file": QT_TRANSLATE_NOOP("messages", "{file} is not a file."),
+    "chats.import_not_utf8": QT_TRANSLATE_NOOP("messages", "{file} is not UTF-8 text."),
+    "chats.import_refused": QT_TRANSLATE_NOOP("messages", "{file} cannot be imported: {reason}."),
+    "chats.import_too_large": QT_TRANSLATE_NOOP("messages", "{file} is larger than {most:size}."),
+    "chats.newer": QT_TRANSLATE_NOOP(
+        "messages",
+        "The chats were written by a newer version of Outrider. They are left as they are, and "
+        "what is said here is not kept.",
+    ),
+    "chats.no_folder": QT_TRANSLATE_NOOP("messages", "the folder for them cannot be written"),
+    "chats.not_kept": QT_TRANSLATE_NOOP("messages", "The chats cannot be kept: {reason}."),
+    "chats.not_read": QT_TRANSLATE_NOOP("messages", "The chats cannot be read: {reason}."),
+    "chats.not_written": QT_TRANSLATE_NOOP("messages", "What is said is not being kept: {reason}."),
+    "chats.stopped": QT_TRANSLATE_NOOP("messages", "Stopped."),
+    # Learning from chats.
+    "learning.background": QT_TRANSLATE_NOOP(
+        "messages", "Training in the background ({share:percent})."
+    ),
+    "learning.better": QT_TRANSLATE_NOOP(
+        "messages",
+        "A better predictor was found ({new:percent1} right instead of {old:percent1}); it is "
+        "used when the model is loaded again.",
+    ),
+    "learning.choice_not_kept": QT_TRANSLATE_NOOP(
+        "messages", "The choice could not be kept: {reason}."
+    ),
+    "learning.ended": QT_TRANSLATE_NOOP("messages", "Training ended unexpectedly."),
+    "learning.failed": QT_TRANSLATE_NOOP("messages", "Training came to nothing: {reason}"),
+    "learning.idle": QT_TRANSLATE_NOOP(
+        "messages", "Training begins when nobody has used the engine for a while."
+    ),
+    "learning.needs_torch": QT_TRANSLATE_NOOP(
+        "messages",
+        "Training needs torch and gguf, which are not installed: pip install torch gguf.",
+    ),
+    "learning.no_cache": QT_TRANSLATE_NOOP(
+        "messages", "This model runs without the expert cache, so nothing is recorded."
+    ),
+    "learning.no_experts": QT_TRANSLATE_NOOP(
+        "messages", "This model has no experts, so there is nothing to learn."
+    ),
+    "learning.no_model": QT_TRANSLATE_NOOP(
+        "messages", "Answers will be recorded once a model is loaded."
+    ),
+    "learning.not_better": QT_TRANSLATE_NOOP(
+        "messages",
+        "The last training found nothing better ({new:percent1} right instead of {old:percent1}).",
+    ),
+    "learning.not_recorded": QT_TRANSLATE_NOOP(
+        "messages", "An answer could not be recorded: {reason}"
+    ),
+    "learning.not_started": QT_TRANSLATE_NOOP(
+        "messages", "Training could not be started: {reason}."
+    ),
+    "learning.off": QT_TRANSLATE_NOOP("messages", "Nothing is recorded."),
+    "learning.paused": QT_TRANSLATE_NOOP(
+        "messages", "Training waits for the engine ({share:percent})."
+    ),
+    "learning.recorded": QT_TRANSLATE_NOOP(
+        "messages", "{n:count} of the {enough:count} tokens that training needs are recorded."
+    ),
+    # The local server.
+    "server.no_port": QT_TRANSLATE_NOOP("messages", "Port {port} cannot be used: {reason}."),
+    "server.not_started": QT_TRANSLATE_NOOP(
+        "messages", "The local server could not be started: {reason}."
     ),
 }

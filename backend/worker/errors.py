@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import traceback
 
+from backend.text import Text, text
+
 
 def explain(error: Exception) -> str:
     """Return one plain sentence for the user about `error`. Log unexpected errors."""
@@ -11,15 +13,18 @@ def explain(error: Exception) -> str:
         return _plain(error)
     traceback.print_exc()
     if isinstance(error, MemoryError):
-        return "There is not enough memory; a lower cache rate or a shorter context needs less."
+        return text("engine.no_memory")
     if isinstance(error, OSError) and error.strerror:
         where = f": {error.filename}" if error.filename else ""
         return f"{error.strerror}{where}."
     if isinstance(error, ImportError):
-        return f"The engine could not be started: {_plain(error)}"
-    return f"The engine failed unexpectedly ({type(error).__name__}): {_plain(error)}"
+        return text("worker.not_started_because", reason=_plain(error))
+    return text("worker.failed", kind=type(error).__name__, reason=_plain(error))
 
 
 def _plain(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if text.endswith((".", "!", "?")) else text + "."
+    sentence = str(error)
+    if isinstance(sentence, Text):
+        return sentence
+    sentence = " ".join(sentence.split()) or type(error).__name__
+    return sentence if sentence.endswith((".", "!", "?")) else sentence + "."

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
+from backend.text import text
 
 if TYPE_CHECKING:
     from backend.server.running import RunningServer
@@ -81,7 +82,7 @@ class ServerDesk:
                 try:
                     trouble = self._start(request["port"], request["key"].strip())
                 except Exception as error:
-                    trouble = f"The local server could not be started: {error}."
+                    trouble = text("server.not_started", reason=str(error))
             reply({**self._facts(), "id": request["id"], "trouble": trouble})
 
     def _start(self, port: int, key: str) -> str:

@@ -35,6 +35,7 @@ from backend.protocol.messages import (
 )
 from backend.protocol.settings import EngineConfig
 from backend.system.pipes import die_with_parent, private_pipes
+from backend.text import text
 from backend.worker.advisor import Advisor
 from backend.worker.answer_recorder import AnswerTraces
 from backend.worker.errors import explain
@@ -268,7 +269,7 @@ class Worker:
         if job.kind == "devices":
             return _devices(job.id)
         if self._engine is None:
-            raise RequestError("No model is loaded.")
+            raise RequestError(text("engine.no_model"))
         if job.kind == "generate":
             return self._answer(job, self._engine)
         if self._advisor is not None:
@@ -317,7 +318,7 @@ class Worker:
 
         self._close_engine()
         if job.cancelled:
-            raise RequestError("Loading was cancelled.")
+            raise RequestError(text("engine.cancelled"))
         engine = self._engine_factory(Path(message["path"]), config, progress)
         with self._lock:
             self._engine = engine
@@ -344,7 +345,7 @@ class Worker:
     def _failure(self, job: Job, error: Exception) -> Message:
         """Return the final message of a request that failed."""
         if job.kind == "load" and job.cancelled:
-            sentence = "Loading was cancelled."
+            sentence: str = text("engine.cancelled")
         else:
             sentence = explain(error)
         return {"type": "error", "id": job.id, "message": sentence}

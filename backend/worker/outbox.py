@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable
 
 from backend.protocol.messages import Message, encode
+from backend.text import text
 
 TEXT_PERIOD_S = 1 / 25
 STATE_PERIOD_S = 1 / 5
@@ -198,7 +199,7 @@ def _frame(message: Message) -> bytes:
             {
                 "type": "error",
                 "id": message.get("id"),
-                "message": "The engine made a message that cannot be sent.",
+                "message": text("worker.unsendable"),
             }
         )
 

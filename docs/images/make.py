@@ -96,14 +96,14 @@ def take(arguments: argparse.Namespace) -> int:
         window = MainWindow(worker_command(), Path(folder) / "settings.json")
         window.resize(*SIZE)
         window.show()
-        window.session.asked = replace(
-            window.session.asked,
+        window.engine.asked = replace(
+            window.engine.asked,
             n_thread=arguments.threads,
             device=arguments.device,
             hybrid=arguments.hybrid,
         )
         window.open_model(arguments.model)
-        wait_for(lambda: window.session.state is State.IDLE)
+        wait_for(lambda: window.engine.state is State.IDLE)
         if arguments.all is not None:
             take_all(window, welcome, arguments)
         elif arguments.scale == 1:
@@ -112,7 +112,7 @@ def take(arguments: argparse.Namespace) -> int:
         advised: list[object] = []
         window.link.advice.connect(advised.append)
         ask(window, arguments.question)
-        wait_for(lambda: window.session.state is State.IDLE)
+        wait_for(lambda: window.engine.state is State.IDLE)
         wait_for(lambda: bool(advised))
         if arguments.all is not None:
             take_all(window, views, arguments)
@@ -154,24 +154,24 @@ def take_panel(window: MainWindow) -> None:
 def take_controls(window: MainWindow) -> None:
     """Write the top of the window with the settings by hand."""
     window.controls.choose_automatic(False)
-    wait_for(lambda: window.session.state is State.IDLE)
+    wait_for(lambda: window.engine.state is State.IDLE)
     press(window, "Ctrl+K")
     picture = grab(window)
     save(picture.copy(0, 0, picture.width(), 178), "controls")
     press(window, "Ctrl+K")
     window.controls.choose_automatic(True)
-    wait_for(lambda: window.session.state is State.IDLE)
+    wait_for(lambda: window.engine.state is State.IDLE)
 
 
 def take_branches(window: MainWindow, question: str) -> None:
     """Write a chat whose first answer has another version, and whose second was stopped."""
     window.session.regenerate(1)
-    wait_for(lambda: window.session.state is State.ANSWERING)
-    wait_for(lambda: window.session.state is State.IDLE)
+    wait_for(lambda: window.engine.state is State.ANSWERING)
+    wait_for(lambda: window.engine.state is State.IDLE)
     ask(window, question.replace("a soldier and the sea", "a fox"))
     wait_for(lambda: len(window.session.conversation.messages[-1].content) > 120)
     press(window, "Esc")
-    wait_for(lambda: window.session.state is State.IDLE)
+    wait_for(lambda: window.engine.state is State.IDLE)
     save(grab(window.chat), "branches")
 
 
@@ -201,14 +201,14 @@ def take_failure(window: MainWindow) -> None:
     ask(window, QUESTION)
     wait_for(lambda: len(window.session.conversation.messages[-1].content) > 120)
     os.kill(window.link.pid, signal.SIGKILL)
-    wait_for(lambda: window.session.state is State.DEAD)
+    wait_for(lambda: window.engine.state is State.DEAD)
     save(grab(window.chat), "failure")
 
 
 def ask(window: MainWindow, question: str) -> None:
     """Send a question and wait for the beginning of its answer."""
     window.session.send(question)
-    wait_for(lambda: window.session.state is State.ANSWERING)
+    wait_for(lambda: window.engine.state is State.ANSWERING)
 
 
 def take_all(
@@ -251,9 +251,9 @@ def views(window: MainWindow) -> Views:
 
 def controls(window: MainWindow) -> Views:
     """The engine's settings by hand, and the dialogs."""
-    automatic = window.session.asked.automatic
+    automatic = window.engine.asked.automatic
     window.controls.choose_automatic(False)
-    wait_for(lambda: window.session.state is State.IDLE)
+    wait_for(lambda: window.engine.state is State.IDLE)
     press(window, "Ctrl+K")
     yield "controls", grab(window)
     press(window, "Ctrl+K")
@@ -263,7 +263,7 @@ def controls(window: MainWindow) -> Views:
         dialog.show()
         yield name, grab(dialog)
         dialog.reject()
-    wait_for(lambda: window.session.state is State.IDLE)
+    wait_for(lambda: window.engine.state is State.IDLE)
 
 
 def narrow(window: MainWindow) -> Views:

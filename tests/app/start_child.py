@@ -48,7 +48,7 @@ class Watch(QObject):
         window = self.window()
         if window is None or not window.isVisible():
             return
-        path = window.session.path
+        path = window.engine.path
         line = json.dumps(
             {
                 "minimised": window.isMinimized(),

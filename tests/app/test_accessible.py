@@ -52,7 +52,7 @@ def described(widget: QWidget) -> tuple[str, QAccessible.Role]:
 
 
 def wait_idle(qtbot: Any, window: MainWindow) -> None:
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
 
 
 def test_every_control_of_every_page_has_a_name_and_a_role(

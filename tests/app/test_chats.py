@@ -19,6 +19,7 @@ from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import language
 from app.window.main_window import MainWindow
+from backend.text import text
 
 
 def ask(window: MainWindow, text: str = "Tell me a story.") -> None:
@@ -32,7 +33,7 @@ def say(qtbot: Any, window: MainWindow, text: str) -> None:
 
 
 def wait_idle(qtbot: Any, window: MainWindow) -> None:
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
 
 
 def last(window: MainWindow) -> Message:
@@ -145,9 +146,9 @@ def test_deleting_can_be_undone(qtbot: Any, open_window: Opener, model: Model) -
 
 def test_renamed_pinned_and_found(qtbot: Any, open_window: Opener, model: Model) -> None:
     window = open_window(model())
-    for text in ("Alpha", "Beta"):
+    for title in ("Alpha", "Beta"):
         window.top_bar.new_chat.click()
-        say(qtbot, window, text)
+        say(qtbot, window, title)
     alpha = next(row for row in window.chats.rows() if row.title == "Alpha")
     window.chats.pin(alpha.id, True)
     window.chats.rename(alpha.id, "Renamed")
@@ -176,7 +177,7 @@ def test_what_does_not_fit_on_the_disk_is_sent_only_if_that_is_wanted(
     assert "the disk is full" in window.chat.banner.sentence
     assert window.chat.banner.sentence.endswith("So it was not sent.")
     assert window.chat.composer.input.toPlainText() == long  # the draft stays
-    assert window.session.state is State.IDLE and len(window.session.conversation.messages) == 2
+    assert window.engine.state is State.IDLE and len(window.session.conversation.messages) == 2
     window.session.edit(0, long)
     assert [m.content for m in window.session.conversation.messages][0] == "Kept"
     window.chat.banner.buttons[0].click()
@@ -205,7 +206,7 @@ def test_a_worker_killed_in_an_answer_leaves_it_on_disk(
     ask(window)
     qtbot.waitUntil(lambda: len(last(window).content) > 20, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
-    qtbot.waitUntil(lambda: window.session.state is State.DEAD, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.DEAD, timeout=WAIT_MS)
     query = "SELECT content, ending FROM message WHERE role = 'assistant'"
     assert on_disk(tmp_path, query) == [(last(window).content, "cut off")]
 
@@ -224,7 +225,7 @@ def test_a_long_chat_offers_to_slide(qtbot: Any, open_window: Opener, model: Mod
     window = open_window(model())
     say(qtbot, window, "First " + "word " * 200)
     say(qtbot, window, "Second " + "word " * 200)
-    sentence = "The prompt has 5000 tokens, but the context holds only 4096."
+    sentence = text("engine.prompt_too_long", n=5000, n_context=4096)
     sent: list[list[dict[str, str]]] = []
     window.link.generate = lambda turns, *_: sent.append(turns)  # type: ignore[method-assign]
     ask(window, "Third")
@@ -320,8 +321,8 @@ def test_a_point_and_a_comma_both_mark_decimals(qtbot: Any, qapp: Any, code: str
     dialog = PresetDialog(Preset(), "m", False)
     qtbot.addWidget(dialog)
     field = dialog.findChildren(QDoubleSpinBox)[0]
-    for text in ("0.5", "0,5"):
+    for typed in ("0.5", "0,5"):
         field.setValue(1.0)
         field.selectAll()
-        qtbot.keyClicks(field, text)
+        qtbot.keyClicks(field, typed)
         assert dialog.preset.sampling["temperature"] == 0.5

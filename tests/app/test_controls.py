@@ -22,7 +22,7 @@ def plain(text: str) -> str:
 
 
 def wait_idle(qtbot: Any, window: MainWindow) -> None:
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
 
 
 def sent(window: MainWindow) -> list[EngineChoice]:
@@ -54,7 +54,7 @@ def test_by_hand_it_goes_on_with_what_is_in_force(
     assert told[-1].automatic
     assert told[-1].to_message()["cache_rate"] == 1.0
     assert not window.top_bar.rate.slider.isVisible()
-    assert window.session.cache is not None and window.session.cache.mode == "plain"
+    assert window.engine.cache is not None and window.engine.cache.mode == "plain"
     window.top_bar.mode.manual.click()
     wait_idle(qtbot, window)
     assert told[-1] == EngineChoice(
@@ -71,7 +71,7 @@ def test_all_switches_say_the_same(qtbot: Any, open_window: Opener, model: Model
         wanted = number % 2 == 0
         (switch.automatic if wanted else switch.manual).click()
         wait_idle(qtbot, window)
-        assert window.session.asked.automatic is wanted
+        assert window.engine.asked.automatic is wanted
         assert [other.automatic.isChecked() for other in switches] == [wanted] * 3
 
 
@@ -91,7 +91,7 @@ def test_the_strip_shows_what_is_asked_for_beside_what_is_in_force(
     pick(window, "context_length", 8192)
     wait_idle(qtbot, window)
     assert plain(strip.in_force("context_length")) == "in force: 8,192 tokens"
-    assert window.session.n_context == 8192
+    assert window.engine.n_context == 8192
     threads = strip.control("n_thread")
     assert isinstance(threads, Number)
     threads.setValue(7)
@@ -135,7 +135,7 @@ def test_what_becomes_of_missing_experts_is_asked_where_a_device_computes(
     assert strip.in_force("hybrid") == "in force: both"
     assert "but for rounding" in strip.sentence
     assert settings.load(tmp_path / "settings.json")[0].engine.hybrid == "auto"
-    window.session.set_rate(1.0)  # nothing is missing
+    window.engine.set_rate(1.0)  # nothing is missing
     wait_idle(qtbot, window)
     assert hybrid.isVisible() and not hybrid.isEnabled()
     pick(window, "device", "cpu")
@@ -149,7 +149,7 @@ def test_during_an_answer_settings_wait_for_the_next(
     window = open_window(model(token_s=0.03, n_token=30))
     window.top_bar.controls.click()
     window.session.send("Tell me a story.")
-    qtbot.waitUntil(lambda: window.session.state is State.ANSWERING, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.ANSWERING, timeout=WAIT_MS)
     told = sent(window)
     pick(window, "method", "lru")
     assert told == []
@@ -165,11 +165,11 @@ def test_a_change_that_fails_leaves_what_is_in_force(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model(change_error="The context could not be made."))
-    window.session.choose(EngineChoice(automatic=False, context_length=8192))
+    window.engine.choose(EngineChoice(automatic=False, context_length=8192))
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
     assert "could not be made" in window.chat.banner.sentence
     wait_idle(qtbot, window)
-    assert window.session.asked.context_length == 4096
+    assert window.engine.asked.context_length == 4096
 
 
 def test_choices_are_there_at_the_next_start(
@@ -185,7 +185,7 @@ def test_choices_are_there_at_the_next_start(
     assert (kept["method"], kept["automatic"]) == ("moepic", False)
     again = open_window(path)
     assert again.controls.strip.isVisible()
-    assert again.session.cache is not None and again.session.cache.method == "moepic"
+    assert again.engine.cache is not None and again.engine.cache.method == "moepic"
 
 
 def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
@@ -194,14 +194,14 @@ def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
     embedded = model("outrider-tiny")
     monkeypatch.setattr("app.session.known_models.embedded_model", lambda: embedded)
     window = open_window()
-    window.session.choose(EngineChoice())
+    window.engine.choose(EngineChoice())
     window.open_first()
     wait_idle(qtbot, window)
-    assert window.session.cache is not None and window.session.cache.n_slot == 8
+    assert window.engine.cache is not None and window.engine.cache.n_slot == 8
     assert window.top_bar.mode.automatic.isChecked()
     assert window.top_bar.rate.force_text == "a small cache, to see it work"
-    assert window.session.rate_for(embedded) == 0.25
-    assert window.session.rate_for(model("another")) == 1.0  # as much as memory permits
+    assert window.engine.rate_for(embedded) == 0.25
+    assert window.engine.rate_for(model("another")) == 1.0  # as much as memory permits
 
 
 # Memory
@@ -219,10 +219,10 @@ def test_a_cache_that_gave_memory_back_is_said(
     assert "in force: 5 experts" in window.top_bar.rate.force_text
     path.write_text(json.dumps({"n_slot_left": 8}))
     qtbot.waitUntil(
-        lambda: window.session.cache is not None and window.session.cache.n_slot == 8,
+        lambda: window.engine.cache is not None and window.engine.cache.n_slot == 8,
         timeout=WAIT_MS,
     )
-    assert "there is memory again" in window.chat.banner.sentence.lower()
+    assert "memory is free again" in window.chat.banner.sentence.lower()
     assert "in force" not in window.top_bar.rate.force_text
 
 
@@ -261,7 +261,7 @@ def test_a_pack_is_offered_with_its_size_and_gain_and_written(
     assert "second file of 3.0 GiB" in plain(strip.offer) and "1." in strip.offer
     wait_idle(qtbot, window)
     loads: list[Path] = []
-    monkeypatch.setattr(window.session, "open_model", loads.append)
+    monkeypatch.setattr(window.engine, "open_model", loads.append)
     strip.pack.click()
     assert "being packed" in strip.offer and strip.unpack.isVisible()
     qtbot.waitUntil(lambda: bool(loads), timeout=WAIT_MS)
@@ -353,7 +353,7 @@ def test_another_machine_of_the_settings_file_is_asked_about(
     banner = window.chat.banner
     qtbot.waitUntil(banner.isVisible, timeout=WAIT_MS)
     assert "rpc://10.0.0.9:7000 is sent" in banner.sentence
-    assert window.session.asked.device == "auto" and not told
+    assert window.engine.asked.device == "auto" and not told
     banner.buttons[0].click()
     wait_idle(qtbot, window)
     assert told[-1].device == "rpc://10.0.0.9:7000"

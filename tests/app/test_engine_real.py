@@ -24,11 +24,11 @@ QUESTION = "Tell me a long story about a soldier and the sea."
 def window(qtbot: Any, open_window: Opener) -> MainWindow:
     window = open_window(command=worker_command())
     window.resize(1300, 820)
-    window.session.asked = EngineChoice(
+    window.engine.asked = EngineChoice(
         automatic=False, cache_rate=0.25, method="promoe", context_length=256, n_thread=1
     )
     window.open_model(embedded_model())
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
     return window
 
 
@@ -36,7 +36,7 @@ def ask(qtbot: Any, window: MainWindow) -> None:
     """Ask until an answer is long enough to say something."""
     for _ in range(20):
         assert window.session.send(QUESTION)
-        qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
         if window.panel.moments.n_token >= 40:
             return
         window.session.new_chat()
@@ -94,9 +94,9 @@ def test_after_an_answer_the_simulator_says_what_would_help(qtbot: Any, window: 
         window.panel.parts.use_it.click()
         qtbot.waitUntil(
             lambda: (
-                window.session.state is State.IDLE
-                and window.session.cache is not None
-                and window.session.cache.rate == pytest.approx(advice.cache.rate)
+                window.engine.state is State.IDLE
+                and window.engine.cache is not None
+                and window.engine.cache.rate == pytest.approx(advice.cache.rate)
             ),
             timeout=WAIT_MS,
         )
@@ -108,7 +108,7 @@ def test_a_hidden_panel_is_told_nothing(qtbot: Any, window: MainWindow) -> None:
     window.top_bar.panel.click()
     assert not window.panel.isVisible()
     assert window.session.send(QUESTION)
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
     assert told == []
     window.top_bar.panel.click()
     ask(qtbot, window)

@@ -22,7 +22,7 @@ Check = Callable[[Any, MainWindow, Path], None]
 
 
 def wait(qtbot: Any, window: MainWindow, state: State) -> None:
-    qtbot.waitUntil(lambda: window.session.state is state, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is state, timeout=WAIT_MS)
 
 
 def load(qtbot: Any, window: MainWindow, path: Path) -> None:
@@ -32,12 +32,12 @@ def load(qtbot: Any, window: MainWindow, path: Path) -> None:
 
 def answers(qtbot: Any, window: MainWindow, text: str = "Hello.") -> str:
     """Ask something, stop after some words, and return them."""
-    assert window.session.send(text), window.session.state
+    assert window.session.send(text), window.engine.state
     session = window.session
 
     def has_text() -> bool:
         last = session.conversation.last
-        return session.state is State.IDLE or (last is not None and len(last.content) > 10)
+        return session.engine.state is State.IDLE or (last is not None and len(last.content) > 10)
 
     qtbot.waitUntil(has_text, timeout=WAIT_MS)
     session.stop()
@@ -140,7 +140,7 @@ def test_what_goes_wrong_is_said_and_everything_works_on(
     qtbot: Any, open_window: Opener, tmp_path: Path, case: Check
 ) -> None:
     window = open_window(command=worker_command())
-    window.session.choose(CHOICE)
+    window.engine.choose(CHOICE)
     folder = tmp_path / "models"
     folder.mkdir()
     case(qtbot, window, folder)
@@ -159,7 +159,7 @@ def test_a_profile_that_cannot_be_written_is_said_once(qtbot: Any, tmp_path: Pat
     window.show()
     try:
         assert window.chat.banner.isVisible()
-        window.session.choose(CHOICE)
+        window.engine.choose(CHOICE)
         load(qtbot, window, embedded_model())
         assert answers(qtbot, window)
         assert [row.title for row in window.chats.rows()] == ["Hello."]

@@ -3,7 +3,9 @@
 import ast
 import re
 import shutil
+import string
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,8 +14,13 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 from PySide6.QtWidgets import QApplication
 
-from app.text import language, sentences, units
+from app.text import language, units
+from app.text.messages import localized
+from backend.gguf.header import ModelFileError
+from backend.protocol.messages import Decoder, encode
 from backend.protocol.worker_exit import describe_exit
+from backend.text import joined, text
+from backend.text.english import ENGLISH
 
 ROOT = Path(__file__).resolve().parents[2]
 TRANSLATIONS = ROOT / "app" / "text" / "translations" / "de.ts"
@@ -90,72 +97,74 @@ def messages(path: Path) -> dict[tuple[str, str, str], list[str]]:
 
 
 def test_the_german_file_is_complete_and_up_to_date(tmp_path: Path) -> None:
-    copy = tmp_path / "de.ts"
-    shutil.copy(TRANSLATIONS, copy)
+    german, copy = language.FOLDER / "de.ts", tmp_path / "de.ts"
+    shutil.copy(german, copy)
     sources = sorted(str(path) for path in (ROOT / "app").rglob("*.py"))
-    sources.append(str(ROOT / "backend" / "protocol" / "settings.py"))
+    sources += [str(ROOT / "backend" / "protocol" / "settings.py")]
+    sources += [str(ROOT / "backend" / "text" / "english.py")]
     lupdate = shutil.which("lupdate", path=str(Path(PySide6.__file__).parent))
     assert lupdate is not None
     command = [lupdate, *sources, "-ts", str(copy), "-no-obsolete", "-locations", "none"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "tr() cannot" not in done.stderr
-    kept = messages(TRANSLATIONS)
+    kept = messages(german)
     wanted = messages(copy)
     assert sorted(wanted.keys() - kept.keys()) == []  # `make translations`, then translate
     assert sorted(kept.keys() - wanted.keys()) == []  # no longer in the source
     for (_, source, _), forms in kept.items():
         assert all(forms), f"{source!r} is not translated"
         for form in forms:
-            places = [sorted(re.findall(r"\{\w*\}|%n", text)) for text in (source, form)]
+            places = [sorted(re.findall(r"\{\w*(?::\w+)?\}|%n", text)) for text in (source, form)]
             assert places[0] == places[1], f"{source!r} and {form!r} have other places"
             ends = [text.rstrip()[-1:] in ".!?\u2026:" for text in (source, form)]
             assert ends[0] == ends[1], f"{source!r} and {form!r} end otherwise"
 
 
-def test_the_forms_of_sentences_are_those_that_are_said() -> None:
-    """What stands between the places of a template is said somewhere outside the widgets."""
-    paths = [*(ROOT / "backend").rglob("*.py"), *(ROOT / "app" / "store").rglob("*.py")]
-    paths += [
-        ROOT / "app" / "settings" / "settings.py",
-        ROOT / "app" / "window" / "second_start.py",
-        ROOT / "app" / "pages" / "licences.py",
-    ]
-    told = []
-    for path in paths:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                told.append(node.value)
-    native = (ROOT / "backend" / "native" / "live").rglob("*.cc")
-    told += [path.read_text(encoding="utf-8") for path in native]
-    everything = "\0".join(told)
-    composed = {"of the model is missing", "it may not be read"}  # of two halves there
-    composed |= {
-        f"{used} and the old file is" for used in ("an empty one is used", "the defaults are used")
+def calls_of_text(path: Path) -> Iterator[tuple[str, set[str | None]]]:
+    """Yield (id, names of the values) of each text(...) in a source file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "backend.text"
+        for alias in node.names
     }
-    for template in map(str, sentences.TEMPLATES):
-        for piece in re.split(r"\{\w+\}|: |; | \(|(?<=unexpectedly) ", template):
-            piece = piece.strip(" .:;,()'")
-            known = piece in everything or piece in composed or len(piece) < 4
-            assert known, f"nothing says {piece!r}"
+    for node in ast.walk(tree):
+        is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        if "text" in imported and is_call and node.func.id == "text":  # type: ignore[attr-defined]
+            [id] = node.args  # type: ignore[attr-defined]
+            assert isinstance(id, ast.Constant), f"{path}: an id is not written out"
+            yield str(id.value), {keyword.arg for keyword in node.keywords}  # type: ignore[attr-defined]
 
 
-def test_sentences_of_the_engine_in_german(qapp: QApplication) -> None:
+def test_every_message_has_an_id_and_its_values() -> None:
+    used = set()
+    for root in ("app", "backend"):
+        for path in (ROOT / root).rglob("*.py"):
+            for id, values in calls_of_text(path):
+                used.add(id)
+                fields = {name for _, name, _, _ in string.Formatter().parse(ENGLISH[id]) if name}
+                assert values == fields, f"{path.name}: {id} has other values"
+    assert ENGLISH.keys() == used  # each is said somewhere
+    assert len(set(ENGLISH.values())) == len(ENGLISH)
+
+
+def test_messages_of_the_engine_in_german(qapp: QApplication) -> None:
     language.apply(qapp, "de")
-    killed = sentences.said(describe_exit(-9, ""))
-    assert killed.startswith("Der Prozess der Engine endete unerwartet: er wurde beendet")
-    assert sentences.said("x.gguf cannot be used: part 2 of 3 of the model is missing.") == (
+    assert localized(describe_exit(-9, "")).startswith(
+        "Der Prozess der Engine endete unerwartet: er wurde beendet"
+    )
+    missing = text("model.part_missing", part=2, n=3)
+    sent = str(ModelFileError(Path("x.gguf"), missing))
+    [received] = Decoder().feed(encode({"type": "error", "message": sent}))
+    assert localized(received["message"]) == (
         "x.gguf ist nicht verwendbar: Teil 2 von 3 des Modells fehlt."
     )
-    refused = (
-        "The slots of blk.0.ffn_up_exps.weight need 6200 MB in one piece, more than Vulkan0 "
-        "allows; a lower cache rate needs less."
+    room = text("download.no_room", folder="/x", needed=3 << 30, margin=1 << 30, free=900 << 20)
+    assert localized(room).replace(units.SPACE, " ") == (
+        "Auf dem Laufwerk von /x ist zu wenig Platz: 3,0 GiB werden gebraucht und 1,0 GiB als "
+        "Reserve, und 900 MiB sind frei."
     )
-    assert sentences.said(refused) == (
-        "Die Plätze von blk.0.ffn_up_exps.weight brauchen 6200 MB in einem Stück, mehr als Vulkan0 "
-        "erlaubt; ein kleinerer Cache-Anteil braucht weniger."
-    )
-    assert sentences.said("x.gguf: No model is loaded.") == "x.gguf: Kein Modell ist geladen."
-    three = "All 8 layers are computed by D. RAM keeps no experts for devices, as asked. It rains."
-    assert "keine Experten für Geräte. It rains." in sentences.said(three)
-    two = "The settings file was damaged; the defaults are used. The disk sings."
-    assert sentences.said(two).endswith("es gelten die Vorgaben. The disk sings.")
+    both = joined(text("memory.ram_none_asked"), "It rains.")
+    assert localized(both) == "Das RAM behält wie gewünscht keine Experten für Geräte. It rains."
+    assert localized("Plain words.") == "Plain words."

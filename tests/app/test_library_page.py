@@ -111,7 +111,7 @@ def test_search_sort_and_load_by_keyboard(
     qtbot.keyClick(view.search, Qt.Key.Key_Down)
     qtbot.keyClick(view.table, Qt.Key.Key_Return)
     assert not view.isVisible()
-    assert window.session.path == folder / "good.gguf" or window.session.state is State.LOADING
+    assert window.engine.path == folder / "good.gguf" or window.engine.state is State.LOADING
     view.search.setText("nothing has this")
     qtbot.keyClick(window, Qt.Key.Key_M, Qt.KeyboardModifier.ControlModifier)
     assert names(window) == [] and view.isVisible()
@@ -144,10 +144,10 @@ def test_a_model_that_is_deleted_while_open(qtbot: Any, open_window: Opener, mod
     qtbot.waitUntil(
         lambda: window.library.view.shown[0].entry.trouble == "the file is gone", timeout=WAIT_MS
     )
-    assert len(rows) == 1 and window.session.state is State.IDLE
+    assert len(rows) == 1 and window.engine.state is State.IDLE
     window.show_chat()
     assert window.session.send("Are you there?")
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
 
 
 def test_use_and_speed_are_remembered(qtbot: Any, tmp_path: Path, folder: Path) -> None:

@@ -25,7 +25,7 @@ CONTROL = Qt.KeyboardModifier.ControlModifier
 
 
 def wait_idle(qtbot: Any, window: MainWindow) -> None:
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
 
 
 def saved(tmp_path: Path) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def test_new_chats_begin_with_what_was_set_for_all(
     window.chats.set_model_preset(Preset())
     window.open_model(model("other"))
     qtbot.waitUntil(
-        lambda: window.session.model is not None and window.session.model.name == "other",
+        lambda: window.engine.model is not None and window.engine.model.name == "other",
         timeout=WAIT_MS,
     )
     assert window.session.preset == Preset("Be kind.")
@@ -202,7 +202,7 @@ def test_the_report_holds_no_personal_text(
     bad.parent.mkdir()
     bad.write_bytes(b"no")
     window.open_model(bad)
-    qtbot.waitUntil(lambda: window.session.state is State.EMPTY, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.EMPTY, timeout=WAIT_MS)
     window.server.want(True, 0)
     window.pages.go("diagnostics")
     page = window.pages.currentWidget()

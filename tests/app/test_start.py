@@ -49,7 +49,7 @@ def test_models_on_a_failing_drive(
     )
     window = open_window()
     window.open_first()
-    assert window.isVisible() and window.session.path is None
+    assert window.isVisible() and window.engine.path is None
     window.show_library()
     qtbot.waitUntil(lambda: bool(window.library.library.scan.places), timeout=20_000)
     data = QMimeData()

@@ -20,6 +20,7 @@ from app.store.chats import ChatStore, title_of
 from app.store.exchange import ImportRefused, import_file, to_json, to_markdown
 from app.store.schema import ChatsTaken, StoreError
 from app.store.search import match_expression
+from backend.text import Text, text
 
 
 @pytest.fixture
@@ -333,8 +334,8 @@ def test_any_text_goes_round_in_markdown(
 ) -> None:
     store = ChatStore(schema.Opened(_memory(), None))
     chat_id, parent = store.new_chat("t"), 0
-    for text in said:
-        message = Message("user", text)
+    for words in said:
+        message = Message("user", words)
         store.add(chat_id, parent, message)
         parent = message.id
     conversation = store.load(chat_id)
@@ -366,12 +367,33 @@ def test_json_goes_round_with_branches(path: Path, tmp_path: Path) -> None:
     store.close()
 
 
+def test_a_note_keeps_its_id(path: Path, tmp_path: Path) -> None:
+    """In the file and in an export. Notes of before ids are plain text."""
+    store = ChatStore.open(path)
+    full = text("engine.prompt_too_long", n=9000, n_context=8192)
+    notes = [full, "Stopped.", '{"a": 1}', ""]
+    chat_id = store.new_chat("q")
+    for note in notes:
+        store.add(chat_id, 0, Message("assistant", "a", Ending.CUT_OFF, note))
+    file = tmp_path / "chats.json"
+    file.write_text(to_json(store, [chat_id]), encoding="utf-8")
+    (new,) = import_file(store, file)
+    for chat in (chat_id, new):
+        query = "SELECT id FROM message WHERE chat_id = ? ORDER BY id"
+        with store.reading():
+            rows = store.connection.execute(query, (chat,)).fetchall()
+            kept = [store.message(row[0]).note for row in rows]
+        assert kept == notes
+        assert isinstance(kept[0], Text) and kept[0].values == full.values
+    store.close()
+
+
 def chats(**chat: object) -> str:
     return json.dumps({"format": "outrider-chats", "version": 1, "chats": [chat]})
 
 
 @pytest.mark.parametrize(
-    "text",
+    "content",
     [
         "", "[]", "{}", "null", "hello", "{" * 100_000, "[" * 100_000,
         '{"format": "outrider-chats", "version": 2, "chats": []}',
@@ -394,10 +416,10 @@ def chats(**chat: object) -> str:
         "<!-- outrider chat 0123abcd -->\n# cut off\n\n<!-- 0123abcd user -->\n## You\n\nx\n",
     ],
 )  # fmt: skip
-def test_a_hostile_file_is_refused(path: Path, tmp_path: Path, text: str) -> None:
+def test_a_hostile_file_is_refused(path: Path, tmp_path: Path, content: str) -> None:
     store = ChatStore.open(path)
     file = tmp_path / "hostile.json"
-    file.write_text(text, encoding="utf-8", errors="surrogatepass")
+    file.write_text(content, encoding="utf-8", errors="surrogatepass")
     with pytest.raises(ImportRefused) as refused:
         import_file(store, file)
     sentence = str(refused.value)

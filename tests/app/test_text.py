@@ -13,6 +13,7 @@ from app.chat.text_block import TextBlock
 from app.state import reasoning
 from app.state.context_fit import counts, fit
 from app.widgets import theme
+from backend.text import text
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,6 @@ def test_a_long_chat_keeps_its_beginning_and_its_end() -> None:
 
 
 def test_the_counts_of_a_refusal() -> None:
-    sentence = "The prompt has 5000 tokens, but the context holds only 4096."
-    assert counts(sentence) == (5000, 4096)
-    assert counts("The prompt has 5,000 tokens and the context 4,096.") == (5000, 4096)
-    assert counts("The disk is full.") is None
+    assert counts(text("engine.prompt_too_long", n=5000, n_context=4096)) == (5000, 4096)
+    assert counts(text("chats.disk_full")) is None
+    assert counts("The prompt has 5000 tokens, but the context holds only 4096.") is None

@@ -32,7 +32,7 @@ def say(qtbot: Any, window: MainWindow, *texts: str) -> None:
 
 
 def wait_idle(qtbot: Any, window: MainWindow) -> None:
-    qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
 
 
 # Order and place
@@ -218,7 +218,7 @@ def test_typing_goes_on_after_a_stop_and_a_recovery(
     last = window.session.conversation.messages[-1]
     qtbot.waitUntil(lambda: len(last.content) > 10, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
-    qtbot.waitUntil(lambda: window.session.state is State.DEAD, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: window.engine.state is State.DEAD, timeout=WAIT_MS)
     press(button(window, text))
     check_typing(qtbot, window)
     wait_idle(qtbot, window)

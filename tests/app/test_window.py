@@ -15,6 +15,7 @@ from window_samples import WAIT_MS, Model, Opener
 
 from app.state.conversation import Ending
 from app.state.engine_state import Notice, State
+from app.text import language
 
 
 def plain(text: str) -> str:
@@ -254,7 +255,7 @@ def test_a_bad_file_is_said_and_the_model_before_is_offered(
     assert window.state is State.EMPTY
     window.press("Back to good")
     window.wait_state(State.IDLE)
-    assert window.session.path == good
+    assert window.engine.path == good
     assert str(bad) not in window.settings.recent
 
 
@@ -262,7 +263,7 @@ def test_loading_can_be_cancelled(qtbot: Any, open_window: Opener, model: Model)
     window = open_window()
     window.open_model(model(load_s=30))
     qtbot.waitUntil(lambda: window.chat.loading.isVisible())
-    window.session.cancel_loading()
+    window.engine.cancel_loading()
     window.wait_state(State.EMPTY)
     assert window.notice == "Loading was cancelled."
 
@@ -273,13 +274,13 @@ def test_another_model_may_be_picked_at_any_time(
     window = open_window()
     window.open_model(model("slow", load_s=30))
     window.open_model(model("second", token_s=0.05))
-    qtbot.waitUntil(lambda: window.session.model is not None, timeout=WAIT_MS)
-    assert window.session.model is not None and window.session.model.name == "second"
+    qtbot.waitUntil(lambda: window.engine.model is not None, timeout=WAIT_MS)
+    assert window.engine.model is not None and window.engine.model.name == "second"
     window.ask()
     window.wait_text()
     window.open_model(model("third"))
     qtbot.waitUntil(
-        lambda: window.session.model is not None and window.session.model.name == "third",
+        lambda: window.engine.model is not None and window.engine.model.name == "third",
         timeout=WAIT_MS,
     )
     assert window.answer.ending is Ending.STOPPED
@@ -300,7 +301,7 @@ def test_a_model_can_be_dropped(qtbot: Any, open_window: Opener, model: Model) -
     dropped = model("модель 模型")
     drop(window, [dropped.with_name("notes.txt"), dropped])
     window.wait_state(State.IDLE)
-    assert window.session.path == dropped
+    assert window.engine.path == dropped
 
 
 def test_something_else_cannot_be_dropped(qtbot: Any, open_window: Opener, tmp_path: Path) -> None:
@@ -325,15 +326,15 @@ def test_the_embedded_model_comes_first_and_then_the_last_one(
     window = open_window()
     window.open_first()
     window.wait_state(State.IDLE)
-    assert window.session.path == embedded and window.settings.recent == []
+    assert window.engine.path == embedded and window.settings.recent == []
     window.open_model(own)
-    qtbot.waitUntil(lambda: window.session.model is not None and window.session.path == own)
+    qtbot.waitUntil(lambda: window.engine.model is not None and window.engine.path == own)
     window.wait_state(State.IDLE)
     window.close()
     again = open_window()
     again.open_first()
     again.wait_state(State.IDLE)
-    assert again.session.path == own
+    assert again.engine.path == own
 
 
 # The cache rate
@@ -345,7 +346,7 @@ def test_the_rate_changes_between_answers(qtbot: Any, open_window: Opener, model
     assert plain(rate.asked_text) == "25 % · 8 of 32 experts"
     window.move_rate(16)
     qtbot.waitUntil(
-        lambda: window.session.cache is not None and window.session.cache.n_slot == 16,
+        lambda: window.engine.cache is not None and window.engine.cache.n_slot == 16,
         timeout=WAIT_MS,
     )
     window.wait_state(State.IDLE)
@@ -353,7 +354,7 @@ def test_the_rate_changes_between_answers(qtbot: Any, open_window: Opener, model
     assert plain(rate.force_text) == "458 MiB of memory"
     window.move_rate(32)
     qtbot.waitUntil(
-        lambda: window.session.cache is not None and window.session.cache.mode == "plain",
+        lambda: window.engine.cache is not None and window.engine.cache.mode == "plain",
         timeout=WAIT_MS,
     )
     window.wait_state(State.IDLE)
@@ -372,7 +373,7 @@ def test_during_an_answer_the_rate_waits_for_the_next(
     assert "from the next answer" in force and "now 8 experts" in force
     assert window.state is State.ANSWERING
     qtbot.waitUntil(
-        lambda: window.session.cache is not None and window.session.cache.n_slot == 16,
+        lambda: window.engine.cache is not None and window.engine.cache.n_slot == 16,
         timeout=WAIT_MS,
     )
     window.wait_state(State.IDLE)
@@ -389,7 +390,7 @@ def test_a_question_asked_while_the_cache_changes_is_answered_after(
     window.move_rate(20)
     window.ask()
     qtbot.waitUntil(lambda: window.state is State.ANSWERING, timeout=WAIT_MS)
-    assert window.session.cache is not None and window.session.cache.n_slot == 20
+    assert window.engine.cache is not None and window.engine.cache.n_slot == 20
     window.wait_state(State.IDLE)
     assert window.answer.ending is Ending.FINISHED
 
@@ -518,6 +519,16 @@ def test_killed_while_idle_it_starts_again(qtbot: Any, open_window: Opener, mode
     window.wait_state(State.IDLE)
 
 
+def test_the_engine_s_sentences_come_in_the_window_s_language(
+    qtbot: Any, qapp: QApplication, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    language.apply(qapp, "de")
+    os.kill(window.link.pid, signal.SIGKILL)
+    window.wait_state(State.DEAD)
+    assert window.notice.startswith("Der Prozess der Engine endete unerwartet: er wurde beendet")
+
+
 def test_killed_while_loading_a_smaller_cache_is_offered(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
@@ -530,7 +541,7 @@ def test_killed_while_loading_a_smaller_cache_is_offered(
     model(n_layer=4)  # the same file, now without the crash
     window.press("Try with half the cache")
     window.wait_state(State.IDLE)
-    assert window.session.cache is not None and window.session.cache.asked_rate == 0.125
+    assert window.engine.cache is not None and window.engine.cache.asked_rate == 0.125
 
 
 def test_a_worker_that_cannot_start_is_said(qtbot: Any, open_window: Opener, model: Model) -> None:

@@ -27,7 +27,7 @@ def window(open_window: Opener) -> MainWindow:
     window = open_window(command=worker_command())
     # A short context, because the embedded model fills what there is; one thread, because threads
     # that wait for each other take very long on a machine that is busy with something else.
-    window.session.choose(
+    window.engine.choose(
         EngineChoice(automatic=False, method="promoe", context_length=256, n_thread=1)
     )
     window.resize(1300, 820)
@@ -37,12 +37,12 @@ def window(open_window: Opener) -> MainWindow:
 def load(qtbot: Any, window: MainWindow) -> None:
     window.open_model(embedded_model())
     wait_state(qtbot, window, State.IDLE)
-    assert window.session.model is not None, window.chat.banner.sentence
+    assert window.engine.model is not None, window.chat.banner.sentence
 
 
 def wait_state(qtbot: Any, window: MainWindow, state: State) -> None:
     def is_reached() -> bool:
-        now = window.session.state
+        now = window.engine.state
         assert state is State.DEAD or now is not State.DEAD, window.chat.banner.sentence
         return now is state
 
@@ -64,10 +64,10 @@ def wait_text(qtbot: Any, window: MainWindow, n_char: int) -> None:
     """Wait for so much text; a small model may end sooner by itself, and is asked again."""
     for _ in range(20):
         qtbot.waitUntil(
-            lambda: window.session.state is State.IDLE or len(answer(window).content) >= n_char,
+            lambda: window.engine.state is State.IDLE or len(answer(window).content) >= n_char,
             timeout=WAIT_MS,
         )
-        if window.session.state is State.ANSWERING:
+        if window.engine.state is State.ANSWERING:
             return
         ask(window)
     raise AssertionError("the model never said so much")
@@ -76,7 +76,7 @@ def wait_text(qtbot: Any, window: MainWindow, n_char: int) -> None:
 def test_an_answer_streams_with_its_figures_and_map(qtbot: Any, window: MainWindow) -> None:
     turns = []
     timer = QTimer()
-    timer.timeout.connect(lambda: turns.append(window.session.state))
+    timer.timeout.connect(lambda: turns.append(window.engine.state))
     timer.start(1)
     load(qtbot, window)
     timer.stop()
@@ -85,7 +85,7 @@ def test_an_answer_streams_with_its_figures_and_map(qtbot: Any, window: MainWind
     qtbot.waitUntil(lambda: "8 layers of 32 experts" in described(), timeout=WAIT_MS)
     ask(window)
     lengths = set()
-    while window.session.state is State.ANSWERING:
+    while window.engine.state is State.ANSWERING:
         qtbot.wait(20)
         lengths.add(len(answer(window).content))
     said = answer(window)
@@ -103,9 +103,7 @@ def test_an_answer_streams_with_its_figures_and_map(qtbot: Any, window: MainWind
 @needs_rpc
 def test_the_processor_computes_what_a_device_lacks(qtbot: Any, window: MainWindow) -> None:
     with server() as device:
-        window.session.choose(
-            replace(window.session.asked, device=device.option, hybrid="cpu-only")
-        )
+        window.engine.choose(replace(window.engine.asked, device=device.option, hybrid="cpu-only"))
         load(qtbot, window)
         assert window.controls.strip.in_force("hybrid") == "in force: compute"
         ask(window)
@@ -135,16 +133,16 @@ def test_stop_ends_the_answer(qtbot: Any, window: MainWindow) -> None:
 
 def test_the_cache_rate_changes_without_loading_again(qtbot: Any, window: MainWindow) -> None:
     load(qtbot, window)
-    session, slider = window.session, window.top_bar.rate.slider
+    engine, slider = window.engine, window.top_bar.rate.slider
     assert (slider.minimum(), slider.maximum()) == (4, 32)
     for n_slot in (4, 16, 32, 8):
         slider.setSliderDown(True)
         slider.setValue(n_slot)
         slider.setSliderDown(False)
         wait_state(qtbot, window, State.IDLE)
-        assert session.cache is not None
-        assert session.cache.mode == ("plain" if n_slot == 32 else "cached")
-        assert n_slot == 32 or session.cache.n_slot == n_slot, window.top_bar.rate.force_text
+        assert engine.cache is not None
+        assert engine.cache.mode == ("plain" if n_slot == 32 else "cached")
+        assert n_slot == 32 or engine.cache.n_slot == n_slot, window.top_bar.rate.force_text
         assert f"{n_slot} of 32 experts" in window.top_bar.rate.asked_text
         assert "in force" not in window.top_bar.rate.force_text
         ask(window)
@@ -204,7 +202,7 @@ def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
     load(qtbot, window)
     for _ in range(40):
         ask(window)
-        qtbot.waitUntil(lambda: window.session.state is State.IDLE, timeout=WAIT_MS)
+        qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
         if window.chat.banner.isVisible():
             break
     assert window.chat.banner.buttons[0].text() == "Leave out the middle and go on"
@@ -212,9 +210,7 @@ def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
     window.chat.banner.buttons[0].click()
     wait_state(qtbot, window, State.ANSWERING)
     qtbot.waitUntil(
-        lambda: (
-            window.session.state is State.IDLE or len(answer(window).content) > len(before) + 80
-        ),
+        lambda: window.engine.state is State.IDLE or len(answer(window).content) > len(before) + 80,
         timeout=WAIT_MS,
     )
     assert len(answer(window).content) > len(before.rstrip())

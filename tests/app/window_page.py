@@ -46,7 +46,7 @@ class WindowPage(MainWindow):
 
     @property
     def state(self) -> State:
-        return self.session.state
+        return self.engine.state
 
     @property
     def answer(self) -> Message:
@@ -76,7 +76,7 @@ class WindowPage(MainWindow):
         return self.chat.composer.input.toPlainText()
 
     def wait_state(self, state: State) -> None:
-        self.qtbot.waitUntil(lambda: self.session.state is state, timeout=WAIT_MS)
+        self.qtbot.waitUntil(lambda: self.engine.state is state, timeout=WAIT_MS)
 
     def wait_text(self, n_char: int = 1) -> None:
         """Wait until the last answer has so many characters."""

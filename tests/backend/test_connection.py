@@ -142,6 +142,16 @@ def test_garbage_ends_it_after_what_was_good(garbage: bytes) -> None:
     assert connection.is_over and connection.receive(encode(HELLO), 1.0) == []
 
 
+def test_what_came_before_garbage_is_not_lost() -> None:
+    """However many messages were read at once with it."""
+    connection = Connection(0.0)
+    number = connection.request("generate", 0.0)
+    said = [{"type": "text", "id": number, "text": piece} for piece in "ab"]
+    data = b"".join(encode(message) for message in [HELLO, *said]) + b"Bus error"
+    events = connection.receive(data, 1.0)
+    assert [event.kind for event in events] == ["hello", "text", "text", "died"]
+
+
 @pytest.mark.parametrize(
     ("first", "words"),
     [

@@ -7,6 +7,7 @@ import pytest
 
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import MAX_BYTES, Decoder, ProtocolError, check_request, encode
+from backend.text import joined, text
 
 
 def frame(body: bytes) -> bytes:
@@ -65,11 +66,22 @@ def test_largest_body_passes_and_one_more_byte_does_not() -> None:
         b'{"a": -Infinity}',
         b"[" * 100_000,
         b'{"a":' + b"9" * 5000 + b"}",
+        b'{"a":{"text_id":1,"values":{},"text":""}}',
+        b'{"text_id":"no.such","values":{},"text":"x"}',
     ],
 )
 def test_a_body_that_is_no_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(ProtocolError):
         Decoder().feed(frame(body))
+
+
+def test_a_text_keeps_its_id_on_both_sides() -> None:
+    slots = text("memory.fewer_slots", free=3 << 30, n=12, all=128, wanted=64)
+    sent = {"type": "loaded", "cache": {"reason": joined(slots, "x")}}
+    [message] = Decoder().feed(encode(sent))
+    assert message == sent
+    first, second = message["cache"]["reason"].values["parts"]
+    assert (first.id, first.values, second) == (slots.id, slots.values, "x")
 
 
 def test_messages_before_a_bad_frame_are_not_lost() -> None:

@@ -128,7 +128,7 @@ def test_the_ram_for_experts_is_planned(file: ModelFile) -> None:
     assert (n_bytes, n_slot) == (0, 0) and "hold not one of each layer" in sentence
     fixed = next(n for n in range(256 * MIB, 512 * MIB, MIB // 64) if at(n)[0] > total // 3)
     n_bytes, n_slot, sentence = at(fixed, 1 << 40)
-    assert 0 < n_slot < 16 and "instead of 1024.0 GiB" in sentence
+    assert 0 < n_slot < 16 and "instead of 1,024 GiB" in sentence
 
 
 @pytest.mark.parametrize("value", ["-1", "many", "1.5G", "99999999999999T"])
@@ -452,7 +452,7 @@ def test_pieces_of_a_prompt_are_as_long_as_pays(tmp_path: Path) -> None:
     assert [made.n_stage for made in plans] == [0, 2 * (64 - 57)]
     share = plans[1].devices[0]
     assert share.stage_bytes == 14 * share.slot_bytes // (57 * 4)
-    assert "once for every 1024 tokens, through 1 MiB beside the slots" in plans[1].sentences[-1]
+    assert "once for every 1024 tokens, through 756 KiB beside the slots" in plans[1].sentences[-1]
 
 
 @needs_rpc

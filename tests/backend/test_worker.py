@@ -177,7 +177,7 @@ def test_loading_can_be_cancelled(pipe: Pipe) -> None:
     pipe.send("stop", id=1)
     assert pipe.reply(1)[-1] == {"type": "error", "id": 1, "message": "Loading was cancelled."}
     pipe.generate(2, "count 1")
-    assert pipe.reply(2)[-1]["message"] == "No model is loaded."
+    assert pipe.reply(2)[-1]["message"].id == "engine.no_model"
 
 
 def test_ping_is_answered_while_the_engine_hangs(pipe: Pipe) -> None:
@@ -232,7 +232,7 @@ def test_unload_then_no_model(pipe: Pipe) -> None:
     pipe.send("unload", id=1)
     assert pipe.reply(1)[-1] == {"type": "unloaded", "id": 1}
     pipe.generate(2, "count 1")
-    assert pipe.reply(2)[-1]["message"] == "No model is loaded."
+    assert pipe.reply(2)[-1]["message"].id == "engine.no_model"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def window_main(folder: Path, seed: int) -> None:
         elif kind == "open" and chats.rows():
             chats.open(rng.choice(chats.rows()[:5]).id)
         shown()
-        if session.state is State.DEAD:
+        if session.engine.state is State.DEAD:
             session.go_on()
 
     timer = QTimer(window)
@@ -110,7 +110,7 @@ def window_main(folder: Path, seed: int) -> None:
             timer.start(15)
             telling.start(10)
 
-    window.session.state_changed.connect(begin)
+    window.engine.state_changed.connect(begin)
     window.show()
     window.open_model(folder / "model.gguf")
     qt.exec()

@@ -132,11 +132,11 @@ def main() -> None:
         window.show()
         window.open_model(model)
         session = window.session
-        wait_for(lambda: session.state is State.IDLE)
+        wait_for(lambda: session.engine.state is State.IDLE)
         session.send("Write a lot.")
         pause(300)
         turns = Turns()
-        wait_for(lambda: session.state is State.IDLE)
+        wait_for(lambda: session.engine.state is State.IDLE)
         last = session.conversation.last
         assert last is not None and last.statistics is not None
         turns.report(f"an answer of {last.statistics.n_token:,} tokens")
@@ -148,7 +148,7 @@ def main() -> None:
             pause(rng.randrange(20, 900))
             begin = time.perf_counter()
             session.stop()
-            wait_for(lambda: session.state is State.IDLE)
+            wait_for(lambda: session.engine.state is State.IDLE)
             times_ms.append(1000 * (time.perf_counter() - begin))
         if times_ms:
             print(

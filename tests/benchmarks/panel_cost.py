@@ -69,12 +69,12 @@ def main() -> int:
         window.library.library.may_measure = lambda: False
         window.resize(1440, 900)
         window.show()
-        window.session.asked = EngineChoice(
+        window.engine.asked = EngineChoice(
             automatic=False, cache_rate=arguments.rate, method="promoe", context_length=CONTEXT,
             n_thread=arguments.threads,
         )  # fmt: skip
         window.open_model(arguments.model)
-        wait_for(lambda: window.session.state is State.IDLE)
+        wait_for(lambda: window.engine.state is State.IDLE)
         for name, sampling in KINDS.items():
             answer(window, sampling, shown=True)  # fills the cache
             rounds = [
@@ -95,8 +95,8 @@ def answer(window: MainWindow, sampling: dict[str, float], *, shown: bool) -> Ru
     worker = psutil.Process(window.link.pid)
     before = worker.cpu_times(), time.process_time(), time.perf_counter()
     window.session.send(QUESTION)
-    wait_for(lambda: window.session.state is State.ANSWERING)
-    wait_for(lambda: window.session.state is State.IDLE)
+    wait_for(lambda: window.engine.state is State.ANSWERING)
+    wait_for(lambda: window.engine.state is State.IDLE)
     after = worker.cpu_times(), time.process_time(), time.perf_counter()
     last = window.session.conversation.last
     assert last is not None and last.statistics is not None

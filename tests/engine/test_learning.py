@@ -17,6 +17,7 @@ from backend.learning import supervisor as learner
 from backend.learning.supervisor import Learner
 from backend.protocol.settings import Sampling
 from backend.protocol.status import LearningFacts
+from backend.text import text
 from backend.weights import lookup as learned
 from backend.worker.answer_recorder import AnswerTraces
 
@@ -87,7 +88,7 @@ def test_recorded_counted_and_deleted(engine: Engine, root: Path, make_learner: 
     wait(lambda: one.state().n_bytes)
     state = one.state()
     assert state.n_bytes == sum(path.stat().st_size for path in root.glob("*/*.npz"))
-    assert state.sentence.startswith(f"{state.n_token} of the {state.enough_tokens} tokens")
+    assert state.sentence == text("learning.recorded", n=state.n_token, enough=state.enough_tokens)
     (path,) = root.glob("*/*.npz")
     trace = learning.read_trace(path, engine.file.fingerprint)
     assert trace.inputs is not None and trace.scores is not None

@@ -1,5 +1,5 @@
 """Markdown, formulas and code of an answer, without Qt.
 
-A block that is complete never changes again.
+A complete block never changes.
 May import: the standard library and pygments (tests/test_imports.py).
 """

@@ -1,4 +1,4 @@
-"""Cuts a growing Markdown text into blocks, so that only the last one is ever rendered again."""
+"""Split a growing Markdown text into blocks, so that only the last one is rendered again."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import re
 from dataclasses import dataclass
 
 PROSE_CHARS = 1500  # a block of prose ends at the first empty line after this many characters
-PROSE_LINES = 40  # and after so many lines in any case, where the next one is not indented
-LONG_CHARS = 4000  # and after so many characters, at the end of a line
-CUT_CHARS = 8000  # and after so many within a line, at the next space
-MOST_CHARS = 16_000  # and after so many anywhere, so that a block is always quickly rendered
-LINE_CHARS = 1000  # a longer line is no fence and no row of a table: only its beginning is kept
+PROSE_LINES = 40  # or after this many lines, if the next line is not indented
+LONG_CHARS = 4000  # or after this many characters, at the end of a line
+CUT_CHARS = 8000  # or after this many within a line, at the next space
+MOST_CHARS = 16_000  # or after this many anywhere, to bound the time of rendering
+LINE_CHARS = 1000  # a longer line is neither fence nor table row; only its beginning is kept
 
-# Possessive, so that a line of any text takes linear time.
+# Possessive quantifiers, so that matching takes linear time.
 _FENCE = re.compile(r" {0,3}(`{3,}+|~{3,}+)[ \t]*+([^\s`]*+)[^`]*+$")
 _TABLE_RULE = re.compile(r"\s*+\|?\s*+:?-++:?\s*+(\|\s*+:?-++:?\s*+)++\|?\s*+$")
 
 
 @dataclass
 class Block:
-    """A run of prose in Markdown, or the inside of a code fence."""
+    """A part of the prose in Markdown, or the content of a code fence."""
 
     is_code: bool
     text: str = ""
@@ -27,21 +27,21 @@ class Block:
 
 
 class BlockSplitter:
-    """Takes text in pieces. `blocks` is what is known so far; only the last of them can grow."""
+    """Receives text in pieces. `blocks` are the blocks so far; only the last can grow."""
 
     def __init__(self) -> None:
         self.blocks: list[Block] = []
         self._open: Block | None = None
         self._fence = ""
-        self._line = ""  # the beginning of the last line, which is unfinished
-        self._held = ""  # of that line, what is in no block yet
-        self._is_shown = False  # of that line, something is in a block
-        self._n_line = 0  # of the open block of prose
-        self._table = ""  # the head of the table that the open block is in
+        self._line = ""  # the beginning of the unfinished last line
+        self._held = ""  # the part of that line that is in no block yet
+        self._is_shown = False  # a part of that line is in a block
+        self._n_line = 0  # lines of the open block of prose
+        self._table = ""  # the head of the table in the open block
         self._last_line = ""
 
     def append(self, text: str) -> int:
-        """Add text. Returns the index of the first block that changed or is new."""
+        """Append text. Return the index of the first changed or new block."""
         first = max(len(self.blocks) - 1, 0)
         *lines, rest = text.split("\n")
         for line in lines:
@@ -53,7 +53,7 @@ class BlockSplitter:
         return first
 
     def finish(self) -> int:
-        """Show what was held back; no more text comes."""
+        """Show the text that was held back; the text is complete."""
         first = max(len(self.blocks) - 1, 0)
         if self._line and self._fence and _closes(self._line, self._fence):
             self._open = None
@@ -83,7 +83,7 @@ class BlockSplitter:
         if self._open is not None and not is_shown and self._must_end(line):
             self._open = None
             if self._table and "|" in line:
-                self._add(self._table, is_code=False)  # a long table has its head again
+                self._add(self._table, is_code=False)  # repeat the head of a long table
         self._note_table(line)
         self._add(text, is_code=False)
         self._n_line += 1
@@ -91,7 +91,7 @@ class BlockSplitter:
             self._open = None
 
     def _must_end(self, line: str) -> bool:
-        """Whether a block that is long by now ends before this line."""
+        """Return whether a long block has to end before this line."""
         if self._open is None or self._open.is_code or line[:1].isspace():
             return False
         return self._n_line >= PROSE_LINES or len(self._open.text) > LONG_CHARS
@@ -118,7 +118,7 @@ class BlockSplitter:
         self._held, self._is_shown = "", True
 
     def _could_be_fence(self) -> bool:
-        """Whether the unfinished line may still turn out to open or close a fence."""
+        """Return whether the unfinished line may still become a fence."""
         line = self._line
         if len(line) == LINE_CHARS:
             return False
@@ -137,7 +137,7 @@ class BlockSplitter:
         assert self._open is not None
         place = 0
         while not is_code and len(self._open.text) + len(text) - place > CUT_CHARS:
-            begin = place - len(self._open.text)  # where the block would begin in the text
+            begin = place - len(self._open.text)  # index of the block's start in the text
             cut = text.find(" ", max(begin + CUT_CHARS, place), begin + MOST_CHARS)
             if cut < 0 and len(text) <= begin + MOST_CHARS:
                 break

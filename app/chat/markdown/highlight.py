@@ -1,7 +1,6 @@
-"""Colours for code: which piece of a text is what, by Pygments. No Qt.
+"""Syntax highlighting by Pygments: the kind of each piece of code. No Qt.
 
-A lexer is loaded by a thread, because that takes tens of milliseconds; until it is there the code
-is plain.
+A thread loads the lexer, because that takes tens of milliseconds. Until then the code is plain.
 """
 
 from __future__ import annotations
@@ -10,23 +9,23 @@ import threading
 from dataclasses import dataclass
 from typing import Any
 
-LINE_CHARS_MAX = 2000  # longer lines stay plain: patterns may take very long on them
+LINE_CHARS_MAX = 2000  # longer lines stay plain, because patterns may be slow on them
 
-_loaded: dict[str, Any] = {}  # language -> lexer, None where there is none
+_loaded: dict[str, Any] = {}  # language -> lexer; None if there is none
 _loading: set[str] = set()
 _lock = threading.Lock()
 
 
 @dataclass(frozen=True)
 class Piece:
-    """`n_char` characters of one kind, which is a name of a colour or empty."""
+    """`n_char` characters of one kind: the name of a colour, or ""."""
 
     n_char: int
     kind: str
 
 
 def is_ready(language: str) -> bool:
-    """Whether pieces() knows by now what it can know; if not, it is being loaded."""
+    """Return whether the lexer has been looked up. If not, begin to load it."""
     language = language.strip().lower()[:40]
     with _lock:
         if not language or language in _loaded:
@@ -38,7 +37,7 @@ def is_ready(language: str) -> bool:
 
 
 def pieces(language: str, text: str) -> list[Piece]:
-    """Return the pieces of a text in order; empty where nothing is known about the language."""
+    """Return the pieces of a text in order; none if there is no lexer for the language."""
     lexer = _loaded.get(language.strip().lower()[:40])
     if lexer is None or any(len(line) > LINE_CHARS_MAX for line in text.split("\n")):
         return []

@@ -1,6 +1,6 @@
 r"""Formulas as readable text: \frac{a}{b} becomes a⁄b, x_i^2 becomes xᵢ². No Qt.
 
-Only what stands between $…$, $$…$$, \(…\) or \[…\] is touched, and never code.
+Only text within $…$, $$…$$, \(…\) or \[…\] changes, and never code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 _OPENING = re.compile(r"`+|\$\$|\$|\\\[|\\\(")
 _CLOSING = {"$$": "$$", "\\[": "\\]", "\\(": "\\)"}
-_INLINE_CHARS_MAX = 300  # of a formula between single dollars, which may also be amounts of money
+_INLINE_CHARS_MAX = 300  # longest formula in single dollars; they may also be amounts of money
 _NAMES = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "epsilon": "ε", "varepsilon": "ε",
     "zeta": "ζ", "eta": "η", "theta": "θ", "iota": "ι", "kappa": "κ", "lambda": "λ", "mu": "μ",
@@ -34,15 +34,15 @@ _UP = dict(zip("0123456789+-=()nixyT", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽�
 _DOWN = dict(zip("0123456789+-=()aeioxhklmnpstjru", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑᵢₒₓₕₖₗₘₙₚₛₜⱼᵣᵤ", strict=True))
 _SETS = {"R": "ℝ", "N": "ℕ", "Z": "ℤ", "Q": "ℚ", "C": "ℂ", "E": "𝔼", "P": "ℙ"}
 _GROUP = r"\{((?:[^{}]|\{[^{}]*\})*)\}"
-N_TURN = 8  # how deep formulas may be nested
+N_TURN = 8  # deepest nesting of formulas
 
 
 def replace_math(text: str) -> str:
-    """Return Markdown with its formulas as text that means what it shows."""
+    """Replace the formulas in a Markdown text by readable text."""
     if "$" not in text and "\\(" not in text and "\\[" not in text:
         return text
     shown: list[str] = []
-    end = 0  # of what was taken
+    end = 0  # of the text that is done
     for formula in _formulas(text):
         shown += [text[end : formula.begin], _marked_up(formula.body)]
         end = formula.end
@@ -50,7 +50,7 @@ def replace_math(text: str) -> str:
 
 
 class _Formula(NamedTuple):
-    """A formula is text[begin:end] with its delimiters and `body` without them."""
+    """A formula: text[begin:end] with its delimiters, `body` without."""
 
     begin: int
     end: int
@@ -58,13 +58,13 @@ class _Formula(NamedTuple):
 
 
 def _formulas(text: str) -> Iterator[_Formula]:
-    """Find the formulas, in time linear in the text: each search that fails is made once."""
-    missing: set[str] = set()  # closing delimiters that do not come any more
+    """Find the formulas in linear time: a search that fails is not repeated."""
+    missing: set[str] = set()  # closing delimiters that do not occur again
     ticks = _runs_of_ticks(text)
     place = 0
     while opening := _OPENING.search(text, place):
         sign, begin, place = opening[0], opening.start(), opening.end()
-        if sign[0] == "`":  # code goes to the next run of as many ticks; without one it is text
+        if sign[0] == "`":  # code ends at a run of equally many ticks; without one it is text
             later = ticks[len(sign)]
             while later and later[-1] < place:
                 later.pop()
@@ -86,7 +86,7 @@ def _formulas(text: str) -> Iterator[_Formula]:
 
 
 def _runs_of_ticks(text: str) -> dict[int, list[int]]:
-    """Return where runs of ticks begin by their length, the last one first."""
+    """Return the starts of runs of ticks by their length, the last one first."""
     runs: dict[int, list[int]] = {}
     for run in re.finditer("`+", text):
         runs.setdefault(len(run[0]), []).append(run.start())
@@ -94,7 +94,7 @@ def _runs_of_ticks(text: str) -> dict[int, list[int]]:
 
 
 def _end_of_inline(text: str, begin: int) -> int:
-    """Return the end of a formula between single dollars that begins here, or -1."""
+    """Return the end of a formula in single dollars that begins here, or -1."""
     before, after = text[begin - 1 : begin], text[begin + 1 : begin + 2]
     if re.match(r"[\\$\w]", before) or not after or after.isspace():
         return -1
@@ -108,13 +108,13 @@ def _end_of_inline(text: str, begin: int) -> int:
 
 
 def _marked_up(body: str) -> str:
-    """Return a formula as Markdown that shows it in italics where it is a word."""
+    """Return a formula as Markdown, in italics if it is a word."""
     shown = re.sub(r"([*_`\[\]<>~|\\])", r"\\\1", readable(body.strip()))
     return f"*{shown}*" if re.match(r"\w", shown) and re.search(r"\w$", shown) else shown
 
 
 def readable(formula: str) -> str:
-    """Return one formula without its markup."""
+    """Return a formula without its markup."""
     text = " ".join(formula.split())
     text = re.sub(r"\\(?:text|mathrm|mathbf|mathit|operatorname|boldsymbol)" + _GROUP, r"\1", text)
     text = re.sub(r"\\mathbb\{?(\w)\}?", lambda m: _SETS.get(m[1], m[1]), text)

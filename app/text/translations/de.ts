@@ -24,7 +24,7 @@
 <translation>Chatten mit Mixture-of-Experts-Modellen, die größer sind als der Speicher. Nichts wird irgendwohin gesendet. Es besteht aus den Teilen unten.</translation>
 </message>
 <message>
-<source>This copy of it came without the text of its licence.</source>
+<source>This copy does not contain the text of the licence.</source>
 <translation>Dieser Kopie fehlt der Text der Lizenz.</translation>
 </message>
 </context>
@@ -169,8 +169,8 @@
 <translation>Das Modell wird geladen</translation>
 </message>
 <message>
-<source>The engine takes the new settings</source>
-<translation>Die Engine übernimmt die neuen Einstellungen</translation>
+<source>The engine is changing its settings</source>
+<translation>Die Engine ändert ihre Einstellungen</translation>
 </message>
 <message>
 <source>Stopping</source>
@@ -372,12 +372,12 @@
 <translation>{size} in {folder}</translation>
 </message>
 <message>
-<source>Memory plan with {share} of the experts, of {free} that are free for it</source>
-<translation>Speicherplan mit {share} der Experten, von {free}, die dafür frei sind</translation>
+<source>Memory plan with {share} of the experts; {free} are free for it</source>
+<translation>Speicherplan mit {share} der Experten; {free} sind dafür frei</translation>
 </message>
 <message>
-<source>Memory plan, of {free} that are free for it</source>
-<translation>Speicherplan, von {free}, die dafür frei sind</translation>
+<source>Memory plan; {free} are free for it</source>
+<translation>Speicherplan; {free} sind dafür frei</translation>
 </message>
 <message>
 <source>Loaded</source>
@@ -403,8 +403,8 @@
 <translation>Bericht</translation>
 </message>
 <message>
-<source>This is all that the report says: versions, the machine, the model, settings, figures and errors. It holds nothing that was said, no names and no folders, and it goes nowhere unless you paste it there.</source>
-<translation>Das ist alles, was der Bericht sagt: Versionen, Rechner, Modell, Einstellungen, Zahlen und Fehler. Er enthält nichts Gesagtes, keine Namen und keine Ordner, und er geht nirgendwohin, wo man ihn nicht selbst einfügt.</translation>
+<source>The report contains versions, the machine, the model, settings, figures and errors. It contains no chats, names or folders. It is sent nowhere; you can paste it where you want.</source>
+<translation>Der Bericht enthält Versionen, Rechner, Modell, Einstellungen, Zahlen und Fehler. Er enthält keine Chats, Namen oder Ordner. Er wird nirgendwohin gesendet; Sie können ihn einfügen, wo Sie wollen.</translation>
 </message>
 <message>
 <source>The report is in the clipboard.</source>
@@ -531,7 +531,7 @@
 <translation>Das Laden wurde abgebrochen.</translation>
 </message>
 <message>
-<source>There is memory again, and the cache has grown.</source>
+<source>Memory is free again, so the cache has grown.</source>
 <translation>Es ist wieder Speicher frei; der Cache ist gewachsen.</translation>
 </message>
 <message>
@@ -629,8 +629,16 @@
 <translation>GB/s gelesen</translation>
 </message>
 <message>
+<source>Present read bandwidth of the drive, and the highest measured on this machine</source>
+<translation>Jetzige Lesebandbreite des Laufwerks und die höchste, die auf diesem Rechner gemessen wurde</translation>
+</message>
+<message>
 <source>{file} from the file, {ram} from memory</source>
 <translation>{file} aus der Datei, {ram} aus dem Arbeitsspeicher</translation>
+</message>
+<message>
+<source>the processor computed {share} of {n} that the device lacked</source>
+<translation>der Prozessor berechnete {share} von {n}, die dem Gerät fehlten</translation>
 </message>
 <message>
 <source>misses</source>
@@ -651,14 +659,6 @@
 <message>
 <source>of {limit} GB/s</source>
 <translation>von {limit} GB/s</translation>
-</message>
-<message>
-<source>Read from the drive, and what it was measured to read at most on this machine</source>
-<translation>Vom Laufwerk gelesen, und was es auf diesem Rechner gemessen höchstens liest</translation>
-</message>
-<message>
-<source>of {n} that the device lacked, the processor computed {share}</source>
-<translation>von {n}, die dem Gerät fehlten, berechnete der Prozessor {share}</translation>
 </message>
 </context>
 <context>
@@ -700,8 +700,8 @@
 <translation>Herunterladen</translation>
 </message>
 <message>
-<source>{host}, or the server of an address, is asked only when you look something up or download it.</source>
-<translation>{host} oder der Server einer Adresse wird nur beim Nachsehen und Herunterladen gefragt.</translation>
+<source>{host}, or the server of an address, is contacted only for your searches and downloads.</source>
+<translation>{host} oder der Server einer Adresse wird nur für Ihre Suchen und Downloads angesprochen.</translation>
 </message>
 <message>
 <source>Models that can be downloaded</source>
@@ -755,8 +755,8 @@
 <translation>Aufzeichnen, welche Experten meine Chats nutzen, und daraus lernen</translation>
 </message>
 <message>
-<source>What is recorded stays on this computer. It holds no text, but the numbers of the words, so it is as private as your chats. While you do not use the model, this computer learns from it which experts will be needed next. Answers stay the same; at most they come faster.</source>
-<translation>Was aufgezeichnet wird, bleibt auf diesem Computer. Es enthält keinen Text, aber die Nummern der Wörter, ist also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich; höchstens kommen sie schneller.</translation>
+<source>The recordings stay on this computer. They contain no text, but the numbers of the words, so they are as private as your chats. While you do not use the model, this computer learns from them which experts will be needed next. Answers stay the same, but may come faster.</source>
+<translation>Die Aufzeichnungen bleiben auf diesem Computer. Sie enthalten keinen Text, aber die Nummern der Wörter, sind also so privat wie die Chats. Solange das Modell nicht benutzt wird, lernt dieser Computer daraus, welche Experten als nächste gebraucht werden. Die Antworten bleiben gleich, kommen aber vielleicht schneller.</translation>
 </message>
 <message>
 <source>State of learning</source>
@@ -921,8 +921,8 @@
 <translation>Alle Einstellungen zurücksetzen?</translation>
 </message>
 <message>
-<source>Chats, models and what was measured stay; the settings do not.</source>
-<translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
+<source>Chats, models and measurements are kept.</source>
+<translation>Chats, Modelle und Messungen bleiben erhalten.</translation>
 </message>
 <message>
 <source>Reset</source>
@@ -967,8 +967,8 @@
 <translation>Automatische Engine-Einstellungen</translation>
 </message>
 <message>
-<source>The cache gets the memory that is free, and what pays here is measured while it answers.</source>
-<translation>Der Cache bekommt den freien Speicher, und was sich hier lohnt, wird beim Antworten gemessen.</translation>
+<source>The cache uses the free memory, and the method follows from measurements during the answers.</source>
+<translation>Der Cache nutzt den freien Speicher, und die Methode ergibt sich aus Messungen während der Antworten.</translation>
 </message>
 <message>
 <source>Manual</source>
@@ -1047,8 +1047,8 @@
 <translation>Den Cache einstellen, der helfen würde</translation>
 </message>
 <message>
-<source>Go on with what is now</source>
-<translation>Weiter mit dem, was jetzt ist</translation>
+<source>Show the present again</source>
+<translation>Wieder die Gegenwart zeigen</translation>
 </message>
 <message>
 <source>Pause the panel</source>
@@ -1437,14 +1437,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Prompt wird gelesen: {done} von {total}</translation>
 </message>
 <message>
-<source>Stopped.</source>
-<translation>Angehalten.</translation>
-</message>
-<message>
-<source>The context is full.</source>
-<translation>Der Kontext ist voll.</translation>
-</message>
-<message>
 <source>The context of {tokens} is full. The answer can go on without the middle of this chat: its beginning and its end are kept.</source>
 <translation>Der Kontext von {tokens} ist voll. Die Antwort kann ohne die Mitte dieses Chats weitergehen: Anfang und Ende bleiben.</translation>
 </message>
@@ -1455,10 +1447,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Stop here</source>
 <translation>Hier aufhören</translation>
-</message>
-<message>
-<source>Cut off here.</source>
-<translation>Hier abgebrochen.</translation>
 </message>
 <message>
 <source>The context has no room for this.</source>
@@ -1516,8 +1504,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Engine-Regler zeigen</translation>
 </message>
 <message>
-<source>The next model begins with what is set here, in the bar at the top and in the engine controls.</source>
-<translation>Das nächste Modell beginnt mit dem, was hier, in der Leiste oben und in den Engine-Reglern eingestellt ist.</translation>
+<source>The next model starts with the settings made here, in the bar at the top and in the engine controls.</source>
+<translation>Das nächste Modell beginnt mit den Einstellungen von hier, aus der Leiste oben und aus den Engine-Reglern.</translation>
 </message>
 <message>
 <source>Models</source>
@@ -1584,8 +1572,12 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Womit neue Chats beginnen</translation>
 </message>
 <message>
-<source>What chats begin with where nothing was set for their model.</source>
-<translation>Womit Chats beginnen, wenn für ihr Modell nichts eingestellt wurde.</translation>
+<source>For chats with models that have no settings of their own.</source>
+<translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
+</message>
+<message>
+<source>Chats, models and measurements are kept.</source>
+<translation>Chats, Modelle und Messungen bleiben erhalten.</translation>
 </message>
 <message>
 <source>Privacy</source>
@@ -1606,10 +1598,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Reset all settings</source>
 <translation>Alle Einstellungen zurücksetzen</translation>
-</message>
-<message>
-<source>Chats, models and what was measured stay; the settings do not.</source>
-<translation>Chats, Modelle und Messungen bleiben, die Einstellungen nicht.</translation>
 </message>
 </context>
 <context>
@@ -2067,8 +2055,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>In der Chatliste: anheften oder lösen</translation>
 </message>
 <message>
-<source>In the list of chats: all that can be done</source>
-<translation>In der Chatliste: alles, was möglich ist</translation>
+<source>In the list of chats: menu</source>
+<translation>In der Chatliste: Menü</translation>
 </message>
 <message>
 <source>To the next control</source>
@@ -2271,16 +2259,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Mit dem eingestellten Cache-Anteil, {share}, braucht es {size} und läuft mit {speed}.</translation>
 </message>
 <message>
-<source>Too large: it needs {size} even with {n} experts of each layer, beside {headroom} that are left to other programs, and {free} are free.</source>
-<translation>Zu groß: Selbst mit {n} Experten jeder Schicht braucht es {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
+<source>Too large: even with {n} experts of each layer it needs {size}, and {headroom} for other programs, but only {free} are free.</source>
+<translation>Zu groß: Selbst mit {n} Experten jeder Schicht braucht es {size}, dazu {headroom} für andere Programme, aber nur {free} sind frei.</translation>
+</message>
+<message>
+<source>Too large: it needs {size}, and {headroom} for other programs, but only {free} are free.</source>
+<translation>Zu groß: Es braucht {size}, dazu {headroom} für andere Programme, aber nur {free} sind frei.</translation>
 </message>
 <message>
 <source>It would run with {size} more.</source>
 <translation>Mit {size} mehr würde es laufen.</translation>
-</message>
-<message>
-<source>Too large: it needs {size}, beside {headroom} that are left to other programs, and {free} are free.</source>
-<translation>Zu groß: Es braucht {size}, dazu {headroom}, die anderen Programmen bleiben, und {free} sind frei.</translation>
 </message>
 <message>
 <source>The cache cannot help: {reason}.</source>
@@ -2312,77 +2300,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
-<name>sampling</name>
+<name>messages</name>
 <message>
-<source>Balanced</source>
-<translation>Ausgewogen</translation>
+<source>{first} and {last}</source>
+<translation>{first} und {last}</translation>
 </message>
 <message>
-<source>Precise</source>
-<translation>Genau</translation>
-</message>
-<message>
-<source>Creative</source>
-<translation>Kreativ</translation>
-</message>
-<message>
-<source>Temperature</source>
-<translation>Temperatur</translation>
-</message>
-<message>
-<source>Top k</source>
-<translation>Top k</translation>
-</message>
-<message>
-<source>Top p</source>
-<translation>Top p</translation>
-</message>
-<message>
-<source>Min p</source>
-<translation>Min p</translation>
-</message>
-<message>
-<source>Repeat penalty</source>
-<translation>Wiederholungsabzug</translation>
-</message>
-<message>
-<source>0 always takes the most probable token; higher is more varied.</source>
-<translation>0 nimmt immer das wahrscheinlichste Token; höher wird es abwechslungsreicher.</translation>
-</message>
-<message>
-<source>Only the k most probable tokens; 0: all.</source>
-<translation>Nur die k wahrscheinlichsten Token; 0: alle.</translation>
-</message>
-<message>
-<source>Only the most probable tokens that together have this probability; 1: all.</source>
-<translation>Nur die wahrscheinlichsten Token, die zusammen diese Wahrscheinlichkeit haben; 1: alle.</translation>
-</message>
-<message>
-<source>Only tokens with at least this share of the best one&apos;s probability; 0: all.</source>
-<translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
-</message>
-<message>
-<source>Above 1, what was just said becomes less probable.</source>
-<translation>Über 1 wird unwahrscheinlicher, was eben gesagt wurde.</translation>
-</message>
-<message>
-<source>Own sampling</source>
-<translation>Eigenes Sampling</translation>
-</message>
-</context>
-<context>
-<name>sentences</name>
-<message>
-<source>The engine&apos;s process ended unexpectedly.</source>
-<translation>Der Prozess der Engine endete unerwartet.</translation>
-</message>
-<message>
-<source>The engine&apos;s process ended unexpectedly without an error.</source>
-<translation>Der Prozess der Engine endete unerwartet, ohne einen Fehler.</translation>
-</message>
-<message>
-<source>The engine&apos;s process ended unexpectedly with status {number}.</source>
-<translation>Der Prozess der Engine endete unerwartet mit dem Status {number}.</translation>
+<source>{what}: {sentence}</source>
+<translation>{what}: {sentence}</translation>
 </message>
 <message>
 <source>The engine&apos;s process ended unexpectedly: {reason}.</source>
@@ -2393,48 +2318,100 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>llama.cpp hielt bei einer gescheiterten Prüfung an ({check})</translation>
 </message>
 <message>
+<source>The engine&apos;s process closed its pipe and was ended.</source>
+<translation>Der Prozess der Engine schloss seine Verbindung und wurde beendet.</translation>
+</message>
+<message>
+<source>the device failed ({device}: {reason})</source>
+<translation>das Gerät versagte ({device}: {reason})</translation>
+</message>
+<message>
+<source>the device failed ({device}), and gave no reason</source>
+<translation>das Gerät versagte ({device}), ohne einen Grund zu nennen</translation>
+</message>
+<message>
+<source>The engine&apos;s process ended unexpectedly: the remote device no longer answers. What was said is kept; choose another device, or load the model again when it is back.</source>
+<translation>Der Prozess der Engine endete unerwartet: Das entfernte Gerät antwortet nicht mehr. Was gesagt wurde, ist aufbewahrt; wählen Sie ein anderes Gerät, oder laden Sie das Modell wieder, wenn es zurück ist.</translation>
+</message>
+<message>
 <source>it was killed (signal 9), most likely because memory ran out; a lower cache rate or a shorter context needs less</source>
 <translation>er wurde beendet (Signal 9), höchstwahrscheinlich weil der Speicher ausging; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+</message>
+<message>
+<source>the model file could not be read any more (signal {signal}); it may have been shortened, or its drive removed</source>
+<translation>die Modelldatei war nicht mehr lesbar (Signal {signal}); vielleicht wurde sie gekürzt oder ihr Laufwerk entfernt</translation>
+</message>
+<message>
+<source>The engine&apos;s process ended unexpectedly without an error.</source>
+<translation>Der Prozess der Engine endete unerwartet, ohne einen Fehler.</translation>
 </message>
 <message>
 <source>memory ran out; a lower cache rate or a shorter context needs less</source>
 <translation>der Speicher ging aus; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
 </message>
 <message>
-<source>memory ran out (signal {number}); a lower cache rate or a shorter context needs less</source>
-<translation>der Speicher ging aus (Signal {number}); ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
+<source>memory ran out (signal {signal}); a lower cache rate or a shorter context needs less</source>
+<translation>der Speicher ging aus (Signal {signal}); ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger</translation>
 </message>
 <message>
-<source>the model file could not be read any more (signal {number}); it may have been shortened, or its drive removed</source>
-<translation>die Modelldatei war nicht mehr lesbar (Signal {number}); vielleicht wurde sie gekürzt oder ihr Laufwerk entfernt</translation>
+<source>{what} (signal {signal})</source>
+<translation>{what} (Signal {signal})</translation>
 </message>
 <message>
-<source>it crashed (this processor lacks an instruction that it needs) (signal {number})</source>
-<translation>er stürzte ab (diesem Prozessor fehlt ein Befehl, den er braucht) (Signal {number})</translation>
+<source>The engine&apos;s process ended unexpectedly with status {status}.</source>
+<translation>Der Prozess der Engine endete unerwartet mit dem Status {status}.</translation>
 </message>
 <message>
-<source>it crashed (signal {number})</source>
-<translation>er stürzte ab (Signal {number})</translation>
+<source>it crashed (access violation)</source>
+<translation>er stürzte ab (Zugriffsverletzung)</translation>
 </message>
 <message>
-<source>it stopped on a failed check (signal {number})</source>
-<translation>er hielt bei einer gescheiterten Prüfung an (Signal {number})</translation>
+<source>it stopped on a failed check</source>
+<translation>er hielt bei einer gescheiterten Prüfung an</translation>
 </message>
 <message>
-<source>it was told to end (signal {number})</source>
-<translation>er wurde zum Ende aufgefordert (Signal {number})</translation>
+<source>it crashed</source>
+<translation>er stürzte ab</translation>
 </message>
 <message>
-<source>it was ended (signal {number})</source>
-<translation>er wurde beendet (Signal {number})</translation>
+<source>it was ended</source>
+<translation>er wurde beendet</translation>
+</message>
+<message>
+<source>it crashed (this processor lacks an instruction that it needs)</source>
+<translation>er stürzte ab (diesem Prozessor fehlt ein Befehl, den er braucht)</translation>
+</message>
+<message>
+<source>a library that it needs is missing</source>
+<translation>eine Bibliothek, die er braucht, fehlt</translation>
+</message>
+<message>
+<source>memory ran out</source>
+<translation>der Speicher ging aus</translation>
+</message>
+<message>
+<source>it crashed (stack overflow)</source>
+<translation>er stürzte ab (Stapelüberlauf)</translation>
+</message>
+<message>
+<source>it was told to end</source>
+<translation>er wurde zum Ende aufgefordert</translation>
+</message>
+<message>
+<source>The engine failed unexpectedly ({kind}): {reason}</source>
+<translation>Die Engine scheiterte unerwartet ({kind}): {reason}</translation>
+</message>
+<message>
+<source>The engine sent something that could not be understood.</source>
+<translation>Die Engine hat etwas Unverständliches gesendet.</translation>
 </message>
 <message>
 <source>The engine&apos;s process does not answer.</source>
 <translation>Der Prozess der Engine antwortet nicht.</translation>
 </message>
 <message>
-<source>The engine&apos;s process closed its pipe and was ended.</source>
-<translation>Der Prozess der Engine schloss seine Verbindung und wurde beendet.</translation>
+<source>The engine runs but has made no progress for {minutes} minutes.</source>
+<translation>Die Engine läuft, kommt aber seit {minutes} Minuten nicht voran.</translation>
 </message>
 <message>
 <source>The engine could not be started.</source>
@@ -2449,36 +2426,40 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Prozess der Engine hat eine andere Version als dieses Programm.</translation>
 </message>
 <message>
-<source>The engine has not answered for {n} seconds.</source>
-<translation>Die Engine hat seit {n} Sekunden nicht geantwortet.</translation>
+<source>The engine has not answered for {seconds} seconds.</source>
+<translation>Die Engine hat seit {seconds} Sekunden nicht geantwortet.</translation>
 </message>
 <message>
-<source>The engine runs but has made no progress for {n} minutes.</source>
-<translation>Die Engine läuft, kommt aber seit {n} Minuten nicht voran.</translation>
+<source>The engine made a message that cannot be sent.</source>
+<translation>Die Engine hat eine Nachricht erzeugt, die nicht gesendet werden kann.</translation>
 </message>
 <message>
-<source>The engine sent something that could not be understood.</source>
-<translation>Die Engine hat etwas Unverständliches gesendet.</translation>
+<source>The experts of the architecture {architecture} cannot be cached: {reason}.</source>
+<translation>Die Experten der Architektur {architecture} können nicht in den Cache: {reason}.</translation>
 </message>
 <message>
-<source>The engine failed unexpectedly ({kind}): {reason}</source>
-<translation>Die Engine scheiterte unerwartet ({kind}): {reason}</translation>
+<source>Loading was cancelled.</source>
+<translation>Das Laden wurde abgebrochen.</translation>
 </message>
 <message>
-<source>There is not enough memory; a lower cache rate or a shorter context needs less.</source>
-<translation>Der Speicher reicht nicht; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger.</translation>
+<source>{file} was changed or replaced after it was checked; load it again.</source>
+<translation>{file} wurde nach der Prüfung geändert oder ersetzt; bitte neu laden.</translation>
 </message>
 <message>
-<source>{file} cannot be used: {reason}.</source>
-<translation>{file} ist nicht verwendbar: {reason}.</translation>
+<source>The context could not be made: {reason}.</source>
+<translation>Der Kontext konnte nicht angelegt werden: {reason}.</translation>
 </message>
 <message>
 <source>llama.cpp could not load {file}: {reason}.</source>
 <translation>llama.cpp konnte {file} nicht laden: {reason}.</translation>
 </message>
 <message>
-<source>{file} was changed or replaced after it was checked; load it again.</source>
-<translation>{file} wurde nach der Prüfung geändert oder ersetzt; bitte neu laden.</translation>
+<source>There is not enough memory; a lower cache rate or a shorter context needs less.</source>
+<translation>Der Speicher reicht nicht; ein kleinerer Cache-Anteil oder ein kürzerer Kontext braucht weniger.</translation>
+</message>
+<message>
+<source>No model is loaded.</source>
+<translation>Kein Modell ist geladen.</translation>
 </message>
 <message>
 <source>The model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
@@ -2489,148 +2470,132 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>die Datei ist vielleicht beschädigt; sie erneut laden oder ein anderes Modell nehmen</translation>
 </message>
 <message>
-<source>the tensor {name} has a value that is NaN or infinite</source>
-<translation>der Tensor {name} enthält einen Wert, der NaN oder unendlich ist</translation>
+<source>The prompt has {n} tokens, but the context holds only {n_context}.</source>
+<translation>Der Prompt hat {n} Token, aber der Kontext fasst nur {n_context}.</translation>
 </message>
 <message>
-<source>the tensor {name} has a value that is NaN or infinite, in block {n}</source>
-<translation>der Tensor {name} enthält im Block {n} einen Wert, der NaN oder unendlich ist</translation>
-</message>
-<message>
-<source>The context could not be made: {reason}.</source>
-<translation>Der Kontext konnte nicht angelegt werden: {reason}.</translation>
+<source>The slots of {tensor} need {bytes:size} in one piece, more than {device} allows; a lower cache rate needs less.</source>
+<translation>Die Plätze von {tensor} brauchen {bytes:size} in einem Stück, mehr als {device} erlaubt; ein kleinerer Cache-Anteil braucht weniger.</translation>
 </message>
 <message>
 <source>Reading the weights</source>
 <translation>Die Gewichte werden gelesen</translation>
 </message>
 <message>
-<source>Loading was cancelled.</source>
-<translation>Das Laden wurde abgebrochen.</translation>
+<source>The chat template of {model} cannot go on with an answer.</source>
+<translation>Die Chat-Vorlage von {model} kann eine Antwort nicht fortsetzen.</translation>
 </message>
 <message>
-<source>No model is loaded.</source>
-<translation>Kein Modell ist geladen.</translation>
+<source>The chat template of {model} failed: {reason}.</source>
+<translation>Die Chat-Vorlage von {model} scheiterte: {reason}.</translation>
 </message>
 <message>
-<source>A dense model has no experts to cache.</source>
-<translation>Ein dichtes Modell hat keine Experten für den Cache.</translation>
+<source>The chat template of {model} takes too long.</source>
+<translation>Die Chat-Vorlage von {model} braucht zu lange.</translation>
 </message>
 <message>
 <source>every expert is in memory</source>
 <translation>alle Experten sind im Speicher</translation>
 </message>
 <message>
+<source>A context of {n} tokens takes {bytes:size} there.</source>
+<translation>Ein Kontext von {n} Token belegt dort {bytes:size}.</translation>
+</message>
+<message>
+<source>The context is {n} tokens instead of {wanted}, so that more layers fit; it takes {bytes:size} there.</source>
+<translation>Der Kontext hat {n} Token statt {wanted}, damit mehr Schichten Platz finden; er belegt dort {bytes:size}.</translation>
+</message>
+<message>
+<source>Of the CPU&apos;s layers it keeps {n} of {all} experts, in {bytes:size}.</source>
+<translation>Von den Schichten des Prozessors behält es {n} von {all} Experten, in {bytes:size}.</translation>
+</message>
+<message>
+<source>A dense model has no experts to cache.</source>
+<translation>Ein dichtes Modell hat keine Experten für den Cache.</translation>
+</message>
+<message>
+<source>{free:size} of memory are free: {n} of {all} experts of each layer are kept instead of {wanted}.</source>
+<translation>{free:size} Speicher sind frei: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
+</message>
+<message>
+<source>Kept there are {n} of {all} experts of each layer, as asked, in {bytes:size}.</source>
+<translation>Dort liegen {n} von {all} Experten jeder Schicht, wie gewünscht, in {bytes:size}.</translation>
+</message>
+<message>
+<source>Kept there are {n} of {all} experts of each layer instead of {wanted}, in {bytes:size}; {left:size} are left to others.</source>
+<translation>Dort liegen {n} von {all} Experten jeder Schicht statt {wanted}, in {bytes:size}; {left:size} bleiben für andere frei.</translation>
+</message>
+<message>
+<source>All {n} layers are computed by {devices}.</source>
+<translation>Alle {n} Schichten berechnet {devices}.</translation>
+</message>
+<message>
+<source>The last {n} of {all} layers are computed by {devices}, whose memory holds no more; the CPU computes the others.</source>
+<translation>Die letzten {n} von {all} Schichten berechnet {devices}, dessen Speicher nicht mehr fasst; die übrigen berechnet der Prozessor.</translation>
+</message>
+<message>
+<source>The memory of {devices} holds not even one layer: the CPU computes.</source>
+<translation>Der Speicher von {devices} fasst nicht einmal eine Schicht: Es rechnet der Prozessor.</translation>
+</message>
+<message>
 <source>it is a dense model, without experts</source>
 <translation>es ist ein dichtes Modell, ohne Experten</translation>
 </message>
 <message>
-<source>the experts of this {name} file are not stored as stacked tensors</source>
-<translation>die Experten dieser {name}-Datei sind nicht als gestapelte Tensoren gespeichert</translation>
-</message>
-<message>
-<source>The experts of the architecture {name} cannot be cached: {reason}.</source>
-<translation>Die Experten der Architektur {name} können nicht in den Cache: {reason}.</translation>
-</message>
-<message>
-<source>{size} of memory are free: {n} of {all} experts of each layer are kept instead of {wanted}.</source>
-<translation>{size} Speicher sind frei: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
+<source>the experts of this {architecture} file are not stored as stacked tensors</source>
+<translation>die Experten dieser {architecture}-Datei sind nicht als gestapelte Tensoren gespeichert</translation>
 </message>
 <message>
 <source>Other programs need memory: {n} of {all} experts of each layer are kept instead of {wanted}.</source>
 <translation>Andere Programme brauchen Speicher: {n} von {all} Experten jeder Schicht werden behalten statt {wanted}.</translation>
 </message>
 <message>
-<source>All {n} layers are computed by {names}.</source>
-<translation>Alle {n} Schichten berechnet {names}.</translation>
-</message>
-<message>
-<source>The last {n} of {all} layers are computed by {names}, whose memory holds no more; the CPU computes the others.</source>
-<translation>Die letzten {n} von {all} Schichten berechnet {names}, dessen Speicher nicht mehr fasst; die übrigen berechnet der Prozessor.</translation>
-</message>
-<message>
-<source>The memory of {names} holds not even one layer: the CPU computes.</source>
-<translation>Der Speicher von {names} fasst nicht einmal eine Schicht: Es rechnet der Prozessor.</translation>
-</message>
-<message>
-<source>The slots of {tensor} need {size} in one piece, more than {device} allows; a lower cache rate needs less.</source>
-<translation>Die Plätze von {tensor} brauchen {size} in einem Stück, mehr als {device} erlaubt; ein kleinerer Cache-Anteil braucht weniger.</translation>
-</message>
-<message>
-<source>A context of {n} tokens takes {size} there.</source>
-<translation>Ein Kontext von {n} Token belegt dort {size}.</translation>
-</message>
-<message>
-<source>The context is {n} tokens instead of {wanted}, so that more layers fit; it takes {size} there.</source>
-<translation>Der Kontext hat {n} Token statt {wanted}, damit mehr Schichten Platz finden; er belegt dort {size}.</translation>
-</message>
-<message>
-<source>Kept there are {n} of {all} experts of each layer, as asked, in {size}.</source>
-<translation>Dort liegen {n} von {all} Experten jeder Schicht, wie gewünscht, in {size}.</translation>
-</message>
-<message>
-<source>Kept there are {n} of {all} experts of each layer instead of {wanted}, in {size}; {left} are left to others.</source>
-<translation>Dort liegen {n} von {all} Experten jeder Schicht statt {wanted}, in {size}; {left} bleiben für andere frei.</translation>
-</message>
-<message>
-<source>Prompts copy the experts once for every {n} tokens.</source>
-<translation>Lange Eingaben kopieren die Experten einmal je {n} Token.</translation>
-</message>
-<message>
-<source>RAM keeps no experts for devices, as asked.</source>
-<translation>Das RAM behält wie gewünscht keine Experten für Geräte.</translation>
-</message>
-<message>
-<source>RAM keeps all of them, in {size}: the file is read once.</source>
-<translation>Das RAM behält alle, in {size}: die Datei wird einmal gelesen.</translation>
-</message>
-<message>
-<source>RAM keeps {n} of {all} experts of each layer, in {size}; the others are read from the file.</source>
-<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {size}; die anderen werden aus der Datei gelesen.</translation>
-</message>
-<message>
-<source>RAM keeps {n} of {all} experts of each layer, in {size} instead of {wanted}; the others are read from the file.</source>
-<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {size} statt {wanted}; die anderen werden aus der Datei gelesen.</translation>
-</message>
-<message>
-<source>Of the CPU&apos;s layers it keeps {n} of {all} experts, in {size}.</source>
-<translation>Von den Schichten des Prozessors behält es {n} von {all} Experten, in {size}.</translation>
-</message>
-<message>
-<source>The {size} of RAM that may keep experts hold not one of each layer: nearly all are read from the file.</source>
-<translation>In die {size} RAM, die Experten behalten dürfen, passt nicht einer jeder Schicht: fast alle werden aus der Datei gelesen.</translation>
-</message>
-<message>
-<source>Other programs need memory: RAM keeps {n} experts of each layer for the device instead of {wanted}.</source>
-<translation>Andere Programme brauchen Speicher: Das RAM behält für das Gerät {n} Experten jeder Schicht statt {wanted}.</translation>
-</message>
-<message>
-<source>Other programs need memory: RAM keeps {n} experts of each layer of the CPU&apos;s instead of {wanted}.</source>
-<translation>Andere Programme brauchen Speicher: Das RAM behält von jeder Schicht des Prozessors {n} Experten statt {wanted}.</translation>
-</message>
-<message>
-<source>Prompts copy the experts once for every {n} tokens, through {size} beside the slots, ahead of the layers that need them.</source>
-<translation>Lange Eingaben kopieren die Experten einmal je {n} Token, durch {size} neben den Plätzen und den Schichten voraus, die sie brauchen.</translation>
+<source>Other programs need memory: RAM keeps {n} experts of each layer of the CPU&apos;s instead of {before}.</source>
+<translation>Andere Programme brauchen Speicher: Das RAM behält von jeder Schicht des Prozessors {n} Experten statt {before}.</translation>
 </message>
 <message>
 <source>Other programs need the device&apos;s memory: {n} of {all} experts of each layer are kept there instead of {wanted}.</source>
 <translation>Andere Programme brauchen den Speicher des Geräts: {n} von {all} Experten jeder Schicht bleiben dort statt {wanted}.</translation>
 </message>
 <message>
-<source>The prompt has {n} tokens, but the context holds only {n_context}.</source>
-<translation>Der Prompt hat {n} Token, aber der Kontext fasst nur {n_context}.</translation>
+<source>Other programs need memory: RAM keeps {n} experts of each layer for the device instead of {before}.</source>
+<translation>Andere Programme brauchen Speicher: Das RAM behält für das Gerät {n} Experten jeder Schicht statt {before}.</translation>
 </message>
 <message>
-<source>The chat template of {name} failed: {reason}.</source>
-<translation>Die Chat-Vorlage von {name} scheiterte: {reason}.</translation>
+<source>Prompts copy the experts once for every {n} tokens.</source>
+<translation>Lange Eingaben kopieren die Experten einmal je {n} Token.</translation>
 </message>
 <message>
-<source>The chat template of {name} takes too long.</source>
-<translation>Die Chat-Vorlage von {name} braucht zu lange.</translation>
+<source>Prompts copy the experts once for every {n} tokens, through {bytes:size} beside the slots, ahead of the layers that need them.</source>
+<translation>Lange Eingaben kopieren die Experten einmal je {n} Token, durch {bytes:size} neben den Plätzen und den Schichten voraus, die sie brauchen.</translation>
 </message>
 <message>
-<source>The chat template of {name} cannot go on with an answer.</source>
-<translation>Die Chat-Vorlage von {name} kann eine Antwort nicht fortsetzen.</translation>
+<source>RAM keeps all of them, in {bytes:size}: the file is read once.</source>
+<translation>Das RAM behält alle, in {bytes:size}: die Datei wird einmal gelesen.</translation>
+</message>
+<message>
+<source>RAM keeps {n} of {all} experts of each layer, in {bytes:size} instead of {asked:size}; the others are read from the file.</source>
+<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {bytes:size} statt {asked:size}; die anderen werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>RAM keeps no experts for devices, as asked.</source>
+<translation>Das RAM behält wie gewünscht keine Experten für Geräte.</translation>
+</message>
+<message>
+<source>The {bytes:size} of RAM that may keep experts hold not one of each layer: nearly all are read from the file.</source>
+<translation>In die {bytes:size} RAM, die Experten behalten dürfen, passt nicht einer jeder Schicht: fast alle werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>RAM keeps {n} of {all} experts of each layer, in {bytes:size}; the others are read from the file.</source>
+<translation>Das RAM behält {n} von {all} Experten jeder Schicht, in {bytes:size}; die anderen werden aus der Datei gelesen.</translation>
+</message>
+<message>
+<source>The whole model fits into memory and a cache would save only {saved:size}, so llama.cpp runs unpatched, which is faster.</source>
+<translation>Das ganze Modell passt in den Speicher, und ein Cache würde nur {saved:size} sparen; darum läuft llama.cpp unverändert, was schneller ist.</translation>
+</message>
+<message>
+<source>The whole model fits into memory, so llama.cpp runs unpatched, which is faster.</source>
+<translation>Das ganze Modell passt in den Speicher; darum läuft llama.cpp unverändert, was schneller ist.</translation>
 </message>
 <message>
 <source>Starts reactive, measures what prefetching and other evictions bring on this machine with this model, and keeps what pays.</source>
@@ -2713,64 +2678,48 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der vierte Schritt: Was fertig ist, wird zuerst berechnet.</translation>
 </message>
 <message>
-<source>A remote device is written rpc://host:port, not {text}.</source>
-<translation>Ein Gerät auf einem anderen Rechner schreibt man rpc://rechner:port, nicht {text}.</translation>
+<source>The optimal eviction: what is needed last leaves. It knows the trace.</source>
+<translation>Die optimale Verdrängung: Was zuletzt gebraucht wird, geht. Sie kennt die Aufzeichnung.</translation>
 </message>
 <message>
-<source>No device server can be reached at {address} ({reason}).</source>
-<translation>Unter {address} ist kein Geräteserver zu erreichen ({reason}).</translation>
+<source>Perfect prediction far ahead, with the optimal eviction. It knows the trace.</source>
+<translation>Vollkommene Vorhersage weit voraus, mit der optimalen Verdrängung. Sie kennt die Aufzeichnung.</translation>
 </message>
 <message>
-<source>The device server at {address} does not answer; it may be serving somebody else.</source>
-<translation>Der Geräteserver unter {address} antwortet nicht; vielleicht bedient er gerade jemand anderen.</translation>
+<source>A remote device is written rpc://host:port, not {given}.</source>
+<translation>Ein Gerät auf einem anderen Rechner schreibt man rpc://rechner:port, nicht {given}.</translation>
 </message>
 <message>
 <source>What answers at {address} is no rpc server of llama.cpp.</source>
 <translation>Was unter {address} antwortet, ist kein RPC-Server von llama.cpp.</translation>
 </message>
 <message>
-<source>the file is gone</source>
-<translation>die Datei ist weg</translation>
+<source>The device server at {address} does not answer; it may be serving somebody else.</source>
+<translation>Der Geräteserver unter {address} antwortet nicht; vielleicht bedient er gerade jemand anderen.</translation>
 </message>
 <message>
-<source>it is a link to a file that is gone</source>
-<translation>sie ist ein Verweis auf eine Datei, die weg ist</translation>
+<source>There is no device {device} here; known are {known}.</source>
+<translation>Ein Gerät {device} gibt es hier nicht; bekannt sind {known}.</translation>
 </message>
 <message>
-<source>part {i} of {n} is missing</source>
-<translation>Teil {i} von {n} fehlt</translation>
+<source>No device server can be reached at {address} ({reason}).</source>
+<translation>Unter {address} ist kein Geräteserver zu erreichen ({reason}).</translation>
 </message>
 <message>
-<source>the parts {list} of {n} are missing</source>
-<translation>die Teile {list} von {n} fehlen</translation>
+<source>The rpc server at {address} speaks version {version} of its protocol; version {needed} is needed.</source>
+<translation>Der RPC-Server unter {address} spricht Version {version} seines Protokolls; gebraucht wird Version {needed}.</translation>
 </message>
 <message>
-<source>part {i} of {n} of the model is missing</source>
-<translation>Teil {i} von {n} des Modells fehlt</translation>
+<source>its architecture {architecture} is not known to llama.cpp</source>
+<translation>llama.cpp kennt ihre Architektur {architecture} nicht</translation>
 </message>
 <message>
-<source>is not there</source>
-<translation>ist nicht da</translation>
+<source>the tensor {tensor} has a value that is NaN or infinite</source>
+<translation>der Tensor {tensor} enthält einen Wert, der NaN oder unendlich ist</translation>
 </message>
 <message>
-<source>is not a folder</source>
-<translation>ist kein Ordner</translation>
-</message>
-<message>
-<source>may not be read</source>
-<translation>darf nicht gelesen werden</translation>
-</message>
-<message>
-<source>it may not be read</source>
-<translation>sie darf nicht gelesen werden</translation>
-</message>
-<message>
-<source>cannot be read ({reason})</source>
-<translation>ist nicht lesbar ({reason})</translation>
-</message>
-<message>
-<source>it cannot be read ({reason})</source>
-<translation>sie ist nicht lesbar ({reason})</translation>
+<source>the tensor {tensor} has a value that is NaN or infinite, in block {block}</source>
+<translation>der Tensor {tensor} enthält im Block {block} einen Wert, der NaN oder unendlich ist</translation>
 </message>
 <message>
 <source>it is empty</source>
@@ -2781,152 +2730,96 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>es ist ein Ordner</translation>
 </message>
 <message>
+<source>its numbers make no sense</source>
+<translation>ihre Zahlen ergeben keinen Sinn</translation>
+</message>
+<message>
 <source>it is not a GGUF file, as it does not begin with the letters GGUF</source>
 <translation>es ist keine GGUF-Datei, denn sie beginnt nicht mit den Buchstaben GGUF</translation>
 </message>
 <message>
-<source>it is truncated: {detail}</source>
-<translation>sie ist abgeschnitten: {detail}</translation>
-</message>
-<message>
-<source>its architecture {name} is not known to llama.cpp</source>
-<translation>llama.cpp kennt ihre Architektur {name} nicht</translation>
-</message>
-<message>
-<source>its numbers make no sense</source>
-<translation>ihre Zahlen ergeben keinen Sinn</translation>
+<source>part {part} of {n} of the model is missing</source>
+<translation>Teil {part} von {n} des Modells fehlt</translation>
 </message>
 <message>
 <source>its path holds bytes that are not UTF-8; rename the file or its folder</source>
 <translation>ihr Pfad enthält Bytes, die kein UTF-8 sind; benennen Sie die Datei oder ihren Ordner um</translation>
 </message>
 <message>
+<source>it is truncated: {detail}</source>
+<translation>sie ist abgeschnitten: {detail}</translation>
+</message>
+<message>
+<source>it cannot be read ({reason})</source>
+<translation>sie ist nicht lesbar ({reason})</translation>
+</message>
+<message>
+<source>{file} cannot be used: {reason}.</source>
+<translation>{file} ist nicht verwendbar: {reason}.</translation>
+</message>
+<message>
+<source>it may not be read</source>
+<translation>sie darf nicht gelesen werden</translation>
+</message>
+<message>
+<source>the file is gone</source>
+<translation>die Datei ist weg</translation>
+</message>
+<message>
+<source>its folder {folder} {trouble}</source>
+<translation>sein Ordner {folder} {trouble}</translation>
+</message>
+<message>
+<source>may not be read</source>
+<translation>darf nicht gelesen werden</translation>
+</message>
+<message>
+<source>is not there</source>
+<translation>ist nicht da</translation>
+</message>
+<message>
+<source>cannot be read ({reason})</source>
+<translation>ist nicht lesbar ({reason})</translation>
+</message>
+<message>
 <source>The list of folders</source>
 <translation>Die Liste der Ordner</translation>
 </message>
 <message>
-<source>The list of downloads</source>
-<translation>Die Liste der Downloads</translation>
+<source>it is a link to a file that is gone</source>
+<translation>sie ist ein Verweis auf eine Datei, die weg ist</translation>
 </message>
 <message>
-<source>{list} could not be saved: {reason}.</source>
-<translation>{list} konnte nicht gespeichert werden: {reason}.</translation>
+<source>is not a folder</source>
+<translation>ist kein Ordner</translation>
 </message>
 <message>
-<source>{list} was damaged; an empty one is used.</source>
-<translation>{list} war beschädigt; es wird mit einer leeren begonnen.</translation>
+<source>part {part} of {n} is missing</source>
+<translation>Teil {part} von {n} fehlt</translation>
 </message>
 <message>
-<source>{list} was damaged; an empty one is used and the old file is {file}.</source>
-<translation>{list} war beschädigt; es wird mit einer leeren begonnen, und die alte Datei ist {file}.</translation>
+<source>the parts {parts} of {n} are missing</source>
+<translation>die Teile {parts} von {n} fehlen</translation>
 </message>
 <message>
-<source>{list} could not be read: {reason}.</source>
-<translation>{list} konnte nicht gelesen werden: {reason}.</translation>
+<source>the parts {parts} and more of {n} are missing</source>
+<translation>die Teile {parts} und weitere von {n} fehlen</translation>
 </message>
 <message>
-<source>The settings file</source>
-<translation>Die Datei der Einstellungen</translation>
+<source>has more than {n:count} folders; the others were left out</source>
+<translation>hat mehr als {n:count} Ordner; die übrigen wurden ausgelassen</translation>
 </message>
 <message>
-<source>{list} was damaged; the defaults are used.</source>
-<translation>{list} war beschädigt; es gelten die Vorgaben.</translation>
-</message>
-<message>
-<source>{list} was damaged; the defaults are used and the old file is {file}.</source>
-<translation>{list} war beschädigt; es gelten die Vorgaben, und die alte Datei ist {file}.</translation>
-</message>
-<message>
-<source>Outrider is open already, and its window does not answer. End that process, then start again.</source>
-<translation>Outrider ist schon geöffnet, und sein Fenster antwortet nicht. Beenden Sie diesen Prozess und starten Sie dann neu.</translation>
-</message>
-<message>
-<source>only {n} of its {all} parts are there</source>
-<translation>nur {n} von {all} Teilen sind da</translation>
-</message>
-<message>
-<source>&apos;{text}&apos; is neither a repository, such as owner/name, nor an address.</source>
-<translation>„{text}“ ist weder ein Repository wie besitzer/name noch eine Adresse.</translation>
-</message>
-<message>
-<source>This repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
-<translation>Dieses Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
-</message>
-<message>
-<source>There is no such repository on {host}, or it is private and HF_TOKEN is needed.</source>
-<translation>Dieses Repository gibt es auf {host} nicht, oder es ist privat und braucht HF_TOKEN.</translation>
-</message>
-<message>
-<source>The repository on {host} has no such revision.</source>
-<translation>Das Repository auf {host} hat diesen Stand nicht.</translation>
-</message>
-<message>
-<source>There is no GGUF model in {place}.</source>
-<translation>In {place} ist kein GGUF-Modell.</translation>
-</message>
-<message>
-<source>{host} asks for a token: set HF_TOKEN to yours.</source>
-<translation>{host} verlangt ein Token: HF_TOKEN auf das eigene setzen.</translation>
-</message>
-<message>
-<source>{host} does not let you have this.</source>
-<translation>{host} gibt das nicht heraus.</translation>
-</message>
-<message>
-<source>There is no such file on {host}.</source>
-<translation>Diese Datei gibt es auf {host} nicht.</translation>
-</message>
-<message>
-<source>{host} asks to wait: there were too many requests.</source>
-<translation>{host} bittet zu warten: Es waren zu viele Anfragen.</translation>
-</message>
-<message>
-<source>{host} is out of order at the moment (HTTP {status}).</source>
-<translation>{host} ist gerade gestört (HTTP {status}).</translation>
+<source>&apos;{given}&apos; is neither a repository, such as owner/name, nor an address.</source>
+<translation>„{given}“ ist weder ein Repository wie besitzer/name noch eine Adresse.</translation>
 </message>
 <message>
 <source>{host} gave an answer that was not expected (HTTP {status}).</source>
 <translation>{host} gab eine unerwartete Antwort (HTTP {status}).</translation>
 </message>
 <message>
-<source>{host} sent an answer that makes no sense.</source>
-<translation>{host} sandte eine sinnlose Antwort.</translation>
-</message>
-<message>
-<source>{host} does not answer.</source>
-<translation>{host} antwortet nicht.</translation>
-</message>
-<message>
-<source>{host} cannot be reached.</source>
-<translation>{host} ist nicht erreichbar.</translation>
-</message>
-<message>
 <source>The connection to {host} broke.</source>
 <translation>Die Verbindung zu {host} brach ab.</translation>
-</message>
-<message>
-<source>The proxy refused the connection to {host}.</source>
-<translation>Der Proxy lehnte die Verbindung zu {host} ab.</translation>
-</message>
-<message>
-<source>The proxy of the environment cannot be used: {reason}.</source>
-<translation>Der Proxy der Umgebung ist nicht verwendbar: {reason}.</translation>
-</message>
-<message>
-<source>HF_HUB_OFFLINE is set, so nothing is downloaded.</source>
-<translation>HF_HUB_OFFLINE ist gesetzt, also wird nichts heruntergeladen.</translation>
-</message>
-<message>
-<source>What {host} sends from this address is not a GGUF file.</source>
-<translation>Was {host} von dieser Adresse sendet, ist keine GGUF-Datei.</translation>
-</message>
-<message>
-<source>The address does not end in the name of a GGUF file.</source>
-<translation>Die Adresse endet nicht mit dem Namen einer GGUF-Datei.</translation>
-</message>
-<message>
-<source>{host} does not say how large the file is.</source>
-<translation>{host} sagt nicht, wie groß die Datei ist.</translation>
 </message>
 <message>
 <source>The file on {host} is no longer the one that was listed.</source>
@@ -2937,88 +2830,184 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} kam beschädigt an: Ihre Prüfsumme ist nicht die, die {host} nennt. Sie muss noch einmal geholt werden.</translation>
 </message>
 <message>
-<source>Another window or program is downloading this file.</source>
-<translation>Ein anderes Fenster oder Programm lädt diese Datei gerade herunter.</translation>
+<source>The drive of {folder} is full. What has arrived is kept.</source>
+<translation>Das Laufwerk von {folder} ist voll. Was da ist, bleibt erhalten.</translation>
+</message>
+<message>
+<source>The download failed: {reason}.</source>
+<translation>Der Download scheiterte: {reason}.</translation>
 </message>
 <message>
 <source>There is another file named {file} in {folder}.</source>
 <translation>In {folder} ist schon eine andere Datei namens {file}.</translation>
 </message>
 <message>
-<source>There is too little room on the drive of {folder}: {needed} are needed and {margin} to spare, and {free} are free.</source>
-<translation>Auf dem Laufwerk von {folder} ist zu wenig Platz: {needed} werden gebraucht und {margin} als Reserve, und {free} sind frei.</translation>
+<source>{host} does not let you have this.</source>
+<translation>{host} gibt das nicht heraus.</translation>
 </message>
 <message>
-<source>The drive of {folder} is full. What has arrived is kept.</source>
-<translation>Das Laufwerk von {folder} ist voll. Was da ist, bleibt erhalten.</translation>
+<source>This repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
+<translation>Dieses Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+</message>
+<message>
+<source>The list of downloads</source>
+<translation>Die Liste der Downloads</translation>
+</message>
+<message>
+<source>Another window or program is downloading this file.</source>
+<translation>Ein anderes Fenster oder Programm lädt diese Datei gerade herunter.</translation>
+</message>
+<message>
+<source>{host} asks for a token: set HF_TOKEN to yours.</source>
+<translation>{host} verlangt ein Token: HF_TOKEN auf das eigene setzen.</translation>
+</message>
+<message>
+<source>{address} is not an address to download from.</source>
+<translation>Von {address} kann nichts geholt werden, denn es ist keine Adresse.</translation>
+</message>
+<message>
+<source>There is no such file on {host}.</source>
+<translation>Diese Datei gibt es auf {host} nicht.</translation>
+</message>
+<message>
+<source>The address does not end in the name of a GGUF file.</source>
+<translation>Die Adresse endet nicht mit dem Namen einer GGUF-Datei.</translation>
+</message>
+<message>
+<source>There is no GGUF model in {place}.</source>
+<translation>In {place} ist kein GGUF-Modell.</translation>
+</message>
+<message>
+<source>There is no such repository on {host}, or it is private and HF_TOKEN is needed.</source>
+<translation>Dieses Repository gibt es auf {host} nicht, oder es ist privat und braucht HF_TOKEN.</translation>
+</message>
+<message>
+<source>The repository on {host} has no such revision.</source>
+<translation>Das Repository auf {host} hat diesen Stand nicht.</translation>
+</message>
+<message>
+<source>There is too little room on the drive of {folder}: {needed:size} are needed and {margin:size} to spare, and {free:size} are free.</source>
+<translation>Auf dem Laufwerk von {folder} ist zu wenig Platz: {needed:size} werden gebraucht und {margin:size} als Reserve, und {free:size} sind frei.</translation>
+</message>
+<message>
+<source>{host} sent an answer that makes no sense.</source>
+<translation>{host} sandte eine sinnlose Antwort.</translation>
+</message>
+<message>
+<source>{host} does not say how large the file is.</source>
+<translation>{host} sagt nicht, wie groß die Datei ist.</translation>
+</message>
+<message>
+<source>What {host} sends from this address is not a GGUF file.</source>
+<translation>Was {host} von dieser Adresse sendet, ist keine GGUF-Datei.</translation>
 </message>
 <message>
 <source>Nothing can be written to {folder}.</source>
 <translation>In {folder} kann nicht geschrieben werden.</translation>
 </message>
 <message>
+<source>HF_HUB_OFFLINE is set, so nothing is downloaded.</source>
+<translation>HF_HUB_OFFLINE ist gesetzt, also wird nichts heruntergeladen.</translation>
+</message>
+<message>
+<source>{host} is out of order at the moment (HTTP {status}).</source>
+<translation>{host} ist gerade gestört (HTTP {status}).</translation>
+</message>
+<message>
+<source>only {n} of its {all} parts are there</source>
+<translation>nur {n} von {all} Teilen sind da</translation>
+</message>
+<message>
+<source>a part of it is missing</source>
+<translation>ein Teil davon fehlt</translation>
+</message>
+<message>
+<source>The proxy refused the connection to {host}.</source>
+<translation>Der Proxy lehnte die Verbindung zu {host} ab.</translation>
+</message>
+<message>
+<source>The proxy of the environment cannot be used: {reason}.</source>
+<translation>Der Proxy der Umgebung ist nicht verwendbar: {reason}.</translation>
+</message>
+<message>
+<source>&apos;{name}&apos; is no name of a repository.</source>
+<translation>„{name}“ ist kein Name eines Repositorys.</translation>
+</message>
+<message>
+<source>{host} does not answer.</source>
+<translation>{host} antwortet nicht.</translation>
+</message>
+<message>
+<source>{host} asks to wait: there were too many requests.</source>
+<translation>{host} bittet zu warten: Es waren zu viele Anfragen.</translation>
+</message>
+<message>
+<source>{host} cannot be reached.</source>
+<translation>{host} ist nicht erreichbar.</translation>
+</message>
+<message>
 <source>Writing to {folder} failed: {reason}.</source>
 <translation>Das Schreiben nach {folder} scheiterte: {reason}.</translation>
+</message>
+<message>
+<source>{what} was damaged; {instead}.</source>
+<translation>{what} war beschädigt; {instead}.</translation>
+</message>
+<message>
+<source>{what} was damaged; {instead} and the old file is {file}.</source>
+<translation>{what} war beschädigt; {instead}, und die alte Datei ist {file}.</translation>
+</message>
+<message>
+<source>an empty one is used</source>
+<translation>es wird mit einer leeren begonnen</translation>
+</message>
+<message>
+<source>the defaults are used</source>
+<translation>es gelten die Vorgaben</translation>
+</message>
+<message>
+<source>{what} could not be read: {reason}.</source>
+<translation>{what} konnte nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>{what} could not be saved: {reason}.</source>
+<translation>{what} konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+<message>
+<source>The settings file</source>
+<translation>Die Datei der Einstellungen</translation>
 </message>
 <message>
 <source>MIT; the embedded model CC BY-SA 4.0</source>
 <translation>MIT; das eingebaute Modell CC BY-SA 4.0</translation>
 </message>
 <message>
-<source>Cut off here.</source>
-<translation>Hier abgebrochen.</translation>
-</message>
-<message>
-<source>The chats cannot be kept: {reason}.</source>
-<translation>Die Chats können nicht aufbewahrt werden: {reason}.</translation>
-</message>
-<message>
-<source>The chats cannot be read: {reason}.</source>
-<translation>Die Chats können nicht gelesen werden: {reason}.</translation>
-</message>
-<message>
-<source>What is said is not being kept: {reason}.</source>
-<translation>Was gesagt wird, wird nicht aufbewahrt: {reason}.</translation>
-</message>
-<message>
-<source>The chats were written by a newer version of Outrider. They are left as they are, and what is said here is not kept.</source>
-<translation>Die Chats stammen von einer neueren Version von Outrider. Sie bleiben, wie sie sind, und was hier gesagt wird, wird nicht aufbewahrt.</translation>
+<source>Outrider is open already, and its window does not answer. End that process, then start again.</source>
+<translation>Outrider ist schon geöffnet, und sein Fenster antwortet nicht. Beenden Sie diesen Prozess und starten Sie dann neu.</translation>
 </message>
 <message>
 <source>The file of chats was damaged; a new one was begun and the old one is {file}.</source>
 <translation>Die Datei der Chats war beschädigt; eine neue wurde begonnen, und die alte ist {file}.</translation>
 </message>
 <message>
-<source>the disk is full</source>
-<translation>das Laufwerk ist voll</translation>
-</message>
-<message>
-<source>the folder for them cannot be written</source>
-<translation>in ihren Ordner kann nicht geschrieben werden</translation>
-</message>
-<message>
 <source>another program uses the file</source>
 <translation>ein anderes Programm benutzt die Datei</translation>
+</message>
+<message>
+<source>The context is full.</source>
+<translation>Der Kontext ist voll.</translation>
+</message>
+<message>
+<source>Cut off here.</source>
+<translation>Hier abgebrochen.</translation>
 </message>
 <message>
 <source>the file is damaged</source>
 <translation>die Datei ist beschädigt</translation>
 </message>
 <message>
-<source>{file} could not be read: {reason}.</source>
-<translation>{file} konnte nicht gelesen werden: {reason}.</translation>
-</message>
-<message>
-<source>{file} is not a file.</source>
-<translation>{file} ist keine Datei.</translation>
-</message>
-<message>
-<source>{file} is not UTF-8 text.</source>
-<translation>{file} ist kein UTF-8-Text.</translation>
-</message>
-<message>
-<source>{file} cannot be imported: {reason}.</source>
-<translation>{file} kann nicht importiert werden: {reason}.</translation>
+<source>the disk is full</source>
+<translation>das Laufwerk ist voll</translation>
 </message>
 <message>
 <source>it is not a file of chats</source>
@@ -3033,48 +3022,175 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>es ist weder JSON noch Markdown von diesem Programm</translation>
 </message>
 <message>
-<source>Nothing is recorded.</source>
-<translation>Nichts wird aufgezeichnet.</translation>
+<source>{file} is not a file.</source>
+<translation>{file} ist keine Datei.</translation>
 </message>
 <message>
-<source>Answers will be recorded once a model is loaded.</source>
-<translation>Antworten werden aufgezeichnet, sobald ein Modell geladen ist.</translation>
+<source>{file} is not UTF-8 text.</source>
+<translation>{file} ist kein UTF-8-Text.</translation>
 </message>
 <message>
-<source>This model has no experts, so there is nothing to learn.</source>
-<translation>Dieses Modell hat keine Experten, also gibt es nichts zu lernen.</translation>
+<source>{file} cannot be imported: {reason}.</source>
+<translation>{file} kann nicht importiert werden: {reason}.</translation>
 </message>
 <message>
-<source>This model runs without the expert cache, so nothing is recorded.</source>
-<translation>Dieses Modell läuft ohne den Expertenspeicher, also wird nichts aufgezeichnet.</translation>
+<source>{file} is larger than {most:size}.</source>
+<translation>{file} ist größer als {most:size}.</translation>
 </message>
 <message>
-<source>{n} of the {enough} tokens that training needs are recorded.</source>
-<translation>{n} von {enough} Token, die das Training braucht, sind aufgezeichnet.</translation>
+<source>The chats were written by a newer version of Outrider. They are left as they are, and what is said here is not kept.</source>
+<translation>Die Chats stammen von einer neueren Version von Outrider. Sie bleiben, wie sie sind, und was hier gesagt wird, wird nicht aufbewahrt.</translation>
+</message>
+<message>
+<source>the folder for them cannot be written</source>
+<translation>in ihren Ordner kann nicht geschrieben werden</translation>
+</message>
+<message>
+<source>The chats cannot be kept: {reason}.</source>
+<translation>Die Chats können nicht aufbewahrt werden: {reason}.</translation>
+</message>
+<message>
+<source>The chats cannot be read: {reason}.</source>
+<translation>Die Chats können nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>What is said is not being kept: {reason}.</source>
+<translation>Was gesagt wird, wird nicht aufbewahrt: {reason}.</translation>
+</message>
+<message>
+<source>Stopped.</source>
+<translation>Angehalten.</translation>
+</message>
+<message>
+<source>Training in the background ({share:percent}).</source>
+<translation>Training im Hintergrund ({share:percent}).</translation>
+</message>
+<message>
+<source>A better predictor was found ({new:percent1} right instead of {old:percent1}); it is used when the model is loaded again.</source>
+<translation>Eine bessere Vorhersage wurde gefunden ({new:percent1} richtig statt {old:percent1}); sie gilt, wenn das Modell wieder geladen wird.</translation>
+</message>
+<message>
+<source>The choice could not be kept: {reason}.</source>
+<translation>Die Wahl konnte nicht gespeichert werden: {reason}.</translation>
+</message>
+<message>
+<source>Training ended unexpectedly.</source>
+<translation>Das Training endete unerwartet.</translation>
+</message>
+<message>
+<source>Training came to nothing: {reason}</source>
+<translation>Aus dem Training wurde nichts: {reason}</translation>
 </message>
 <message>
 <source>Training begins when nobody has used the engine for a while.</source>
 <translation>Das Training beginnt, wenn das Modell eine Weile nicht benutzt wurde.</translation>
 </message>
 <message>
-<source>Training in the background ({share}).</source>
-<translation>Training im Hintergrund ({share}).</translation>
+<source>Training needs torch and gguf, which are not installed: pip install torch gguf.</source>
+<translation>Das Training braucht torch und gguf, die nicht installiert sind: pip install torch gguf.</translation>
 </message>
 <message>
-<source>Training waits for the engine ({share}).</source>
-<translation>Das Training wartet auf das Modell ({share}).</translation>
+<source>This model runs without the expert cache, so nothing is recorded.</source>
+<translation>Dieses Modell läuft ohne den Expertenspeicher, also wird nichts aufgezeichnet.</translation>
 </message>
 <message>
-<source>A better predictor was found ({shares}); it is used when the model is loaded again.</source>
-<translation>Eine bessere Vorhersage wurde gefunden ({shares}); sie gilt, wenn das Modell wieder geladen wird.</translation>
+<source>This model has no experts, so there is nothing to learn.</source>
+<translation>Dieses Modell hat keine Experten, also gibt es nichts zu lernen.</translation>
 </message>
 <message>
-<source>The last training found nothing better ({shares}).</source>
-<translation>Das letzte Training fand nichts Besseres ({shares}).</translation>
+<source>Answers will be recorded once a model is loaded.</source>
+<translation>Antworten werden aufgezeichnet, sobald ein Modell geladen ist.</translation>
 </message>
 <message>
-<source>{new} % right instead of {old} %</source>
-<translation>{new} % richtig statt {old} %</translation>
+<source>The last training found nothing better ({new:percent1} right instead of {old:percent1}).</source>
+<translation>Das letzte Training fand nichts Besseres ({new:percent1} richtig statt {old:percent1}).</translation>
+</message>
+<message>
+<source>An answer could not be recorded: {reason}</source>
+<translation>Eine Antwort konnte nicht aufgezeichnet werden: {reason}</translation>
+</message>
+<message>
+<source>Training could not be started: {reason}.</source>
+<translation>Das Training konnte nicht gestartet werden: {reason}.</translation>
+</message>
+<message>
+<source>Nothing is recorded.</source>
+<translation>Nichts wird aufgezeichnet.</translation>
+</message>
+<message>
+<source>Training waits for the engine ({share:percent}).</source>
+<translation>Das Training wartet auf das Modell ({share:percent}).</translation>
+</message>
+<message>
+<source>{n:count} of the {enough:count} tokens that training needs are recorded.</source>
+<translation>{n:count} von {enough:count} Token, die das Training braucht, sind aufgezeichnet.</translation>
+</message>
+<message>
+<source>Port {port} cannot be used: {reason}.</source>
+<translation>Der Port {port} kann nicht benutzt werden: {reason}.</translation>
+</message>
+<message>
+<source>The local server could not be started: {reason}.</source>
+<translation>Der lokale Server konnte nicht gestartet werden: {reason}.</translation>
+</message>
+</context>
+<context>
+<name>sampling</name>
+<message>
+<source>Balanced</source>
+<translation>Ausgewogen</translation>
+</message>
+<message>
+<source>Precise</source>
+<translation>Genau</translation>
+</message>
+<message>
+<source>Creative</source>
+<translation>Kreativ</translation>
+</message>
+<message>
+<source>Temperature</source>
+<translation>Temperatur</translation>
+</message>
+<message>
+<source>Top k</source>
+<translation>Top k</translation>
+</message>
+<message>
+<source>Top p</source>
+<translation>Top p</translation>
+</message>
+<message>
+<source>Min p</source>
+<translation>Min p</translation>
+</message>
+<message>
+<source>Repeat penalty</source>
+<translation>Wiederholungsabzug</translation>
+</message>
+<message>
+<source>0 always takes the most probable token; higher is more varied.</source>
+<translation>0 nimmt immer das wahrscheinlichste Token; höher wird es abwechslungsreicher.</translation>
+</message>
+<message>
+<source>Only the k most probable tokens; 0: all.</source>
+<translation>Nur die k wahrscheinlichsten Token; 0: alle.</translation>
+</message>
+<message>
+<source>Only the most probable tokens that together have this probability; 1: all.</source>
+<translation>Nur die wahrscheinlichsten Token, die zusammen diese Wahrscheinlichkeit haben; 1: alle.</translation>
+</message>
+<message>
+<source>Only tokens with at least this share of the best one&apos;s probability; 0: all.</source>
+<translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
+</message>
+<message>
+<source>Above 1, recent tokens become less probable.</source>
+<translation>Über 1 werden kürzlich vorgekommene Token unwahrscheinlicher.</translation>
+</message>
+<message>
+<source>Own sampling</source>
+<translation>Eigenes Sampling</translation>
 </message>
 </context>
 <context>

@@ -8,6 +8,7 @@
 #include "bindings/bindings.h"
 #include "core/allocate/moepic_statistics.h"
 #include "live/graph/forced_routing.h"
+#include "live/memory/slab.h"
 #include "live/pass/patch.h"
 #include "live/pass/stop_flag.h"
 
@@ -30,9 +31,29 @@ nb::list routers_of(const Patch & patch) {
     return all;
 }
 
+// SlotsTooLarge with its fields as attributes.
+void bind_slots_too_large(nb::module_ & m) {
+    const nb::object type = nb::steal(PyErr_NewException("backend._native.SlotsTooLarge", PyExc_RuntimeError, nullptr));
+    m.attr("SlotsTooLarge") = type;
+    nb::register_exception_translator(
+        [](const std::exception_ptr & error, void * kind) {
+            try {
+                std::rethrow_exception(error);
+            } catch (const SlotsTooLarge & e) {
+                nb::object raised = nb::handle(static_cast<PyObject *>(kind))(e.what());
+                raised.attr("tensor") = e.tensor;
+                raised.attr("bytes") = e.bytes;
+                raised.attr("device") = e.device;
+                PyErr_SetObject(static_cast<PyObject *>(kind), raised.ptr());
+            }
+        },
+        type.ptr());  // the module keeps it
+}
+
 }  // namespace
 
 void bind_live(nb::module_ & m) {
+    bind_slots_too_large(m);
     nb::class_<TensorPlace>(m, "TensorPlace")
         .def(
             "__init__",

@@ -31,14 +31,6 @@ uint8_t * scratch_for(uint64_t offset, size_t size) {
     return start + offset % block;
 }
 
-// Why the device of this memory cannot compute with slots of this form and size.
-std::runtime_error too_large(const ggml_tensor & slots, size_t size, ggml_backend_buffer_type_t buft) {
-    return std::runtime_error("The slots of " + std::string(slots.name) + " need " + std::to_string(size / 1'000'000) +
-                              " MB in one piece, more than " +
-                              ggml_backend_dev_name(ggml_backend_buft_get_device(buft)) +
-                              " allows; a lower cache rate needs less");
-}
-
 // Whether the device of this memory computes with so many slots in one tensor. llama.cpp would end the
 // process otherwise.
 bool is_supported(const ggml_tensor & slots, ggml_backend_buffer_type_t buft) {
@@ -57,6 +49,16 @@ bool is_supported(const ggml_tensor & slots, ggml_backend_buffer_type_t buft) {
 }
 
 }  // namespace
+
+SlotsTooLarge::SlotsTooLarge(const ggml_tensor & slots, uint64_t size_bytes, ggml_backend_buffer_type_t memory)
+    : SlotsTooLarge(slots.name, size_bytes, ggml_backend_dev_name(ggml_backend_buft_get_device(memory))) {}
+
+SlotsTooLarge::SlotsTooLarge(const std::string & name, uint64_t size_bytes, const std::string & device_name)
+    : std::runtime_error("The slots of " + name + " need " + std::to_string(size_bytes / 1'000'000) +
+                         " MB in one piece, more than " + device_name + " allows; a lower cache rate needs less"),
+      tensor(name),
+      bytes(size_bytes),
+      device(device_name) {}
 
 void place_tensor(ggml_tensor & tensor, ggml_backend_buffer_t buffer, void * address) {
     tensor.buffer = nullptr;
@@ -223,14 +225,15 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     // Kernels may read a little past the last row: the device says how much room it wants.
     const size_t size = std::max<size_t>(ggml_backend_buft_get_alloc_size(buft, &all), all.nb[3]);
     if (!is_host && !is_supported(all, buft)) {
-        throw too_large(all, size, buft);
+        throw SlotsTooLarge(all, size, buft);
     }
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, is_host ? size + 2 * block : size);
     if (!buffer) {
         // Some devices allow more in one buffer than they say here, so this only explains a refusal.
-        throw !is_host && size > ggml_backend_buft_get_max_size(buft)
-            ? too_large(all, size, buft)
-            : std::runtime_error("There is not enough memory for the expert cache");
+        if (!is_host && size > ggml_backend_buft_get_max_size(buft)) {
+            throw SlotsTooLarge(all, size, buft);
+        }
+        throw std::runtime_error("There is not enough memory for the expert cache");
     }
     buffers_.push_back(buffer);
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);

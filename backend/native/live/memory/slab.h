@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -30,6 +31,19 @@ struct ExpertTensor {
     bool is_down;           // the hidden width runs along its rows, so that it is cut by columns
     ggml_backend_dev_t device;  // that computes with it
     ggml_backend_buffer_type_t memory = nullptr;  // where its slots are; null: where the device computes
+};
+
+// A device cannot compute with slots of this size in one tensor.
+class SlotsTooLarge : public std::runtime_error {
+  public:
+    SlotsTooLarge(const ggml_tensor & slots, uint64_t size_bytes, ggml_backend_buffer_type_t memory);
+
+    std::string tensor;
+    uint64_t bytes;
+    std::string device;
+
+  private:
+    SlotsTooLarge(const std::string & name, uint64_t size_bytes, const std::string & device_name);
 };
 
 // Puts a header at a place in a buffer, as the device's backend wants it.
