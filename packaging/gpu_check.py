@@ -21,6 +21,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from backend.gguf.model_file import read_model
+from backend.memory.devices import resolve
+from backend.memory.placement import Placement
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.system.memory import physical_cores
+
 ROOT = Path(__file__).resolve().parent.parent
 EMBEDDED = ROOT / "assets" / "embedded" / "outrider-tiny.gguf"
 TEXT = "The history of the world is written by those who were there. " * 12
@@ -155,8 +161,6 @@ def _gpu_names() -> str:
 
 def _device(option: str) -> dict[str, Any]:
     """Return the devices as llama.cpp describes them."""
-    from backend.memory.devices import resolve
-
     devices = resolve(option)
     if not devices:
         raise SystemExit("There is no device here but the processor.")
@@ -172,9 +176,6 @@ def _equal(option: str) -> bool:
     from factory import CACHEABLE, make_tiny  # type: ignore[import-not-found]  # of the tests
 
     from backend.evaluation.verify import compare
-    from backend.gguf.model_file import read_model
-    from backend.memory.devices import resolve
-    from backend.memory.placement import Placement
 
     at = Placement(tuple(d.pointer for d in resolve(option)), 999)
     found: dict[str, Any] = {}
@@ -194,7 +195,6 @@ def _equal(option: str) -> bool:
 def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
     """Return tokens per second of prefill and decode, in the second run, and counters."""
     from backend.engine.engine import Engine
-    from backend.protocol.settings import EngineConfig, Sampling
 
     if kind == "n-cpu-moe":
         return _layer_offload(model, option, rate)
@@ -229,11 +229,7 @@ def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
 def _layer_offload(path: Path, option: str, rate: float) -> dict[str, Any]:
     """Time stock llama.cpp with all dense weights and some layers' experts on the device."""
     from backend.engine.loading import load_native
-    from backend.gguf.model_file import read_model
     from backend.llama.api import Context
-    from backend.memory.devices import resolve
-    from backend.memory.placement import Placement
-    from backend.system.memory import physical_cores
 
     file = read_model(path)
     n_there = round(rate * file.n_layer)
