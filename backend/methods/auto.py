@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from backend.methods.auto_trial import SURE, SURE_AGAIN, Noise, Trial, Verdict
 from backend.methods.cost import PassCost, total
+from backend.text import Text, text
 
 __all__ = ["Auto", "Decision", "Setting"]
 
@@ -289,7 +290,7 @@ class Auto:
         self._refusals.clear()
         self._then = None
         self._n_since_change = 0
-        return self._say(f"{why}: the alternatives are tried again.")
+        return self._say(text("auto.again", why=why))
 
     def _say(self, line: str) -> str:
         self.lines.append(line)
@@ -302,86 +303,82 @@ class Auto:
 
 def _difference(then: PassCost, now: PassCost) -> str:
     """Return half a sentence about a figure that changed, or ""."""
-    shares = (
-        ("The hit rate", then.hit_rate, now.hit_rate),
-        ("The idle share of the drive's time", then.idle, now.idle),
-        ("The used share of what is fetched ahead", then.used, now.used),
-    )
-    for what, before, after in shares:
-        if before is not None and after is not None and abs(after - before) > JUMPED:
-            return f"{what} went from {_percent(before)} to {_percent(after)}"
+    if _jumped(then.hit_rate, now.hit_rate):
+        return text("auto.hits_changed", before=then.hit_rate, after=now.hit_rate)
+    if _jumped(then.idle, now.idle):
+        return text("auto.idle_changed", before=then.idle, after=now.idle)
+    if then.used is not None and now.used is not None and _jumped(then.used, now.used):
+        return text("auto.used_changed", before=then.used, after=now.used)
     before_ms, after_ms = (1e3 * w.wall_s / w.n_token for w in (then, now))
     if abs(math.log(after_ms / before_ms)) > TIME_JUMPED:
-        return f"The time of a token went from {before_ms:.1f} to {after_ms:.1f} ms"
+        return text("auto.time_changed", before=f"{before_ms:.1f}", after=f"{after_ms:.1f}")
     return ""
+
+
+def _jumped(before: float, after: float) -> bool:
+    return abs(after - before) > JUMPED
 
 
 def explain(old: Setting, new: Setting, verdict: Verdict) -> str:
     """Return one sentence: the decision between two settings, and its figures."""
     chosen = _sentence(old, new) if verdict.better else _refusal(old, new)
-    return f"{chosen}: {_figures(old, new, verdict)}."
+    return text("auto.decided", chosen=chosen, figures=_figures(old, new, verdict))
 
 
 def _sentence(old: Setting, new: Setting) -> str:
     """Return the change, for a new setting that is adopted."""
     if old.prefetch != new.prefetch:
-        state = "Prefetching is on" if new.prefetch else "Prefetching is off"
-        if old.eviction != new.eviction:
-            state += f" and {new.eviction} decides what leaves"
-        return state
+        state = text("auto.prefetch_on") if new.prefetch else text("auto.prefetch_off")
+        if old.eviction == new.eviction:
+            return state
+        return text("auto.and_eviction", state=state, eviction=new.eviction)
     if old.depth != new.depth:
-        return f"Forecasts are fetched {_layers(new.depth)} ahead"
+        if new.depth == 1:
+            return text("auto.one_layer")
+        return text("auto.layers", n=new.depth)
     if old.min_precision != new.min_precision:
         if new.min_precision == 0:
-            return "All of a forecast is fetched ahead"
-        return (
-            f"Only forecasts that prove right {_percent(new.min_precision)} of the time are fetched"
-        )
-    return f"Now {new.eviction} decides what leaves, instead of {old.eviction}"
+            return text("auto.all_ranks")
+        return text("auto.precise_ranks", precision=new.min_precision)
+    return text("auto.eviction", new=new.eviction, old=old.eviction)
 
 
 def _refusal(old: Setting, new: Setting) -> str:
     """Return what stays, for a new setting that is refused."""
     if old.prefetch != new.prefetch:
-        return "Prefetching stays on" if old.prefetch else "Prefetching stays off"
+        return text("auto.prefetch_stays_on") if old.prefetch else text("auto.prefetch_stays_off")
     if old.depth != new.depth:
-        return f"Forecasts are still fetched {_layers(old.depth)} ahead, not {new.depth}"
+        if old.depth == 1:
+            return text("auto.still_one_layer", new=new.depth)
+        return text("auto.still_layers", old=old.depth, new=new.depth)
     if old.min_precision != new.min_precision:
-        return (
-            f"Forecasts are still fetched from {_percent(old.min_precision)} precision on, "
-            f"not from {_percent(new.min_precision)}"
-        )
-    return f"Still {old.eviction} decides what leaves, not {new.eviction}"
+        return text("auto.still_ranks", old=old.min_precision, new=new.min_precision)
+    return text("auto.still_eviction", old=old.eviction, new=new.eviction)
 
 
 def _figures(old: Setting, new: Setting, verdict: Verdict) -> str:
     if not verdict.n_token:
-        return "broken off, because the first tokens took too long"
-    change = math.expm1(verdict.change)
+        return text("auto.broken_off")
+    change, n = math.expm1(verdict.change), verdict.n_token
     if round(abs(change), 2) == 0:
-        time = "took as long"
+        figures = text("auto.as_long", n=n)
+    elif change < 0:
+        figures = text("auto.less_time", n=n, share=-change)
     else:
-        time = f"took {_percent(abs(change))} {'less' if change < 0 else 'more'} time"
-    parts = [f"tried over {verdict.n_token} tokens, a token {time}"]
+        figures = text("auto.more_time", n=n, share=change)
+    parts: list[Text] = [figures]
     base, candidate = verdict.base, verdict.candidate
     if old.eviction != new.eviction:
-        parts.append(
-            f"{_percent(candidate.hit_rate)} of the experts were there instead of "
-            f"{_percent(base.hit_rate)}"
-        )
+        parts.append(text("auto.resident", now=candidate.hit_rate, before=base.hit_rate))
     if new.prefetch or old.prefetch:
         fetching = candidate if new.prefetch else base
         quiet = candidate if not new.prefetch else base
-        without = "without it " if old.prefetch != new.prefetch else ""
-        parts.append(f"{without}the drive was idle {_percent(quiet.idle)} of the time")
+        if old.prefetch != new.prefetch:
+            parts.append(text("auto.idle_without", idle=quiet.idle))
+        else:
+            parts.append(text("auto.idle", idle=quiet.idle))
         if fetching.used is not None:
-            parts.append(f"{_percent(fetching.used)} of what was fetched ahead was used")
-    return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
-
-
-def _layers(n: int) -> str:
-    return "one layer" if n == 1 else f"{n} layers"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
+            parts.append(text("auto.used", used=fetching.used))
+    while len(parts) > 2:
+        parts[:2] = [text("auto.comma", first=parts[0], next=parts[1])]
+    return text("auto.and", first=parts[0], last=parts[1]) if len(parts) > 1 else parts[0]

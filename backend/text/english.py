@@ -15,6 +15,73 @@ def QT_TRANSLATE_NOOP(context: str, template: str) -> str:  # noqa: N802
 
 
 ENGLISH: Mapping[str, str] = {
+    # What the adaptive method decided
+    "auto.again": QT_TRANSLATE_NOOP("messages", "{why}: the alternatives are tried again."),
+    "auto.all_ranks": QT_TRANSLATE_NOOP("messages", "All of a forecast is fetched ahead"),
+    "auto.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
+    "auto.and_eviction": QT_TRANSLATE_NOOP(
+        "messages", "{state} and {eviction} decides what leaves"
+    ),
+    "auto.as_long": QT_TRANSLATE_NOOP("messages", "tried over {n} tokens, a token took as long"),
+    "auto.broken_off": QT_TRANSLATE_NOOP(
+        "messages", "broken off, because the first tokens took too long"
+    ),
+    "auto.comma": QT_TRANSLATE_NOOP("messages", "{first}, {next}"),
+    "auto.decided": QT_TRANSLATE_NOOP("messages", "{chosen}: {figures}."),
+    "auto.eviction": QT_TRANSLATE_NOOP(
+        "messages", "Now {new} decides what leaves, instead of {old}"
+    ),
+    "auto.hits_changed": QT_TRANSLATE_NOOP(
+        "messages", "The hit rate went from {before:percent} to {after:percent}"
+    ),
+    "auto.idle": QT_TRANSLATE_NOOP("messages", "the drive was idle {idle:percent} of the time"),
+    "auto.idle_changed": QT_TRANSLATE_NOOP(
+        "messages",
+        "The idle share of the drive's time went from {before:percent} to {after:percent}",
+    ),
+    "auto.idle_without": QT_TRANSLATE_NOOP(
+        "messages", "without it the drive was idle {idle:percent} of the time"
+    ),
+    "auto.layers": QT_TRANSLATE_NOOP("messages", "Forecasts are fetched {n} layers ahead"),
+    "auto.less_time": QT_TRANSLATE_NOOP(
+        "messages", "tried over {n} tokens, a token took {share:percent} less time"
+    ),
+    "auto.more_time": QT_TRANSLATE_NOOP(
+        "messages", "tried over {n} tokens, a token took {share:percent} more time"
+    ),
+    "auto.one_layer": QT_TRANSLATE_NOOP("messages", "Forecasts are fetched one layer ahead"),
+    "auto.precise_ranks": QT_TRANSLATE_NOOP(
+        "messages",
+        "Only forecasts that prove right {precision:percent} of the time are fetched",
+    ),
+    "auto.prefetch_off": QT_TRANSLATE_NOOP("messages", "Prefetching is off"),
+    "auto.prefetch_on": QT_TRANSLATE_NOOP("messages", "Prefetching is on"),
+    "auto.prefetch_stays_off": QT_TRANSLATE_NOOP("messages", "Prefetching stays off"),
+    "auto.prefetch_stays_on": QT_TRANSLATE_NOOP("messages", "Prefetching stays on"),
+    "auto.resident": QT_TRANSLATE_NOOP(
+        "messages", "{now:percent} of the experts were there instead of {before:percent}"
+    ),
+    "auto.still_eviction": QT_TRANSLATE_NOOP(
+        "messages", "Still {old} decides what leaves, not {new}"
+    ),
+    "auto.still_layers": QT_TRANSLATE_NOOP(
+        "messages", "Forecasts are still fetched {old} layers ahead, not {new}"
+    ),
+    "auto.still_one_layer": QT_TRANSLATE_NOOP(
+        "messages", "Forecasts are still fetched one layer ahead, not {new}"
+    ),
+    "auto.still_ranks": QT_TRANSLATE_NOOP(
+        "messages",
+        "Forecasts are still fetched from {old:percent} precision on, not from {new:percent}",
+    ),
+    "auto.time_changed": QT_TRANSLATE_NOOP(
+        "messages", "The time of a token went from {before} to {after} ms"
+    ),
+    "auto.used": QT_TRANSLATE_NOOP("messages", "{used:percent} of what was fetched ahead was used"),
+    "auto.used_changed": QT_TRANSLATE_NOOP(
+        "messages",
+        "The used share of what is fetched ahead went from {before:percent} to {after:percent}",
+    ),
     # General.
     "words.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
     "words.about": QT_TRANSLATE_NOOP("messages", "{what}: {sentence}"),

@@ -2302,8 +2302,124 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>messages</name>
 <message>
+<source>{why}: the alternatives are tried again.</source>
+<translation>{why}: Die Alternativen werden noch einmal versucht.</translation>
+</message>
+<message>
+<source>All of a forecast is fetched ahead</source>
+<translation>Alles Vorhergesagte wird vorab geholt</translation>
+</message>
+<message>
 <source>{first} and {last}</source>
 <translation>{first} und {last}</translation>
+</message>
+<message>
+<source>{state} and {eviction} decides what leaves</source>
+<translation>{state} und {eviction} entscheidet, was geht</translation>
+</message>
+<message>
+<source>tried over {n} tokens, a token took as long</source>
+<translation>über {n} Token versucht, ein Token dauerte ebenso lange</translation>
+</message>
+<message>
+<source>broken off, because the first tokens took too long</source>
+<translation>abgebrochen, weil die ersten Token zu lange dauerten</translation>
+</message>
+<message>
+<source>{first}, {next}</source>
+<translation>{first}, {next}</translation>
+</message>
+<message>
+<source>{chosen}: {figures}.</source>
+<translation>{chosen}: {figures}.</translation>
+</message>
+<message>
+<source>Now {new} decides what leaves, instead of {old}</source>
+<translation>Jetzt entscheidet {new}, was geht, statt {old}</translation>
+</message>
+<message>
+<source>The hit rate went from {before:percent} to {after:percent}</source>
+<translation>Die Trefferquote ging von {before:percent} auf {after:percent}</translation>
+</message>
+<message>
+<source>the drive was idle {idle:percent} of the time</source>
+<translation>das Laufwerk war {idle:percent} der Zeit ohne Arbeit</translation>
+</message>
+<message>
+<source>The idle share of the drive&apos;s time went from {before:percent} to {after:percent}</source>
+<translation>Der Anteil der Zeit, in der das Laufwerk ohne Arbeit war, ging von {before:percent} auf {after:percent}</translation>
+</message>
+<message>
+<source>without it the drive was idle {idle:percent} of the time</source>
+<translation>ohne es war das Laufwerk {idle:percent} der Zeit ohne Arbeit</translation>
+</message>
+<message>
+<source>Forecasts are fetched {n} layers ahead</source>
+<translation>Vorhergesagtes wird {n} Schichten im Voraus geholt</translation>
+</message>
+<message>
+<source>tried over {n} tokens, a token took {share:percent} less time</source>
+<translation>über {n} Token versucht, ein Token brauchte {share:percent} weniger Zeit</translation>
+</message>
+<message>
+<source>tried over {n} tokens, a token took {share:percent} more time</source>
+<translation>über {n} Token versucht, ein Token brauchte {share:percent} mehr Zeit</translation>
+</message>
+<message>
+<source>Forecasts are fetched one layer ahead</source>
+<translation>Vorhergesagtes wird eine Schicht im Voraus geholt</translation>
+</message>
+<message>
+<source>Only forecasts that prove right {precision:percent} of the time are fetched</source>
+<translation>Nur Vorhersagen, die zu {precision:percent} zutreffen, werden geholt</translation>
+</message>
+<message>
+<source>Prefetching is off</source>
+<translation>Das Vorabholen ist aus</translation>
+</message>
+<message>
+<source>Prefetching is on</source>
+<translation>Das Vorabholen ist an</translation>
+</message>
+<message>
+<source>Prefetching stays off</source>
+<translation>Das Vorabholen bleibt aus</translation>
+</message>
+<message>
+<source>Prefetching stays on</source>
+<translation>Das Vorabholen bleibt an</translation>
+</message>
+<message>
+<source>{now:percent} of the experts were there instead of {before:percent}</source>
+<translation>{now:percent} der Experten waren da statt {before:percent}</translation>
+</message>
+<message>
+<source>Still {old} decides what leaves, not {new}</source>
+<translation>Weiterhin entscheidet {old}, was geht, nicht {new}</translation>
+</message>
+<message>
+<source>Forecasts are still fetched {old} layers ahead, not {new}</source>
+<translation>Vorhergesagtes wird weiterhin {old} Schichten im Voraus geholt, nicht {new}</translation>
+</message>
+<message>
+<source>Forecasts are still fetched one layer ahead, not {new}</source>
+<translation>Vorhergesagtes wird weiterhin eine Schicht im Voraus geholt, nicht {new}</translation>
+</message>
+<message>
+<source>Forecasts are still fetched from {old:percent} precision on, not from {new:percent}</source>
+<translation>Vorhersagen werden weiterhin ab einer Genauigkeit von {old:percent} geholt, nicht ab {new:percent}</translation>
+</message>
+<message>
+<source>The time of a token went from {before} to {after} ms</source>
+<translation>Die Zeit für ein Token ging von {before} auf {after} ms</translation>
+</message>
+<message>
+<source>{used:percent} of what was fetched ahead was used</source>
+<translation>{used:percent} des vorab Geholten wurde gebraucht</translation>
+</message>
+<message>
+<source>The used share of what is fetched ahead went from {before:percent} to {after:percent}</source>
+<translation>Der gebrauchte Anteil des vorab Geholten ging von {before:percent} auf {after:percent}</translation>
 </message>
 <message>
 <source>{what}: {sentence}</source>
