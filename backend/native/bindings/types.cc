@@ -354,11 +354,11 @@ void bind_types(nb::module_ & m) {
             "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}},
             "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none(),
             "host_slots"_a = std::vector<int32_t>{})
-        .def("request_began", [](OwnedCore & c) { c.core.request_began(); })
+        .def("request_began", [](OwnedCore & c) { c.core.handle(RequestBegan{}); })
         .def(
-            "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.tune(tuning); }, "tuning"_a)
+            "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.handle(Tuned{tuning}); }, "tuning"_a)
         .def(
-            "measured", [](OwnedCore & c, const std::vector<HostSpeeds> & speeds) { c.core.measured(speeds); },
+            "measured", [](OwnedCore & c, const std::vector<HostSpeeds> & speeds) { c.core.handle(Measured{speeds}); },
             "speeds"_a, "[layer]: present speeds.")
         .def(
             "pass_began",

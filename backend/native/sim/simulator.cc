@@ -177,7 +177,8 @@ void Simulator::tell_speeds() {
     speeds.host_row_us_per_byte = machine_.host_expert_token_us / mean_bytes;
     speeds.device_us_per_byte = machine_.expert_us / mean_bytes;
     speeds.device_row_us_per_byte = machine_.expert_token_us / mean_bytes;
-    core_.measured(std::vector<HostSpeeds>(size_t(shape_.n_layer), speeds));
+    const std::vector<HostSpeeds> of_layers(size_t(shape_.n_layer), speeds);
+    core_.handle(Measured{of_layers});
 }
 
 Simulation Simulator::run(const Future & trace) {
@@ -200,10 +201,10 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     result_.pass_requests.push_back(0);
 
     if (pass.begins_request) {
-        core_.request_began();
+        core_.handle(RequestBegan{});
     }
     collect_arrivals();
-    core_.pass_began(pass.phase, pass.tokens, commands_);
+    core_.handle(PassBegan{pass.phase, pass.tokens}, commands_);
     obey();
     for (Layer l = 0; l < shape_.n_layer; l++) {
         run_layer(index, l, pass);
@@ -257,7 +258,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
         routing.weights = extras_.weights(index, layer);
     }
     routed_us_ = now_us_;
-    core_.routed(routing, commands_);
+    core_.handle(Routed{routing}, commands_);
     result_.pass_hits[index] += int64_t(counts.hits - hits);
     result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
     obey();
@@ -281,7 +282,7 @@ void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
     }
     const std::span<const float> input = extras_.inputs(index, layer);
     if (!input.empty()) {
-        core_.gate_seen(layer, input, n_token, commands_);
+        core_.handle(GateSeen{layer, input, n_token}, commands_);
         obey();
     }
 }
@@ -292,7 +293,7 @@ void Simulator::run_waves(Layer layer) {
         collect_arrivals();
         collect_host();
         if (machine_.host_expert_us > 0) {
-            core_.caught_up(now_us_ - routed_us_, commands_);
+            core_.handle(CaughtUp{now_us_ - routed_us_}, commands_);
             obey();
         }
         if (ready_.empty() && core_.idle()) {
@@ -306,7 +307,7 @@ void Simulator::run_waves(Layer layer) {
         ready_.clear();
         compute_wave(wave_);
         for (const Compute & c : wave_) {
-            core_.computed(c.layer, c.expert, c.part, commands_);
+            core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
             obey();
         }
     }
@@ -315,7 +316,7 @@ void Simulator::run_waves(Layer layer) {
 // The layer that was computed in one wave is over: its experts may leave.
 void Simulator::finish_layer() {
     for (const Compute & c : computing_) {
-        core_.computed(c.layer, c.expert, c.part, commands_);
+        core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
         obey();
     }
     computing_.clear();
@@ -365,7 +366,7 @@ void Simulator::collect_host() {
     while (!on_host_.empty() && on_host_.front().end_us <= now_us_) {
         const Compute c = on_host_.front().compute;
         on_host_.pop_front();
-        core_.computed(c.layer, c.expert, c.part, commands_);
+        core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
         obey();
     }
 }
@@ -379,12 +380,12 @@ void Simulator::obey() {
         } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
             const Ticket ticket = cancel->ticket;
             if (link_ && link_->cancel(ticket)) {
-                core_.cancelled(ticket, commands_);
+                core_.handle(Cancelled{ticket}, commands_);
             }
         } else if (const auto * back = std::get_if<Withdraw>(&commands_[i])) {
             const auto [layer, expert] = *back;
             if (withdraw(expert)) {
-                core_.withdrawn(layer, expert, commands_);
+                core_.handle(Withdrawn{layer, expert}, commands_);
             }
         } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
             n_needed_ = order->experts.size();
@@ -398,7 +399,7 @@ void Simulator::obey() {
 void Simulator::submit(const Copy & copy) {
     const Ticket ticket = copy.ticket;
     if (!link_) {
-        core_.copied(ticket, commands_);
+        core_.handle(Copied{ticket}, commands_);
         return;
     }
     if (copy.route == Route::file_to_host) {
@@ -420,7 +421,7 @@ void Simulator::end_copies() {
 void Simulator::collect_arrivals() {
     Ticket ticket;
     while (link_ && link_->take_arrival(ticket)) {
-        core_.copied(ticket, commands_);
+        core_.handle(Copied{ticket}, commands_);
         obey();
     }
 }
@@ -447,7 +448,7 @@ void Simulator::wait(Layer layer) {
     pass_.stall_us += stall_us;
     Ticket ticket;
     link_->take_arrival(ticket);
-    core_.copied(ticket, commands_);
+    core_.handle(Copied{ticket}, commands_);
     obey();
 }
 
