@@ -130,7 +130,7 @@ def test_a_cut_that_is_computed_wrongly_would_show(tmp_path: Path) -> None:
         for expert in range(16):
             data.seek(bottom.offset + expert * bottom.matrix_bytes + bottom.matrix_bytes // 2)
             data.write(bytes(bottom.matrix_bytes // 2))
-    cached = Cached(file, n_thread=1)
+    cached = Cached(read_model(path), n_thread=1)  # the file has changed
     cached.setup(cut(cached.shape, {0: 0.5}, 16, 16, 16))
     context = LayerOutputs(cached.cached.model, 1, cached.patch)
     rows = context.of(17)[cached.patch.layers[0]]
