@@ -26,12 +26,12 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
         for (const Copy & c : copies) {
             n_byte += bytes(c);
         }
-        auto end = file->reserve(n_byte);
+        double end_us = file->reserve(n_byte);
         if (copies.front().route == Route::file_to_slot) {
-            end = std::max(end, link->reserve(n_byte));
+            end_us = std::max(end_us, link->reserve(n_byte));
         }
         target(copies.front()).fill(copies);
-        LinkLimit::wait_until(end);
+        LinkLimit::wait_until(end_us);
     };
     read.max_joined_bytes = options.joined_bytes;
     read.reads = [slab](std::span<const Copy> copies, auto & reads) { slab->reads(copies, reads); };
@@ -50,9 +50,9 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
         to_devices.n_slot = cache.n_host_slot;
         to_devices.send.copy = [slab, store, link = &cache.link_limit](std::span<const Copy> copies) {
             for (const Copy & c : copies) {
-                const auto end = link->reserve(slab->bytes_of(c));
+                const double end_us = link->reserve(slab->bytes_of(c));
                 slab->send(c, *store);
-                LinkLimit::wait_until(end);
+                LinkLimit::wait_until(end_us);
             }
         };
         to_devices.n_sending = 0;

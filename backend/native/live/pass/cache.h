@@ -52,7 +52,7 @@ struct Cache {
     Slab slab;
     LinkLimit link_limit, file_limit;
     std::vector<std::unique_ptr<DeviceWork>> works;  // one for every device
-    std::vector<DeviceWork *> work_of;               // [layer]
+    std::vector<DeviceWork *> work_of;  // [layer]
     const std::unique_ptr<Transfers> pool;
     std::unique_ptr<MemoryFiller> filler;
 };

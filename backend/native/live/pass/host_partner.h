@@ -58,13 +58,13 @@ class HostPartner {
     MappedExperts mapped_;
     HostWork work_;
     SpeedMeter meter_;
-    std::vector<HostSpeeds> speeds_;                  // [layer]
-    uint64_t last_bytes_ = 0, last_busy_us_ = 0;      // of the link at the last update_speeds()
-    std::vector<Compute> planned_;                    // not yet started
-    std::vector<Pair> pairs_;                         // computed, not yet written into the device's result
-    std::vector<float> rows_;                         // of pairs_
-    uint64_t handed_us_ = 0;                          // of the layer: copies to and from the host
-    int32_t n_unmeasured_ = 0;                        // layers since the device was measured
+    std::vector<HostSpeeds> speeds_;  // [layer]
+    uint64_t last_bytes_ = 0, last_busy_us_ = 0;  // of the link at the last update_speeds()
+    std::vector<Compute> planned_;  // not yet started
+    std::vector<Pair> pairs_;  // computed, not yet written into the device's result
+    std::vector<float> rows_;  // of pairs_
+    uint64_t handed_us_ = 0;  // of the layer: copies to and from the host
+    int32_t n_unmeasured_ = 0;  // layers since the device was measured
 };
 
 }  // namespace outrider

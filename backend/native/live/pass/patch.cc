@@ -29,20 +29,16 @@ std::string Patch::end_probe() {
 void Patch::configure(const Layout & layout, const Composition & composition, const PatchOptions & options) {
     auto n_host_slot = divide_host(graph_, options.host_bytes);
     // First: this throws if the parts do not fit together.
-    auto core = std::make_unique<Core>(Surroundings{graph_.shape,
-                                                    layout,
-                                                    graph_.n_embd,
-                                                    {graph_.routers.begin(), graph_.routers.end()},
-                                                    future_,
-                                                    statistics_},
-                                       composition, n_host_slot);
+    auto core = std::make_unique<Core>(
+        Surroundings{
+            graph_.shape, layout, graph_.n_embd, {graph_.routers.begin(), graph_.routers.end()}, future_, statistics_},
+        composition, n_host_slot);
     const Lock lock(driver_.mutex);
     driver_.drop_cache();
     events_ = {};
     core->record(keeps_events_ ? &events_ : nullptr);
-    driver_.set_cache(
-        std::make_unique<Cache>(graph_, files_, layout, std::move(n_host_slot), options, std::move(core)), files_,
-        composition.hybrid);
+    driver_.set_cache(std::make_unique<Cache>(graph_, files_, layout, std::move(n_host_slot), options, std::move(core)),
+                      files_, composition.hybrid);
 }
 
 void Patch::close() {

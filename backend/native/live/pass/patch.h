@@ -94,7 +94,7 @@ class Patch {
     ExpertBuffers & buffers_;
     std::unique_ptr<Probe> probe_;  // while learning
     std::string probe_error_;
-    MoeGraph graph_;                // learned
+    MoeGraph graph_;  // learned
     std::shared_ptr<const Future> future_;
     std::shared_ptr<MoepicStatistics> statistics_;
     PassDriver driver_{graph_};
