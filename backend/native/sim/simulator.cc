@@ -1,4 +1,4 @@
-// The order of events is that of live/patch.cc: change both together.
+// The order of events is that of live/pass/pass_driver.cc: change both together.
 #include "sim/simulator.h"
 
 #include <algorithm>
