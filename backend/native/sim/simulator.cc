@@ -43,11 +43,7 @@ void check_trace(const Future & trace, const Shape & shape) {
 template <typename Combine>
 LayerCounts combined(const LayerCounts & a, const LayerCounts & b, Combine && combine) {
     LayerCounts c;
-    for (uint64_t LayerCounts::* field :
-         {&LayerCounts::hits, &LayerCounts::late, &LayerCounts::misses, &LayerCounts::on_host, &LayerCounts::host_rows,
-          &LayerCounts::bytes_read, &LayerCounts::bytes_useful, &LayerCounts::bytes_wasted, &LayerCounts::prefetches,
-          &LayerCounts::prefetches_useful, &LayerCounts::prefetches_wasted, &LayerCounts::predicted,
-          &LayerCounts::predicted_used, &LayerCounts::predicted_ready}) {
+    for (const auto & [name, field] : counters) {
         c.*field = combine(a.*field, b.*field);
     }
     return c;
