@@ -8,8 +8,8 @@
 #include <random>
 #include <string>
 
-#include "core.h"
-#include "schedule/need_list.h"
+#include "core/core.h"
+#include "core/schedule/need_list.h"
 
 using namespace outrider;
 

@@ -31,7 +31,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not libraries or compiler is None:
         pytest.skip("the native part was not built in this checkout")
     built = tmp_path_factory.mktemp("core") / "core_test"
-    include = ROOT / "backend" / "native" / "core"
+    include = ROOT / "backend" / "native"
     command = [
         compiler, "-std=c++20", "-O0", "-Wall", "-Wextra", "-Wno-missing-field-initializers",
         f"-I{include}", str(HERE / "core_test.cc"), str(libraries[-1]), "-o", str(built),
