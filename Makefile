@@ -2,14 +2,16 @@
 
 PY := .venv/bin/python
 STUB := backend/_native.pyi
+CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run test lint format native translations bundle clean distclean
+.PHONY: help run test lint format native thread-safety translations bundle clean distclean
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
 	@echo "make test       set up and run all checks and tests; ARGS='-k name' for some tests"
 	@echo "make lint       check style and types"
+	@echo "make thread-safety check which mutex guards what in backend/native/live, with Clang"
 	@echo "make format     format Python and C++"
 	@echo "make translations bring app/text/translations up to date with the texts of the window"
 	@echo "make native     build and install the native part after a change"
@@ -35,7 +37,15 @@ lint: .dev
 	check "stub of the native part" $(PY) -m nanobind.stubgen -q -m backend._native -o $(STUB); \
 	check "mypy" $(PY) -m mypy; \
 	check "clang-format" .venv/bin/clang-format --dry-run --Werror $(CXX_FILES); \
+	if [ -n "$(CLANG)" ]; then check "thread safety" $(MAKE) --no-print-directory thread-safety; fi; \
 	exit $$status
+
+# Which mutex guards what in live (live/ggml/thread_safety.h).
+thread-safety: .dev
+	@if [ -z "$(CLANG)" ]; then echo "The check of locks needs clang++, which is not installed."; else \
+	$(CLANG) -std=c++20 -fsyntax-only -Wthread-safety -Werror=thread-safety -Ibackend/native \
+		-isystem $$($(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/include \
+		$(filter-out %_windows.cc %_none.cc,$(wildcard backend/native/live/*/*.cc)); fi
 
 format: .dev
 	$(PY) -m ruff check --fix

@@ -381,4 +381,4 @@ def _figures(old: Setting, new: Setting, verdict: Verdict) -> str:
             parts.append(text("auto.used", used=fetching.used))
     while len(parts) > 2:
         parts[:2] = [text("auto.comma", first=parts[0], next=parts[1])]
-    return text("auto.and", first=parts[0], last=parts[1]) if len(parts) > 1 else parts[0]
+    return text("words.and", first=parts[0], last=parts[1]) if len(parts) > 1 else parts[0]

@@ -18,7 +18,6 @@ ENGLISH: Mapping[str, str] = {
     # What the adaptive method decided
     "auto.again": QT_TRANSLATE_NOOP("messages", "{why}: the alternatives are tried again."),
     "auto.all_ranks": QT_TRANSLATE_NOOP("messages", "All of a forecast is fetched ahead"),
-    "auto.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
     "auto.and_eviction": QT_TRANSLATE_NOOP(
         "messages", "{state} and {eviction} decides what leaves"
     ),

@@ -1,4 +1,4 @@
-// Allocations, and MoEpic's statistics and configurator. Names are the C++ ones.
+// Allocations, and MoEpic's statistics and configurator. Names are those of C++.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -58,7 +58,7 @@ void restore(MoepicStatistics & statistics, nb::dict all) {
 }
 
 void bind_statistics(nb::module_ & m) {
-    nb::class_<MoepicStatistics>(m, "MoepicStatistics", "What MoEpic's configurator knows of the model's habits.")
+    nb::class_<MoepicStatistics>(m, "MoepicStatistics", "MoEpic's statistics of a model's routing.")
         .def(nb::init<int32_t, int32_t>(), "n_layer"_a, "n_expert"_a)
         .def(
             "routed",
@@ -81,20 +81,21 @@ void bind_statistics(nb::module_ & m) {
         .def("predicted_hit_rate", &MoepicStatistics::predicted_hit_rate, "layer"_a, "rank"_a, "n_cached"_a)
         .def(
             "reuse", [](const MoepicStatistics & self) { return copy_of(self.reuse()); },
-            "float32 [n_layer * n_expert]: requests that c + 1 slots make hits and c do not.")
-        .def("state", &state_of, "All that was learned, as flat arrays.")
-        .def("restore", &restore, "state"_a, "Go on from what state() gave; ValueError where it does not fit.");
+            "float32 [n_layer * n_expert]: requests that are hits with c + 1 slots and not with c.")
+        .def("state", &state_of, "Return the statistics as flat arrays.")
+        .def("restore", &restore, "state"_a, "Restore the result of state(). Raises ValueError if it does not fit.");
 }
 
 }  // namespace
 
 void bind_allocate(nb::module_ & m) {
     m.def("allocate", &allocate, "spec"_a, "shape"_a, "cache_rate"_a,
-          "Slots for a share of all experts' bytes; ValueError for an unknown name or numbers out of range.");
+          "Return the slots for a share of all experts' bytes. Raises ValueError for an unknown name or numbers out of "
+          "range.");
     m.def("allocation_names", &allocation_names);
 
     bind_statistics(m);
-    nb::class_<MoepicTimes>(m, "MoepicTimes", "As profiled on the machine, in microseconds for one token.")
+    nb::class_<MoepicTimes>(m, "MoepicTimes", "Measured times of the machine, in microseconds for one token.")
         .def(
             "__init__",
             [](MoepicTimes * self, double expert_us, double layer_us, double head_us, double chunk_us, double byte_us,

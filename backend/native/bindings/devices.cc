@@ -1,4 +1,4 @@
-// The devices that compute. Pointers cross as integers, for ctypes.
+// Devices. Pointers are passed as integers, for ctypes.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 

@@ -1,4 +1,4 @@
-// Evictions alone, for tests and studies.
+// Evictions without a core, for tests and studies.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
@@ -16,7 +16,7 @@ using namespace nb::literals;
 namespace outrider {
 namespace {
 
-// An eviction that owns what it refers to.
+// An eviction with the objects that it refers to.
 class Evictor {
   public:
     Evictor(const Spec & spec, const Shape & shape, const Layout & layout, std::shared_ptr<Future> future)
@@ -66,7 +66,7 @@ class Evictor {
 }  // namespace
 
 void bind_evict(nb::module_ & m) {
-    nb::class_<Evictor>(m, "Evictor", "An eviction by itself: events in, the worth of keeping an expert out.")
+    nb::class_<Evictor>(m, "Evictor", "An eviction without a core: takes events, returns the scores of experts.")
         .def(nb::init<const Spec &, const Shape &, const Layout &, std::shared_ptr<Future>>(), "spec"_a, "shape"_a,
              "layout"_a, "future"_a = nb::none())
         .def("request_began", &Evictor::request_began)
@@ -75,7 +75,7 @@ void bind_evict(nb::module_ & m) {
              "ids: the experts of all tokens of the pass, [n_token * n_expert_used].")
         .def("forecast", &Evictor::forecast, "layer"_a, "experts"_a, "scores"_a = std::vector<float>{})
         .def("disappointed", &Evictor::disappointed, "layer"_a, "expert"_a)
-        .def("keep", &Evictor::keep, "layer"_a, "part"_a, "expert"_a, "The lowest leaves first.");
+        .def("keep", &Evictor::keep, "layer"_a, "part"_a, "expert"_a, "Return the score; the lowest is evicted first.");
 }
 
 }  // namespace outrider

@@ -1,4 +1,4 @@
-// The live driver. Pointers cross as integers, for ctypes.
+// The live engine. Pointers are passed as integers, for ctypes.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -18,7 +18,7 @@ using namespace nb::literals;
 namespace outrider {
 namespace {
 
-// [layer]: a copy of (n_expert, n_embd), or (0, n_embd) where a router is not known.
+// [layer]: a copy of (n_expert, n_embd), or (0, n_embd) if a router is unknown.
 nb::list routers_of(const Patch & patch) {
     using Matrix = nb::ndarray<nb::numpy, const float, nb::ndim<2>>;
     const auto n_embd = size_t(patch.n_embd());
@@ -152,14 +152,15 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("error", &Patch::error)
         .def_prop_ro("layers", &Patch::layers)
         .def_prop_ro("shape", &Patch::shape)
-        .def_prop_ro("n_embd", &Patch::n_embd, "Width of the layers' inputs; 0 where no router could be read.")
-        .def_prop_ro("routers", &routers_of, "What predicts a layer's experts from the input of the one before.")
+        .def_prop_ro("n_embd", &Patch::n_embd, "Width of the layers' inputs; 0 if no router could be read.")
+        .def_prop_ro("routers", &routers_of,
+                     "Routers that predict a layer's experts from the input of the layer before.")
         .def_prop_ro("layout", &Patch::layout)
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
-        .def_prop_ro("host_bytes", [](const Patch & p) { return p.host() ? p.host()->bytes() : 0; })
-        .def_prop_ro("host_held_bytes", &Patch::host_held_bytes, "Of these, in memory by now.")
-        .def_prop_ro("host_pinned", [](const Patch & p) { return p.host() && p.host()->is_pinned(); })
-        .def_prop_ro("host_slots", &Patch::n_host_slot, "Experts of each layer that the host keeps; empty: none.")
+        .def_prop_ro("host_bytes", &Patch::host_bytes)
+        .def_prop_ro("host_held_bytes", &Patch::host_held_bytes, "The part of host_bytes that has pages.")
+        .def_prop_ro("host_pinned", &Patch::host_is_pinned)
+        .def_prop_ro("host_slots", &Patch::n_host_slot, "Experts of each layer that the host store keeps; empty: none.")
         .def_prop_ro("reads_by_ring", &Patch::reads_by_ring, "Whether io_uring reads, not threads.")
         .def("counts", &Patch::counts, released())
         .def("host_counts", &Patch::host_counts, released())
@@ -167,7 +168,7 @@ void bind_live(nb::module_ & m) {
         .def("wave_us_by_layer", &Patch::wave_us_by_layer, released())
         .def("times", &Patch::times, released())
         .def("host_speeds", &Patch::host_speeds, released())
-        .def_prop_ro("progress", &Patch::progress, "Share of the pass in progress that is behind it.")
+        .def_prop_ro("progress", &Patch::progress, "Share of the layers of the pass that are finished.")
         .def("snapshot", [](const Patch & p) {
             std::vector<uint8_t> bytes;
             {

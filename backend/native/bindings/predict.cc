@@ -1,4 +1,4 @@
-// Predictors alone, for tests, and the check of a weights file before an engine uses it.
+// Predictors without a core, for tests, and the check of a weights file.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -22,7 +22,7 @@ namespace {
 using Matrix = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Told = std::tuple<Layer, std::vector<Expert>, std::vector<float>>;
 
-// A predictor that owns what it refers to.
+// A predictor with the objects that it refers to.
 class PredictorProbe {
   public:
     PredictorProbe(const Spec & spec, const Shape & shape, const Layout & layout, int32_t n_embd,
@@ -81,7 +81,7 @@ std::vector<Told> routed(PredictorProbe & probe, Layer layer, const std::vector<
     return answer([&](Forecasts & out) { (*probe).routed({layer, n_token, ids, weights}, out); });
 }
 
-// Whether a predictor can be made of what a weights file holds, whatever the model's routers are.
+// Check that a predictor can be made from a weights file. Does not depend on the model's routers.
 void check_predictor(const Spec & spec, const Shape & shape, int32_t n_embd) {
     const std::vector<float> router(size_t(std::max(n_embd, 0)) * size_t(shape.n_expert));
     const Layout layout = Layout::per_layer(std::vector<int32_t>(size_t(shape.n_layer), shape.n_expert));
@@ -93,10 +93,10 @@ void check_predictor(const Spec & spec, const Shape & shape, int32_t n_embd) {
 void bind_predict(nb::module_ & m) {
     m.def("predictor_names", &predictor_names);
     m.def("check_predictor", &check_predictor, "spec"_a, "shape"_a, "n_embd"_a,
-          "Raises ValueError, a sentence, where no such predictor can be made for a model of these sizes.");
+          "Raises ValueError, a sentence, if no such predictor can be made for a model of these sizes.");
 
     nb::class_<PredictorProbe>(m, "PredictorProbe",
-                               "A predictor by itself; events return (layer, experts, scores) of its forecasts.")
+                               "A predictor without a core. Events return (layer, experts, scores) of its forecasts.")
         .def(nb::init<const Spec &, const Shape &, const Layout &, int32_t, const std::vector<Matrix> &,
                       std::shared_ptr<Future>, int32_t>(),
              "spec"_a, "shape"_a, "layout"_a, "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{},

@@ -1,4 +1,4 @@
-// The recorder. Python hands it to a patch, and takes what it recorded as numpy arrays.
+// The recorder. Python gives it to a patch and takes the recording as numpy arrays.
 #include "live/pass/recorder.h"
 
 #include <nanobind/ndarray.h>
@@ -11,7 +11,7 @@ using namespace nb::literals;
 
 namespace outrider {
 
-// f16 in numpy; in C++ only its bits are moved.
+// f16 in numpy; C++ copies only its bits.
 struct Half {
     uint16_t bits;
 };
@@ -29,7 +29,7 @@ struct dtype_traits<outrider::Half> {
 namespace outrider {
 namespace {
 
-// An array of `Item` over the vector's own memory, which it keeps.
+// Return an array of `Item` that owns the vector's memory.
 template <typename Item, typename Stored>
 nb::object array_of(std::vector<Stored> && values, std::vector<size_t> shape) {
     auto * owned = new std::vector<Stored>(std::move(values));
@@ -73,7 +73,7 @@ std::span<const T> span_of(const Values & values) {
 }  // namespace
 
 void bind_recorder(nb::module_ & m) {
-    nb::class_<Recorder>(m, "Recorder", "Keeps what a patched model routes, for a trace.")
+    nb::class_<Recorder>(m, "Recorder", "Records the routing of a patched model, for a trace.")
         .def(
             "__init__",
             [](Recorder * self, int32_t n_layer, int32_t n_expert, int32_t n_expert_used, int32_t n_embd, bool weights,
@@ -112,7 +112,7 @@ void bind_recorder(nb::module_ & m) {
         .def_prop_ro("bytes", &Recorder::bytes)
         .def(
             "take", [](Recorder & r) { return dict_of(r.take(), r.options()); },
-            "What was recorded so far, as numpy arrays by the names of the file; it goes on with nothing.");
+            "Return the recording as numpy arrays, named as in a trace file, and begin an empty one.");
 }
 
 }  // namespace outrider

@@ -1,4 +1,4 @@
-// Laying weights out as the CPU backend computes fastest.
+// The CPU backend's fastest layout of weights.
 #include "live/ggml/repack.h"
 
 #include <stdexcept>
@@ -15,7 +15,7 @@ void bind_repack(nb::module_ & m) {
         "can_repack",
         [](int type_id, int64_t n_column, int64_t n_row) { return can_repack(ggml_type(type_id), n_column, n_row); },
         "type_id"_a, "n_column"_a, "n_row"_a,
-        "Whether the CPU backend has a layout of its own for such a matrix, on this processor.");
+        "Return whether the CPU backend can repack such a matrix on this processor.");
     m.def(
         "matrix_bytes",
         [](int type_id, int64_t n_column, int64_t n_row) { return matrix_bytes(ggml_type(type_id), n_column, n_row); },
@@ -25,7 +25,7 @@ void bind_repack(nb::module_ & m) {
         [](nb::bytes matrix, int type_id, int64_t n_column, int64_t n_row) {
             const auto type = ggml_type(type_id);
             if (!can_repack(type, n_column, n_row) || matrix.size() != matrix_bytes(type, n_column, n_row)) {
-                throw std::invalid_argument("There is no such matrix that could be laid out anew");
+                throw std::invalid_argument("Such a matrix cannot be repacked");
             }
             nb::bytes result(nullptr, matrix.size());
             auto * to = const_cast<void *>(result.data());
@@ -36,7 +36,7 @@ void bind_repack(nb::module_ & m) {
             }
             return result;
         },
-        "matrix"_a, "type_id"_a, "n_column"_a, "n_row"_a, "The same matrix in that layout, as many bytes.");
+        "matrix"_a, "type_id"_a, "n_column"_a, "n_row"_a, "Return the matrix repacked, in as many bytes.");
 }
 
 }  // namespace outrider

@@ -131,11 +131,11 @@ NumpyArray<T> array_of(std::vector<T> values) {
 }
 
 // [layer]
-template <uint64_t LayerCounts::* field>
-NumpyArray<int64_t> counts_of(const Simulation & s) {
-    std::vector<int64_t> values;
+template <typename T, typename Value>
+NumpyArray<T> by_layer(const Simulation & s, Value && value) {
+    std::vector<T> values;
     for (const SimulatedLayer & layer : s.layers) {
-        values.push_back(int64_t(layer.counts.*field));
+        values.push_back(T(value(layer)));
     }
     return array_of(std::move(values));
 }
@@ -195,32 +195,20 @@ void bind_sim(nb::module_ & m) {
         .def_ro("times", &SimulatedPass::times)
         .def_ro("counts", &SimulatedPass::counts);
 
-    nb::class_<Simulation>(m, "Simulation", "Arrays are by layer or, where the name says so, by pass.")
-        .def_ro("prefill", &Simulation::prefill)
+    nb::class_<Simulation> simulation(m, "Simulation", "Arrays are by layer or, where the name says so, by pass.");
+    for (const auto & [name, field] : counters) {
+        const auto values = [field = field](const Simulation & s) {
+            return by_layer<int64_t>(s, [&](const SimulatedLayer & layer) { return layer.counts.*field; });
+        };
+        simulation.def_prop_ro(name, values, moved);
+    }
+    simulation.def_ro("prefill", &Simulation::prefill)
         .def_ro("decode", &Simulation::decode)
         .def_ro("layers", &Simulation::layers)
-        .def_prop_ro("hits", &counts_of<&LayerCounts::hits>, moved)
-        .def_prop_ro("late", &counts_of<&LayerCounts::late>, moved)
-        .def_prop_ro("misses", &counts_of<&LayerCounts::misses>, moved)
-        .def_prop_ro("on_host", &counts_of<&LayerCounts::on_host>, moved)
-        .def_prop_ro("host_rows", &counts_of<&LayerCounts::host_rows>, moved)
-        .def_prop_ro("bytes_read", &counts_of<&LayerCounts::bytes_read>, moved)
-        .def_prop_ro("bytes_useful", &counts_of<&LayerCounts::bytes_useful>, moved)
-        .def_prop_ro("bytes_wasted", &counts_of<&LayerCounts::bytes_wasted>, moved)
-        .def_prop_ro("prefetches", &counts_of<&LayerCounts::prefetches>, moved)
-        .def_prop_ro("prefetches_useful", &counts_of<&LayerCounts::prefetches_useful>, moved)
-        .def_prop_ro("prefetches_wasted", &counts_of<&LayerCounts::prefetches_wasted>, moved)
-        .def_prop_ro("predicted", &counts_of<&LayerCounts::predicted>, moved)
-        .def_prop_ro("predicted_used", &counts_of<&LayerCounts::predicted_used>, moved)
-        .def_prop_ro("predicted_ready", &counts_of<&LayerCounts::predicted_ready>, moved)
         .def_prop_ro(
             "stall_us",
             [](const Simulation & s) {
-                std::vector<double> values;
-                for (const SimulatedLayer & layer : s.layers) {
-                    values.push_back(layer.stall_us);
-                }
-                return array_of(std::move(values));
+                return by_layer<double>(s, [](const SimulatedLayer & layer) { return layer.stall_us; });
             },
             moved)
         .def_prop_ro(

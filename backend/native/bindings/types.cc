@@ -314,21 +314,10 @@ void bind_types(nb::module_ & m) {
     bind_host_share(m);
     bind_specs(m);
 
-    nb::class_<LayerCounts>(m, "LayerCounts")
-        .def_ro("hits", &LayerCounts::hits)
-        .def_ro("late", &LayerCounts::late)
-        .def_ro("misses", &LayerCounts::misses)
-        .def_ro("on_host", &LayerCounts::on_host)
-        .def_ro("host_rows", &LayerCounts::host_rows)
-        .def_ro("bytes_read", &LayerCounts::bytes_read)
-        .def_ro("bytes_useful", &LayerCounts::bytes_useful)
-        .def_ro("bytes_wasted", &LayerCounts::bytes_wasted)
-        .def_ro("prefetches", &LayerCounts::prefetches)
-        .def_ro("prefetches_useful", &LayerCounts::prefetches_useful)
-        .def_ro("prefetches_wasted", &LayerCounts::prefetches_wasted)
-        .def_ro("predicted", &LayerCounts::predicted)
-        .def_ro("predicted_used", &LayerCounts::predicted_used)
-        .def_ro("predicted_ready", &LayerCounts::predicted_ready);
+    nb::class_<LayerCounts> layer_counts(m, "LayerCounts");
+    for (const auto & [name, field] : counters) {
+        layer_counts.def_ro(name, field);
+    }
 
     nb::class_<HostCounts>(m, "HostCounts", "Bytes of a layer that the host's store moved.")
         .def_ro("bytes_read", &HostCounts::bytes_read, "From the file into the store.")
@@ -354,11 +343,11 @@ void bind_types(nb::module_ & m) {
             "shape"_a, "layout"_a, "composition"_a = Composition{{}, {{"lru"}}, {"ordered"}, {"ordered"}},
             "n_embd"_a = 0, "routers"_a = std::vector<Matrix>{}, "future"_a = nb::none(), "statistics"_a = nb::none(),
             "host_slots"_a = std::vector<int32_t>{})
-        .def("request_began", [](OwnedCore & c) { c.core.request_began(); })
+        .def("request_began", [](OwnedCore & c) { c.core.handle(RequestBegan{}); })
         .def(
-            "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.tune(tuning); }, "tuning"_a)
+            "tune", [](OwnedCore & c, const Tuning & tuning) { c.core.handle(Tuned{tuning}); }, "tuning"_a)
         .def(
-            "measured", [](OwnedCore & c, const std::vector<HostSpeeds> & speeds) { c.core.measured(speeds); },
+            "measured", [](OwnedCore & c, const std::vector<HostSpeeds> & speeds) { c.core.handle(Measured{speeds}); },
             "speeds"_a, "[layer]: present speeds.")
         .def(
             "pass_began",

@@ -81,7 +81,7 @@ Core::Core(const Surroundings & around, const Composition & composition, std::ve
         host_ = std::make_unique<HostLevel>(shape_, residency_, *chosen_, std::move(n_host_slot));
     }
     predictor_ = make_predictor(composition_.predictor, around, composition_.n_predict);
-    tune(tuning_);  // throws where the composition's numbers make no sense
+    handle(Tuned{tuning_});  // throws if the composition's numbers make no sense
 }
 
 Core::~Core() = default;

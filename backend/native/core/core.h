@@ -41,25 +41,8 @@ class Core {
     // and changes nothing, for settings (Tuned) and speeds (Measured) that make no sense.
     void handle(const Event & event, Commands & out);
 
-    // The events by name.
-    void request_began() { handle(RequestBegan{}); }
-    void tune(const Tuning & tuning) { handle(Tuned{tuning}); }
-    void measured(std::span<const HostSpeeds> speeds) { handle(Measured{speeds}); }
-    void pass_began(Phase phase, std::span<const int32_t> tokens, Commands & out) {
-        handle(PassBegan{phase, tokens}, out);
-    }
-    void routed(const Routing & routing, Commands & out) { handle(Routed{routing}, out); }
-    void gate_seen(Layer layer, std::span<const float> input, int32_t n_token, Commands & out) {
-        handle(GateSeen{layer, input, n_token}, out);
-    }
-    void copied(Ticket ticket, Commands & out) { handle(Copied{ticket}, out); }
-    void cancelled(Ticket ticket, Commands & out) { handle(Cancelled{ticket}, out); }
-    void failed(Ticket ticket, Commands & out) { handle(Failed{ticket}, out); }
-    void computed(Layer layer, Expert expert, Part part, Commands & out) { handle(Computed{layer, expert, part}, out); }
-    void withdrawn(Layer layer, Expert expert, Commands & out) { handle(Withdrawn{layer, expert}, out); }
-    void caught_up(double us, Commands & out) { handle(CaughtUp{us}, out); }
-    void aborted(Commands & out) { handle(Aborted{}, out); }
-    void unasked(Layer layer, int32_t n_token, Commands & out) { handle(Unasked{layer, n_token}, out); }
+    // For events that no command answers: RequestBegan, Tuned, Measured.
+    void handle(const Event & event);
 
     // Whether the layer's choice need not be read: all its experts stay resident, expert i in slot i, and no
     // forecast depends on the choice.
@@ -86,7 +69,6 @@ class Core {
     void check() const;
 
   private:
-    void handle(const Event & event);  // for events that no command answers
     void on(const RequestBegan &, Commands & out);
     void on(const Tuned & e, Commands & out);
     void on(const Measured & e, Commands & out);

@@ -47,6 +47,24 @@ struct LayerCounts {
     uint64_t predicted_ready = 0;  // resident when the layer was routed
 };
 
+// All counters, by name.
+inline constexpr std::pair<const char *, uint64_t LayerCounts::*> counters[] = {
+    {"hits", &LayerCounts::hits},
+    {"late", &LayerCounts::late},
+    {"misses", &LayerCounts::misses},
+    {"on_host", &LayerCounts::on_host},
+    {"host_rows", &LayerCounts::host_rows},
+    {"bytes_read", &LayerCounts::bytes_read},
+    {"bytes_useful", &LayerCounts::bytes_useful},
+    {"bytes_wasted", &LayerCounts::bytes_wasted},
+    {"prefetches", &LayerCounts::prefetches},
+    {"prefetches_useful", &LayerCounts::prefetches_useful},
+    {"prefetches_wasted", &LayerCounts::prefetches_wasted},
+    {"predicted", &LayerCounts::predicted},
+    {"predicted_used", &LayerCounts::predicted_used},
+    {"predicted_ready", &LayerCounts::predicted_ready},
+};
+
 // A part of a layer's experts, or its stage: the key to a pool and to the slots of its experts.
 struct Place {
     Layer layer;

@@ -1,4 +1,4 @@
-// The order of events is that of live/patch.cc: change both together.
+// The order of events is that of live/pass/pass_driver.cc: change both together.
 #include "sim/simulator.h"
 
 #include <algorithm>
@@ -43,11 +43,7 @@ void check_trace(const Future & trace, const Shape & shape) {
 template <typename Combine>
 LayerCounts combined(const LayerCounts & a, const LayerCounts & b, Combine && combine) {
     LayerCounts c;
-    for (uint64_t LayerCounts::* field :
-         {&LayerCounts::hits, &LayerCounts::late, &LayerCounts::misses, &LayerCounts::on_host, &LayerCounts::host_rows,
-          &LayerCounts::bytes_read, &LayerCounts::bytes_useful, &LayerCounts::bytes_wasted, &LayerCounts::prefetches,
-          &LayerCounts::prefetches_useful, &LayerCounts::prefetches_wasted, &LayerCounts::predicted,
-          &LayerCounts::predicted_used, &LayerCounts::predicted_ready}) {
+    for (const auto & [name, field] : counters) {
         c.*field = combine(a.*field, b.*field);
     }
     return c;
@@ -177,7 +173,8 @@ void Simulator::tell_speeds() {
     speeds.host_row_us_per_byte = machine_.host_expert_token_us / mean_bytes;
     speeds.device_us_per_byte = machine_.expert_us / mean_bytes;
     speeds.device_row_us_per_byte = machine_.expert_token_us / mean_bytes;
-    core_.measured(std::vector<HostSpeeds>(size_t(shape_.n_layer), speeds));
+    const std::vector<HostSpeeds> of_layers(size_t(shape_.n_layer), speeds);
+    core_.handle(Measured{of_layers});
 }
 
 Simulation Simulator::run(const Future & trace) {
@@ -200,10 +197,10 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     result_.pass_requests.push_back(0);
 
     if (pass.begins_request) {
-        core_.request_began();
+        core_.handle(RequestBegan{});
     }
     collect_arrivals();
-    core_.pass_began(pass.phase, pass.tokens, commands_);
+    core_.handle(PassBegan{pass.phase, pass.tokens}, commands_);
     obey();
     for (Layer l = 0; l < shape_.n_layer; l++) {
         run_layer(index, l, pass);
@@ -257,7 +254,7 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
         routing.weights = extras_.weights(index, layer);
     }
     routed_us_ = now_us_;
-    core_.routed(routing, commands_);
+    core_.handle(Routed{routing}, commands_);
     result_.pass_hits[index] += int64_t(counts.hits - hits);
     result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
     obey();
@@ -281,7 +278,7 @@ void Simulator::see_gate(size_t index, Layer layer, int32_t n_token) {
     }
     const std::span<const float> input = extras_.inputs(index, layer);
     if (!input.empty()) {
-        core_.gate_seen(layer, input, n_token, commands_);
+        core_.handle(GateSeen{layer, input, n_token}, commands_);
         obey();
     }
 }
@@ -292,7 +289,7 @@ void Simulator::run_waves(Layer layer) {
         collect_arrivals();
         collect_host();
         if (machine_.host_expert_us > 0) {
-            core_.caught_up(now_us_ - routed_us_, commands_);
+            core_.handle(CaughtUp{now_us_ - routed_us_}, commands_);
             obey();
         }
         if (ready_.empty() && core_.idle()) {
@@ -306,7 +303,7 @@ void Simulator::run_waves(Layer layer) {
         ready_.clear();
         compute_wave(wave_);
         for (const Compute & c : wave_) {
-            core_.computed(c.layer, c.expert, c.part, commands_);
+            core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
             obey();
         }
     }
@@ -315,7 +312,7 @@ void Simulator::run_waves(Layer layer) {
 // The layer that was computed in one wave is over: its experts may leave.
 void Simulator::finish_layer() {
     for (const Compute & c : computing_) {
-        core_.computed(c.layer, c.expert, c.part, commands_);
+        core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
         obey();
     }
     computing_.clear();
@@ -365,7 +362,7 @@ void Simulator::collect_host() {
     while (!on_host_.empty() && on_host_.front().end_us <= now_us_) {
         const Compute c = on_host_.front().compute;
         on_host_.pop_front();
-        core_.computed(c.layer, c.expert, c.part, commands_);
+        core_.handle(Computed{c.layer, c.expert, c.part}, commands_);
         obey();
     }
 }
@@ -379,12 +376,12 @@ void Simulator::obey() {
         } else if (const auto * cancel = std::get_if<Cancel>(&commands_[i])) {
             const Ticket ticket = cancel->ticket;
             if (link_ && link_->cancel(ticket)) {
-                core_.cancelled(ticket, commands_);
+                core_.handle(Cancelled{ticket}, commands_);
             }
         } else if (const auto * back = std::get_if<Withdraw>(&commands_[i])) {
             const auto [layer, expert] = *back;
             if (withdraw(expert)) {
-                core_.withdrawn(layer, expert, commands_);
+                core_.handle(Withdrawn{layer, expert}, commands_);
             }
         } else if (const auto * order = std::get_if<Order>(&commands_[i])) {
             n_needed_ = order->experts.size();
@@ -398,7 +395,7 @@ void Simulator::obey() {
 void Simulator::submit(const Copy & copy) {
     const Ticket ticket = copy.ticket;
     if (!link_) {
-        core_.copied(ticket, commands_);
+        core_.handle(Copied{ticket}, commands_);
         return;
     }
     if (copy.route == Route::file_to_host) {
@@ -420,7 +417,7 @@ void Simulator::end_copies() {
 void Simulator::collect_arrivals() {
     Ticket ticket;
     while (link_ && link_->take_arrival(ticket)) {
-        core_.copied(ticket, commands_);
+        core_.handle(Copied{ticket}, commands_);
         obey();
     }
 }
@@ -447,7 +444,7 @@ void Simulator::wait(Layer layer) {
     pass_.stall_us += stall_us;
     Ticket ticket;
     link_->take_arrival(ticket);
-    core_.copied(ticket, commands_);
+    core_.handle(Copied{ticket}, commands_);
     obey();
 }
 

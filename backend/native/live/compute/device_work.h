@@ -1,8 +1,6 @@
-// What one device needs to compute its layers' experts: the numbers of slots that llama.cpp's own
-// mat-muls read, and the graphs of waves.
+// The state of one device that computes experts: the slot ids that llama.cpp's own mat-muls read, and the waves.
 #pragma once
 
-#include <memory>
 #include <span>
 
 #include "live/compute/wave.h"
@@ -11,32 +9,28 @@ namespace outrider {
 
 class DeviceWork {
   public:
-    // For passes of at most `max_token` tokens that use `n_expert_used` experts each. Throws
-    // std::runtime_error when memory is short or the device refuses.
+    // For passes of at most `max_token` tokens. Throws std::runtime_error if memory is short or the device refuses.
     DeviceWork(ggml_backend_dev_t device, int n_thread, int32_t n_expert_used, int32_t max_token,
                WaveRunner::SlotsOf slots_of);
-    ~DeviceWork();
-    DeviceWork(const DeviceWork &) = delete;
-    DeviceWork & operator=(const DeviceWork &) = delete;
 
     ggml_backend_dev_t device() const { return device_; }
     WaveRunner & waves() { return waves_; }
 
-    // [n_expert_used, n_token], as set last.
+    // [n_expert_used, n_token]
     ggml_tensor * slot_ids() { return slot_ids_; }
     void set_slot_ids(std::span<const int32_t> slots, int32_t n_token);
 
-    // Reads so many bytes of a tensor that has been computed; they are there after the next end_reads(). All
-    // reads in between cost one wait.
+    // Read the first `n_byte` bytes of a computed tensor. They are there after end_reads(), which waits once for all
+    // reads.
     void read(const ggml_tensor * tensor, void * to, size_t n_byte);
     void end_reads();
 
   private:
     ggml_backend_dev_t device_;
     WaveRunner waves_;
-    ggml_context * ids_context_ = nullptr;
-    ggml_backend_buffer_t ids_buffer_ = nullptr;
-    ggml_tensor * slot_ids_ = nullptr;
+    ggml_context_ptr ids_context_{ggml_init({ggml_tensor_overhead() * 2, nullptr, true})};
+    ggml_backend_buffer_ptr ids_buffer_;
+    ggml_tensor * slot_ids_;
     bool reading_ = false;
 };
 

@@ -10,9 +10,9 @@ constexpr double least_weight = 0.15;
 constexpr double most_weight = 0.5;
 constexpr double much_bytes = 256e6;
 constexpr double aging = 0.98;
-// One measurement says at most so many times what is known: a page that had to be read, a busy machine.
+// Limits the effect of an outlier, such as a page that had to be read or a busy machine.
 constexpr double max_jump = 4;
-// Less has no meaning at the clock's resolution.
+// Shorter times mean nothing at the clock's resolution.
 constexpr uint64_t min_busy_us = 100;
 constexpr double min_planned_us = 100;
 constexpr double much_us = 200e3;

@@ -1,5 +1,5 @@
-// How fast the link, the host and a device are: measured once when a cache is made, then from what they do;
-// for the core to decide who computes what (core/schedule/host_share.h).
+// Speeds of the link, the host and a device: measured when a cache is made, then updated from their work. The core uses
+// them to decide who computes what (core/schedule/host_share.h).
 #pragma once
 
 #include <cstdint>
@@ -8,50 +8,48 @@
 
 namespace outrider {
 
-// What an expert takes for one row and for each further one, for each byte of it.
+// Cost of an expert for one row and for each further row, per byte of the expert.
 struct KernelSpeed {
     double us_per_byte = 0;
     double row_us_per_byte = 0;
 
-    // From what an expert of so many bytes took for one row and for `n_row` rows.
+    // From the times of an expert of `bytes` for one row and for `n_row` rows.
     static KernelSpeed of(uint64_t bytes, double one_us, double rows_us, int32_t n_row);
 };
 
 class SpeedMeter {
   public:
-    // The host's kernels, as measured while nothing else was done.
+    // The host's kernels, measured while it was idle.
     void set_host(const KernelSpeed & speed) { host_ = speed; }
-    // Copies were under way for so long and brought so much, since this was said last. What moved much counts
-    // for more.
+    // Copies moved `bytes` in `busy_us` since the last call. More bytes have more weight.
     void link(uint64_t bytes, uint64_t busy_us);
-    // The host computed an expert of so many bytes for so many rows. What that says is of its first row or of the
-    // further ones, whichever take longer: a single row waits for memory, many rows for the processor.
+    // The host computed `n_row` rows with an expert of `bytes`. Updates the cost of the first row or of further rows,
+    // whichever dominates: one row is bound by memory, many rows by the processor.
     void host(uint64_t bytes, size_t n_row, double us);
-    // A layer's device was to take so long for what it had and what was copied to it, and took so long.
+    // A device took `us` for its share of a layer, which was planned to take `planned_us`.
     void device(double planned_us, double us);
-    // A layer's rows were given to it and taken from it.
+    // A layer's rows were copied to the host and back.
     void handed_over(double us) { hand_over_us_.add(us, 0); }
-    // A pass is over. What was not measured in it is believed to be a little faster each time: so that what once
-    // was slow is tried again, with what costs least.
+    // A pass ended. Figures that it did not update become a little better, so that a choice that once was slow is tried
+    // again.
     void pass_ended();
 
-    // Into the figures of the link and the host.
+    // Set the figures of the link, the host and device_times.
     void fill(HostSpeeds & speeds) const;
 
   private:
-    struct Figure {  // of the latest values
+    struct Figure {  // a moving average
         double value = 0;
         bool fresh = false;
-        // `weight` from 0 to 1; at least so much that the past is forgotten.
         void add(double latest, double weight);
         void age(double least);
     };
     KernelSpeed host_;
-    Figure first_times_{1, false};   // as long as `host_` says, for an expert's first row
-    Figure row_times_{1, false};     // likewise, for the further ones
-    Figure device_times_{1, false};  // as long as was planned
+    Figure first_times_{1, false};  // relative to host_, of an expert's first row
+    Figure row_times_{1, false};  // relative to host_, of further rows
+    Figure device_times_{1, false};  // relative to the plan
     Figure link_us_per_byte_, hand_over_us_;
-    uint64_t unpaid_us_ = 0;  // of the link: busy with copies that have not ended
+    uint64_t unpaid_us_ = 0;  // the link was busy with copies that have not ended
 };
 
 }  // namespace outrider

@@ -1,5 +1,5 @@
-// INVARIANT: what the thread reads without the lock (segment_, own_, constants_, the runner's inputs) changes
-// only while nothing waits and nothing is computed.
+// INVARIANT: fields that the thread reads without the lock (segment_, own_, constants_, the runner's inputs) change
+// only while no job waits or is computed.
 #include "live/compute/host_work.h"
 
 #include <algorithm>
@@ -39,7 +39,7 @@ HostWork::HostWork(int n_thread, const std::vector<ExpertTensor> & tensors, std:
 
 HostWork::~HostWork() {
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
         waiting_.clear();
     }
@@ -52,7 +52,7 @@ void HostWork::begin() {
     runner_.begin();
 }
 
-// Tables that all experts share lie on the device: they are fetched once.
+// Copy the tables that all experts share from the device, once.
 void HostWork::adopt_constants(const Segment & segment) {
     for (const ggml_tensor * node : segment.nodes) {
         for (ggml_tensor * s : node->src) {
@@ -73,7 +73,7 @@ ggml_tensor * HostWork::constant(ggml_tensor * t) const { return const_cast<ggml
 void HostWork::start(const Segment & segment, std::vector<HostJob> jobs) {
     adopt_constants(segment);
     {
-        const std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         segment_ = &segment;
         std::move(jobs.begin(), jobs.end(), std::back_inserter(waiting_));
     }
@@ -81,17 +81,17 @@ void HostWork::start(const Segment & segment, std::vector<HostJob> jobs) {
 }
 
 bool HostWork::withdraw(Expert expert) {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return std::erase_if(waiting_, [&](const HostJob & job) { return job.compute.expert == expert; }) > 0;
 }
 
 bool HostWork::busy() const {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return computing_ || !waiting_.empty() || !done_.empty() || error_;
 }
 
 std::optional<HostJob> HostWork::take() {
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     if (error_) {
         std::rethrow_exception(std::exchange(error_, nullptr));
     }
@@ -104,45 +104,45 @@ std::optional<HostJob> HostWork::take() {
 }
 
 void HostWork::wait(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, timeout, [&] { return !done_.empty() || error_; });
+    Lock lock(mutex_);
+    changed_.wait_for(lock.native(), timeout, [this]() REQUIRES(mutex_) { return !done_.empty() || error_; });
 }
 
 void HostWork::cancel() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     waiting_.clear();
-    changed_.wait(lock, [&] { return !computing_; });
+    changed_.wait(lock.native(), [this]() REQUIRES(mutex_) { return !computing_; });
     done_.clear();
     error_ = nullptr;
 }
 
 void HostWork::run() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     while (true) {
-        changed_.wait(lock, [&] { return stopping_ || !waiting_.empty(); });
+        changed_.wait(lock.native(), [this]() REQUIRES(mutex_) { return stopping_ || !waiting_.empty(); });
         if (stopping_) {
             return;
         }
         HostJob job = std::move(waiting_.front());
         waiting_.pop_front();
         computing_ = true;
-        lock.unlock();
         std::exception_ptr error;
         try {
+            const Unlocked unlocked(mutex_);
             compute(job);
         } catch (...) {
             error = std::current_exception();
         }
-        lock.lock();
         computing_ = false;
-        error ? error_ = error : (done_.push_back(std::move(job)), nullptr);
         if (error) {
+            error_ = error;
             waiting_.clear();
+        } else {
+            done_.push_back(std::move(job));
         }
         changed_.notify_all();
-        lock.unlock();
+        const Unlocked unlocked(mutex_);
         tell_();
-        lock.lock();
     }
 }
 

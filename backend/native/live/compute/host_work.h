@@ -1,5 +1,5 @@
-// The CPU's share of a layer that a device computes: experts where they lie in the host's memory, in a
-// thread of its own, while the device computes the others.
+// The CPU's share of a layer that a device computes: a thread computes experts in place in host memory, while the
+// device computes the others.
 #pragma once
 
 #include <chrono>
@@ -8,59 +8,58 @@
 #include <exception>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "live/compute/wave.h"
+#include "live/ggml/thread_safety.h"
 #include "live/memory/slab.h"
 
 namespace outrider {
 
-// A header of the same shape, of nothing but memory, whose place is to be filled in.
+// Return a header of the same type and shape without data.
 ggml_tensor plain_header(const ggml_tensor & of);
 
-// One expert of the layer in progress, and what it makes of its rows.
+// One expert of the layer in progress, its input pairs and its output rows.
 struct HostJob {
     Compute compute;
     std::vector<Pair> pairs;
-    std::vector<const uint8_t *> matrices;  // [chunk], laid out as in the model's file; they stay meanwhile
-    std::vector<float> rows{};  // [n_pair][width of the layer's result], once it is done
-    double us = 0;              // that it took
+    std::vector<const uint8_t *> matrices;  // [chunk], laid out as in the file; must stay valid
+    std::vector<float> rows{};  // [n_pair][width of the layer's result], when done
+    double us = 0;              // of the computation
 };
 
 class HostWork {
   public:
-    // `tensors` of the layers whose experts may be asked for. `done` is called from the thread whenever
-    // something is. Throws std::runtime_error.
+    // `tensors`: of the layers that may be computed. The thread calls `done` after each expert. Throws
+    // std::runtime_error.
     HostWork(int n_thread, const std::vector<ExpertTensor> & tensors, std::function<void()> done);
-    // Waits for what has begun.
+    // Wait for the expert in progress.
     ~HostWork();
     HostWork(const HostWork &) = delete;
     HostWork & operator=(const HostWork &) = delete;
 
-    // Microseconds that one expert takes for so many rows; `stacks`: matrices of some. REQUIRES: not busy().
+    // As WaveRunner::measure(). REQUIRES: not busy().
     double measure(std::span<ggml_tensor * const> stacks, int32_t n_row) { return runner_.measure(stacks, n_row); }
-    // A layer, as with WaveRunner. REQUIRES: not busy().
+    // Begin a layer, as with WaveRunner. REQUIRES: not busy().
     void begin();
     void keep_inputs(const Segment & segment, const ggml_tensor * node) { runner_.keep_inputs(segment, node); }
-    // REQUIRES: the inputs of all nodes were kept; the segment stays as it is until all is taken or
-    // cancelled.
+    // REQUIRES: the inputs of all nodes were kept. The segment must not change until all jobs are taken or cancelled.
     void start(const Segment & segment, std::vector<HostJob> jobs);
-    // True when it was started, and had not begun: it never will.
+    // Return whether the expert's job was waiting. It will not be computed then.
     bool withdraw(Expert expert);
-    // Whether anything was started that has not been taken.
+    // Return whether a job was started and not taken.
     bool busy() const;
-    // What is done, in the order in which it was started. Throws what went wrong.
+    // Return the next finished job, in the order of start(). Rethrows the thread's exceptions.
     std::optional<HostJob> take();
-    // Until something can be taken, or the time is over.
+    // Block until a job can be taken, or the timeout.
     void wait(std::chrono::milliseconds timeout);
-    // Forgets what was started; waits for what has begun.
+    // Forget all jobs. Waits for the one in progress.
     void cancel();
 
   private:
-    // The model's tensor as a stack of one expert, wherever that lies.
+    // A model's tensor as a stack of one expert in host memory.
     struct Own {
         Layer layer;
         Chunk chunk;
@@ -76,19 +75,19 @@ class HostWork {
     std::vector<std::vector<Own *>> own_of_;  // [layer]
     std::function<void()> tell_;
     WaveRunner runner_;
-    struct Constant {  // a weight of the device's, in the host's memory
+    struct Constant {  // a copy of a weight that lies on the device
         ggml_tensor tensor;
         std::vector<uint8_t> bytes;
     };
     std::map<const ggml_tensor *, Constant> constants_;
 
-    mutable std::mutex mutex_;
+    mutable Mutex mutex_;
     std::condition_variable changed_;
     const Segment * segment_ = nullptr;
-    std::deque<HostJob> waiting_, done_;
-    bool computing_ = false;
-    bool stopping_ = false;
-    std::exception_ptr error_;
+    std::deque<HostJob> waiting_ GUARDED_BY(mutex_), done_ GUARDED_BY(mutex_);
+    bool computing_ GUARDED_BY(mutex_) = false;
+    bool stopping_ GUARDED_BY(mutex_) = false;
+    std::exception_ptr error_ GUARDED_BY(mutex_);
     std::thread thread_;
 };
 

@@ -13,13 +13,13 @@ namespace {
 
 constexpr size_t max_tensor = 128;
 
-// Devices compute a mat-mul of up to so many tokens with other kernels than one of more.
+// Devices use other kernels for mat-muls of more tokens than this.
 constexpr int64_t max_few_token = 8;
 
 constexpr char failed[] = "The device failed while computing a layer's experts";
 constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
 
-// A leaf with the memory of `t`: the graph of the wave must not reach into llama.cpp's.
+// Return a leaf with the memory of `t`. A wave's graph must not refer to llama.cpp's nodes.
 ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, int64_t ne1) {
     ggml_tensor * leaf = ggml_new_tensor_2d(ctx, t->type, ne0, ne1);
     leaf->buffer = t->buffer ? t->buffer : t->view_src->buffer;
@@ -27,8 +27,7 @@ ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, 
     return leaf;
 }
 
-// Adds rows up to so many, on a slot that no pair uses where there is one: the rows of an expert that is used
-// stay as many as they are.
+// Pad to `n_row` rows. Padding uses a free slot if there is one, so that no used expert gets more rows.
 void pad(std::vector<Pair> & pairs, size_t n_row, int32_t n_slot) {
     if (pairs.size() == n_row) {
         return;
@@ -61,55 +60,39 @@ WaveRunner::WaveRunner(ggml_backend_dev_t device, int n_thread, size_t max_row, 
     const auto set_n_threads = reinterpret_cast<ggml_backend_set_n_threads_t>(
         ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device), "ggml_backend_set_n_threads"));
     if (set_n_threads) {
-        set_n_threads(backend_, n_thread);
+        set_n_threads(backend_.get(), n_thread);
     }
-    allocator_ = ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_));
-}
-
-WaveRunner::~WaveRunner() {
-    ggml_gallocr_free(allocator_);
-    ggml_backend_buffer_free(arena_);
-    if (kept_context_) {
-        ggml_free(kept_context_);
-    }
-    for (auto * buffer : kept_buffers_) {
-        ggml_backend_buffer_free(buffer);
-    }
-    ggml_backend_free(backend_);
+    allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_.get())));
 }
 
 void WaveRunner::begin() {
     kept_.clear();
-    if (kept_context_) {
-        ggml_free(kept_context_);
-    }
-    kept_context_ = ggml_init({kept_meta_.size(), kept_meta_.data(), true});
+    kept_context_.reset();  // first: the next one uses the same memory
+    kept_context_.reset(ggml_init({kept_meta_.size(), kept_meta_.data(), true}));
 }
 
 void WaveRunner::keep_inputs(const Segment & segment, const ggml_tensor * node) {
-    const auto buft = ggml_backend_get_default_buffer_type(backend_);
+    const auto buft = ggml_backend_get_default_buffer_type(backend_.get());
     for (const ggml_tensor * s : node->src) {
         if (!s || slots_of_(s, Part::top) || source_kind(segment, s) != SourceKind::rows ||
             std::any_of(kept_.begin(), kept_.end(), [&](const Kept & k) { return k.source == s; })) {
             continue;
         }
-        ggml_tensor * rows = ggml_new_tensor_2d(kept_context_, s->type, s->ne[0], s->ne[1] * s->ne[2]);
+        ggml_tensor * rows = ggml_new_tensor_2d(kept_context_.get(), s->type, s->ne[0], s->ne[1] * s->ne[2]);
         const size_t size = ggml_backend_buft_get_alloc_size(buft, rows);
         if (kept_buffers_.size() == kept_.size()) {
-            kept_buffers_.push_back(nullptr);
+            kept_buffers_.emplace_back();
         }
-        ggml_backend_buffer_t & buffer = kept_buffers_[kept_.size()];
-        if (!buffer || ggml_backend_buffer_get_size(buffer) < size) {
-            if (buffer) {
-                ggml_backend_buffer_free(buffer);
-            }
-            buffer = ggml_backend_buft_alloc_buffer(buft, size);
+        ggml_backend_buffer_ptr & buffer = kept_buffers_[kept_.size()];
+        if (!buffer || ggml_backend_buffer_get_size(buffer.get()) < size) {
+            buffer.reset();  // first: memory may be short
+            buffer.reset(ggml_backend_buft_alloc_buffer(buft, size));
             if (!buffer) {
                 throw std::runtime_error(no_memory);
             }
         }
-        ggml_backend_tensor_alloc(buffer, rows, ggml_backend_buffer_get_base(buffer));
-        ggml_backend_tensor_copy(leaf_like(kept_context_, s, rows->ne[0], rows->ne[1]), rows);
+        ggml_backend_tensor_alloc(buffer.get(), rows, ggml_backend_buffer_get_base(buffer.get()));
+        ggml_backend_tensor_copy(leaf_like(kept_context_.get(), s, rows->ne[0], rows->ne[1]), rows);
         kept_.push_back({s, rows});
     }
 }
@@ -152,7 +135,7 @@ void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs
         wave.out = result_leaf(ctx, segment);
         wave.written = ggml_set_rows(ctx, wave.out, made, wave.indices.out_rows);
         ggml_build_forward_expand(wave.graph, wave.written);
-        if (!ggml_gallocr_alloc_graph(allocator_, wave.graph)) {
+        if (!ggml_gallocr_alloc_graph(allocator_.get(), wave.graph)) {
             throw std::runtime_error(no_memory);
         }
         ggml_backend_tensor_set(made, rows.data() + i * width, 0, some.size() * width * sizeof(float));
@@ -161,10 +144,10 @@ void WaveRunner::write_rows(const Segment & segment, std::span<const Pair> pairs
     }
 }
 
-// Kernels of devices round differently, and ggml chooses them by the number of tokens of a mat-mul. So a wave
-// of a pass of few tokens has as many tokens as the pass, and one of many tokens has many. The CPU's kernels
-// round alike for any number of tokens but not, where weights are repacked, for any number of rows of an
-// expert: there waves have no padding.
+// A device's kernels round differently, and ggml chooses among them by the number of tokens of a mat-mul. So a wave of
+// a pass of few tokens has as many tokens as the pass, and a wave of many tokens has many. The CPU's kernels round
+// alike for any number of tokens. With repacked weights they do not for any number of rows of an expert: no padding
+// there.
 WaveRunner::Form WaveRunner::form_of(int64_t n_pair, int64_t n_token) const {
     if (is_host_) {
         return {1, n_pair};
@@ -175,7 +158,7 @@ WaveRunner::Form WaveRunner::form_of(int64_t n_pair, int64_t n_token) const {
     return {1, std::max(n_pair, max_few_token + 1)};
 }
 
-// The segment's nodes with the form's rows; returns what stands for the last one.
+// Clone the segment's nodes with the form's rows. Return the clone of the last one.
 ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segment, const Indices & indices, Part part) {
     const int64_t n_choice = indices.slots->ne[0];
     const int64_t n_token = indices.slots->ne[1];
@@ -211,8 +194,8 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
             clone = ggml_view_3d(ctx, of, node->ne[0], n_choice, n_token, of->nb[1], of->nb[2], offset);
         } else {
             ggml_tensor * first = source_for(node, node->src[0]);
-            // Of a part the hidden rows are shorter: as wide as the matrix has rows, and what is
-            // made of them as wide as they are.
+            // The hidden rows of a part are shorter: a mat-mul's result is as wide as its matrix has rows, and other
+            // nodes are as wide as their input.
             const int64_t width = node->op == GGML_OP_MUL_MAT_ID       ? first->ne[1]
                                   : node->ne[0] == node->src[0]->ne[0] ? first->ne[0]
                                                                        : node->ne[0];
@@ -228,7 +211,7 @@ ggml_tensor * WaveRunner::clone_chain(ggml_context * ctx, const Segment & segmen
     return clone_of.at(segment.nodes.back());
 }
 
-// A graph that computes n_pair rows and writes them to their places. Padding comes last and is not written.
+// Build a graph that computes n_pair rows and writes them. Padding comes last and is not written.
 WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, int64_t n_pair, Part part, Rows how) {
     const auto new_index = [&](ggml_type type, int64_t ne0, int64_t ne1) {
         ggml_tensor * t = ggml_new_tensor_2d(ctx, type, ne0, ne1);
@@ -264,7 +247,7 @@ WaveRunner::Wave WaveRunner::build(ggml_context * ctx, const Segment & segment, 
     return wave;
 }
 
-// The segment's last node as rows of (token, choice).
+// Return the segment's last node as rows of (token, choice).
 ggml_tensor * WaveRunner::result_leaf(ggml_context * ctx, const Segment & segment) const {
     const ggml_tensor * result = segment.nodes.back();
     return leaf_like(ctx, result, result->ne[0], segment.ids->ne[0] * segment.ids->ne[1]);
@@ -277,7 +260,7 @@ void WaveRunner::set_indices(const Wave & wave, std::span<const Pair> pairs, int
     }
     i32_.resize(rows_.size());
     const auto set_i32 = [&](ggml_tensor * t, auto && value) {
-        if (t && t->buffer) {  // an index that nothing uses gets no memory
+        if (t && t->buffer) {  // an unused index has no memory
             std::transform(rows_.begin(), rows_.end(), i32_.begin(), value);
             ggml_backend_tensor_set(t, i32_.data(), 0, i32_.size() * sizeof(int32_t));
         }
@@ -302,21 +285,20 @@ void WaveRunner::read_rows(const Wave & wave, std::span<float> rows) {
 
 void WaveRunner::compute(const Wave & wave) {
     const uint64_t began_us = now_us();
-    if (ggml_backend_graph_compute(backend_, wave.graph) != GGML_STATUS_SUCCESS) {
+    if (ggml_backend_graph_compute(backend_.get(), wave.graph) != GGML_STATUS_SUCCESS) {
         throw std::runtime_error(failed);
     }
     n_graph_++;
     graph_us_ += now_us() - began_us;
 }
 
-// Takes the memory that the largest wave needs, so that none is sought in the middle of an answer; where
-// there is not so much, waves take what they need.
+// Allocate the memory of the largest wave, so that none is allocated during an answer. If memory is short, each wave
+// allocates what it needs.
 void WaveRunner::reserve(const Segment & segment, Part part, Rows how) {
-    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
-    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
-    if (!ggml_gallocr_reserve(allocator_, build(ctx, segment, int64_t(n_reserved_), part, how).graph)) {
-        ggml_gallocr_free(allocator_);
-        allocator_ = ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_));
+    const ggml_context_ptr context(ggml_init({meta_.size(), meta_.data(), true}));
+    ggml_context * ctx = context.get();
+    if (!ggml_gallocr_reserve(allocator_.get(), build(ctx, segment, int64_t(n_reserved_), part, how).graph)) {
+        allocator_.reset(ggml_gallocr_new(ggml_backend_get_default_buffer_type(backend_.get())));
     }
     is_reserved_ = true;
 }
@@ -326,10 +308,10 @@ void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, 
     if (!is_reserved_) {
         reserve(segment, part, how);
     }
-    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
-    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    const ggml_context_ptr context(ggml_init({meta_.size(), meta_.data(), true}));
+    ggml_context * ctx = context.get();
     const Wave wave = build(ctx, segment, int64_t(pairs.size()), part, how);
-    if (!ggml_gallocr_alloc_graph(allocator_, wave.graph)) {
+    if (!ggml_gallocr_alloc_graph(allocator_.get(), wave.graph)) {
         throw std::runtime_error(no_memory);
     }
     set_indices(wave, pairs, segment.ids->ne[0]);
@@ -337,12 +319,10 @@ void WaveRunner::run_some(const Segment & segment, std::span<const Pair> pairs, 
     read_rows(wave, rows);
 }
 
-// ---- how fast the device is ----------------------------------------------------------------------
-
 double WaveRunner::measure(std::span<ggml_tensor * const> slots, int32_t n_row) {
     constexpr int32_t n_run = 4;
-    ggml_context * ctx = ggml_init({meta_.size(), meta_.data(), true});
-    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> owner(ctx, ggml_free);
+    const ggml_context_ptr context(ggml_init({meta_.size(), meta_.data(), true}));
+    ggml_context * ctx = context.get();
     ggml_cgraph * graph = ggml_new_graph_custom(ctx, max_tensor, false);
     ggml_tensor * slot = ggml_new_tensor_2d(ctx, GGML_TYPE_I32, 1, n_row);
     std::vector<ggml_tensor *> inputs;
@@ -350,21 +330,19 @@ double WaveRunner::measure(std::span<ggml_tensor * const> slots, int32_t n_row) 
         inputs.push_back(ggml_new_tensor_3d(ctx, GGML_TYPE_F32, t->ne[0], 1, n_row));
         ggml_build_forward_expand(graph, ggml_mul_mat_id(ctx, t, inputs.back(), slot));
     }
-    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend_);
+    const ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(ctx, backend_.get()));
     if (!buffer) {
         throw std::runtime_error(no_memory);
     }
-    const std::unique_ptr<ggml_backend_buffer, void (*)(ggml_backend_buffer_t)> memory(buffer,
-                                                                                       ggml_backend_buffer_free);
-    ggml_backend_buffer_clear(buffer, 0);
+    ggml_backend_buffer_clear(buffer.get(), 0);
     uint64_t began_us = 0;
-    for (int32_t run = -1; run < n_run; run++) {  // one to warm up; each with another slot
+    for (int32_t run = -1; run < n_run; run++) {  // the first warms up; each uses another slot
         i32_.assign(size_t(n_row), int32_t(std::max(run, 0) % slots.front()->ne[2]));
         ggml_backend_tensor_set(slot, i32_.data(), 0, i32_.size() * sizeof(int32_t));
-        if (ggml_backend_graph_compute(backend_, graph) != GGML_STATUS_SUCCESS) {
+        if (ggml_backend_graph_compute(backend_.get(), graph) != GGML_STATUS_SUCCESS) {
             throw std::runtime_error(failed);
         }
-        if (run < 0 || run == n_run - 1) {  // some devices answer before they are done
+        if (run < 0 || run == n_run - 1) {  // reading waits: some devices answer before they are done
             float value;
             ggml_backend_tensor_get(ggml_graph_node(graph, -1), &value, 0, sizeof value);
             began_us = run < 0 ? now_us() : began_us;
@@ -372,8 +350,6 @@ double WaveRunner::measure(std::span<ggml_tensor * const> slots, int32_t n_row) 
     }
     return double(now_us() - began_us) / n_run;
 }
-
-// ---- waves of one token: the same graphs again and again ----------------------------------------
 
 void WaveRunner::run_token(const Segment & segment, std::span<const Pair> pairs, Part part, Rows how,
                            std::span<float> rows) {
@@ -390,7 +366,7 @@ void WaveRunner::run_token(const Segment & segment, std::span<const Pair> pairs,
     read_rows(kept.wave, rows);
 }
 
-// All that a wave's graph takes from llama.cpp's, but for the place of the result.
+// Note everything that a wave's graph takes from llama.cpp's graph, except the place of the result.
 void WaveRunner::note_sources(const Segment & segment) {
     made_of_.clear();
     const auto note = [&](const auto & value) {
@@ -411,7 +387,7 @@ void WaveRunner::note_sources(const Segment & segment) {
     for (const Kept & kept : kept_) {
         note(kept.source);
         note(kept.rows->ne);
-        note(kept.rows->buffer);  // a larger one may lie where a smaller one was
+        note(kept.rows->buffer);  // a larger buffer may replace it at the same address
         note(kept.rows->data);
     }
 }
@@ -425,10 +401,10 @@ void WaveRunner::make_kept(KeptWave & kept, const Segment & segment, size_t n_pa
     kept.made_of = made_of_;
 }
 
-// Gives every tensor of the wave its own place in the arena. When the arena must grow, the other waves
-// are made again as they come.
+// Give every tensor of the wave a place of its own in the arena. If the arena grows, the other kept waves are rebuilt
+// at their next use.
 void WaveRunner::place(KeptWave & kept, size_t n_pair, size_t n_choice) {
-    const auto buft = ggml_backend_get_default_buffer_type(backend_);
+    const auto buft = ggml_backend_get_default_buffer_type(backend_.get());
     const size_t alignment = ggml_backend_buft_get_alignment(buft);
     const auto needs_place = [](const ggml_tensor * t) { return !t->view_src && !t->data; };
     size_t size = alignment;
@@ -436,10 +412,10 @@ void WaveRunner::place(KeptWave & kept, size_t n_pair, size_t n_choice) {
          t = ggml_get_next_tensor(kept.context.get(), t)) {
         size += needs_place(t) ? GGML_PAD(ggml_backend_buft_get_alloc_size(buft, t), alignment) : 0;
     }
-    if (!arena_ || ggml_backend_buffer_get_size(arena_) < size) {
-        const size_t most = size * n_choice / n_pair;  // a wave of all that a token uses
-        ggml_backend_buffer_free(arena_);
-        arena_ = ggml_backend_buft_alloc_buffer(buft, most);
+    if (!arena_ || ggml_backend_buffer_get_size(arena_.get()) < size) {
+        const size_t most = size * n_choice / n_pair;  // a wave of all experts of a token
+        arena_.reset();  // first: memory may be short
+        arena_.reset(ggml_backend_buft_alloc_buffer(buft, most));
         for (auto & [key, other] : kept_waves_) {
             other.made_of.clear();
         }
@@ -447,7 +423,7 @@ void WaveRunner::place(KeptWave & kept, size_t n_pair, size_t n_choice) {
             throw std::runtime_error(no_memory);
         }
     }
-    ggml_tallocr places = ggml_tallocr_new(arena_);
+    ggml_tallocr places = ggml_tallocr_new(arena_.get());
     for (ggml_tensor * t = ggml_get_first_tensor(kept.context.get()); t;
          t = ggml_get_next_tensor(kept.context.get(), t)) {
         const ggml_status status = needs_place(t) ? ggml_tallocr_alloc(&places, t)

@@ -1,4 +1,4 @@
-// The clock of a pass. Times are subtracted across files, so all of them read this one.
+// The clock of all times that are subtracted from each other.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 namespace outrider {
 
-// Microseconds since some moment in the past; never goes back.
+// Return microseconds since a fixed moment. Never decreases.
 inline uint64_t now_us() {
     using namespace std::chrono;
     return uint64_t(duration_cast<microseconds>(steady_clock::now().time_since_epoch()).count());

@@ -1,4 +1,4 @@
-// The devices that ggml knows besides the CPU.
+// ggml's devices other than the CPU.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,23 @@
 namespace outrider {
 
 struct DeviceInfo {
-    std::string name;         // as ggml says it: "CUDA0", "RPC0"
+    std::string name;         // ggml's: "CUDA0", "RPC0"
     std::string description;
     size_t free_bytes;
     size_t total_bytes;
     bool is_remote;           // in another process or machine
-    bool has_pinned_memory;   // host memory that it can copy from by itself
-    bool shares_memory;       // it computes in the host's memory
-    std::string memory;       // what ggml calls its memory
+    bool has_pinned_memory;   // can copy from pinned host memory by itself
+    bool shares_memory;       // computes in host memory
+    std::string memory;       // ggml's name of its memory
     size_t alignment;         // of tensors there, in bytes
     ggml_backend_dev_t device;
 };
 
-// Of this machine: to ask a remote one that is gone would end the process.
+// Return this machine's devices. Remote ones are left out: ggml ends the process if one of them is gone.
 std::vector<DeviceInfo> list_devices();
 size_t device_free_bytes(ggml_backend_dev_t device);
-// Makes the devices of llama.cpp's rpc server at "host:port" known, and returns them. Throws
-// std::runtime_error where the libraries were built without RPC. ggml ends the process when nobody
-// answers there: make sure of that before.
+// Register the devices of llama.cpp's rpc server at "host:port", and return them. Throws std::runtime_error if the
+// libraries were built without RPC. REQUIRES: a server answers there; otherwise ggml ends the process.
 std::vector<DeviceInfo> add_rpc_server(const std::string & endpoint);
 
 }  // namespace outrider

@@ -1,6 +1,5 @@
-// The one structure of ggml's private headers that is needed here: a backend buffer type, as in
-// the pinned llama-cpp-python 0.3.36 (ggml 0.25). The version is checked when the package is
-// imported; a new pin means comparing this with ggml/src/ggml-backend-impl.h.
+// A backend buffer type, from ggml's private headers: as in the pinned llama-cpp-python 0.3.36 (ggml 0.25). The package
+// checks the version at import. For a new pin, compare with ggml/src/ggml-backend-impl.h.
 #pragma once
 
 #include <cstddef>

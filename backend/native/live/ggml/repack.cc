@@ -10,8 +10,7 @@
 namespace outrider {
 namespace {
 
-// A buffer of that type, kept for good. What is laid out need not lie in it: its functions look at
-// the tensor only.
+// A buffer of the repack type that is never freed. Tensors need not lie in it: its functions look at the tensor only.
 ggml_backend_buffer_t any_buffer() {
     static const ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(repack_buffer_type(), 64);
     return buffer;

@@ -6,7 +6,7 @@
 namespace outrider {
 namespace {
 
-// Where the type has no blocks: what vector instructions like.
+// Width of a piece if the type has no blocks: a multiple of vector registers.
 constexpr int64_t unblocked_piece = 32;
 
 // GGML_OP_SCALE computes a * x + b.
@@ -26,7 +26,7 @@ bool acts_on_every_value(const ggml_tensor * node) {
         case GGML_OP_SCALE:
         case GGML_OP_CLAMP:
         case GGML_OP_UNARY: return true;
-        case GGML_OP_GLU: return node->src[1] != nullptr;  // otherwise of a row's two halves
+        case GGML_OP_GLU: return node->src[1] != nullptr;  // otherwise it combines a row's two halves
         default: return false;
     }
 }
@@ -59,7 +59,7 @@ bool CutFinder::see_mat_mul(const ggml_tensor * node) {
 bool CutFinder::see_other(const ggml_tensor * node) {
     int n_hidden = 0;
     int n_output = 0;
-    bool others_fit = true;  // what comes from elsewhere has one value per row
+    bool others_fit = true;  // other sources have one value per row
     for (const ggml_tensor * s : node->src) {
         if (const auto it = s ? side_of_.find(s) : side_of_.end(); it != side_of_.end()) {
             (it->second == Side::hidden ? n_hidden : n_output)++;

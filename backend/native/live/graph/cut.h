@@ -1,7 +1,6 @@
-// Whether a layer's experts can be computed in two parts: the first rows of gate and up with the
-// first columns of down, and the rest. Between them only operations that act on every value by
-// itself may lie, and behind them only linear ones, so that the parts' outputs add up to the
-// expert's (MoEpic, section 3.1).
+// Finds out whether a layer's experts can be computed in two parts: the first rows of gate and up with the first
+// columns of down, and the rest. Between these mat-muls only element-wise operations are allowed, and after them only
+// linear ones, so that the parts' outputs add up to the expert's (MoEpic, section 3.1).
 #pragma once
 
 #include <map>
@@ -12,14 +11,14 @@ namespace outrider {
 
 class CutFinder {
   public:
-    // A node of the layer's segment, in the graph's order. `uses_experts`: its src[0] is an expert
-    // tensor. To be told before anybody changes the node.
+    // See a node of the layer's segment, in the graph's order, before it is changed. `uses_experts`: its src[0] is an
+    // expert tensor.
     void see(const ggml_tensor * node, bool uses_experts);
 
-    // Into how many equal pieces the experts' hidden width may be cut; 1: not at all. A piece is a
-    // block of down's type, so that a cut never divides what is quantised together.
+    // Return the number of equal pieces into which the experts' hidden width may be cut; 1: no cut. A piece is a block
+    // of down's type, so that a cut never divides a block.
     int32_t n_cut() const;
-    // The expert tensor whose columns, not rows, are the hidden width; null where there is none.
+    // Return the expert tensor with hidden-width columns, or null.
     const ggml_tensor * down() const { return down_; }
 
   private:

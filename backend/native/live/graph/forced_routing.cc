@@ -40,7 +40,7 @@ void ForcedRouting::write(ggml_tensor * topk, Layer layer) const {
     if (n_row == 0) {
         return;
     }
-    // Rows of the routing are all layers of a token; rows of the choice may be a sorted list of all experts.
+    // A row of `ids` has all layers of a token. A row of the choice may be a sorted list of all experts.
     const size_t first = ((first_row_ + n_token_ - n_row) * n_layer_ + size_t(layer)) * n_used_;
     const size_t stride = n_layer_ * n_used_ * sizeof(Expert);
     ggml_backend_tensor_set_2d(topk, &ids_[first], 0, n_used_ * sizeof(Expert), n_row, topk->nb[1], stride);

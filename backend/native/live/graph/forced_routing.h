@@ -1,5 +1,5 @@
-// Routing by a recording: what the routers choose is replaced, so that a model of random weights is
-// driven by the routing of a real one. For experiments, with and without a patch.
+// Replaces the routers' choices by a recording, so that a model of random weights has the routing of a real one. For
+// experiments, with and without a patch.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace outrider {
 
-// The routers still compute, and the weights of the experts are theirs; only the choice is another.
+// The routers still compute the experts' weights. Only the choice changes.
 class ForcedRouting {
   public:
-    // `layers`: the model's own numbers of its MoE layers. `ids`: [n_token][layer][n_expert_used].
-    // Throws std::invalid_argument where the sizes do not fit together.
+    // `layers`: the numbers of the MoE layers in the model. `ids`: [n_token][layer][n_expert_used]. Throws
+    // std::invalid_argument if the sizes do not fit together.
     ForcedRouting(const std::vector<int> & layers, int32_t n_expert, int32_t n_expert_used, std::vector<Expert> ids);
 
-    // The next pass is of n_token tokens, which are routed as the rows of `ids` from first_row on.
-    // Throws std::out_of_range where there are not so many.
+    // The next pass has n_token tokens, routed by the rows of `ids` from first_row on. Throws std::out_of_range if
+    // there are fewer.
     void begin_pass(int64_t first_row, int32_t n_token);
-    // Replaces the choice of a layer (its number among `layers`) by that of the last rows of the pass:
-    // llama.cpp computes the last layer only for them. `topk` has run, and nothing that depends on
-    // it. Throws std::runtime_error where the model chooses another number of experts.
+    // Replace the choice of a layer (an index into `layers`) by the last rows of the pass: llama.cpp computes the last
+    // layer for some last tokens only. `topk` has run, and nothing that depends on it. Throws std::runtime_error if the
+    // model chooses another number of experts.
     void write(ggml_tensor * topk, Layer layer) const;
 
     // The same without a patch: for llama_context_params.cb_eval and cb_eval_user_data.
     static bool callback(ggml_tensor * node, bool ask, void * self);
-    // Why the callback ended a pass; empty where it did not.
+    // Return why the callback ended the pass, or "".
     const std::string & error() const { return error_; }
 
   private:

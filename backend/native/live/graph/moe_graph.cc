@@ -17,22 +17,22 @@ int number_in_tensor_name(const char * name) {
     return std::sscanf(name, "blk.%d.", &number) == 1 ? number : -1;
 }
 
-// The device that computes with what lies in a buffer. The type of a device's pinned host memory
-// (CUDA_Host, Vulkan_Host) names that device, but weights there are the CPU's.
+// Return the device that computes with the tensors of a buffer. A buffer of pinned host memory (CUDA_Host, Vulkan_Host)
+// names its device, but the CPU computes with weights there.
 ggml_backend_dev_t device_of_buffer(ggml_backend_buffer_t buffer) {
     const auto type = ggml_backend_buffer_get_type(buffer);
     return ggml_backend_buft_is_host(type) ? ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU)
                                            : ggml_backend_buft_get_device(type);
 }
 
-// Weights that the CPU backend has laid out in its own way cannot be read back.
+// Weights that the CPU backend repacked cannot be read back.
 bool is_readable(const ggml_tensor * w) {
     return w->buffer && (ggml_backend_buffer_is_host(w->buffer) ||
                          ggml_backend_dev_type(device_of_buffer(w->buffer)) != GGML_BACKEND_DEVICE_TYPE_CPU);
 }
 
-// Where llama.cpp computes `node`: on the device of the nearest weights among its sources, or null.
-// `seen`: nodes that were visited.
+// Return the device on which llama.cpp computes `node`: that of the nearest weights among its sources, or null. `seen`:
+// visited nodes.
 ggml_backend_dev_t device_of_weights(const ggml_tensor * node, std::set<const ggml_tensor *> & seen) {
     if (!node || !seen.insert(node).second) {
         return nullptr;
@@ -48,7 +48,7 @@ ggml_backend_dev_t device_of_weights(const ggml_tensor * node, std::set<const gg
     return device_of_weights(node->view_src, seen);
 }
 
-// The weights of the norm that makes a router's input, or nothing where there are none.
+// Return the weights of the norm before a router, or nothing if there are none.
 std::vector<float> norm_weights(const ggml_tensor * logits) {
     const ggml_tensor * input = logits ? logits->src[1] : nullptr;
     const ggml_tensor * w = input ? input->src[1] : nullptr;
@@ -61,7 +61,7 @@ std::vector<float> norm_weights(const ggml_tensor * logits) {
     return weights;
 }
 
-// The matrix as floats, or nothing where it cannot be read.
+// Return the router's matrix as floats, or nothing if it cannot be read.
 std::vector<float> router_weights(const ggml_tensor * logits, int32_t n_expert) {
     const ggml_tensor * w = logits ? logits->src[0] : nullptr;
     if (!w || !is_readable(w) || w->ne[1] != n_expert || !ggml_is_contiguous(w)) {
@@ -82,8 +82,8 @@ std::vector<float> router_weights(const ggml_tensor * logits, int32_t n_expert) 
     return values;
 }
 
-// A router will be shown the input of the layer before: with that layer's norm weights taken out
-// and its own put in, only the change of the residual stream is missing.
+// The router will get the input of the layer before. Divide by that layer's norm weights and multiply by its own, so
+// that only the change of the residual stream is missing.
 void exchange_norms(std::vector<float> & router, const std::vector<float> & own, const std::vector<float> & shown) {
     if (own.empty() || own.size() != shown.size() || router.size() % own.size() != 0) {
         return;
@@ -102,8 +102,7 @@ std::map<const ggml_tensor *, Layer> numbers_of(const ExpertBuffers & buffers) {
     return numbers;
 }
 
-// [layer]: layers are of the same kind where every matrix has the same type and shape, and is computed
-// with on the same device.
+// Return [layer]: layers are of one kind if their matrices have the same types, shapes and device.
 std::vector<int32_t> kinds_of(const std::vector<ExpertTensor> & tensors, int32_t n_layer) {
     using Form = std::tuple<ggml_type, int64_t, int64_t, bool, ggml_backend_dev_t>;
     std::vector<std::vector<Form>> forms(static_cast<size_t>(n_layer));
@@ -134,7 +133,7 @@ void Probe::see(ggml_tensor * node) {
     } else if (const auto it = numbers_.find(node->src[0]); it != numbers_.end() && last_device_) {
         device_of_.emplace(it->second, last_device_);
     }
-    node->op = GGML_OP_NONE;  // nothing is computed, no expert is read
+    node->op = GGML_OP_NONE;  // compute nothing, read no expert
 }
 
 ggml_backend_dev_t Probe::device_of(int number) const {
@@ -142,7 +141,7 @@ ggml_backend_dev_t Probe::device_of(int number) const {
     return it != device_of_.end() ? it->second : ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
 }
 
-// Tells the scheduler that the experts are on their layers' devices, with room for one expert.
+// Place the experts on their layers' devices for ggml's scheduler, with memory for one expert.
 void Probe::aim() {
     for (const auto & [own, number] : numbers_) {
         const auto buft = ggml_backend_dev_buffer_type(device_of(number));
@@ -154,11 +153,11 @@ void Probe::aim() {
         one.ne[2] = 1;
         one.nb[3] = one.nb[2];
         ggml_backend_buffer_t buffer =
-            ggml_backend_buft_alloc_buffer(buft, ggml_backend_buft_get_alloc_size(buft, &one));
+            aims_.emplace_back(ggml_backend_buft_alloc_buffer(buft, ggml_backend_buft_get_alloc_size(buft, &one)))
+                .get();
         if (!buffer) {
             throw std::runtime_error("There is not enough memory for the expert cache");
         }
-        aims_.push_back(buffer);
         ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
         aimed_.emplace_back(t, *t);
         place_tensor(one, buffer, ggml_backend_buffer_get_base(buffer));
@@ -171,9 +170,6 @@ void Probe::restore() {
         *tensor = as_made;
     }
     aimed_.clear();
-    for (auto * buffer : aims_) {
-        ggml_backend_buffer_free(buffer);
-    }
     aims_.clear();
 }
 

@@ -53,7 +53,7 @@ bool is_weights(const ggml_tensor * node, const ggml_tensor * ids) {
 
 namespace {
 
-// The tensor whose memory this is.
+// Return the tensor that owns the memory.
 const ggml_tensor * owner(const ggml_tensor * t) { return t && t->view_src ? t->view_src : t; }
 
 bool reads(const ggml_tensor * node, const ggml_tensor * memory) {
@@ -70,7 +70,7 @@ bool depends_on(const ggml_tensor * node, const Segment & segment) {
     return node->view_src && segment.contains(node->view_src);
 }
 
-// Operations that act on every (token, expert) row by itself and may be repeated on some rows.
+// Return whether the operation treats every (token, expert) row alone, so that it can run on some rows.
 bool is_row_wise(const ggml_tensor * node) {
     switch (node->op) {
         case GGML_OP_MUL_MAT_ID:
@@ -84,7 +84,7 @@ bool is_row_wise(const ggml_tensor * node) {
         case GGML_OP_CLAMP:
         case GGML_OP_UNARY:
         case GGML_OP_GLU: return true;
-        case GGML_OP_VIEW:  // a part of every row, as in fused gate_up
+        case GGML_OP_VIEW:  // a range of every row, as in fused gate_up
             return node->nb[1] == node->view_src->nb[1] && node->nb[2] == node->view_src->nb[2] &&
                    node->ne[0] < node->view_src->ne[0];
         default: return false;
@@ -167,8 +167,8 @@ void SegmentFinder::grow(Found & found, ggml_tensor * node) {
             found.objection = "the mat-muls of one layer use different choices";
         }
     }
-    // The rows of chosen experts are added up next: the segment ends before the first view of one
-    // expert's rows, or any other node that is not row-wise.
+    // The segment ends before the sum over the chosen experts: before the first view of one expert's rows, or any other
+    // node that is not row-wise.
     const ggml_tensor * ids = segment.ids;
     const bool row_shaped = ids && node->ne[1] == ids->ne[0] && node->ne[2] == ids->ne[1] && node->ne[3] == 1;
     if (row_shaped && is_row_wise(node)) {
@@ -194,7 +194,7 @@ std::string SegmentFinder::objection() const {
     for (const auto & [layer, n] : n_tensor) {
         const auto it = found_.find(layer);
         if (it == found_.end()) {
-            continue;  // not part of this graph, as the layers for multi-token prediction
+            continue;  // not in this graph, like layers for multi-token prediction
         }
         if (!it->second.objection.empty()) {
             return it->second.objection;

@@ -1,5 +1,4 @@
-// What of llama.cpp's graph is one layer's expert computation. Learned from the graph itself, so
-// that no table of architectures is needed.
+// Finds a layer's expert computation in llama.cpp's graph, without a table of architectures.
 #pragma once
 
 #include <map>
@@ -14,36 +13,36 @@
 
 namespace outrider {
 
-// "ffn_moe_topk-12" -> 12 for stem "ffn_moe_topk"; nothing for other names, views included.
+// Return 12 for "ffn_moe_topk-12" and stem "ffn_moe_topk"; nothing for other names, also of views.
 std::optional<int> layer_in_name(const ggml_tensor * node, const char * stem);
-// The number of the layer whose router's mat-mul this is. Where the scores are used as they are,
-// they bear the probabilities' name.
+// Return the number of the layer whose router's mat-mul this is. Scores that are used unchanged have the probabilities'
+// name.
 std::optional<int> layer_of_logits(const ggml_tensor * node);
 
-// The nodes from a layer's first expert mat-mul to the last node that has one row per
-// (token, chosen expert): everything that depends on the experts' weights and nothing else.
+// The nodes from a layer's first expert mat-mul to the last node with one row per (token, chosen expert): all nodes
+// that depend on the experts' weights, and no others.
 struct Segment {
-    ggml_tensor * ids = nullptr;       // [n_expert_used, n_token], the router's choice
+    ggml_tensor * ids = nullptr;  // [n_expert_used, n_token], the router's choice
     std::vector<ggml_tensor *> nodes;  // in the graph's order; the last one holds the result
     bool contains(const ggml_tensor * t) const;
 };
 
-// What a source of a segment's node is to the segment.
+// The role of a source of a segment's node.
 enum class SourceKind {
-    inside,    // computed in the segment
-    ids,       // the router's choice itself
+    inside,  // computed in the segment
+    ids,  // the router's choice
     constant,  // a weight that is not routed, such as a table of biases
-    rows,      // one row per token or per (token, chosen expert), computed before
+    rows,  // one row per token or per (token, chosen expert), computed before
     unknown,
 };
 // REQUIRES: `s` is not an expert tensor.
 SourceKind source_kind(const Segment & segment, const ggml_tensor * s);
 
-// Whether these are the weights of the chosen experts, [n_expert_used, n_token] in any arrangement. The
-// last such node between the choice and the experts is what the experts' rows are multiplied by.
+// Return whether the node has the form of the chosen experts' weights: [n_expert_used, n_token], in any arrangement.
+// The experts' rows are multiplied by the last such node between the choice and the experts.
 bool is_weights(const ggml_tensor * node, const ggml_tensor * ids);
 
-// Watches the nodes of a pass in the order in which llama.cpp computes them.
+// Sees the nodes of a pass in llama.cpp's order.
 class SegmentFinder {
   public:
     // `layer_of`: the layer of every expert tensor, in any numbering.
@@ -51,26 +50,26 @@ class SegmentFinder {
 
     void pass_began();
     void see(ggml_tensor * node);
-    // After a pass: why this graph cannot be cached; empty when it can.
+    // After a pass: return why this graph cannot be cached, or "".
     std::string objection() const;
 
     struct Found {
         Segment segment;
-        // From the segment's first node to its last: true for a node of the segment, false for one
-        // that llama.cpp computes in between and that does not depend on the experts' weights.
+        // From the segment's first node to its last: true for a node of the segment, false for a node in between that
+        // does not depend on the experts' weights.
         std::vector<bool> pattern;
-        size_t n_between = 0;         // of the latter, seen since the segment's last node so far
-        // Its end has been seen: not where another device goes on with a copy of its result.
+        size_t n_between = 0;  // false entries since the segment's last node so far
+        // Its end was seen. Not set if another device continues with a copy of its result.
         bool closed = false;
-        std::string objection;        // why it cannot be computed in waves
+        std::string objection;  // why it cannot be computed in waves
         const ggml_tensor * logits = nullptr;  // the router's mat-mul
         CutFinder cut;
-        int il = -1;                  // llama.cpp's number of the layer
+        int il = -1;  // llama.cpp's number of the layer
         // Nodes from the router's choice to the first expert mat-mul.
         size_t n_to_experts = 0;
-        // Of what the router reads and makes, what is still in memory at the first expert mat-mul.
-        bool keeps_input = false;     // the router's input
-        bool keeps_weights = false;   // the chosen experts' final weights
+        // What is still in memory at the first expert mat-mul.
+        bool keeps_input = false;  // the router's input
+        bool keeps_weights = false;  // the chosen experts' final weights
     };
     const std::map<Layer, Found> & found() const { return found_; }
 
@@ -79,13 +78,13 @@ class SegmentFinder {
 
     std::map<const ggml_tensor *, Layer> layer_of_;
     std::map<Layer, Found> found_;
-    std::map<int, ggml_tensor *> topk_;    // by llama.cpp's number of the layer
+    std::map<int, ggml_tensor *> topk_;  // by llama.cpp's number of the layer
     std::map<int, ggml_tensor *> logits_;
     std::string objection_;
     Layer open_ = none;
     const ggml_tensor * last_topk_ = nullptr;
     size_t n_since_topk_ = 0;
-    bool saw_weights_ = false;  // since then
+    bool saw_weights_ = false;  // since last_topk_
 };
 
 }  // namespace outrider

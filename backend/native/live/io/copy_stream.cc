@@ -6,8 +6,8 @@
 namespace outrider {
 namespace {
 
-// At once to a device. The rpc backend hashes what is larger than 10 MiB before it sends it, which
-// takes longer than sending; and what is computed need not wait behind a whole matrix.
+// Bytes of one call. The rpc backend hashes more than 10 MiB before it sends them, which takes longer than sending.
+// Shorter calls also let computation in between.
 constexpr size_t max_sent_bytes = 4 << 20;
 
 constexpr int n_async_sender = 2;
@@ -17,8 +17,9 @@ constexpr int n_async_sender = 2;
 CopyStream::CopyStream(ggml_backend_dev_t device) : device_(device) {
     ggml_backend_dev_props props{};
     ggml_backend_dev_get_props(device, &props);
+    const Lock lock(mutex_);
     for (int i = 0; props.caps.async && i < n_async_sender; i++) {
-        if (Backend backend{ggml_backend_dev_init(device, nullptr)}) {
+        if (ggml_backend_ptr backend{ggml_backend_dev_init(device, nullptr)}) {
             idle_.push_back(std::move(backend));
         }
     }
@@ -26,7 +27,7 @@ CopyStream::CopyStream(ggml_backend_dev_t device) : device_(device) {
 }
 
 void CopyStream::send(std::span<const Piece> pieces) {
-    Backend backend = take();
+    ggml_backend_ptr backend = take();
     if (!backend) {
         for (const Piece & p : pieces) {
             send_blocking(p);
@@ -37,17 +38,17 @@ void CopyStream::send(std::span<const Piece> pieces) {
         ggml_backend_tensor_set_async(backend.get(), p.to, p.from, p.offset, p.size);
     }
     ggml_backend_synchronize(backend.get());
-    const std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     idle_.push_back(std::move(backend));
 }
 
-// An instance for the calling thread alone. Null where all are in use or the device has none.
-CopyStream::Backend CopyStream::take() {
-    const std::lock_guard lock(mutex_);
+// Return an instance for the calling thread alone. Null if all are in use or the device has none.
+ggml_backend_ptr CopyStream::take() {
+    const Lock lock(mutex_);
     if (idle_.empty()) {
         return nullptr;
     }
-    Backend backend = std::move(idle_.back());
+    ggml_backend_ptr backend = std::move(idle_.back());
     idle_.pop_back();
     return backend;
 }

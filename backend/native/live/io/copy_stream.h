@@ -1,21 +1,20 @@
-// Copies from the host's memory into a device's, beside what the device computes. Each sender has a
-// backend instance of its own and waits for that one. A backend instance is for one thread at a time:
-// on Vulkan, waiting for an event resets command buffers that another sender may be recording into.
+// Copies from host memory to a device while the device computes. Each sender uses and waits for a backend instance of
+// its own, because only one thread at a time may use an instance: on Vulkan, waiting for an event resets command
+// buffers into which another sender may be recording.
 #pragma once
 
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
-#include "ggml-backend.h"
+#include "ggml-cpp.h"
+#include "live/ggml/thread_safety.h"
 
 namespace outrider {
 
 class CopyStream {
   public:
-    // Bytes for a place in a device's tensor.
+    // Bytes and their place in a device's tensor.
     struct Piece {
         ggml_tensor * to;
         size_t offset;
@@ -25,27 +24,22 @@ class CopyStream {
 
     explicit CopyStream(ggml_backend_dev_t device);
 
-    // Returns when all pieces are there. Any thread.
+    // Return when all pieces are there. Any thread may call these.
     void send(std::span<const Piece> pieces);
     static void send_blocking(const Piece & piece);
 
     ggml_backend_dev_t device() const { return device_; }
-    // Threads that keep the link busy: while one waits for its bytes, the other's are on their way. One
-    // where the device has no asynchronous copies.
+    // Return the number of threads that keep the link busy: 1 if the device has no asynchronous copies, else 2, so that
+    // one thread's bytes are in flight while the other waits.
     int n_sender() const { return n_sender_; }
 
   private:
-    struct Free {
-        void operator()(ggml_backend_t backend) const { ggml_backend_free(backend); }
-    };
-    using Backend = std::unique_ptr<ggml_backend, Free>;
-
-    Backend take();
+    ggml_backend_ptr take();
 
     ggml_backend_dev_t device_;
     int n_sender_ = 1;
-    std::mutex mutex_;
-    std::vector<Backend> idle_;  // not used by a sender now
+    Mutex mutex_;
+    std::vector<ggml_backend_ptr> idle_ GUARDED_BY(mutex_);  // no sender uses them
 };
 
 }  // namespace outrider

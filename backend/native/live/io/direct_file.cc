@@ -1,4 +1,4 @@
-// What is the same on every system: splitting a range into whole blocks, and trying again.
+// What all systems share: ranges are split into whole blocks, and errors retried.
 #include "live/io/direct_file.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct AlignedDelete {
 };
 using AlignedBytes = std::unique_ptr<uint8_t[], AlignedDelete>;
 
-// Memory of the calling thread for whole blocks around one read.
+// The calling thread's bounce buffer for whole blocks around a read.
 uint8_t * bounce() {
     thread_local const AlignedBytes bytes(
         static_cast<uint8_t *>(::operator new[](max_read_bytes + 2 * block, std::align_val_t(block))));
@@ -36,7 +36,7 @@ uint8_t * bounce() {
 
 }  // namespace
 
-// Runs `read` until it throws no std::system_error, a few times at most.
+// Repeat `read` a few times if it throws std::system_error.
 void DirectFile::try_again(const std::function<void()> & read) const {
     int error = 0;
     for (int attempt = 0; attempt < max_tries; attempt++) {
@@ -95,12 +95,12 @@ void DirectFile::read(uint64_t offset, std::span<const Piece> pieces) const {
     }
 }
 
-// Reads whole blocks around the range into a bounce buffer, and copies from there.
+// Read whole blocks around the range into a bounce buffer, and copy from there.
 void DirectFile::scatter(uint64_t offset, size_t size, std::span<const Piece> pieces) const {
     const uint64_t first = round_down(offset);
     const Piece whole{bounce(), size_t(round_up(offset + size) - first)};
     const size_t head = offset - first;
-    // The last block of a file is short: reading is done when the range itself is there.
+    // The last block of a file is short: stop when the range itself is complete.
     try_again([&] { read_all(first, {&whole, 1}, head + size); });
     const uint8_t * from = bounce() + head;
     for (const Piece & p : pieces) {
@@ -135,8 +135,8 @@ void DirectFile::read_all(uint64_t offset, std::span<const Piece> pieces, size_t
         if (n <= 0) {
             throw std::system_error(n == 0 ? EIO : int(-n), std::generic_category());
         }
-        // A direct read that was short must go on at a block, or the next one would be refused. One
-        // that brings less than a block means that the file has become shorter.
+        // A short direct read must continue at a block; otherwise the next read is refused. Less than a block means
+        // that the file has become shorter.
         const size_t so_far = done + size_t(n);
         const size_t next = !direct_ || so_far >= wanted ? so_far : size_t(round_down(so_far));
         if (next == done) {
@@ -146,8 +146,8 @@ void DirectFile::read_all(uint64_t offset, std::span<const Piece> pieces, size_t
     }
 }
 
-// Reads whole blocks around [offset, offset + size): the broken ones at both ends into a bounce
-// buffer, the whole ones between straight to dst if the addresses allow it.
+// Read whole blocks around [offset, offset + size): the partial ones at both ends into a bounce buffer, the others
+// straight to dst if the addresses permit.
 void DirectFile::read_blocks(uint64_t offset, size_t size, void * dst) const {
     const uint64_t first = round_down(offset);
     const uint64_t last = round_up(offset + size);

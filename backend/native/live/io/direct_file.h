@@ -1,4 +1,4 @@
-// Reading a file past the page cache. What differs by system is in direct_file_<system>.cc.
+// Reads a file past the page cache. direct_file_<system>.cc has what depends on the system.
 #pragma once
 
 #include <cstddef>
@@ -12,28 +12,28 @@ namespace outrider {
 // Any thread may read; reads do not share a position.
 class DirectFile {
   public:
-    // Opens for reading without the page cache; where the file system refuses that, with it.
-    // Throws std::runtime_error with a sentence.
+    // Open for reading past the page cache, or through it if the file system refuses. Throws std::runtime_error, a
+    // sentence.
     explicit DirectFile(const std::string & path);
     ~DirectFile();
     DirectFile(const DirectFile &) = delete;
     DirectFile & operator=(const DirectFile &) = delete;
 
-    // Somewhere in memory that takes the next `size` bytes of what is read.
+    // Memory for the next `size` bytes of a read.
     struct Piece {
         void * address;
         size_t size;
     };
 
-    // Reads exactly [offset, offset + size) into dst. Short reads are continued, errors retried.
-    // Throws std::runtime_error after the last try. When dst and offset are congruent modulo
-    // block_bytes the data goes straight to dst, except the broken blocks at both ends.
+    // Read exactly [offset, offset + size) into dst. Continues short reads and retries errors. Throws
+    // std::runtime_error after the last try. If dst and offset are congruent modulo block_bytes, the data goes straight
+    // to dst, except the partial blocks at both ends.
     void read(uint64_t offset, size_t size, void * dst) const;
-    // Likewise into several pieces, one after another, with one system call where they permit it:
-    // where offset, addresses and sizes are multiples of block_bytes the data goes straight there.
+    // The same into several pieces, one after another. If offset, addresses and sizes are multiples of block_bytes, the
+    // data goes straight there with one system call.
     void read(uint64_t offset, std::span<const Piece> pieces) const;
 
-    // Has the system forget the pages that hold these bytes, where it can.
+    // Drop these bytes from the page cache, if the system can.
     void drop_cached(uint64_t offset, uint64_t size) const;
 
     uint64_t size() const { return size_; }
@@ -45,12 +45,11 @@ class DirectFile {
     static constexpr size_t block_bytes = 4096;
 
   private:
-    // At most so many pieces of one system call.
-    static constexpr size_t max_piece = 64;
+    static constexpr size_t max_piece = 64;  // of one system call
 
-    // One system call. Returns bytes read, 0 at the end of the file, or -errno.
+    // Make one system call. Return the bytes read, 0 at the end of the file, or -errno.
     int64_t read_some(uint64_t offset, std::span<const Piece> pieces) const;
-    // Goes on until `wanted` bytes are there; later ones may be missing. Throws std::system_error.
+    // Read at least `wanted` bytes. Throws std::system_error.
     void read_all(uint64_t offset, std::span<const Piece> pieces, size_t wanted) const;
     void read_blocks(uint64_t offset, size_t size, void * dst) const;
     void scatter(uint64_t offset, size_t size, std::span<const Piece> pieces) const;

@@ -29,7 +29,7 @@ DirectFile::DirectFile(const std::string & path) : path_(path) {
     if (fd < 0) {
         fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
 #ifdef POSIX_FADV_RANDOM
-        ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // what is read ahead would stay in the cache
+        ::posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);  // read-ahead would stay in the cache
 #endif
     }
     if (fd < 0) {
@@ -60,7 +60,7 @@ int64_t DirectFile::read_some(uint64_t offset, std::span<const Piece> pieces) co
 
 void DirectFile::drop_cached(uint64_t offset, uint64_t size) const {
 #ifdef POSIX_FADV_DONTNEED
-    // Whole pages: a part of one would be kept.
+    // The system drops whole pages only.
     const uint64_t first = offset / block_bytes * block_bytes;
     const uint64_t last = (offset + size + block_bytes - 1) / block_bytes * block_bytes;
     ::posix_fadvise(int(handle_), off_t(first), off_t(last - first), POSIX_FADV_DONTNEED);

@@ -1,4 +1,4 @@
-// Windows: FILE_FLAG_NO_BUFFERING. Not yet compiled or run on Windows by this project.
+// Windows: FILE_FLAG_NO_BUFFERING. Not yet compiled or run on Windows.
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 

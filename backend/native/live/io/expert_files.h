@@ -1,4 +1,4 @@
-// The slow tier: the model's files, and where in them the experts lie.
+// The slow tier: the model's files, and the places of the experts in them.
 #pragma once
 
 #include <map>
@@ -11,33 +11,31 @@
 
 namespace outrider {
 
-// Where a tensor's experts lie.
+// The place of a tensor's experts.
 struct TensorPlace {
-    size_t part;          // index into files()
-    uint64_t offset;      // absolute, in that part, of the first expert
-    uint64_t stride = 0;  // from one expert to the next; 0: they follow each other without gaps
-    bool repacked = false;  // each is laid out as the CPU backend computes fastest (repack.h)
+    size_t part;            // index into files()
+    uint64_t offset;        // of the first expert, in that part
+    uint64_t stride = 0;    // from one expert to the next; 0: no gaps
+    bool repacked = false;  // in the CPU backend's fastest layout (repack.h)
 };
 
 class ExpertFiles {
   public:
     using Places = std::map<std::string, TensorPlace>;  // by the tensor's name
 
-    // `paths`: all parts of the model in order, and its pack if there is one. `places`: the
-    // routed-expert tensors in the model. `packed`: in the pack. Throws std::runtime_error with a
-    // sentence.
+    // `paths`: all parts of the model in order, then its pack if there is one. `places`: the expert tensors in the
+    // model; `packed`: in the pack. Throws std::runtime_error, a sentence.
     ExpertFiles(const std::vector<std::string> & paths, Places places, Places packed = {});
     ExpertFiles(const ExpertFiles &) = delete;
     ExpertFiles & operator=(const ExpertFiles &) = delete;
 
     const std::vector<std::unique_ptr<DirectFile>> & files() const { return files_; }
-    // Of files(), as DirectFile::handle().
     std::vector<intptr_t> handles() const;
-    // Has the system forget what it keeps of the files, as after others have read them.
+    // Drop the files from the page cache.
     void drop_cached() const;
-    // Throws std::out_of_range for a tensor that was not given.
+    // Throws std::out_of_range for an unknown tensor.
     const TensorPlace & place(const std::string & tensor_name) const { return places_.at(tensor_name); }
-    // The same tensor in the pack, if there is one.
+    // Return the tensor's place in the pack, if there is one.
     std::optional<TensorPlace> packed(const std::string & tensor_name) const;
 
   private:

@@ -3,25 +3,25 @@
 #include <algorithm>
 #include <thread>
 
+#include "live/ggml/clock.h"
+
 namespace outrider {
 
-LinkLimit::Clock::time_point LinkLimit::reserve(uint64_t bytes) {
-    const auto now = Clock::now();
+double LinkLimit::reserve(uint64_t bytes) {
     if (bytes_per_s_ <= 0) {
-        return now;
+        return 0;
     }
-    const std::chrono::duration<double> needed(double(bytes) / bytes_per_s_);
-    std::lock_guard lock(mutex_);
-    free_at_ = std::max(free_at_, now) + std::chrono::duration_cast<Clock::duration>(needed);
-    return free_at_;
+    const Lock lock(mutex_);
+    free_at_us_ = std::max(free_at_us_, double(now_us())) + double(bytes) / bytes_per_s_ * 1e6;
+    return free_at_us_;
 }
 
-void LinkLimit::wait_until(Clock::time_point end) {
-    constexpr std::chrono::microseconds spin(100);
-    if (Clock::now() + spin < end) {
-        std::this_thread::sleep_until(end - spin);
+void LinkLimit::wait_until(double end_us) {
+    constexpr double spin_us = 100;
+    if (const double sleep_us = end_us - double(now_us()) - spin_us; sleep_us > 0) {
+        std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(sleep_us));
     }
-    while (Clock::now() < end) {
+    while (double(now_us()) < end_us) {
         std::this_thread::yield();
     }
 }

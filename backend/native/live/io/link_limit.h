@@ -1,29 +1,26 @@
-// A link of a set bandwidth, for experiments: a disk or a bus that is slower than this machine's.
+// A bandwidth limit, for experiments with a slower disk or bus than this machine's.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
-#include <mutex>
+
+#include "live/ggml/thread_safety.h"
 
 namespace outrider {
 
 class LinkLimit {
   public:
-    using Clock = std::chrono::steady_clock;
-
     // 0: no limit.
     explicit LinkLimit(double bytes_per_s) : bytes_per_s_(bytes_per_s) {}
 
-    // When such a link will have brought these bytes, after all that was asked of it before.
-    Clock::time_point reserve(uint64_t bytes);
-    // Sleeps, and for the last moment spins: a sleep alone ends too late by about the time that a
-    // copy of a megabyte takes.
-    static void wait_until(Clock::time_point end);
+    // Return the time (of now_us()) at which the link has moved these bytes, after all bytes reserved before.
+    double reserve(uint64_t bytes);
+    // Sleep, then spin: a sleep ends too late by about the time of a copy of a megabyte.
+    static void wait_until(double end_us);
 
   private:
-    double bytes_per_s_;
-    std::mutex mutex_;
-    Clock::time_point free_at_{};
+    const double bytes_per_s_;
+    Mutex mutex_;
+    double free_at_us_ GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace outrider

@@ -1,4 +1,4 @@
-// A file as memory. What differs by system is in mapped_file_<system>.cc.
+// A file as memory. mapped_file_<system>.cc has what depends on the system.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,7 @@ namespace outrider {
 
 class MappedFile {
   public:
-    // Maps the file that `file` has open, for reading. Throws std::runtime_error with a sentence.
+    // Map the open file for reading. Throws std::runtime_error, a sentence.
     explicit MappedFile(const DirectFile & file);
     ~MappedFile();
     MappedFile(const MappedFile &) = delete;

@@ -1,4 +1,4 @@
-// Not yet compiled or run on Windows by this project.
+// Not yet compiled or run on Windows.
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 

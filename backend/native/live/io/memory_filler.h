@@ -1,5 +1,5 @@
-// Gives memory its pages before they are first written to, in a thread: a read that has to wait for that
-// takes several times as long.
+// Gives memory its pages in a thread, before the first write. A read into memory without pages takes several times as
+// long.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,9 @@ namespace outrider {
 
 class MemoryFiller {
   public:
-    // `memory` must outlive the filler. `filled` is called by its thread when all of it has pages.
+    // `memory` must outlive the filler. Its thread calls `filled` when all of it has pages.
     explicit MemoryFiller(std::vector<std::span<uint8_t>> memory, std::function<void()> filled = [] {});
-    // Stops before the end.
+    // Stop, finished or not.
     ~MemoryFiller();
 
   private:

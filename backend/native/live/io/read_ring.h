@@ -1,5 +1,4 @@
-// Reads that the kernel does by itself: many under way at once without a thread for each, into memory
-// that it knows already (Linux's io_uring).
+// A queue of reads in the kernel (Linux's io_uring): many in flight without a thread for each, into registered memory.
 #pragma once
 
 #include <cstddef>
@@ -20,24 +19,23 @@ class ReadRing {
     };
     struct Done {
         uint64_t id;
-        bool whole;  // every byte of all its reads has come
+        bool whole;  // all its reads are complete
     };
 
-    // Of at most `n_read` reads at once. Null where the system has no such thing or refuses it.
+    // Open a ring of at most `n_read` reads in flight. Return null if the system has none or refuses.
     static std::unique_ptr<ReadRing> open(unsigned n_read);
-    // REQUIRES: nothing is under way.
+    // REQUIRES: nothing is in flight.
     virtual ~ReadRing() = default;
 
-    // Makes this memory known, by and by, so that no read has to look its pages up any more. It is
-    // then in memory until the ring ends. Before, and where the system does not permit it, reads
-    // work all the same. Once.
+    // Register this memory in the background, so that reads need not look up its pages. Registered memory stays in RAM
+    // until the ring ends. Reads work without it too. Call once.
     virtual void keep(std::span<const std::span<uint8_t>> memory) = 0;
-    // Begins reads that wait() will report as one, under `id`. False where the system refuses: none
-    // has begun. Not from two threads at once. REQUIRES: not more than n_read are under way.
+    // Begin reads that wait() reports as one, as `id`. Return false if the system refuses; none has begun then. One
+    // thread at a time. REQUIRES: at most n_read reads are in flight.
     virtual bool begin(uint64_t id, std::span<const Read> reads) = 0;
-    // Blocks until something has ended, or wake() was called; appends what has ended.
+    // Block until reads end or wake() is called. Append what has ended.
     virtual void wait(std::vector<Done> & done) = 0;
-    // Has wait() return. As begin(): not from two threads at once.
+    // End wait(). One thread at a time, as with begin().
     virtual void wake() = 0;
 };
 

@@ -1,4 +1,4 @@
-// The system calls themselves: three of them and two shared queues need no library. After io_uring(7).
+// Linux: io_uring(7), with its three system calls and two shared queues. That needs no library.
 #include "live/io/read_ring.h"
 
 #if __has_include(<linux/io_uring.h>)
@@ -12,15 +12,15 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 #include <optional>
 
+#include "live/ggml/thread_safety.h"
 #include "live/io/memory_filler.h"
 
 namespace outrider {
 namespace {
 
-constexpr size_t max_region = size_t(1) << 30;  // of memory that is made known in one piece
+constexpr size_t max_region = size_t(1) << 30;  // of one registered piece
 constexpr uint64_t no_id = ~uint64_t(0);
 
 class Mapping {
@@ -47,7 +47,7 @@ class Mapping {
     void * at_;
 };
 
-// Both sides of a queue see each other's counters through these.
+// Publish and read the counters of a queue that the kernel shares.
 uint32_t seen(const uint32_t * counter) {
     return std::atomic_ref<uint32_t>(const_cast<uint32_t &>(*counter)).load(std::memory_order_acquire);
 }
@@ -78,8 +78,8 @@ class Uring final : public ReadRing {
     }
     ~Uring() override {
         filler_.reset();
-        if (known_) {
-            // Closing alone would give the memory back some time later.
+        if (registered_) {
+            // After close() alone the kernel would free the memory later.
             ::syscall(SYS_io_uring_register, fd_, IORING_UNREGISTER_BUFFERS, nullptr, 0);
         }
         ::close(fd_);
@@ -97,18 +97,17 @@ class Uring final : public ReadRing {
         }
         const auto by_address = [](const iovec & a, const iovec & b) { return a.iov_base < b.iov_base; };
         std::sort(regions_.begin(), regions_.end(), by_address);
-        // The system makes memory known while no read can begin, so first every page gets its memory,
-        // which takes longest.
+        // No read can begin while the kernel registers memory. So give it its pages first, which takes longest.
         filler_.emplace(std::vector(memory.begin(), memory.end()), [this] {
-            known_ = ::syscall(SYS_io_uring_register, fd_, IORING_REGISTER_BUFFERS, regions_.data(),
-                               unsigned(regions_.size())) == 0;
+            registered_ = ::syscall(SYS_io_uring_register, fd_, IORING_REGISTER_BUFFERS, regions_.data(),
+                                    unsigned(regions_.size())) == 0;
         });
     }
 
     bool begin(uint64_t id, std::span<const Read> reads) override {
         uint32_t group;
         {
-            std::lock_guard lock(mutex_);
+            const Lock lock(mutex_);
             if (free_.empty() || reads.size() > groups_.size()) {
                 return false;
             }
@@ -123,7 +122,7 @@ class Uring final : public ReadRing {
             e.addr = reinterpret_cast<uint64_t>(r.address);
             e.len = r.size;
             e.off = r.offset;
-            // A size of 32 bits and a group of fewer make what comes back with the end.
+            // The completion returns these: the group and the size.
             e.user_data = uint64_t(group) << 32 | r.size;
             if (const int region = region_of(r); region >= 0) {
                 e.opcode = IORING_OP_READ_FIXED;
@@ -133,7 +132,7 @@ class Uring final : public ReadRing {
         if (submit(uint32_t(reads.size()))) {
             return true;
         }
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         free_.push_back(group);
         return false;
     }
@@ -181,8 +180,8 @@ class Uring final : public ReadRing {
         return e;
     }
 
-    // Hands over what next() gave: all of it or, where the kernel refuses, nothing. An entry that
-    // makes no sense to it ends with an error of its own.
+    // Submit the entries of next(): all of them, or none if the kernel refuses. A malformed entry completes with an
+    // error.
     bool submit(uint32_t n) {
         n_new_ = 0;
         const uint32_t tail = *asked_tail_;
@@ -209,7 +208,7 @@ class Uring final : public ReadRing {
 
     void count(const io_uring_cqe & e, std::vector<Done> & done) {
         const auto group = uint32_t(e.user_data >> 32);
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         Group & g = groups_[group];
         g.whole = g.whole && e.res == int32_t(uint32_t(e.user_data));
         if (--g.n_left == 0) {
@@ -218,9 +217,9 @@ class Uring final : public ReadRing {
         }
     }
 
-    // The piece of known memory that the read goes to, or -1.
+    // Return the registered piece that the read goes to, or -1.
     int region_of(const Read & r) const {
-        if (!known_) {
+        if (!registered_) {
             return -1;
         }
         const auto after = std::upper_bound(regions_.begin(), regions_.end(), r.address,
@@ -238,18 +237,18 @@ class Uring final : public ReadRing {
     uint32_t * asked_tail_ = nullptr;
     uint32_t asked_mask_ = 0;
     uint32_t * asked_index_ = nullptr;
-    uint32_t n_new_ = 0;  // entries filled but not yet handed over
+    uint32_t n_new_ = 0;  // entries filled but not yet submitted
     uint32_t * ended_head_ = nullptr;
     uint32_t * ended_tail_ = nullptr;
     uint32_t ended_mask_ = 0;
     io_uring_cqe * ended_entry_ = nullptr;
-    std::vector<iovec> regions_;  // that are, or will be, known
-    std::atomic<bool> known_ = false;
+    std::vector<iovec> regions_;  // registered, or about to be
+    std::atomic<bool> registered_ = false;
     std::optional<MemoryFiller> filler_;
 
-    std::mutex mutex_;  // guards what follows
-    std::vector<Group> groups_;
-    std::vector<uint32_t> free_;
+    Mutex mutex_;
+    std::vector<Group> groups_ GUARDED_BY(mutex_);
+    std::vector<uint32_t> free_ GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -1,19 +1,18 @@
-// Address space that costs no memory until it is written to. What differs by system is in
-// reserve_<system>.cc.
+// Address space that takes no memory until it is written to. reserve_<system>.cc has what depends on the system.
 #pragma once
 
 #include <cstddef>
 
 namespace outrider {
 
-// Readable and writable, page-aligned, or null. Not counted against memory that is free.
+// Return readable and writable pages, or null. They do not count as used memory.
 void * reserve_address_space(size_t size);
 void release_address_space(void * address, size_t size);
 
-// Asks for pages larger than usual, where the system has them, before the memory is first used.
+// Ask for large pages, if the system has them. Call before the first use.
 void prefer_large_pages(void * address, size_t size);
 
-// Has the system find memory for these pages now, where it can be asked to. What they hold stays as it is.
+// Allocate memory for these pages now, if the system can. Keeps their contents.
 void give_pages(void * address, size_t size);
 
 }  // namespace outrider

@@ -1,5 +1,4 @@
-// Windows commits memory when it is allocated, so this counts against the page file.
-// Not yet compiled or run on Windows by this project.
+// Windows commits memory at allocation, so this counts against the page file. Not yet compiled or run on Windows.
 #define WIN32_LEAN_AND_MEAN
 #include <windows.h>
 

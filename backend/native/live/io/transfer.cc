@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "live/ggml/clock.h"
+
 namespace outrider {
 
 TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRing> ring)
@@ -15,7 +17,7 @@ TransferPool::TransferPool(int n_running, CopyWork work, std::unique_ptr<ReadRin
             threads_.emplace_back([this] { ring_ ? run_ring() : run(); });
         }
     } catch (...) {
-        stop();  // those that were started
+        stop();  // the threads that were started
         throw;
     }
 }
@@ -24,7 +26,7 @@ TransferPool::~TransferPool() { stop(); }
 
 void TransferPool::stop() {
     {
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         stopping_ = true;
         high_.clear();
         low_.clear();
@@ -40,25 +42,20 @@ void TransferPool::stop() {
 }
 
 void TransferPool::submit(const Copy & copy) {
-    std::unique_lock lock(mutex_);
-    (copy.urgency == Urgency::high ? high_ : low_).push_back(copy);
-    if (ring_) {
-        begin_reads(lock);
-    } else if (threads_.empty()) {
-        const Batch batch = take();
-        began(batch);
-        lock.unlock();
-        auto arrivals = this->copy(batch);
-        lock.lock();
-        end(batch, std::move(arrivals), lock);
-    } else {
-        lock.unlock();
-        work_there_.notify_one();
+    {
+        const Lock lock(mutex_);
+        (copy.urgency == Urgency::high ? high_ : low_).push_back(copy);
+        if (ring_) {
+            begin_reads();
+        } else if (threads_.empty()) {
+            perform(take());
+        }
     }
+    work_there_.notify_one();
 }
 
 bool TransferPool::cancel(Ticket ticket) {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     for (auto * queue : {&low_, &high_}) {
         const auto it = std::find_if(queue->begin(), queue->end(), [&](const Copy & c) { return c.ticket == ticket; });
         if (it != queue->end()) {
@@ -70,19 +67,18 @@ bool TransferPool::cancel(Ticket ticket) {
 }
 
 std::optional<Arrival> TransferPool::try_arrival() {
-    std::lock_guard lock(mutex_);
-    if (arrivals_.empty()) {
-        return std::nullopt;
-    }
-    Arrival a = std::move(arrivals_.front());
-    arrivals_.pop_front();
-    return a;
+    const Lock lock(mutex_);
+    return pop();
 }
 
 std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     assert(!arrivals_.empty() || !high_.empty() || !low_.empty() || n_copying_ > 0);
-    arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty(); });
+    arrived_.wait_for(lock.native(), timeout, [this]() REQUIRES(mutex_) { return !arrivals_.empty(); });
+    return pop();
+}
+
+std::optional<Arrival> TransferPool::pop() {
     if (arrivals_.empty()) {
         return std::nullopt;
     }
@@ -92,31 +88,28 @@ std::optional<Arrival> TransferPool::wait_arrival(std::chrono::milliseconds time
 }
 
 size_t TransferPool::n_open() const {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return high_.size() + low_.size() + n_copying_ + arrivals_.size();
 }
 
 uint64_t TransferPool::busy_us() const {
-    std::lock_guard lock(mutex_);
-    const auto busy = busy_ + (n_batch_ > 0 ? Clock::now() - busy_since_ : Clock::duration{});
-    return uint64_t(std::chrono::duration_cast<std::chrono::microseconds>(busy).count());
+    const Lock lock(mutex_);
+    return busy_us_ + (n_batch_ > 0 ? now_us() - busy_since_us_ : 0);
 }
 
 void TransferPool::drain() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     high_.clear();
     low_.clear();
-    arrived_.wait(lock, [&] { return n_batch_ == 0; });
+    arrived_.wait(lock.native(), [this]() REQUIRES(mutex_) { return n_batch_ == 0; });
     arrivals_.clear();
 }
 
-// REQUIRES: the lock is held.
 bool TransferPool::may_begin() const {
     return high_.empty() ? !low_.empty() && n_batch_ < max_low_ : n_batch_ < max_running_;
 }
 
-// The most urgent copy, with those behind it that are read together with it.
-// REQUIRES: the lock is held; something is queued.
+// Begin the most urgent copy, with the queued copies that are read together with it. REQUIRES: something is queued.
 TransferPool::Batch TransferPool::take() {
     auto & queue = high_.empty() ? low_ : high_;
     Batch batch{queue.front()};
@@ -127,18 +120,24 @@ TransferPool::Batch TransferPool::take() {
         batch.push_back(queue.front());
         queue.pop_front();
     }
+    n_copying_ += batch.size();
+    if (n_batch_++ == 0) {
+        busy_since_us_ = now_us();
+    }
     return batch;
 }
 
-// REQUIRES: the lock is held.
-void TransferPool::began(const Batch & batch) {
-    n_copying_ += batch.size();
-    if (n_batch_++ == 0) {
-        busy_since_ = Clock::now();
+// Copy a batch in this thread.
+void TransferPool::perform(const Batch & batch) {
+    std::vector<Arrival> arrivals;
+    {
+        const Unlocked unlocked(mutex_);
+        arrivals = copy(batch);
     }
+    end(batch, std::move(arrivals));
 }
 
-// Performs a batch; where it fails, each of its copies by itself.
+// Perform a batch. If it fails, perform each of its copies alone.
 std::vector<Arrival> TransferPool::copy(const Batch & batch) const {
     std::vector<Arrival> arrivals;
     const auto perform = [&](std::span<const Copy> copies) {
@@ -164,17 +163,16 @@ std::vector<Arrival> TransferPool::copy(const Batch & batch) const {
     return arrivals;
 }
 
-// A batch is over. REQUIRES: the lock is held; it is given back in between.
-void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals, std::unique_lock<std::mutex> & lock) {
+// Unlocks for a while.
+void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals) {
     if (work_.deliver) {
-        lock.unlock();  // whoever takes them may use another pool
+        const Unlocked unlocked(mutex_);  // deliver() may use another pool
         work_.deliver(batch, std::move(arrivals));
         arrivals.clear();
-        lock.lock();
     }
     n_copying_ -= batch.size();
     if (--n_batch_ == 0) {
-        busy_ += Clock::now() - busy_since_;
+        busy_us_ += now_us() - busy_since_us_;
     }
     for (Arrival & a : arrivals) {
         arrivals_.push_back(std::move(a));
@@ -183,66 +181,58 @@ void TransferPool::end(const Batch & batch, std::vector<Arrival> arrivals, std::
 }
 
 void TransferPool::run() {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     while (true) {
-        work_there_.wait(lock, [&] { return stopping_ || may_begin(); });
+        work_there_.wait(lock.native(), [this]() REQUIRES(mutex_) { return stopping_ || may_begin(); });
         if (stopping_) {
             return;
         }
-        const Batch batch = take();
-        began(batch);
-        lock.unlock();
-        auto arrivals = copy(batch);
-        lock.lock();
-        end(batch, std::move(arrivals), lock);
+        perform(take());
     }
 }
 
-// Gives the ring as much as may be under way. REQUIRES: the lock is held.
-void TransferPool::begin_reads(std::unique_lock<std::mutex> & lock) {
+// Give the ring as much as may be in flight.
+void TransferPool::begin_reads() {
     while (may_begin()) {
         Batch batch = take();
-        began(batch);
         reads_.clear();
         work_.reads(batch, reads_);
         const uint64_t id = ++last_id_;
         if (ring_->begin(id, reads_)) {
             in_ring_.emplace(id, std::move(batch));
         } else {
-            end(batch, copy(batch), lock);  // the kernel is short of something; this thread is not
+            end(batch, copy(batch));  // the kernel lacks a resource
         }
     }
 }
 
-// What the ring has read has arrived.
+// The ring's thread: collect what it has read.
 void TransferPool::run_ring() {
     std::vector<ReadRing::Done> done;
     while (true) {
         done.clear();
         ring_->wait(done);
         for (const auto & [id, whole] : done) {
-            std::unique_lock lock(mutex_);
+            const Lock lock(mutex_);
             const Batch batch = std::move(in_ring_.extract(id).mapped());
-            std::vector<Arrival> arrivals;
-            if (whole) {
-                for (const Copy & c : batch) {
-                    arrivals.push_back({c.ticket, {}});
-                }
-            } else {
-                lock.unlock();
-                arrivals = copy(batch);
-                lock.lock();
+            if (!whole) {
+                perform(batch);
+                continue;
             }
-            end(batch, std::move(arrivals), lock);
+            std::vector<Arrival> arrivals;
+            for (const Copy & c : batch) {
+                arrivals.push_back({c.ticket, {}});
+            }
+            end(batch, std::move(arrivals));
         }
-        std::unique_lock lock(mutex_);
+        const Lock lock(mutex_);
         if (stopping_) {
             if (n_batch_ == 0) {
                 return;
             }
             continue;
         }
-        begin_reads(lock);
+        begin_reads();
     }
 }
 

@@ -13,7 +13,7 @@ Transfers::Transfers(int n_running, CopyWork read, std::unique_ptr<ReadRing> rin
     const auto take = [this](std::span<const Copy> copies, std::vector<Arrival> arrivals) {
         deliver(copies, std::move(arrivals));
     };
-    if (!contents_.empty()) {
+    if (!store.n_slot.empty()) {
         store.send.deliver = take;
         sends_ = std::make_unique<TransferPool>(n_running > 0 ? store.n_sending : 0, std::move(store.send));
     }
@@ -27,7 +27,7 @@ uint32_t Transfers::mask_of(const Copy & copy) const {
 
 void Transfers::submit(const Copy & copy) {
     {
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         n_open_++;
         if (copy.route == Route::file_to_host) {
             Content & c = content(copy.layer, copy.slot);
@@ -44,7 +44,7 @@ void Transfers::submit(const Copy & copy) {
 
 void Transfers::send_when_there(const Copy & copy) {
     {
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         const Content & c = content(copy.layer, copy.from_slot);
         const uint32_t mask = mask_of(copy);
         if (c.failed & mask) {
@@ -60,11 +60,11 @@ void Transfers::send_when_there(const Copy & copy) {
     sends_->submit(copy);
 }
 
-// Copies have ended; those that waited for them begin, or fail as they did.
+// Copies have ended. Begin the copies that waited for them, or let them fail too.
 void Transfers::deliver(std::span<const Copy> copies, std::vector<Arrival> arrivals) {
     std::vector<Copy> begin;
     {
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         for (size_t i = 0; i < copies.size(); i++) {
             const Copy & copy = copies[i];
             const std::string error = arrivals[i].error;
@@ -75,7 +75,7 @@ void Transfers::deliver(std::span<const Copy> copies, std::vector<Arrival> arriv
             Content & c = content(copy.layer, copy.slot);
             (error.empty() ? c.here : c.failed) |= mask_of(copy);
             read_error_ = error.empty() ? read_error_ : error;
-            std::erase_if(waiting_, [&](const Copy & w) {
+            std::erase_if(waiting_, [&](const Copy & w) REQUIRES(mutex_) {
                 if (w.layer != copy.layer || w.from_slot != copy.slot) {
                     return false;
                 }
@@ -99,7 +99,7 @@ void Transfers::deliver(std::span<const Copy> copies, std::vector<Arrival> arriv
 }
 
 bool Transfers::cancel(Ticket ticket) {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     const auto waits = [&](const Copy & c) { return c.ticket == ticket; };
     const bool gone =
         std::erase_if(waiting_, waits) > 0 || reads_->cancel(ticket) || (sends_ && sends_->cancel(ticket));
@@ -107,7 +107,6 @@ bool Transfers::cancel(Ticket ticket) {
     return gone;
 }
 
-// REQUIRES: the lock is held.
 std::optional<Arrival> Transfers::pop() {
     if (arrivals_.empty()) {
         return std::nullopt;
@@ -119,41 +118,41 @@ std::optional<Arrival> Transfers::pop() {
 }
 
 std::optional<Arrival> Transfers::try_arrival() {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return pop();
 }
 
 std::optional<Arrival> Transfers::wait_arrival(std::chrono::milliseconds timeout) {
-    std::unique_lock lock(mutex_);
+    Lock lock(mutex_);
     assert(n_open_ > 0);
-    arrived_.wait_for(lock, timeout, [&] { return !arrivals_.empty() || woken_; });
+    arrived_.wait_for(lock.native(), timeout, [this]() REQUIRES(mutex_) { return !arrivals_.empty() || woken_; });
     woken_ = false;
     return pop();
 }
 
 void Transfers::wake() {
     {
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         woken_ = true;
     }
     arrived_.notify_all();
 }
 
 size_t Transfers::n_open() const {
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     return n_open_;
 }
 
 void Transfers::drain() {
     reads_->drain();
     {
-        std::lock_guard lock(mutex_);
+        const Lock lock(mutex_);
         waiting_.clear();
     }
     if (sends_) {
         sends_->drain();
     }
-    std::lock_guard lock(mutex_);
+    const Lock lock(mutex_);
     arrivals_.clear();
     n_open_ = 0;
 }

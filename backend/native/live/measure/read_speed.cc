@@ -1,12 +1,12 @@
 #include "live/measure/read_speed.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <new>
 #include <random>
 #include <stdexcept>
 
+#include "live/ggml/clock.h"
 #include "live/io/direct_file.h"
 #include "live/io/transfer.h"
 
@@ -22,7 +22,6 @@ struct AlignedDelete {
 }  // namespace
 
 ReadSpeed measure_reads(const std::string & path, uint64_t read_bytes, int n_read, double seconds, bool ring) {
-    using Clock = std::chrono::steady_clock;
     const DirectFile file(path);
     if (read_bytes == 0 || read_bytes % block != 0 || file.size() < read_bytes) {
         throw std::runtime_error("The file " + path + " is too small to measure a drive with");
@@ -32,7 +31,7 @@ ReadSpeed measure_reads(const std::string & path, uint64_t read_bytes, int n_rea
     const std::unique_ptr<uint8_t[], AlignedDelete> memory(
         static_cast<uint8_t *>(::operator new[](size, std::align_val_t(block))));
 
-    // A copy's expert is the block of the file where it begins, its slot the piece of memory.
+    // The expert of a copy is the block of the file where it begins. Its slot is the piece of memory.
     const auto address = [&](const Copy & c) { return memory.get() + size_t(c.slot) * read_bytes; };
     const auto offset = [](const Copy & c) { return uint64_t(c.expert) * block; };
     CopyWork work;
@@ -56,8 +55,8 @@ ReadSpeed measure_reads(const std::string & path, uint64_t read_bytes, int n_rea
 
     std::mt19937_64 random(1);
     const uint64_t n_place = std::min<uint64_t>((file.size() - read_bytes) / block + 1, INT32_MAX);
-    const auto began = Clock::now();
-    const auto elapsed_s = [&] { return std::chrono::duration<double>(Clock::now() - began).count(); };
+    const uint64_t began_us = now_us();
+    const auto elapsed_s = [&] { return double(now_us() - began_us) / 1e6; };
     uint64_t n_begun = 0;
     const auto submit = [&](Slot slot) {
         const Ticket ticket = n_begun++ * n_slot + uint64_t(slot);

@@ -1,4 +1,4 @@
-// How fast a drive brings what the engine reads, the way the engine reads it.
+// Measures a drive with reads like the engine's.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,9 @@ struct ReadSpeed {
     bool ring = false;    // by the kernel's own queue
 };
 
-// Reads pieces of `read_bytes`, a multiple of 4096, from all over a file for about `seconds`, with
-// `n_read` under way at the same time, by the kernel's own queue if `ring` and if there is one, and
-// by threads otherwise. Takes 2 * n_read * read_bytes of memory. Throws
-// std::runtime_error with a sentence, also where the file is smaller than such a piece.
+// Read random pieces of `read_bytes`, a multiple of 4096, from a file for about `seconds`, with `n_read` reads in
+// flight: in the kernel's own queue if `ring` and if there is one, else in threads. Takes 2 * n_read * read_bytes of
+// memory. Throws std::runtime_error, a sentence, also if the file is smaller than a piece.
 ReadSpeed measure_reads(const std::string & path, uint64_t read_bytes, int n_read, double seconds, bool ring);
 
 }  // namespace outrider

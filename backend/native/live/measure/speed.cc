@@ -1,15 +1,12 @@
 #include "live/measure/speed.h"
 
 #include <algorithm>
-#include <chrono>
 #include <functional>
 #include <limits>
-#include <memory>
 #include <stdexcept>
 
-#include "ggml-alloc.h"
-#include "ggml-backend.h"
-#include "ggml.h"
+#include "ggml-cpp.h"
+#include "live/ggml/clock.h"
 #include "live/ggml/repack.h"
 
 namespace outrider {
@@ -22,45 +19,35 @@ constexpr int n_token_many = 64;
 constexpr int n_step = 256;
 constexpr int64_t many_bytes = int64_t(96) << 20;
 
-using Clock = std::chrono::steady_clock;
-
-template <typename T, void (*release)(T *)>
-struct Releases {
-    void operator()(T * p) const { release(p); }
-};
-using Backend = std::unique_ptr<ggml_backend, Releases<ggml_backend, ggml_backend_free>>;
-using Buffer = std::unique_ptr<ggml_backend_buffer, Releases<ggml_backend_buffer, ggml_backend_buffer_free>>;
-using Context = std::unique_ptr<ggml_context, Releases<ggml_context, ggml_free>>;
-
-// The shortest time, in microseconds, that the graph takes in any of the runs that fit in `seconds`:
-// what else the machine does only makes it longer.
+// Return the shortest time of the graph, in microseconds, over the runs that fit in `seconds`. Other work on the
+// machine only makes runs longer.
 double shortest_us(ggml_backend_t backend, double seconds,
                    const std::function<void(ggml_context *, ggml_cgraph *)> & build) {
     constexpr size_t max_node = 1024;
-    const Context context(
+    const ggml_context_ptr context(
         ggml_init({ggml_tensor_overhead() * max_node + ggml_graph_overhead_custom(max_node, false), nullptr, true}));
     ggml_cgraph * graph = ggml_new_graph_custom(context.get(), max_node, false);
     build(context.get(), graph);
-    const Buffer buffer(ggml_backend_alloc_ctx_tensors(context.get(), backend));
+    const ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors(context.get(), backend));
     if (!buffer) {
         throw std::runtime_error("There is not enough memory to measure this machine");
     }
     ggml_backend_buffer_clear(buffer.get(), 0);
     double shortest = std::numeric_limits<double>::infinity();
-    const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-    for (int i = 0; i < 3 || Clock::now() < end; i++) {
-        const auto began = Clock::now();
+    const double end_us = double(now_us()) + seconds * 1e6;
+    for (int i = 0; i < 3 || double(now_us()) < end_us; i++) {
+        const uint64_t began_us = now_us();
         if (ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
             throw std::runtime_error("ggml could not compute what measures this machine");
         }
-        shortest = std::min(shortest, std::chrono::duration<double, std::micro>(Clock::now() - began).count());
+        shortest = std::min(shortest, double(now_us() - began_us));
     }
     return shortest;
 }
 
-Backend cpu(int n_thread) {
+ggml_backend_ptr cpu(int n_thread) {
     ggml_backend_dev_t device = ggml_backend_dev_by_type(GGML_BACKEND_DEVICE_TYPE_CPU);
-    Backend backend(device ? ggml_backend_dev_init(device, nullptr) : nullptr);
+    ggml_backend_ptr backend(device ? ggml_backend_dev_init(device, nullptr) : nullptr);
     if (!backend) {
         throw std::runtime_error("The processor could not be used");
     }
@@ -87,15 +74,15 @@ double products_us(ggml_backend_t backend, double seconds, int n, int n_token) {
 double measure_product(int type_id, int64_t n_column, int64_t n_row, int n_token, int n_thread, bool repacked,
                        double seconds) {
     const auto type = ggml_type(type_id);
-    const Backend backend = cpu(n_thread);
-    // As many matrices as no cache holds.
+    const ggml_backend_ptr backend = cpu(n_thread);
+    // Together larger than any cache.
     const auto n = std::clamp<int64_t>(many_bytes / int64_t(matrix_bytes(type, n_column, n_row)), 1, 256);
-    const Context context(ggml_init({ggml_tensor_overhead() * size_t(n + 1), nullptr, true}));
+    const ggml_context_ptr context(ggml_init({ggml_tensor_overhead() * size_t(n + 1), nullptr, true}));
     for (int64_t i = 0; i < n; i++) {
         ggml_new_tensor_2d(context.get(), type, n_column, n_row);
     }
     const auto buft = repacked ? repack_buffer_type() : ggml_backend_get_default_buffer_type(backend.get());
-    const Buffer buffer(ggml_backend_alloc_ctx_tensors_from_buft(context.get(), buft));
+    const ggml_backend_buffer_ptr buffer(ggml_backend_alloc_ctx_tensors_from_buft(context.get(), buft));
     if (!buffer) {
         throw std::runtime_error("There is not enough memory to measure this machine");
     }
@@ -112,7 +99,7 @@ double measure_product(int type_id, int64_t n_column, int64_t n_row, int n_token
 }
 
 ComputeSpeed measure_compute(int n_thread, double seconds) {
-    const Backend backend = cpu(n_thread);
+    const ggml_backend_ptr backend = cpu(n_thread);
     const double part_s = seconds / 3;
     ComputeSpeed speed;
     const double n_byte = double(n_matrix) * double(ggml_row_size(GGML_TYPE_Q4_0, side)) * double(side);

@@ -1,4 +1,4 @@
-// How fast ggml computes here with quantised weights, for the simulator's machine model.
+// Measures ggml's computation with quantised weights, for the simulator's machine model.
 #pragma once
 
 #include <cstdint>
@@ -8,16 +8,16 @@ namespace outrider {
 struct ComputeSpeed {
     double memory_bytes_per_us = 0;  // of weights, with one token
     double flop_per_us = 0;          // with many tokens
-    double step_us = 0;              // a node that does next to nothing
+    double step_us = 0;              // of a minimal node
 };
 
-// Microseconds that multiplying a matrix of `n_row` rows of `n_column` values with `n_token` vectors
-// takes, as the model's file has it or, with `repacked`, as the CPU backend computes fastest. Takes
-// about `seconds`. Throws std::runtime_error with a sentence. REQUIRES: can_repack() if `repacked`.
+// Return the microseconds of a product of a matrix of `n_row` rows of `n_column` values with `n_token` vectors, in the
+// file's layout or `repacked`. Takes about `seconds`. Throws std::runtime_error, a sentence. REQUIRES: can_repack() if
+// `repacked`.
 double measure_product(int type_id, int64_t n_column, int64_t n_row, int n_token, int n_thread, bool repacked,
                        double seconds);
 
-// Takes about `seconds`, and a hundred megabytes. Throws std::runtime_error with a sentence.
+// Takes about `seconds` and 100 MB. Throws std::runtime_error, a sentence.
 ComputeSpeed measure_compute(int n_thread, double seconds);
 
 }  // namespace outrider

@@ -25,7 +25,7 @@ ExpertBuffers::ExpertBuffers(bool unread) : unread_(unread) {
         return ggml_backend_buft_get_alignment(ggml_backend_cpu_buffer_type());
     };
     type_.iface.get_alloc_size = [](ggml_backend_buffer_type_t buft, const ggml_tensor * tensor) {
-        // Called once or more for every tensor that is about to be placed.
+        // llama.cpp calls this at least once for every tensor before it places it.
         auto & tensors = self(buft).tensors_;
         auto * t = const_cast<ggml_tensor *>(tensor);
         if (std::find(tensors.begin(), tensors.end(), t) == tensors.end()) {

@@ -1,7 +1,6 @@
-// Where llama.cpp believes the experts to be: address space without memory. The buffer type also
-// tells which tensors are placed in it: the model's own, persistent ones. With `unread`, it has
-// llama.cpp leave their bytes in the file: its loader passes over tensors that it does not know by
-// name, so they bear another name until the model has been loaded.
+// A buffer type for the model's expert tensors that reserves address space and no memory. It also lists the tensors
+// that llama.cpp placed in it. With `unread`, llama.cpp leaves their bytes in the file: its loader skips tensors of
+// unknown names, so they are renamed until the model has been loaded.
 #pragma once
 
 #include <string>
@@ -22,9 +21,9 @@ class ExpertBuffers {
 
     // For llama_model_params.tensor_buft_overrides.
     ggml_backend_buffer_type_t type() { return &type_; }
-    // To be called when the model has been loaded: the tensors get their names back.
+    // Restore the tensors' names. Call when the model has been loaded.
     void loaded();
-    // Every tensor that was placed here, in order of placing.
+    // Return every tensor that was placed here, in that order.
     const std::vector<ggml_tensor *> & tensors() const { return tensors_; }
 
   private:

@@ -9,7 +9,8 @@ HostStore::HostStore(const std::vector<ExpertTensor> & tensors, const ExpertFile
     : homes_(size_t(shape.n_layer)), stream_of_(size_t(shape.n_layer), nullptr) {
     std::vector<int32_t> at_least_one;
     for (const int32_t n : n_slot) {
-        at_least_one.push_back(std::max(n, 1));  // a layout has slots for every layer; this one only where tensors are
+        at_least_one.push_back(
+            std::max(n, 1));  // a layout needs slots in every layer; without tensors they take no memory
     }
     std::vector<ExpertTensor> kept;
     for (const ExpertTensor & t : tensors) {
@@ -18,7 +19,7 @@ HostStore::HostStore(const std::vector<ExpertTensor> & tensors, const ExpertFile
         }
         ExpertTensor own = t;
         own.tensor = headers_.emplace_back(std::make_unique<ggml_tensor>(*t.tensor)).get();
-        own.tensor->extra = nullptr;  // what the device's memory wants
+        own.tensor->extra = nullptr;  // belongs to the device's buffer
         own.memory = ggml_backend_dev_host_buffer_type(t.device);
         is_pinned_ = is_pinned_ && own.memory != nullptr;
         if (!own.memory) {

@@ -1,5 +1,4 @@
-// The model's experts in memory without a store of their own: its files, mapped. The system keeps of them what
-// it has room for.
+// The model's experts in its mapped files. The system caches as many pages as fit.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +13,12 @@ namespace outrider {
 
 class MappedExperts {
   public:
-    // Throws std::runtime_error with a sentence.
+    // Throws std::runtime_error, a sentence.
     MappedExperts(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files);
 
-    // One matrix of an expert, laid out as in the model's file.
+    // Return a matrix of an expert, laid out as in the model's file.
     const uint8_t * matrix(Layer layer, Chunk chunk, Expert expert) const;
-    // From one expert to the next.
+    // Return the bytes from one expert to the next.
     uint64_t stride(Layer layer, Chunk chunk) const { return places_[size_t(layer)][size_t(chunk)].stride; }
 
   private:

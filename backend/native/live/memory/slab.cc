@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t block = DirectFile::block_bytes;
 
-// Slots at least so large may get a block each of padding, which is then 1.6 % of them at most.
+// Slots of this size or more may get a block of padding, at most 1.6 % of them.
 constexpr uint64_t min_bytes_to_pad = 64 * block;
 
 size_t to_next_block(uint64_t x) { return (block - x % block) % block; }
 uint64_t whole_blocks(uint64_t x) { return x + to_next_block(x); }
 
-// Memory of the calling thread where `size` bytes from `offset` of a file can be read directly.
+// Return the calling thread's scratch memory for a direct read of `size` bytes at `offset` of a file.
 uint8_t * scratch_for(uint64_t offset, size_t size) {
     thread_local std::vector<uint8_t> bytes;
     if (bytes.size() < size + 2 * block) {
@@ -31,15 +31,14 @@ uint8_t * scratch_for(uint64_t offset, size_t size) {
     return start + offset % block;
 }
 
-// Whether the device of this memory computes with so many slots in one tensor. llama.cpp would end the
-// process otherwise.
+// Return whether the memory's device computes with these slots in one tensor. Otherwise llama.cpp would end the
+// process.
 bool is_supported(const ggml_tensor & slots, ggml_backend_buffer_type_t buft) {
     // CUDA's kernels count blocks with 32 bits.
     if (slots.nb[3] / ggml_type_size(slots.type) > size_t(std::numeric_limits<int32_t>::max())) {
         return false;
     }
-    const std::unique_ptr<ggml_context, void (*)(ggml_context *)> context(
-        ggml_init({4 * ggml_tensor_overhead(), nullptr, true}), ggml_free);
+    const ggml_context_ptr context(ggml_init({4 * ggml_tensor_overhead(), nullptr, true}));
     ggml_tensor own = slots;
     own.buffer = nullptr;
     ggml_tensor * rows = ggml_new_tensor_3d(context.get(), GGML_TYPE_F32, slots.ne[0], 1, 1);
@@ -103,21 +102,18 @@ Slab::Slab(const std::vector<ExpertTensor> & tensors, const ExpertFiles & files,
         }
         for (const ExpertTensor & t : tensors) {
             if (layout.layers[t.layer].is_cut()) {
-                // Never computed with: but whoever asks shall see where the layer's experts are.
                 show_one(t);
             }
         }
     } catch (...) {
-        release();
+        restore();
         throw;
     }
 }
 
-Slab::~Slab() { release(); }
-
-// Points the model's own tensor at its layer's slots. To a device all of a graph is shown, also what it need
-// not compute, and one in another process looks whether that lies in its memory: so it sees one expert, in
-// memory of its own where the slots are too little for a whole one.
+// Point the model's tensor of a cut layer at the slots. Nothing computes with it, but ggml's scheduler asks where it
+// lies. A device gets to see the whole graph, and a remote one checks that each tensor lies in its memory. So the
+// tensor has one expert there, in a buffer of its own if the slots are smaller than a whole expert.
 void Slab::show_one(const ExpertTensor & t) {
     const ggml_tensor & slots = *slots_of(t.tensor, Part::top);
     if (ggml_backend_buft_is_host(t.memory ? t.memory : ggml_backend_dev_buffer_type(t.device))) {
@@ -132,22 +128,18 @@ void Slab::show_one(const ExpertTensor & t) {
     const size_t size = ggml_backend_buft_get_alloc_size(buft, t.tensor);
     ggml_backend_buffer_t buffer = slots.buffer;
     if (ggml_backend_buffer_get_size(buffer) < size) {
-        buffer = ggml_backend_buft_alloc_buffer(buft, size);
+        buffer = buffers_.emplace_back(ggml_backend_buft_alloc_buffer(buft, size)).get();
         if (!buffer) {
             throw std::runtime_error("There is not enough memory for the expert cache");
         }
-        buffers_.push_back(buffer);
         ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     }
     place_tensor(*t.tensor, buffer, ggml_backend_buffer_get_base(buffer));
 }
 
-void Slab::release() {
+void Slab::restore() {
     for (const auto & [tensor, as_made] : saved_) {
         *tensor = as_made;
-    }
-    for (auto * buffer : buffers_) {
-        ggml_backend_buffer_free(buffer);
     }
 }
 
@@ -179,7 +171,7 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     home.n_piece = 1;
     home.piece_bytes = t.expert_bytes;
     if (layer.is_cut() && t.is_down) {
-        const int64_t n_row = home.repacked_in_file ? n_together : 1;  // of which a range has blocks
+        const int64_t n_row = home.repacked_in_file ? n_together : 1;  // in each range
         home.skip_bytes = ggml_row_size(t.tensor->type, first) * uint64_t(n_row);
         home.piece_bytes = ggml_row_size(t.tensor->type, width) * uint64_t(n_row);
         home.row_bytes *= uint64_t(n_row);
@@ -192,17 +184,16 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     return home;
 }
 
-// Room for `n_slot` of the largest of `homes`, which all of them use. Throws where the device does not
-// allow that in one piece, or memory is short. On the host a slot's address
-// is congruent with its place in the file modulo the block where that can be, so that direct reads
-// need no second copy: then slots are whole blocks, with room for those around the experts.
+// Allocate `n_slot` slots of the largest of `homes`; all of them use these slots. Throws if the device allows no buffer
+// of that size or memory is short. On the host, if possible, a slot's address is congruent modulo the block with its
+// expert's place in the file, so that direct reads need no second copy. Slots are then whole blocks.
 void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     auto buft = homes.front()->memory;
     const bool is_host = ggml_backend_buft_is_host(buft);
     const auto larger = [](const Home * a, const Home * b) { return a->bytes() < b->bytes(); };
     const Home & largest = **std::max_element(homes.begin(), homes.end(), larger);
     uint64_t room = whole_blocks(largest.bytes());
-    uint64_t place = 0;  // in its block, of the first that is a range
+    uint64_t place = 0;  // in its block, of the first home with one range
     bool any_range = false, steady = true;
     for (const Home * h : homes) {
         if (h->n_piece == 1) {
@@ -222,20 +213,20 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
     all.ne[2] = n_slot;
     all.nb[2] = stride;
     all.nb[3] = stride * uint64_t(n_slot);
-    // Kernels may read a little past the last row: the device says how much room it wants.
+    // Kernels may read a little past the last row. The device says how much.
     const size_t size = std::max<size_t>(ggml_backend_buft_get_alloc_size(buft, &all), all.nb[3]);
     if (!is_host && !is_supported(all, buft)) {
         throw SlotsTooLarge(all, size, buft);
     }
-    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(buft, is_host ? size + 2 * block : size);
+    ggml_backend_buffer_t buffer =
+        buffers_.emplace_back(ggml_backend_buft_alloc_buffer(buft, is_host ? size + 2 * block : size)).get();
     if (!buffer) {
-        // Some devices allow more in one buffer than they say here, so this only explains a refusal.
+        // Some devices allow larger buffers than they say, so this only explains a refusal.
         if (!is_host && size > ggml_backend_buft_get_max_size(buft)) {
             throw SlotsTooLarge(all, size, buft);
         }
         throw std::runtime_error("There is not enough memory for the expert cache");
     }
-    buffers_.push_back(buffer);
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     bytes_ += size;
     auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
@@ -246,7 +237,7 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
         ggml_backend_buffer_clear(buffer, 0);
     }
     for (Home * home : homes) {
-        // ggml takes one matrix for no stack of them; the second is not there and never used.
+        // ggml treats ne[2] = 1 as one matrix, not as a stack. The second matrix has no memory and is never used.
         home->slots->ne[2] = std::max(n_slot, home->repacked ? 2 : 1);
         home->slots->nb[2] = all.nb[2];
         home->slots->nb[3] = all.nb[3];
@@ -279,19 +270,18 @@ void Slab::for_chunks(const Copy & copy, Use && use) const {
     }
 }
 
-// Ranges of files that are read into slots without a change. Those that lie together, but for the
-// padding between them, are read at once.
+// Ranges of a file that go into slots unchanged. Ranges with only padding between them are read at once.
 class Slab::Ranges {
   public:
     void add(const Home & home, Expert expert, Slot slot) {
         const uint64_t begin = home.begin(expert);
-        const bool goes_on = home.file == file_ && begin >= end_ && begin - end_ <= room_;
-        if (!goes_on) {
+        const bool continues = home.file == file_ && begin >= end_ && begin - end_ <= room_;
+        if (!continues) {
             read();
             file_ = home.file;
             begin_ = begin;
         } else if (!pieces_.empty()) {
-            pieces_.back().size += begin - end_;  // the padding, into that of the slot
+            pieces_.back().size += begin - end_;  // the padding goes into the slot's padding
         }
         pieces_.push_back({home.in_slot(slot), home.bytes()});
         end_ = home.end(expert);
@@ -309,7 +299,7 @@ class Slab::Ranges {
     const DirectFile * file_ = nullptr;
     uint64_t begin_ = 0;
     uint64_t end_ = 0;
-    uint64_t room_ = 0;  // behind the last piece, in its slot
+    uint64_t room_ = 0;  // after the last piece in its slot
     std::vector<DirectFile::Piece> pieces_;
 };
 
@@ -352,7 +342,7 @@ bool Slab::in_blocks() const {
     return true;
 }
 
-// What is read before and behind a matrix, up to the ends of its blocks, goes into its slot's padding.
+// Bytes read before and after a matrix, up to the ends of its blocks, go into the slot's padding.
 bool Slab::is_in_blocks(const Home & home) const {
     const uint64_t place = home.first() % block;
     return goes_straight(home) && home.file->direct() && home.stride % block == 0 && home.slots->nb[2] % block == 0 &&
@@ -372,11 +362,11 @@ void Slab::reads(std::span<const Copy> copies, std::vector<ReadRing::Read> & rea
 
 std::vector<std::span<uint8_t>> Slab::memory() const {
     std::vector<std::span<uint8_t>> memory;
-    for (ggml_backend_buffer_t buffer : buffers_) {
-        const auto type = ggml_backend_buffer_get_type(buffer);
+    for (const auto & buffer : buffers_) {
+        const auto type = ggml_backend_buffer_get_type(buffer.get());
         if (ggml_backend_buft_is_host(type) || type == repack_buffer_type()) {
-            auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
-            memory.emplace_back(base, ggml_backend_buffer_get_size(buffer));
+            auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer.get()));
+            memory.emplace_back(base, ggml_backend_buffer_get_size(buffer.get()));
         }
     }
     return memory;
@@ -392,8 +382,7 @@ uint64_t Slab::bytes_of(const Copy & copy) const {
     return sum;
 }
 
-// The pieces of a whole matrix that its part is made of, one behind the other. `to` may be `matrix`: no
-// piece goes beyond its place.
+// Copy the part's pieces of a whole matrix to `to`, without gaps. `to` may be `matrix`: no piece moves forward.
 void Slab::gather(const Home & home, const uint8_t * matrix, uint8_t * to) {
     for (int64_t i = 0; i < home.n_piece; i++) {
         std::memmove(to + uint64_t(i) * home.piece_bytes, matrix + uint64_t(i) * home.row_bytes + home.skip_bytes,
@@ -423,8 +412,7 @@ void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
     const uint64_t matrix = home.begin(expert) - home.skip_bytes;
     const size_t at = size_t(slot) * home.slots->nb[2];
     uint8_t * in_slot = home.in_slot(slot);
-    // Columns of a matrix are a few bytes of each row: reading the whole costs less than asking for
-    // every piece.
+    // Columns are a few bytes of each row. Reading the whole matrix costs less than many small reads.
     const bool in_pieces = home.n_piece > 1;
     const uint64_t offset = in_pieces ? matrix : matrix + home.skip_bytes;
     const size_t size = in_pieces ? home.matrix_bytes : home.piece_bytes;

@@ -54,7 +54,7 @@ uint64_t Recorder::pass_bytes(size_t n_token) const {
 
 void Recorder::pass_began(Phase phase, std::span<const int32_t> tokens) {
     if (open_) {
-        pass_ended(false);  // nobody said how the last one ended
+        pass_ended(false);  // the last pass did not end
     }
     if (tokens.empty() || full_) {
         return;
@@ -108,7 +108,7 @@ void Recorder::routed(Layer layer, std::span<const Expert> ids, int32_t n_token,
     }
 }
 
-// A few architectures compute a layer's router for all tokens, and its experts for the last ones.
+// Some architectures compute a layer's router for all tokens, and its experts for the last ones.
 std::span<const float> Recorder::last_rows(Layer layer, std::span<const float> rows, int32_t width) {
     const size_t n = size_t(n_routed(layer)) * size_t(width);
     const size_t n_all = size_t(n_token_) * size_t(width);
@@ -181,7 +181,7 @@ Recording Recorder::take() {
     return taken;
 }
 
-// Where the rows of a layer begin: those of the last n_routed tokens.
+// Store the rows of the last n_routed tokens of the pass.
 template <typename Id>
 void Recorder::put_ids(Layer layer, std::span<const Expert> ids) {
     const size_t k = size_t(options_.n_expert_used), stride = k * size_t(options_.n_layer);
@@ -198,7 +198,7 @@ void Recorder::put_halves(std::vector<uint16_t> & to, Layer layer, int32_t width
     uint16_t * row = to.data() + (kept_.tokens.size() - n_row) * stride + size_t(layer) * w;
     for (size_t t = 0; t < n_row; t++, row += stride) {
         for (size_t i = 0; i < w; i++) {
-            // What is too large for f16 becomes the largest; NaN stays NaN.
+            // Clamp to the range of f16. NaN stays NaN.
             row[i] = ggml_fp32_to_fp16(std::clamp(from[t * w + i], -max_half, max_half));
         }
     }

@@ -1,4 +1,4 @@
-// What a patched model routes, kept in memory for a trace (backend/traces/trace.py).
+// Records the routing of a patched model in memory, for a trace (backend/traces/trace.py).
 #pragma once
 
 #include <cstdint>
@@ -16,71 +16,69 @@ struct RecorderOptions {
     int32_t n_embd = 0;      // width of the inputs
     bool weights = true;     // of the chosen experts
     bool scores = false;     // of all experts
-    bool inputs = false;     // what each layer's router and experts are given
-    uint64_t max_bytes = 0;  // of everything that is kept; 0: no limit
+    bool inputs = false;     // of each layer's router and experts
+    uint64_t max_bytes = 0;  // of the recording; 0: no limit
 };
 
-// Rows follow each other pass by pass and token by token. Floats are f16, as bits.
+// Rows are ordered by pass and token. Floats are the bits of f16.
 struct Recording {
     std::vector<uint8_t> phases;      // [pass], Phase
     std::vector<int32_t> requests;    // [pass], counted from 0
     std::vector<int32_t> n_token;     // [pass]
-    // [pass][layer]: a layer may route only the last tokens of a pass: llama.cpp computes the last
-    // layer only for tokens whose logits are asked for. Rows that were not routed are zero.
+    // [pass][layer]: tokens that the layer routed, the last ones of the pass. llama.cpp computes the last layer only
+    // for tokens whose logits are wanted. Rows that were not routed are zero.
     std::vector<int32_t> n_routed;
-    std::vector<int32_t> tokens;      // [token], ids
-    std::vector<uint8_t> ids;         // [token][layer][n_expert_used], each of id_bytes
+    std::vector<int32_t> tokens;  // [token], ids
+    std::vector<uint8_t> ids;  // [token][layer][n_expert_used], each of id_bytes
     int32_t id_bytes = 1;
-    std::vector<uint16_t> weights;    // [token][layer][n_expert_used], or empty
-    std::vector<uint16_t> scores;     // [token][layer][n_expert], or empty
-    std::vector<uint16_t> inputs;     // [token][layer][n_embd], or empty
-    std::vector<uint8_t> has_inputs;  // [layer]: whether every row that was routed has its input
+    std::vector<uint16_t> weights;  // [token][layer][n_expert_used], or empty
+    std::vector<uint16_t> scores;  // [token][layer][n_expert], or empty
+    std::vector<uint16_t> inputs;  // [token][layer][n_embd], or empty
+    std::vector<uint8_t> has_inputs;  // [layer]: every routed row has its input
 
     uint64_t bytes() const;
 };
 
-// One thread, the one that decodes. In a pass it is told, layer by layer: routed, then scores and
-// input. Nothing is allocated but for the growth of the vectors at the beginning of a pass.
+// Belongs to the decoding thread. In a pass, each layer calls routed(), then scores() and input(). Allocates only at
+// the beginning of a pass.
 class Recorder {
   public:
-    // Throws std::invalid_argument where the sizes make no sense.
+    // Throws std::invalid_argument for sizes that make no sense.
     explicit Recorder(const RecorderOptions & options);
 
     void request_began();
     // `tokens`: the ids of all tokens of the pass.
     void pass_began(Phase phase, std::span<const int32_t> tokens);
-    // `ids`, and `weights` where they are known: [n_token][n_expert_used], of the last n_token tokens
-    // of the pass. Weights are the router's probabilities (its scores after softmax or sigmoid, as the
-    // architecture has it), before the chosen ones are scaled to a sum of one.
+    // `ids`, and `weights` or empty: [n_token][n_expert_used], of the last n_token tokens of the pass. Weights are the
+    // router's probabilities (scores after softmax or sigmoid), before the chosen ones are scaled to a sum of one.
     void routed(Layer layer, std::span<const Expert> ids, int32_t n_token, std::span<const float> weights);
-    // The same probabilities of all experts: [n_token][n_expert], of those tokens or of the whole pass.
+    // Probabilities of all experts: [n_token][n_expert], of the same tokens or of the whole pass.
     void scores(Layer layer, std::span<const float> values);
-    // What the router was given: [n_token][n_embd], likewise.
+    // The router's input: [n_token][n_embd], of the same tokens or of the whole pass.
     void input(Layer layer, std::span<const float> rows);
-    // A pass that was stopped or failed, or that does not fit together, is dropped as a whole.
+    // Drop the pass if it is not `whole` or inconsistent.
     void pass_ended(bool whole);
 
-    // What to bring: nothing outside a pass that is recorded.
+    // Return what the recorder needs now. False outside a recorded pass.
     bool wants_weights() const { return open_ && options_.weights; }
     bool wants_scores() const { return open_ && options_.scores; }
     bool wants_inputs() const { return open_ && options_.inputs; }
 
     const RecorderOptions & options() const { return options_; }
-    // The limit was met: from then on nothing is recorded.
+    // Return whether the limit was reached. Nothing more is recorded then.
     bool full() const { return full_; }
     int64_t n_pass() const { return int64_t(kept_.n_token.size()) - (open_ ? 1 : 0); }
     int64_t n_token() const { return int64_t(kept_.tokens.size()) - (open_ ? n_token_ : 0); }
     int64_t n_dropped() const { return n_dropped_; }
     uint64_t bytes() const { return kept_.bytes(); }
 
-    // Hands over what was recorded, and goes on with nothing. REQUIRES: not within a pass; throws
-    // std::logic_error otherwise.
+    // Return the recording, and begin an empty one. Throws std::logic_error within a pass.
     Recording take();
 
   private:
     uint64_t pass_bytes(size_t n_token) const;
     bool exists(Layer layer) const { return layer >= 0 && layer < options_.n_layer; }
-    // Rows [n_token][width] of a layer into their places.
+    // Store rows [n_token][width] of a layer.
     void put_halves(std::vector<uint16_t> & to, Layer layer, int32_t width, std::span<const float> from);
     template <typename Id>
     void put_ids(Layer layer, std::span<const Expert> ids);
@@ -90,7 +88,7 @@ class Recorder {
 
     RecorderOptions options_;
     Recording kept_;
-    bool has_weights_ = true, has_scores_ = true;  // of everything routed
+    bool has_weights_ = true, has_scores_ = true;  // of every routed row
     bool full_ = false;
     int32_t request_ = -1;
     int64_t n_dropped_ = 0;

@@ -1,5 +1,5 @@
-// Ends a computation of llama.cpp from another thread: for llama_context_params.abort_callback,
-// which is asked before every node of the graph.
+// Ends llama.cpp's computation from another thread: for llama_context_params.abort_callback, which llama.cpp calls
+// before every node.
 #pragma once
 
 #include <atomic>

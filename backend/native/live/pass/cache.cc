@@ -1,0 +1,106 @@
+#include "live/pass/cache.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace outrider {
+namespace {
+
+constexpr unsigned n_ring_entry = 256;  // reads of single matrices
+
+// Make the copies from the file, with the system's queue or with threads, and from the host store to devices.
+std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
+    const PatchOptions & options = cache.options;
+    const Slab * slab = &cache.slab;
+    const HostStore * store = cache.store.get();
+    // Copies that are read together have the same target.
+    const auto target = [slab, store](const Copy & c) -> const Slab & {
+        return c.route == Route::file_to_host ? store->slab() : *slab;
+    };
+    CopyWork read;
+    read.bytes = [target](const Copy & c) { return target(c).bytes_of(c); };
+    read.joins = [target](const Copy & a, const Copy & b) { return a.route == b.route && target(a).joins(a, b); };
+    read.copy = [target, bytes = read.bytes, link = &cache.link_limit,
+                 file = &cache.file_limit](std::span<const Copy> copies) {
+        uint64_t n_byte = 0;
+        for (const Copy & c : copies) {
+            n_byte += bytes(c);
+        }
+        double end_us = file->reserve(n_byte);
+        if (copies.front().route == Route::file_to_slot) {
+            end_us = std::max(end_us, link->reserve(n_byte));
+        }
+        target(copies.front()).fill(copies);
+        LinkLimit::wait_until(end_us);
+    };
+    read.max_joined_bytes = options.joined_bytes;
+    read.reads = [slab](std::span<const Copy> copies, auto & reads) { slab->reads(copies, reads); };
+    std::unique_ptr<ReadRing> ring;
+    if (options.ring && options.n_transfer_thread > 0 && options.link_bytes_per_s <= 0 && slab->in_blocks()) {
+        ring = ReadRing::open(n_ring_entry);
+    }
+    if (ring) {
+        ring->keep(slab->memory());
+    }
+    Transfers::Store to_devices;
+    if (store) {
+        for (const auto & chunks : shape.chunk_bytes) {
+            to_devices.n_chunk.push_back(int32_t(chunks.size()));
+        }
+        to_devices.n_slot = cache.n_host_slot;
+        to_devices.send.copy = [slab, store, link = &cache.link_limit](std::span<const Copy> copies) {
+            for (const Copy & c : copies) {
+                const double end_us = link->reserve(slab->bytes_of(c));
+                slab->send(c, *store);
+                LinkLimit::wait_until(end_us);
+            }
+        };
+        to_devices.n_sending = 0;
+        for (const auto & stream : store->streams()) {
+            to_devices.n_sending += stream->n_sender();
+        }
+    }
+    return std::make_unique<Transfers>(options.n_transfer_thread, std::move(read), std::move(ring),
+                                       std::move(to_devices));
+}
+
+}  // namespace
+
+std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte) {
+    std::vector<bool> served;
+    for (ggml_backend_dev_t device : graph.devices) {
+        served.push_back(!ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(device)));
+    }
+    auto n_slot = HostLevel::divide(graph.shape, served, n_byte);
+    const bool any = std::any_of(n_slot.begin(), n_slot.end(), [](int32_t n) { return n > 0; });
+    return any ? n_slot : std::vector<int32_t>{};
+}
+
+Cache::Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout_,
+             std::vector<int32_t> n_host_slot_, const PatchOptions & options_, std::unique_ptr<Core> core_)
+    : options(options_),
+      layout(layout_),
+      n_host_slot(std::move(n_host_slot_)),
+      store(n_host_slot.empty() ? nullptr
+                                : std::make_unique<HostStore>(graph.tensors, files, graph.shape, n_host_slot)),
+      core(std::move(core_)),
+      slab(graph.tensors, files, graph.shape, layout, options.repack),
+      link_limit(options.link_bytes_per_s),
+      file_limit(store ? options.file_bytes_per_s : 0),
+      pool(make_pool(*this, graph.shape)) {
+    if (!pool->has_ring() && options.n_transfer_thread > 0) {
+        filler = std::make_unique<MemoryFiller>(slab.memory());
+    }
+    for (ggml_backend_dev_t device : graph.devices) {
+        auto it = std::find_if(works.begin(), works.end(), [&](const auto & w) { return w->device() == device; });
+        if (it == works.end()) {
+            works.push_back(std::make_unique<DeviceWork>(
+                device, options.n_thread, graph.shape.n_expert_used, options.max_token,
+                [this](const ggml_tensor * t, Part part) { return slab.slots_of(t, part); }));
+            it = works.end() - 1;
+        }
+        work_of.push_back(it->get());
+    }
+}
+
+}  // namespace outrider

@@ -1,0 +1,60 @@
+// What one configuration of a patch holds: memory for experts, the copies into it, the devices' work, and the core.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "core/core.h"
+#include "live/compute/device_work.h"
+#include "live/graph/moe_graph.h"
+#include "live/io/link_limit.h"
+#include "live/io/memory_filler.h"
+#include "live/io/transfers.h"
+#include "live/memory/host_store.h"
+
+namespace outrider {
+
+struct PatchOptions {
+    int n_thread = 1;           // for computing
+    int n_transfer_thread = 2;  // 0: the decoding thread copies
+    int max_token = 512;        // of one pass
+    // For experiments: bandwidth limit of the copies into slots; 0: none.
+    double link_bytes_per_s = 0;
+    // Adjacent copies are read together up to this size.
+    uint64_t joined_bytes = uint64_t(1) << 20;
+    // Read with the system's own queue if it has one and experts are whole blocks.
+    bool ring = true;
+    // Slots hold experts in the CPU backend's fastest layout, if it has one for them (repack.h).
+    bool repack = false;
+    // RAM for the host store of the devices; 0: none. Ignored without a device.
+    uint64_t host_bytes = 0;
+    // For experiments: bandwidth limit of the copies from the file into the host store; 0: none.
+    double file_bytes_per_s = 0;
+};
+
+// Return how many experts of each layer the host store keeps: those of layers that a device computes in memory of its
+// own. Empty if it keeps none.
+std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte);
+
+struct Cache {
+    // Throws std::runtime_error if memory is short.
+    Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout, std::vector<int32_t> n_host_slot,
+          const PatchOptions & options, std::unique_ptr<Core> core);
+
+    DeviceWork & work(Layer layer) { return *work_of[size_t(layer)]; }
+
+    const PatchOptions options;
+    const Layout layout;
+    const std::vector<int32_t> n_host_slot;  // [layer], or empty
+    // Members are destroyed from the last to the first: the pool stops before the memory that it writes to is freed.
+    const std::unique_ptr<HostStore> store;  // or null
+    const std::unique_ptr<Core> core;
+    Slab slab;
+    LinkLimit link_limit, file_limit;
+    std::vector<std::unique_ptr<DeviceWork>> works;  // one for every device
+    std::vector<DeviceWork *> work_of;  // [layer]
+    const std::unique_ptr<Transfers> pool;
+    std::unique_ptr<MemoryFiller> filler;
+};
+
+}  // namespace outrider

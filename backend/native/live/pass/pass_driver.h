@@ -1,0 +1,114 @@
+// Drives a pass: shows the core what the routers chose, obeys its commands, and computes in waves where experts are
+// missing.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "live/ggml/thread_safety.h"
+#include "live/graph/forced_routing.h"
+#include "live/pass/cache.h"
+#include "live/pass/graph_hook.h"
+#include "live/pass/host_partner.h"
+#include "live/pass/recorder.h"
+#include "live/pass/router_reader.h"
+
+namespace outrider {
+
+// Microseconds since the cache was made.
+struct PatchTimes {
+    uint64_t stall_us = 0;      // computation waited for copies
+    uint64_t wave_us = 0;       // waves were computed, or the host's share was waited for
+    uint64_t graph_us = 0;      // the part of wave_us in the device's kernels
+    uint64_t n_graph = 0;       // graphs computed in waves
+    uint64_t callback_us = 0;   // callbacks, with stalls and waves
+    uint64_t link_busy_us = 0;  // at least one copy into slots was in flight
+    uint64_t file_busy_us = 0;  // at least one copy from the file was in flight
+    uint64_t host_us = 0;       // the host computed experts beside a device
+    uint64_t host_wait_us = 0;  // the part of wave_us in which only the host computed
+    uint64_t n_stop = 0;        // stops of llama.cpp's computation for the callback
+    uint64_t n_unasked = 0;     // layers that needed no stop: all their experts stay resident
+};
+
+// One thread decodes; fields without GUARDED_BY belong to it. Others may stop the pass and, with the mutex, look in.
+class PassDriver {
+  public:
+    explicit PassDriver(const MoeGraph & graph) : graph_(graph), hook_(graph), reader_(graph) {}
+
+    mutable Mutex mutex;
+
+    // Between passes. set_cache() throws std::runtime_error if the host cannot compute its share.
+    void drop_cache() REQUIRES(mutex);
+    void set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & files, Hybrid hybrid) REQUIRES(mutex);
+
+    // Around a pass, as Patch::begin_pass() and end_pass().
+    void begin_pass(Phase phase, const std::vector<int32_t> & tokens) EXCLUDES(mutex);
+    bool end_pass() EXCLUDES(mutex);
+    // ggml's callback: before a node runs (true: stop after it), and at the stop (false: end the pass).
+    bool ask(ggml_tensor * node) EXCLUDES(mutex);
+    bool computed(ggml_tensor * node) EXCLUDES(mutex);
+
+    Cache * cache() const REQUIRES(mutex) { return cache_.get(); }                    // or null
+    const HostPartner * partner() const REQUIRES(mutex) { return partner_.get(); }    // or null
+    PatchTimes times() const REQUIRES(mutex);
+    const std::vector<uint64_t> & stall_us() const REQUIRES(mutex) { return stall_us_; }  // [layer]
+    const std::vector<uint64_t> & wave_us() const REQUIRES(mutex) { return wave_us_; }    // [layer]
+    const std::string & error() const { return error_; }
+
+    Recorder * recorder GUARDED_BY(mutex) = nullptr;
+    const ForcedRouting * forced GUARDED_BY(mutex) = nullptr;
+    std::atomic<bool> stopping = false;
+    std::atomic<int32_t> n_behind = 0;  // finished layers of the pass
+
+  private:
+    bool passes_by(Layer layer, int32_t n_token) REQUIRES(mutex);
+    bool may_stop_late(Layer layer) const REQUIRES(mutex);
+    bool routed(ggml_tensor * topk, Layer layer) REQUIRES(mutex);
+    void read_router(const ggml_tensor * topk, Layer layer) REQUIRES(mutex);
+    void show_router(Layer layer) REQUIRES(mutex);
+    void remap(DeviceWork & work);
+    void sort_pairs();
+    void keep_inputs(const ggml_tensor * node) REQUIRES(mutex);
+    bool run_waves() REQUIRES(mutex);
+    void compute_ready() REQUIRES(mutex);
+    void run_wave(WaveRunner & waves, Part part, bool add);
+    void share_with_host() REQUIRES(mutex);
+    void wait() REQUIRES(mutex);
+    void finish_layer() REQUIRES(mutex);
+    bool abort_pass(const std::string & error) REQUIRES(mutex);
+    void tell(const Event & event) REQUIRES(mutex);
+    void note(const Arrival & arrival) REQUIRES(mutex);
+    void tell_speeds() REQUIRES(mutex);
+    void tell_computed() REQUIRES(mutex);
+    void obey() REQUIRES(mutex);
+    void submit(Copy copy) REQUIRES(mutex);
+    void collect_arrivals() REQUIRES(mutex);
+
+    const MoeGraph & graph_;
+    std::unique_ptr<Cache> cache_ GUARDED_BY(mutex);
+    std::unique_ptr<HostPartner> partner_ GUARDED_BY(mutex);
+    PatchTimes times_ GUARDED_BY(mutex);
+    std::vector<uint64_t> stall_us_ GUARDED_BY(mutex), wave_us_ GUARDED_BY(mutex);  // [layer]
+
+    // The pass in progress.
+    GraphHook hook_;
+    RouterReader reader_;
+    bool late_stops_fail_ = false;  // the nodes came in another order than in the probe
+    std::string error_;
+    std::string copy_error_;        // of the last copy that failed
+    // The layer in progress.
+    Commands commands_;                        // of the core, not yet obeyed
+    bool gave_up_ = false;                     // the core did
+    size_t n_needed_ = 0;                      // experts
+    std::vector<Compute> ready_;               // commanded, not yet computed
+    std::vector<Compute> computing_;
+    std::vector<Slot> slot_of_;                // [expert], for remap()
+    std::vector<int32_t> slots_;               // [n_token][n_expert_used], for remap()
+    std::vector<std::vector<Pair>> pairs_of_;  // [expert], for waves
+    std::vector<Pair> wave_;
+    uint64_t routed_us_ = 0;                   // when the layer was routed
+};
+
+}  // namespace outrider

@@ -1,0 +1,53 @@
+// Reads what the routers of a pass computed: choices, weights, and the inputs of their layers.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "live/compute/device_work.h"
+#include "live/graph/moe_graph.h"
+
+namespace outrider {
+
+// Belongs to the decoding thread. Spans hold until the next read().
+class RouterReader {
+  public:
+    explicit RouterReader(const MoeGraph & graph) : graph_(graph) {}
+
+    void begin_pass();
+    // Note a node of the pass that holds a router's scores or probabilities.
+    void note(ggml_tensor * node);
+
+    struct Wanted {
+        bool weights;
+        bool input;
+    };
+    // Read the choice `topk` of a layer and what else is wanted, in one round trip to the layer's device. At a late
+    // stop the weights are `final_weights` (null: unknown); otherwise they follow from the probabilities. Throws
+    // std::runtime_error for an expert that does not exist.
+    void read(const ggml_tensor * topk, Layer layer, DeviceWork & work, Wanted wanted, bool late,
+              const ggml_tensor * final_weights);
+
+    int32_t n_token() const { return n_token_; }
+    std::span<const Expert> ids() const { return ids_; }  // [n_token][n_expert_used]
+    std::span<const float> weights() const { return weights_; }  // of the same shape, or empty
+    std::span<const float> probabilities() const { return probabilities_; }  // [n_token][n_expert], or empty
+    std::span<const float> input() const { return input_; }  // [rows][n_embd], or empty
+
+  private:
+    const ggml_tensor * readable_probabilities(Layer layer) const;
+    const ggml_tensor * readable_input(Layer layer) const;
+    void take_ids(const ggml_tensor * topk);
+    void take_weights(const ggml_tensor * probabilities);
+    void round_to_half(std::vector<float> & values);
+
+    const MoeGraph & graph_;
+    std::vector<ggml_tensor *> logits_, probabilities_of_;  // [layer], of this pass
+    int32_t n_token_ = 0;
+    std::vector<uint8_t> choice_;  // bytes of `topk`
+    std::vector<Expert> ids_;
+    std::vector<float> weights_, probabilities_, input_;
+    std::vector<ggml_fp16_t> half_;
+};
+
+}  // namespace outrider
