@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import operator
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +13,19 @@ from backend.methods.cost import COUNTERS, PassCost
 from backend.protocol.statistics import LayerCost, Statistics, TokenCost
 from backend.system.memory import peak_rss_bytes
 
-_BY_LAYER = ("hits", "late", "misses", "bytes_read", "on_host", "host_rows")
+_TIMES = ("stall_us", "wave_us", "callback_us", "link_busy_us")
+_RSS_PERIOD_S = 0.2  # between two looks at the process's memory, which take 0.1 ms each
 
 
 @dataclass(frozen=True)
 class _Counters:
-    """The patch's counters at one moment, or the difference of two moments."""
+    """The patch's counters at one moment.
+
+    layers: for each MoE layer (hits, late, misses, bytes_read, stall_us, on_host, host_rows).
+    """
 
     values: dict[str, int]
-    layers: tuple[LayerCost, ...]
+    layers: Sequence[tuple[int, ...]]
 
     @classmethod
     def of(cls, patch: Any) -> _Counters:
@@ -30,27 +38,22 @@ class _Counters:
         values["bytes_from_file"] = (
             values["bytes_read"] + sum(h.bytes_read for h in host) - through_host
         )
-        for name in ("stall_us", "wave_us", "callback_us", "link_busy_us"):
+        for name in _TIMES:
             values[name] = getattr(times, name)
-        stalls = patch.stall_us_by_layer()
-        layers = (
-            LayerCost(number, stall_s=us / 1e6, **{name: getattr(c, name) for name in _BY_LAYER})
-            for number, c, us in zip(patch.layers, counts, stalls, strict=True)
-        )
-        return cls(values, tuple(layers))
+        layers = [
+            (c.hits, c.late, c.misses, c.bytes_read, us, c.on_host, c.host_rows)
+            for c, us in zip(counts, patch.stall_us_by_layer(), strict=True)
+        ]
+        return cls(values, layers)
 
     def __sub__(self, other: _Counters) -> _Counters:
         """Return the difference from other counters of the same model."""
         return _Counters(
             {name: value - other.values[name] for name, value in self.values.items()},
-            tuple(
-                LayerCost(
-                    mine.layer,
-                    stall_s=mine.stall_s - its.stall_s,
-                    **{name: getattr(mine, name) - getattr(its, name) for name in _BY_LAYER},
-                )
+            [
+                tuple(map(operator.sub, mine, its))
                 for mine, its in zip(self.layers, other.layers, strict=True)
-            ),
+            ],
         )
 
 
@@ -70,6 +73,7 @@ class Meter:
         self.token_wave_s = 0.0
         self.layer_stall_us: tuple[int, ...] = ()
         self.n_pass = 0
+        self._rss_s = -math.inf
         self.decoded = PassCost()
 
     def cache_rebuilt(self) -> None:
@@ -82,16 +86,17 @@ class Meter:
     def add_pass(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
         """Add a pass. decode_s: time in llama_decode. wall_s: time since the last pass ended."""
         counted: dict[str, int] = {}
-        times = dict.fromkeys(("stall_us", "wave_us", "callback_us", "link_busy_us"), 0)
+        times = dict.fromkeys(_TIMES, 0)
         if self._patch is not None:
-            assert self._last is not None and self._start is not None
-            now = _Counters.of(self._patch)
-            gone = now - self._last
-            times = {name: gone.values[name] for name in times}
-            counted = {name: gone.values[name] for name in COUNTERS}
-            self.layer_stall_us = tuple(round(1e6 * layer.stall_s) for layer in gone.layers)
-            self._last = now
-            self._add_to_statistics(now - self._start)
+            last, start = self._last, self._start
+            assert last is not None and start is not None
+            now = self._last = _Counters.of(self._patch)
+            times = {name: now.values[name] - last.values[name] for name in _TIMES}
+            counted = {name: now.values[name] - last.values[name] for name in COUNTERS}
+            self.layer_stall_us = tuple(
+                a[4] - b[4] for a, b in zip(now.layers, last.layers, strict=True)
+            )
+            self._add_to_statistics(now - start)
         stall_s, self.token_wave_s = times["stall_us"] / 1e6, times["wave_us"] / 1e6
         outside_s = max(0.0, times["callback_us"] / 1e6 - stall_s - self.token_wave_s)
         compute_s = max(0.0, decode_s - stall_s - outside_s)
@@ -109,9 +114,17 @@ class Meter:
             stats.add_token(
                 TokenCost(compute_s, stall_s, cost.other_s, cost.hits, cost.late, cost.misses)
             )
-        stats.peak_rss_bytes = peak_rss_bytes()
+        if (now_s := time.monotonic()) - self._rss_s > _RSS_PERIOD_S:
+            self._rss_s = now_s
+            stats.peak_rss_bytes = peak_rss_bytes()
 
     def _add_to_statistics(self, answer: _Counters) -> None:
+        assert self._patch is not None
         for name in (*COUNTERS, "bytes_from_file", "bytes_from_host"):
             setattr(self.statistics, name, answer.values[name])
-        self.statistics.layers = list(answer.layers)
+        self.statistics.layers = [
+            LayerCost(layer, hits, late, misses, n_bytes, stall_us / 1e6, on_host, host_rows)
+            for layer, (hits, late, misses, n_bytes, stall_us, on_host, host_rows) in zip(
+                self._patch.layers, answer.layers, strict=True
+            )
+        ]
