@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
-from backend.memory.devices import available
+from backend.memory import devices
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import (
     EXIT_PROTOCOL,
@@ -356,7 +356,7 @@ class Worker:
 
 def _devices(job_id: int) -> Message:
     """Return the message with this machine's devices. Uses no network."""
-    found = [{"name": d.name, "description": d.description} for d in available()]
+    found = [{"name": d.name, "description": d.description} for d in devices.available()]
     return {"type": "devices", "id": job_id, "devices": found}
 
 
