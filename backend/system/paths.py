@@ -62,11 +62,6 @@ def cache_folder() -> Path:
     return Path(platformdirs.user_cache_dir(_NAME, appauthor=False))
 
 
-def log_folder() -> Path:
-    """Return the folder for log files. Does not create it."""
-    return Path(platformdirs.user_log_dir(_NAME, appauthor=False))
-
-
 def embedded_model() -> Path:
     """Return the path of the embedded model.
 

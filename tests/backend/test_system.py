@@ -134,8 +134,8 @@ def test_facts_of_this_machine_are_sane() -> None:
 
 
 def test_folders_are_this_applications_own() -> None:
-    folders = {paths.data_folder(), paths.cache_folder(), paths.log_folder()}
-    assert len(folders) == 3
+    folders = {paths.data_folder(), paths.cache_folder()}
+    assert len(folders) == 2
     for folder in folders:
         assert folder.is_absolute() and "outrider" in str(folder)
 
