@@ -1,7 +1,7 @@
 # `make run` and `make test` set up what they need in .venv and build/.
 
 PY := .venv/bin/python
-STUB := backend/_native.pyi
+STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
@@ -34,7 +34,8 @@ lint: .dev
 	check() { echo "== $$1"; shift; "$$@" || status=1; }; \
 	check "ruff check" $(PY) -m ruff check; \
 	check "ruff format" $(PY) -m ruff format --check; \
-	check "stub of the native part" $(PY) -m nanobind.stubgen -q -m backend._native -o $(STUB); \
+	for stub in $(STUBS); do \
+		check "$$stub" $(PY) -m nanobind.stubgen -q -m backend.$$(basename $$stub .pyi) -o $$stub; done; \
 	check "mypy" $(PY) -m mypy; \
 	check "clang-format" .venv/bin/clang-format --dry-run --Werror $(CXX_FILES); \
 	if [ -n "$(CLANG)" ]; then check "thread safety" $(MAKE) --no-print-directory thread-safety; fi; \
@@ -73,7 +74,7 @@ native:
 	@sh packaging/prepare.sh dev
 
 clean:
-	rm -rf build dist $(STUB) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf build dist $(STUBS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find app backend predictors packaging tests -name __pycache__ -prune -exec rm -rf {} +
 
 distclean: clean

@@ -24,14 +24,11 @@ def check_llama_cpp() -> None:
 
     Another version may lay out its structures in another way, which ctypes does not notice.
     """
+    from backend.text import text  # importing this package loads no catalogue
+
     try:
         found = metadata.version("llama-cpp-python")
     except metadata.PackageNotFoundError:
-        raise ImportError(
-            f"llama-cpp-python {LLAMA_CPP_PYTHON_VERSION} is not installed."
-        ) from None
+        raise ImportError(text("engine.no_llama", version=LLAMA_CPP_PYTHON_VERSION)) from None
     if found != LLAMA_CPP_PYTHON_VERSION:
-        raise ImportError(
-            f"llama-cpp-python {found} is installed, but Outrider needs exactly "
-            f"{LLAMA_CPP_PYTHON_VERSION}."
-        )
+        raise ImportError(text("engine.other_llama", found=found, version=LLAMA_CPP_PYTHON_VERSION))

@@ -43,7 +43,7 @@ if [ -z "$dry" ] || ! "$python" -c 'import backend._native' 2> /dev/null; then
   export PATH="$(dirname "$(command -v "$python")"):$PATH"
   generator=$(command -v ninja > /dev/null && echo Ninja || echo "Unix Makefiles")
   build() {
-    cmake -S . -B "$build/native" -G "$generator" -DCMAKE_BUILD_TYPE=Release \
+    cmake -S . -B "$build/native" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DOUTRIDER_CHAT=OFF \
       -DPython_EXECUTABLE="$(command -v "$python")" &&
     timeout 240 cmake --build "$build/native" --parallel "$(nproc)"
   }

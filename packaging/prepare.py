@@ -16,6 +16,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tempfile
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -28,6 +30,10 @@ STAMPS = VENV / ".outrider"
 PYTHON_OLDEST = (3, 11)
 BUILD_TOOLS = ["cmake>=3.24", "ninja>=1.11"]
 """With these, scikit-build-core needs only a compiler from the system."""
+LLAMA_SOURCE = STAMPS / "llama.cpp"
+"""llama.cpp's chat layer, which the native part compiles (backend/native/chat/CMakeLists.txt): what
+LLAMA_PARTS names of its sources, and a file `release` with the requirement that they belong to."""
+LLAMA_PARTS = ("LICENSE", "common", "include", "vendor/nlohmann")
 LLAMA_ARGS = "-DGGML_RPC=on"
 """Options of llama.cpp's build. With rpc it computes on devices of other machines; the tests use a
 device in another process. CMAKE_ARGS follows, for example with the backend of a GPU."""
@@ -63,16 +69,19 @@ def prepare(*, with_tests: bool) -> None:
     built_how = [f"CMAKE_ARGS={_cmake_args()}"]
     installed = not new_environment and _is_stamped(stamp, _digest(wanted + built_how))
     built = not new_environment and _is_stamped("native", _native_digest())
-    if installed and built:
+    llama = next((r for r in wanted if r.startswith("llama-cpp-python")), "")
+    if installed and built and _has_source(llama):
         return
     _install_system_packages(new_environment=new_environment)
     if new_environment:
         _make_environment()
+    if not _has_source(llama):
+        _say("Getting llama.cpp's sources.")
+        _get_llama_source(llama)
     if not installed:
         _say("Installing the dependencies; llama.cpp is compiled, which takes some minutes.")
-        for requirement in wanted:
-            if requirement.startswith("llama-cpp-python"):
-                _install_llama(requirement)
+        if llama:
+            _install_llama(llama)
         _pip(*wanted)
         _stamp("dependencies", _digest(base + built_how))
         _stamp(stamp, _digest(wanted + built_how))
@@ -186,21 +195,61 @@ def _install_llama(requirement: str) -> None:
         arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
     ):
         return
-    where = subprocess.run([PYTHON, "-m", "pip", "cache", "dir"], capture_output=True, text=True)
-    cache = ["--no-cache-dir"]
-    if where.returncode == 0 and where.stdout.strip():
-        folder = Path(where.stdout.strip()) / "outrider" / _sha256(arguments.encode())[:16]
-        cache = ["--cache-dir", str(folder)]
-    _pip("--force-reinstall", "--no-deps", *cache, requirement, CMAKE_ARGS=arguments)
+    _pip("--force-reinstall", "--no-deps", *_cache(), requirement, CMAKE_ARGS=arguments)
     _stamp("llama", _digest([requirement, arguments]))
+
+
+def _has_source(requirement: str) -> bool:
+    """Return whether llama.cpp's sources of this release are there, or none are needed."""
+    try:
+        release = (LLAMA_SOURCE / "release").read_text(encoding="ascii")
+    except OSError:
+        return not requirement
+    return release == requirement
+
+
+def _get_llama_source(requirement: str) -> None:
+    """Take what the native part needs from the source distribution of llama-cpp-python.
+
+    The archive stays in pip's cache, from which _install_llama() gets it.
+    """
+    shutil.rmtree(LLAMA_SOURCE, ignore_errors=True)
+    LLAMA_SOURCE.mkdir(parents=True)
+    with tempfile.TemporaryDirectory(dir=STAMPS) as folder:
+        source = ("--no-deps", "--no-binary", "llama-cpp-python", "--dest", folder, requirement)
+        _pip(*_cache(), *source, what="download")
+        for archive in Path(folder).glob("*.tar.gz"):
+            _unpack(archive)
+    if not (LLAMA_SOURCE / "common" / "chat.h").is_file():
+        raise SetupError(f"The source distribution of {requirement} has no sources of llama.cpp.")
+    (LLAMA_SOURCE / "release").write_text(requirement, encoding="ascii")
+
+
+def _unpack(archive: Path) -> None:
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            name = member.name.partition("/vendor/llama.cpp/")[2]
+            is_part = any(name == part or name.startswith(f"{part}/") for part in LLAMA_PARTS)
+            data = tar.extractfile(member) if member.isfile() and is_part else None
+            if data is not None and ".." not in name.split("/"):
+                (LLAMA_SOURCE / name).parent.mkdir(parents=True, exist_ok=True)
+                (LLAMA_SOURCE / name).write_bytes(data.read())
+
+
+def _cache() -> list[str]:
+    """Return pip's options for a cache of llama.cpp's build: a folder for each setting."""
+    where = subprocess.run([PYTHON, "-m", "pip", "cache", "dir"], capture_output=True, text=True)
+    found = where.stdout.strip() if where.returncode == 0 else ""
+    setting = _sha256(_cmake_args().encode())[:16]
+    return ["--cache-dir", str((Path(found) if found else STAMPS / "pip") / "outrider" / setting)]
 
 
 def _cmake_args() -> str:
     return f"{LLAMA_ARGS} {os.environ.get('CMAKE_ARGS', '')}".strip()
 
 
-def _pip(*arguments: str, **environment: str) -> None:
-    command = [str(PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+def _pip(*arguments: str, what: str = "install", **environment: str) -> None:
+    command = [str(PYTHON), "-m", "pip", what, "--quiet", "--disable-pip-version-check"]
     if _run([*command, *arguments], **environment) != 0:
         raise SetupError("The installation failed; the reason is above.")
 

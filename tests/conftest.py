@@ -1,4 +1,4 @@
-"""What all tests rely on."""
+"""Settings and fixtures for all tests."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from factory import make_tiny
 if TYPE_CHECKING:
     from backend.engine.engine import Engine
 
-# Whoever starts the tests in the background may have them ignore Ctrl-C. Programs that the tests
-# start would inherit that, and those that are told to stop by it would never end.
+# A shell may start background jobs with Ctrl-C ignored. Child processes would inherit this, and
+# the tests that stop them by Ctrl-C would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A remote device stays known to llama.cpp until the process ends. Whoever loads a model afterwards
-# without saying where would try to reach it, and llama.cpp ends the process when nobody answers.
+# llama.cpp keeps a remote device until the process ends. A test that loads a model without a
+# device would then connect to it, and llama.cpp ends the process if there is no answer.
 DEVICE_TESTS = {"test_device", "test_host_store", "test_hybrid", "test_on_device"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the tests that add devices come last."""
+    """Move the tests that add devices to the end."""
     items.sort(key=lambda item: item.path.stem in DEVICE_TESTS)
 
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Random weights: three layers of 16 experts, 4 used."""
+    """Return a model with random weights: three layers of 16 experts, 4 used."""
     return make_tiny("qwen3moe", "Q8_0", tmp_path_factory.mktemp("models") / "tiny.gguf")
 
 
 @pytest.fixture
 def open_engine() -> Iterator[Callable[..., Engine]]:
-    """Opens engines with one thread, and closes them when the test ends."""
+    """Open engines with one thread. Close them when the test ends."""
     from backend.engine.engine import Engine
     from backend.protocol.settings import EngineConfig
 

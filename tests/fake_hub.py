@@ -1,7 +1,7 @@
 """Serve the part of the hub's protocol that downloads need, with faults on demand.
 
-As in reality there are two servers: the hub answers the API and redirects requests for files to
-the server of files. Tests can thus see which of the two receives the token.
+Like the real hub it has two servers: the hub answers the API and redirects requests for files to
+the file server. So tests can check which of the two receives the token.
 """
 
 from __future__ import annotations

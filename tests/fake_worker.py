@@ -1,16 +1,20 @@
-"""A make-believe worker, run as a script by the tests. It loads no llama.cpp.
+"""A fake worker, run as a script by the tests. Only the option `template` loads a part of
+llama.cpp, its chat layer.
 
-Without an argument it is the real worker around a make-believe engine. The "model file" is a JSON
-object of options, so that a test decides what happens: n_layer, n_expert, n_used, is_moe, reason,
-load_s, load_error, token_s, n_token, text, echo, hang_after, change_s, change_error, prefill_s,
-crash_on_load, context_error, reason_at_end, n_slot_left. Any file that is not JSON is refused.
-A path in `NAMED` needs no file. With the option `obeys` the last message of a conversation says
-what to do:
-"count N" makes N tokens, anything else makes tokens until it is stopped. After three tokens "hang"
-computes without end, "crash" kills the process, "abort" is a failed check, "fail" an EngineError,
-"odd" an unexpected one.
+Without an argument it is the real worker around a fake engine. The "model file" is a JSON object of
+options that say how the engine behaves: n_layer, n_expert, n_used, is_moe, reason, load_s,
+load_error, token_s, n_token, text, echo, hang_after, change_s, change_error, prefill_s,
+crash_on_load, context_error, reason_at_end, n_slot_left, chat (of ChatFacts), thought (said before
+the text), calls (pairs of a tool's name and its arguments, made after the text until a result is
+there), calls_again (also after a result), template (a file) with outputs (the output before and
+after a result, parsed by llama.cpp's chat layer). Any file that is not JSON is refused. A path in
+`NAMED` needs no file. With the option `obeys` the last message of a conversation is a command:
+"count N" makes N tokens, "say JSON" makes those of a list of [raw text, fields of a Delta], and
+any other text makes tokens until it is stopped. After three tokens "hang" computes without end,
+"crash" kills the process, "abort" fails a check, "fail" raises an EngineError, "odd" an unexpected
+error.
 
-With an argument it is only a mouth: the argument is a script in JSON, see `play`.
+With an argument, a script in JSON, it only plays that script; see `play`.
 """
 
 import itertools
@@ -28,8 +32,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from backend.llama.chat_format import ChatFormat  # noqa: E402
 from backend.memory import devices
 from backend.methods.slots import slots_of  # noqa: E402
+from backend.protocol.attachments import as_text  # noqa: E402
+from backend.protocol.chat import ChatOptions, Delta, ToolCall  # noqa: E402
 from backend.protocol.messages import Decoder, encode  # noqa: E402
 from backend.worker import main as worker
 
@@ -48,7 +55,7 @@ NAMED: dict[str, dict[str, Any]] = {
 
 
 class Refused(RuntimeError):
-    """An error whose sentence is meant for the user, as those of the real engine are."""
+    """An error with a sentence for the user, like the real engine's."""
 
     __module__ = "backend.engine.engine"
 
@@ -59,7 +66,7 @@ class _Facts(SimpleNamespace):
 
 
 class FakeEngine:
-    """Says the same words again and again, as fast as it is told to."""
+    """Repeats the same words, at the speed that its options give."""
 
     shape = None
 
@@ -85,8 +92,10 @@ class FakeEngine:
             file_bytes=600_000_000 + EXPERT_BYTES * n_layer * self.n_expert,
             context_length=4096,
             is_moe=self.is_moe,
+            chat=options.get("chat", {}),
         )
-        self.finish_reason = "stop"
+        self.raw = ""
+        self.finish_reason, self.stop_text = "stop", ""
         self._stopped = False
         self._random = random.Random(7)
         self._n_prompt = 0
@@ -135,7 +144,7 @@ class FakeEngine:
         return self.cache
 
     def mind_memory(self) -> None:
-        """Give memory back where the "model file" says so by now."""
+        """Give memory back once the "model file" says so."""
         n_slot = _options(Path(self.model.path)).get("n_slot_left")
         if n_slot is not None and n_slot != self.cache.n_slot:
             asked_rate = self.cache.asked_rate
@@ -157,16 +166,18 @@ class FakeEngine:
 
     def generate(
         self,
-        messages: list[dict[str, str]],
+        messages: list[dict[str, Any]],
         sampling: Any,
         max_tokens: int,
         on_prefill: Callable[[int, int], None] | None = None,
         on_begin: Callable[[], None] | None = None,
+        options: ChatOptions | None = None,
+        on_delta: Callable[[Delta], None] | None = None,
     ) -> Iterator[SimpleNamespace]:
-        options = self.options
+        asked, options = options or ChatOptions(), self.options
         if "context_error" in options:
             raise Refused(options["context_error"])
-        self._stopped = False
+        self._stopped, self.raw = False, ""
         if on_begin:
             on_begin()
         self._tokens.clear()
@@ -174,21 +185,32 @@ class FakeEngine:
         for layer in self._layers:
             layer.update(hits=0, late=0, misses=0, bytes_read=0, stall_s=0.0)
         self.finish_reason = options.get("reason_at_end", "stop")
-        self._n_prompt = sum(len(turn["content"].split()) for turn in messages) + 4
+        self._n_prompt = sum(len(str(turn["content"]).split()) for turn in messages) + 4
         text = options.get("text", WORDS * 4)
         if options.get("echo"):
-            text = json.dumps(messages)
-        if messages[-1]["role"] == "assistant":
+            text = json.dumps(asked.to_json() if options["echo"] == "options" else messages)
+        last = messages[-1]
+        goes_on = last["role"] == "assistant"
+        if goes_on:
             text = " And he went on."
+        thought = options.get("thought", "") if asked.thinking is not False else ""
+        thought = thought if not goes_on or not last["content"] else ""
+        again = options.get("calls_again", False)
+        calls = options.get("calls", ()) if again or last["role"] != "tool" else ()
         if options.get("obeys"):
-            pieces = _obey(text := messages[-1]["content"])
+            pieces = _obey(text := as_text(last["content"]).rpartition("\n")[2])
+        elif "template" in options:
+            has_result = any(turn["role"] == "tool" for turn in messages)
+            pieces = self._written(messages, asked, options["outputs"][has_result])
+            self.finish_reason = "stop" if has_result else "tool_calls"
         else:
-            pieces = itertools.islice(_cut(text), options.get("n_token", 10_000))
+            pieces = itertools.islice(_say(thought, text, calls), options.get("n_token", 10_000))
+            self.finish_reason = "tool_calls" if calls else self.finish_reason
         for done in range(0, self._n_prompt + 1, 8):
             if on_prefill:
                 on_prefill(min(done, self._n_prompt), self._n_prompt)
             time.sleep(options.get("prefill_s", 0.0))
-        for index, piece in enumerate(pieces, 1):
+        for index, (piece, delta) in enumerate(pieces, 1):
             if self._stopped:
                 self.finish_reason = "cancelled"
                 return
@@ -198,16 +220,49 @@ class FakeEngine:
                 _fault(text)
             time.sleep(options.get("token_s", 0.005))
             self._count()
-            yield SimpleNamespace(token_id=index, text=piece)
+            self.raw += piece
+            if on_delta and delta:
+                on_delta(delta)
+            yield SimpleNamespace(token_id=index, text=piece, raw=piece, chances=())
 
-    def generate_text(self, prompt: str, *args: Any, **more: Any) -> Iterator[SimpleNamespace]:
+    def _written(
+        self, messages: list[dict[str, Any]], asked: ChatOptions, raw: str
+    ) -> Iterator[tuple[str, Delta]]:
+        """Yield what the chat layer reads in an answer that arrives in small pieces."""
+        form = ChatFormat("fake", Path(self.options["template"]).read_text(), "<s>", "</s>")
+        rendered = form.render(messages, asked)
+        assert rendered is not None
+        reader = form.reader(rendered)
+        for begin in range(0, len(raw), 5):
+            piece = raw[begin : begin + 5]
+            yield piece, reader.feed(piece)
+        yield "", reader.finish()
+        form.close()
+
+    def generate_text(
+        self, prompt: str, *args: Any, stops: Any = (), grammar: str = "", **more: Any
+    ) -> Iterator[SimpleNamespace]:
         return self.generate([{"role": "user", "content": prompt}], *args, **more)
+
+    def tokenize(self, text: str, *, special: bool = True) -> list[int]:
+        return [1] * len(text.split())
+
+    def count_image(self, data: str) -> int:
+        return 16
+
+    def format(self, messages: list[dict[str, Any]], options: ChatOptions) -> str:
+        if "format_error" in self.options:
+            raise Refused(self.options["format_error"])
+        if "template" in self.options:
+            form = ChatFormat("fake", Path(self.options["template"]).read_text(), "<s>", "</s>")
+            return form.render(messages, options).prompt  # type: ignore[union-attr]
+        return json.dumps([messages, options.to_json()])
 
     def stop(self) -> None:
         self._stopped = True
 
     def _count(self) -> None:
-        """One token's worth of made-up figures."""
+        """Count the made-up figures of one token."""
         stall_s = 0.0
         hits = late = misses = 0
         used = bytearray(len(self._layers) * self.n_expert)
@@ -275,7 +330,7 @@ class FakeEngine:
 
 
 def _cut(text: str) -> Iterator[str]:
-    """Words with the space before them, like tokens."""
+    """Return words with the space before them, like tokens."""
     start = 0
     for index, letter in enumerate(text):
         if letter in " \n" and index > start:
@@ -284,20 +339,40 @@ def _cut(text: str) -> Iterator[str]:
     yield text[start:]
 
 
-def _obey(order: str) -> Iterator[str]:
+def _plain(words: Iterator[str]) -> Iterator[tuple[str, Delta]]:
+    return ((word, Delta(content=word)) for word in words)
+
+
+def _say(thought: str, text: str, calls: Any) -> Iterator[tuple[str, Delta]]:
+    """Yield the raw text and the delta of each token of an answer."""
+    if thought:
+        yield "<think>", Delta()
+        yield from ((word, Delta(reasoning=word)) for word in _cut(thought))
+        yield "</think>", Delta()
+    yield from _plain(_cut(text))
+    for index, (name, arguments) in enumerate(calls):
+        yield f"<call>{name} ", Delta(tool_calls={index: ToolCall(f"call{index:05}", name, "")})
+        for word in _cut(arguments):
+            yield word, Delta(tool_calls={index: ToolCall("", "", word)})
+
+
+def _obey(order: str) -> Iterator[tuple[str, Delta]]:
     word, _, number = order.partition(" ")
     for index in itertools.count(1):
         if word == "count" and index > int(number):
             return
+        if word == "say":
+            yield from ((raw, Delta.from_json(fields)) for raw, fields in json.loads(number))
+            return
         time.sleep(0.0 if word == "count" else 0.001)
-        yield f"w{index} "
+        yield f"w{index} ", Delta(content=f"w{index} ")
 
 
 def _fault(order: str) -> None:
     while order == "hang":
         time.sleep(1)
     if order == "crash":
-        time.sleep(0.1)  # the three tokens leave first
+        time.sleep(0.1)  # send the three tokens first
         os.kill(os.getpid(), signal.SIGKILL)
     if order == "abort":
         print("ggml.c:12: GGML_ASSERT(a == b) failed", file=sys.stderr, flush=True)
@@ -309,7 +384,7 @@ def _fault(order: str) -> None:
 
 
 def _options(path: Path) -> dict[str, Any]:
-    """Raises OSError or ValueError where the file is not there or no JSON."""
+    """Read the options. Raises OSError or ValueError if the file is missing or no JSON."""
     return NAMED.get(path.name) or json.loads(path.read_text(encoding="utf-8"))
 
 
@@ -333,11 +408,11 @@ def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -
 
 
 def play(script: list[Any]) -> None:
-    """Do one step after the other, then wait for the end of standard input.
+    """Play the steps in order, then wait for the end of standard input.
 
-    A message is sent; its "id" names the kind of request that it answers. Other steps are
-    {"await": kind of request}, {"raw": text of bytes to send}, {"stderr": text}, {"exit": status}
-    and {"kill": signal}.
+    A step that is a message is sent; its "id" names the kind of request that it answers. Other
+    steps are {"await": kind of request}, {"raw": text of bytes to send}, {"stderr": text},
+    {"exit": status} and {"kill": signal}.
     """
     decoder, inbox, numbers = Decoder(), deque[dict[str, Any]](), dict[str, int]()
     for step in script:

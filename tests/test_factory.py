@@ -1,4 +1,4 @@
-"""The factory's models are what they claim, and unpatched llama.cpp runs them."""
+"""The factory's models have the requested properties and run in unpatched llama.cpp."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MOE_ARCHITECTURES = [a for a in ARCHITECTURES if a != "dense"]
 
 
 def random_tokens(n: int, seed: int = 1) -> list[int]:
-    """Ids of ordinary tokens, no control tokens."""
+    """Return random ids of ordinary tokens, without control tokens."""
     n_normal = len(tiny_vocabulary().tokens) - 3
     return [int(t) for t in np.random.default_rng(seed).integers(0, n_normal, n)]
 
@@ -42,7 +42,7 @@ def test_stock_llama_cpp_decodes_it(arch: str, quant: str, tmp_path: Path) -> No
     assert logits.shape == (33, len(tiny_vocabulary().tokens))
     assert np.isfinite(logits).all()
     assert logits.std() > 0.05
-    # Another last token changes the last row only; another first token reaches the last row.
+    # Another last token changes only the last row. Another first token changes the last row.
     last_changed = stock_logits(path, [*tokens[:-1], (tokens[-1] + 1) % 256])
     assert np.array_equal(logits[:-1], last_changed[:-1])
     assert not np.allclose(logits[-1], last_changed[-1], atol=1e-3)
@@ -139,9 +139,9 @@ def test_the_large_model_has_its_layers(tmp_path: Path) -> None:
     assert shapes["blk.0.attn_q.weight"] == (2048, 32 * 128)
     assert reader.fields["qwen3moe.expert_used_count"].contents() == 8
     chosen = routed_experts(path, random_tokens(40))
-    # Varied, yet tokens share experts, as they do in a text.
+    # Routings vary, but tokens share experts, as in a text.
     assert 32 <= len(np.unique(chosen[0])) <= 96
-    path.unlink()  # pytest keeps temporary folders, and this file has 360 MB
+    path.unlink()  # pytest keeps temporary folders; this file has 360 MB
 
 
 def test_command_line(tmp_path: Path) -> None:

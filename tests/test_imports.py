@@ -13,14 +13,14 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 
-# A package may import itself and what stands in a row above its own in these lists.
+# A package may import itself and the packages of earlier rows of its list.
 ROWS = {
     "backend": [
         ["text"],
         ["system", "gguf"],
         ["methods", "traces", "machines"],
         ["weights", "protocol"],
-        ["llama", "server"],
+        ["attachments", "llama", "server", "tools"],
         ["packs"],
         ["memory", "simulation"],
         ["library"],
@@ -48,9 +48,9 @@ ROW = {
     for number, row in enumerate(rows)
     for package in row
 }
-NO_ROW = {"backend._native", "app.display", "app.__main__"}
+NO_ROW = {"backend._chat", "backend._native", "app.display", "app.__main__"}
 
-# What each folder may import beside the standard library. A name allows what is below it too.
+# The modules that a folder may import beside the standard library, with their submodules.
 MAY_IMPORT = {
     "app": {
         "app",
@@ -65,21 +65,26 @@ MAY_IMPORT = {
         "backend.protocol",
         "backend.system",
         "backend.text",
+        "backend.tools",
         "platformdirs",
         "pygments",
         "PySide6",
     },
     "backend": {
+        "anyio",
         "backend",
         "filelock",
         "httpx2",
         "huggingface_hub",
-        "jinja2",
         "llama_cpp",
+        "mcp",
+        "mcp_types",
         "numpy",
         "platformdirs",
         "predictors.fit",
         "psutil",
+        "pydantic",
+        "pypdf",
         "starlette",
         "uvicorn",
     },
@@ -103,12 +108,14 @@ MAY_IMPORT = {
     },
 }
 
-# What only some may import, also among those that the first table allows.
+# Modules that only these files may import, whatever the table above allows.
 ONLY_FROM = {
+    "backend._chat": {"backend.llama.conversation_format"},
     "backend._native": {
         "backend.bench",
         "backend.engine",
         "backend.evaluation",
+        "backend.llama",
         "backend.machines",
         "backend.memory",
         "backend.methods",
@@ -118,24 +125,37 @@ ONLY_FROM = {
         "backend.weights",
         "packaging.gpu_check",
     },
-    "httpx2": {"backend.cli.download", "backend.downloads"},
+    "anyio": {"backend.tools.transports"},
+    "backend.tools.host": set(),  # a process of its own
+    "backend.tools.transports": {"backend.tools.host"},
+    "httpx2": {"backend.cli.download", "backend.downloads", "backend.tools.transports"},
     "huggingface_hub": {"backend.downloads"},
-    "jinja2": {"backend.llama.template_child"},
-    "llama_cpp": {"backend.llama", "backend.engine.loading", "predictors"},
+    "llama_cpp": {
+        "backend.attachments.pictures",
+        "backend.engine.loading",
+        "backend.llama",
+        "predictors",
+    },
+    "mcp": {"backend.tools.host", "backend.tools.transports"},
+    "mcp_types": {"backend.tools.host", "backend.tools.transports"},
     "predictors": {"backend.cli.train", "backend.learning.child", "predictors"},
+    "pydantic": {"backend.tools.host"},
+    "pypdf": {"backend.attachments.pdf"},
     "PySide6": {"app"},
-    "starlette": {"backend.server.application"},
+    "starlette": {"backend.server.application", "backend.server.guard"},
     "torch": {"predictors"},
-    "uvicorn": {"backend.server.application"},
+    "uvicorn": {"backend.server.application", "backend.server.guard"},
 }
 WITHOUT_QT = ("app.state", "app.store", "app.chat.markdown")
 
-# The folders of backend/native: which of the others each may include, and whose headers.
+# For each folder of backend/native: the folders and libraries that it may include.
 MAY_INCLUDE = {
     "core": ({"core"}, r"(?!)"),
     "live": ({"core", "live"}, r"ggml[a-z-]*\.h"),
+    "sampling": ({"sampling"}, r"llama\.h"),
     "sim": ({"core", "sim"}, r"(?!)"),
-    "bindings": ({"core", "live", "sim", "bindings"}, r"nanobind/.+"),
+    "chat": ({"chat"}, r"nanobind/.+|(chat|common|json|log)\.h"),
+    "bindings": ({"core", "live", "sampling", "sim", "bindings"}, r"nanobind/.+"),
 }
 # Each folder of live includes only those before it; the last two do not include each other.
 LIVE_ROWS = [["ggml"], ["io"], ["memory"], ["graph"], ["compute"], ["pass", "measure"]]
@@ -148,7 +168,7 @@ IS_FOR_ONE_SYSTEM = re.compile(r".+_(linux|posix|windows)\.cc")
 
 
 def below(name: str, prefixes: set[str] | tuple[str, ...]) -> bool:
-    """Whether a dotted name is one of the prefixes or lies below one."""
+    """Return whether a dotted name is one of the prefixes or lies below one."""
     return any(name == prefix or name.startswith(prefix + ".") for prefix in prefixes)
 
 
@@ -164,7 +184,7 @@ def package(name: str) -> str:
 
 
 def imported(tree: ast.AST) -> Iterator[str]:
-    """Yield what a module imports, as dotted names; `from a import b` is a.b."""
+    """Yield the imports of a module as dotted names; `from a import b` is a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -173,7 +193,7 @@ def imported(tree: ast.AST) -> Iterator[str]:
 
 
 def faults_of_rows(module: str, name: str) -> Iterator[str]:
-    """Yield a sentence where an import does not go to a lower row."""
+    """Yield a sentence for each import that does not go to a lower row."""
     here, there = package(module), package(name)
     if here == there or here.split(".")[0] != there.split(".")[0] or here not in ROW:
         return
@@ -221,7 +241,7 @@ def native_faults(root: Path) -> list[str]:
 
 
 def allows(path: Path, quoted: bool, name: str, native: Path, own: set[str], foreign: str) -> bool:
-    """Whether a file of backend/native may include this. Quoted names begin at backend/native."""
+    """Return whether a file of backend/native may include this. Quoted names begin there."""
     if re.fullmatch(foreign, name):
         return True
     if not quoted:
@@ -250,7 +270,7 @@ def test_every_package_has_a_row() -> None:
 
 
 def test_modules_lie_in_packages() -> None:
-    """A root with many modules tells nobody where to begin."""
+    """With many modules in the root, a reader does not know where to begin."""
     modules = {root: {path.stem for path in (ROOT / root).glob("*.py")} for root in ROWS}
     assert modules == {"backend": {"__init__"}, "app": {"__init__", "__main__", "main", "display"}}
 
@@ -322,11 +342,11 @@ def test_what_the_native_table_forbids_is_found(tmp_path: Path, file: str, line:
 
 
 def test_the_window_and_the_command_line_load_no_engine_and_no_network() -> None:
-    """What they import may import others in turn; a fresh process shows all of it."""
+    """Check the modules of a fresh process, so that indirect imports count."""
     code = (
         "import sys, app.window.main_window, backend.cli.chat, backend.cli.inspect\n"
         "engine = {'llama_cpp', 'torch', 'backend._native', 'predictors'}\n"
-        "network = {'httpx2', 'huggingface_hub', 'starlette', 'uvicorn'}\n"
+        "network = {'httpx2', 'huggingface_hub', 'mcp', 'starlette', 'uvicorn'}\n"
         "print(sorted((engine | network) & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""The repository itself: what is in it, how large it is, and that it agrees with itself."""
+"""The repository: its files, its size, and the consistency of versions and links."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FILE_BYTES_MAX = 1_000_000
 
 @pytest.fixture(scope="module")
 def tracked() -> list[Path]:
-    """Return the files that git tracks and that are there, relative to the root."""
+    """Return the tracked files that exist, relative to the root."""
     try:
         done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True)
     except OSError:
@@ -54,7 +54,7 @@ def test_nothing_built_is_tracked(tracked: list[Path]) -> None:
 
 
 def test_the_packaging_folder_hides_no_library() -> None:
-    """With an __init__.py it would come before the library `packaging`, which pytest needs."""
+    """With an __init__.py it would hide the library `packaging`, which pytest needs."""
     assert (ROOT / "packaging").is_dir()
     assert not (ROOT / "packaging" / "__init__.py").exists()
 

@@ -1,11 +1,14 @@
-"""The set-up behind `make`: what is done is not done again, and what `make run` starts."""
+"""The set-up of `make`: no step is repeated without need; what `make run` starts."""
 
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import ModuleType
 
@@ -24,7 +27,7 @@ dev = ["tester"]
 
 
 class Checkout:
-    """A checkout whose pip writes down what it is asked for."""
+    """A checkout with a fake pip that records its requests."""
 
     def __init__(
         self,
@@ -34,14 +37,16 @@ class Checkout:
         system_packages: tuple[list[str], list[str]] = ([], []),
     ) -> None:
         self.root = root
+        self.source = root / ".venv" / "stamps" / "llama.cpp"
         self.calls: list[tuple[str, ...]] = []
         self._prepare = prepare
         monkeypatch.setattr(prepare, "ROOT", root)
         monkeypatch.setattr(prepare, "VENV", root / ".venv")
         monkeypatch.setattr(prepare, "STAMPS", root / ".venv" / "stamps")
+        monkeypatch.setattr(prepare, "LLAMA_SOURCE", self.source)
         monkeypatch.setattr(prepare, "_works", lambda _: True)
         monkeypatch.setattr(prepare, "system_packages", lambda **_: system_packages)
-        monkeypatch.setattr(prepare, "_pip", lambda *arguments, **_: self.calls.append(arguments))
+        monkeypatch.setattr(prepare, "_pip", self._pip)
         self.write("pyproject.toml", PYPROJECT)
         self.write("CMakeLists.txt", "")
         self.write("backend/native/core.cc", "int x;")
@@ -52,8 +57,17 @@ class Checkout:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
 
+    def _pip(self, *arguments: str, what: str = "install", **_: str) -> None:
+        self.calls.append(arguments if what == "install" else (what, *arguments))
+        if what == "download":
+            archive = Path(arguments[arguments.index("--dest") + 1]) / "llama_cpp_python-1.tar.gz"
+            with tarfile.open(archive, "w:gz") as tar:
+                for name in ("common/chat.h", "vendor/nlohmann/json.hpp", "src/llama.cpp"):
+                    member = tarfile.TarInfo(f"llama_cpp_python-1/vendor/llama.cpp/{name}")
+                    tar.addfile(member, io.BytesIO())
+
     def prepare(self, *, with_tests: bool = False) -> list[tuple[str, ...]]:
-        """Prepare; returns what pip was asked for."""
+        """Prepare. Return the requests to pip."""
         self.calls = []
         self._prepare.prepare(with_tests=with_tests)
         return self.calls
@@ -120,17 +134,31 @@ def test_another_python_or_place_begins_anew(checkout: Checkout) -> None:
 def test_llama_cpp_is_built_once_with_remote_devices(
     tmp_path: Path, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pip's cache would give one that was built without; and another setting is another build."""
+    """pip's cache could have one without remote devices. Another setting is another build."""
     checkout = Checkout(tmp_path, prepare, monkeypatch)
     monkeypatch.delenv("CMAKE_ARGS", raising=False)
     checkout.write("pyproject.toml", PYPROJECT.replace("engine==1", "llama-cpp-python==1"))
-    llama, dependencies, _ = checkout.prepare()
+    source, llama, dependencies, _ = checkout.prepare()
+    assert source[0] == "download" and source[-1] == "llama-cpp-python==1"
     assert llama[-1] == "llama-cpp-python==1" and "--force-reinstall" in llama
     assert checkout.prepare() == []
     assert len(checkout.prepare(with_tests=True)) == 1
     monkeypatch.setenv("CMAKE_ARGS", "-DGGML_CUDA=on")
     assert checkout.prepare()[0][-1] == "llama-cpp-python==1"
     assert checkout.prepare() == []
+
+
+def test_only_the_missing_sources_are_fetched(
+    tmp_path: Path, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout = Checkout(tmp_path, prepare, monkeypatch)
+    checkout.write("pyproject.toml", PYPROJECT.replace("engine==1", "llama-cpp-python==1"))
+    checkout.prepare()
+    files = {str(path.relative_to(checkout.source)) for path in checkout.source.rglob("*.*")}
+    assert files == {"common/chat.h", "vendor/nlohmann/json.hpp"}
+    shutil.rmtree(checkout.source)
+    ((what, *_),) = checkout.prepare()
+    assert what == "download" and checkout.prepare() == []
 
 
 def test_a_failed_step_is_done_again(
@@ -156,7 +184,7 @@ def test_without_root_the_command_is_named(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What Qt needs is only named; what the build needs ends the set-up."""
+    """Libraries that Qt needs are only named. Tools that the build needs end the set-up."""
     checkout = Checkout(tmp_path, prepare, monkeypatch, system_packages=missing)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     needed, for_window = missing

@@ -1,12 +1,12 @@
-"""An answer in the transcript: its text in blocks, its ending and its figures."""
+"""An answer in the transcript: thought, text in blocks, tool calls, ending and figures."""
 
 from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QTimer, Signal
+from PySide6.QtCore import QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QPushButton, QVBoxLayout, QWidget
 
 from app.chat import answer_footer
 from app.chat.branch_switch import BranchSwitch
@@ -14,9 +14,11 @@ from app.chat.code_card import CodeCard
 from app.chat.markdown.blocks import Block, BlockSplitter
 from app.chat.text_block import TextBlock
 from app.chat.thought_fold import ThoughtFold
-from app.state import reasoning
-from app.state.conversation import Ending, Message
+from app.chat.tool_card import ToolCard
+from app.state.conversation import CallState, Ending, Message
 from app.text.messages import localized
+from app.widgets.elided_label import ElidedLabel
+from app.widgets.icon_button import IconButton
 
 FRAME_MS = 40  # at most 25 repaints a second
 SLICE_S = 0.015  # of rendering, then other events are handled
@@ -32,18 +34,21 @@ class AnswerView(QWidget):
         go_on: the user wants the answer continued.
         regenerate: the user wants another answer.
         stepped: (-1 or 1) the user wants the branch before or after this one.
+        inspected: the user wants to see the prompt and the raw text.
+        cards_shown: the cards of the tool calls were shown, or their states have changed.
     """
 
     go_on = Signal()
     regenerate = Signal()
     stepped = Signal(int)
+    inspected = Signal()
+    cards_shown = Signal()
 
     def __init__(self, message: Message, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._message = message
         self._splitter = BlockSplitter()
         self._taken = 0  # characters of the message given to the splitter
-        self._rest = 0  # index of the answer's first character, after the reasoning
         self._dirty = 0  # the first block whose widget is out of date
         self._views: list[TextBlock | CodeCard] = []
         self._timer = QTimer(self)
@@ -61,7 +66,9 @@ class AnswerView(QWidget):
         self._progress = _small_label("muted")
         self._note = _small_label("warning")
         self._note.setWordWrap(True)
-        self._figures = _small_label("small")
+        self._figures = ElidedLabel()  # the buttons beside it need their room
+        self._figures.setProperty("role", "small")
+        self._figures.hide()
         self._figures.setContentsMargins(0, 0, 10, 0)
         self._copy = _quiet_button(self.tr("Copy"), self.tr("Copy this answer"), self._copy_text)
         self._go_on = _quiet_button(
@@ -70,21 +77,30 @@ class AnswerView(QWidget):
         self._again = _quiet_button(
             self.tr("Retry"), self.tr("Ask for another answer"), self.regenerate.emit
         )
+        self._more = IconButton("more", self.tr("More about this answer"), side=24)
+        self._more.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self._more.clicked.connect(self._open_menu)
         self._branches = BranchSwitch()
         self._branches.stepped.connect(self.stepped)
         self._thought: ThoughtFold | None = None
+        self._cards: list[ToolCard] = []
+        self._results: dict[str, Message] = {}  # by the id of the call
+        self._calls = QVBoxLayout()
+        self._calls.setSpacing(8)
         foot = QHBoxLayout()
         foot.setSpacing(4)
         foot.addWidget(self._figures)
         foot.addWidget(self._copy)
         foot.addWidget(self._again)
         foot.addWidget(self._go_on)
+        foot.addWidget(self._more)
         foot.addWidget(self._branches)
         foot.addStretch(1)
         layout = self._column = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(8)
         layout.addLayout(self._blocks)
+        layout.addLayout(self._calls)
         layout.addWidget(self._progress)
         layout.addWidget(self._note)
         layout.addLayout(foot)
@@ -94,6 +110,31 @@ class AnswerView(QWidget):
     def text(self) -> str:
         """Return the shown text as Markdown."""
         return self._message.content
+
+    @property
+    def message(self) -> Message:
+        """Return the message that is shown."""
+        return self._message
+
+    @property
+    def thought_label(self) -> str:
+        """Return the line that stands for the thought; empty without one."""
+        return self._thought.label if self._thought is not None else ""
+
+    @property
+    def thought_line(self) -> str:
+        """Return the last line of a growing thought, if it is shown."""
+        return self._thought.last_line if self._thought is not None else ""
+
+    @property
+    def cards(self) -> list[ToolCard]:
+        """Return the cards of the tool calls, in order."""
+        return self._cards
+
+    def take_result(self, result: Message) -> None:
+        """Show the result of one of the calls."""
+        self._results.setdefault(result.tool_call_id, result)
+        self._render()
 
     def refresh(self, now: bool = False) -> None:
         """Show a changed message: its end at once, its text within FRAME_MS."""
@@ -116,19 +157,13 @@ class AnswerView(QWidget):
 
     def _render(self) -> None:
         message = self._message
-        parts = reasoning.find(message.content)
-        self._show_thought(parts)
-        rest = parts.rest
-        # The trailing space was cut, or text that was shown turned out to be reasoning.
-        if len(message.content) < self._taken or rest != self._rest:
-            self._start_over()
-            self._rest = self._taken = rest
-        if self._taken == rest:
-            rest += len(message.content) - rest - len(message.content[rest:].lstrip())
-            self._taken = rest
+        self._show_thought()
+        self._show_calls()
+        if not self._taken:
+            self._taken = len(message.content) - len(message.content.lstrip())
         self._dirty = min(self._dirty, self._splitter.append(message.content[self._taken :]))
         self._taken = len(message.content)
-        live = message.ending is Ending.STREAMING
+        live = message.ending is Ending.STREAMING and not message.tool_calls
         if not message.is_live:
             self._dirty = min(self._dirty, self._splitter.finish())
         blocks = self._splitter.blocks
@@ -145,7 +180,7 @@ class AnswerView(QWidget):
                 break
         waiting = message.ending is Ending.WAITING
         self._progress.setVisible(waiting)
-        self._progress.setText(message.progress or self.tr("Thinking\u2026"))
+        self._progress.setText(message.progress or self.tr("One moment\u2026"))
         self._note.setVisible(bool(message.note))
         self._note.setText(localized(message.note))
         _dress(self._note, "warning" if message.ending is Ending.CUT_OFF else "muted")
@@ -156,29 +191,52 @@ class AnswerView(QWidget):
         if shown and statistics is not None:
             figures = answer_footer.footer(statistics, message.n_token_before)
             self._figures.setText(figures)
+            self._figures.setToolTip(figures)
         self._copy.setVisible(not message.is_live and bool(message.content))
-        self._again.setVisible(not message.is_live)
+        # An answer whose calls have results goes on below them.
+        self._again.setVisible(not message.is_live and not self._results)
+        self._more.setVisible(not message.is_live)
         self._branches.show_branch(message.branch if not message.is_live else (1, 1))
 
-    def _show_thought(self, parts: reasoning.Parts) -> None:
-        text = self._message.content[parts.begin : parts.end].strip()
-        if not parts.has_thought or not text:
+    def _show_thought(self) -> None:
+        message = self._message
+        if not message.reasoning.strip():
             return
         if self._thought is None:
             self._thought = ThoughtFold()
             self._column.insertWidget(0, self._thought)
-        is_open = parts.is_open and self._message.is_live
-        self._thought.show_thought(text, is_open, self._message.thought_s)
+        is_open = message.is_live and not message.content.strip() and not message.tool_calls
+        self._thought.show_thought(message.reasoning, is_open, message.thought_s)
 
-    def _start_over(self) -> None:
-        self._splitter = BlockSplitter()
-        self._taken = 0
-        self._dirty = 0
-        for view in self._views:
-            self._blocks.removeWidget(view)
-            view.hide()
-            view.deleteLater()
-        self._views.clear()
+    def _show_calls(self) -> None:
+        calls = self._message.tool_calls
+        while len(self._cards) > len(calls):  # removed before the answer was continued
+            card = self._cards.pop()
+            self._calls.removeWidget(card)
+            card.hide()
+            card.deleteLater()
+        for index, call in enumerate(calls):
+            if index == len(self._cards):
+                self._cards.append(ToolCard())
+                self._calls.addWidget(self._cards[-1])
+            card, result = self._cards[index], self._results.get(call.id)
+            state = CallState.WRITING if self._message.is_live else CallState.NOT_RUN
+            if result is not None:
+                state = result.call_state
+                card.show_result(result.content)
+            card.show_call(call, self._message.call_states.get(call.id, state))
+        if calls:
+            self.cards_shown.emit()
+
+    def menu(self) -> QMenu:
+        """Return the menu of rare actions on an answer."""
+        menu = QMenu(self)
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.addAction(self.tr("What the model saw\u2026"), self.inspected.emit)
+        return menu
+
+    def _open_menu(self) -> None:
+        self.menu().popup(self._more.mapToGlobal(QPoint(0, self._more.height())))
 
     def _copy_text(self) -> None:
         QGuiApplication.clipboard().setText(self._message.content)
@@ -208,6 +266,7 @@ def _small_label(role: str) -> QLabel:
 def _quiet_button(text: str, name: str, action: object) -> QPushButton:
     button = QPushButton(text)
     button.setProperty("role", "quiet")
+    button.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the composer
     button.setAccessibleName(name)
     button.clicked.connect(action)
     button.hide()

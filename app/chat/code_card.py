@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QTimer
+from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QGuiApplication, QTextCharFormat, QTextLayout
 from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
 
@@ -28,6 +28,7 @@ class CodeCard(QFrame):
         label.setProperty("role", "small")
         copy = QPushButton(self.tr("Copy"))
         copy.setProperty("role", "quiet")
+        copy.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus in the composer
         copy.setAccessibleName(self.tr("Copy this code"))
         copy.clicked.connect(self._copy)
         head = QHBoxLayout()

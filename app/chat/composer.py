@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QSize, Qt, Signal
+from pathlib import Path
+
+from PySide6.QtCore import QMimeData, QSize, Qt, Signal
 from PySide6.QtGui import QFocusEvent, QKeyEvent, QMouseEvent, QShowEvent, QTextOption
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QPlainTextEdit,
     QPushButton,
     QVBoxLayout,
     QWidget,
 )
 
+from app.chat.chips import Chips
 from app.chat.context_meter import ContextMeter
+from app.chat.think_switch import ThinkSwitch
+from app.chat.tools_switch import ToolsSwitch
+from app.session.attachments import Attachments
+from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
 
 N_LINE_MAX = 9
@@ -26,10 +32,12 @@ class _Input(QPlainTextEdit):
     Signals:
         submitted: Enter without Shift.
         focused: (bool) the field has got or lost the focus.
+        files_pasted: (list of Path) files copied in another program.
     """
 
     submitted = Signal()
     focused = Signal(bool)
+    files_pasted = Signal(object)
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,6 +79,15 @@ class _Input(QPlainTextEdit):
         else:
             super().keyPressEvent(event)
 
+    def canInsertFromMimeData(self, source: QMimeData) -> bool:  # noqa: D102, N802
+        return bool(local_files(source)) or super().canInsertFromMimeData(source)
+
+    def insertFromMimeData(self, source: QMimeData) -> None:  # noqa: D102, N802
+        if paths := local_files(source):
+            self.files_pasted.emit(paths)
+        else:
+            super().insertFromMimeData(source)
+
     def focusInEvent(self, event: QFocusEvent) -> None:  # noqa: D102, N802
         super().focusInEvent(event)
         self.focused.emit(True)
@@ -80,25 +97,48 @@ class _Input(QPlainTextEdit):
         self.focused.emit(False)
 
 
+def local_files(data: QMimeData) -> list[Path]:
+    """Return the files that are dragged or were copied."""
+    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
+
+
+class _Hint(ElidedLabel):
+    """A hint that is cut if there is no room for it, or left out if it may be."""
+
+    may_be_left_out = False
+
+    def shown_text(self) -> str:
+        shown = super().shown_text()
+        return "" if self.may_be_left_out and shown != self.text() else shown
+
+
 class Composer(QFrame):
-    """The text field, a line of hints, and the button.
+    """The attached files, the text field, a line of hints, and the buttons.
 
     Signals:
-        send: (str) text to send; call clear() once it is accepted.
+        send: (str) text to send, perhaps empty if there are files; call clear() once it is
+            accepted.
         stop: the user wants the answer stopped.
+        attach: the user wants to choose files.
+        files_pasted: (list of Path) files to attach.
     """
 
     send = Signal(str)
     stop = Signal()
+    attach = Signal()
+    files_pasted = Signal(object)
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("composer")
         self._answering = False
         self._can_send = False
+        self._has_files, self._waits_for_files = False, False
+        self.chips = Chips()
         self.input = _Input()
         self.button = IconButton("send", self.tr("Send"), fill="accent")
-        self._hint = QLabel()
+        self.clip = IconButton("clip", self.tr("Attach files (Ctrl+U)"))
+        self._hint = _Hint()
         self._hint.setProperty("role", "small")
         self.preset = QPushButton(self.tr("System prompt"))
         self.preset.setProperty("role", "quiet")
@@ -106,29 +146,54 @@ class Composer(QFrame):
         self.preset.setToolTip(self.tr("System prompt and sampling (Ctrl+P)"))
         self.preset.setCursor(Qt.CursorShape.PointingHandCursor)
         self.meter = ContextMeter()
+        self.think = ThinkSwitch()
+        self.tools = ToolsSwitch()
         foot = QHBoxLayout()
         foot.setSpacing(8)
         foot.addWidget(self.preset)
         foot.addWidget(self.meter)
-        foot.addWidget(self._hint)
-        foot.addStretch(1)
+        foot.addWidget(self._hint, 1)
+        foot.addWidget(self.think)
+        foot.addWidget(self.tools)
+        foot.addWidget(self.clip)
         foot.addWidget(self.button)
         layout = QVBoxLayout(self)
         layout.setContentsMargins(16, 12, 12, 10)
         layout.setSpacing(6)
+        layout.addWidget(self.chips)
         layout.addWidget(self.input)
         layout.addLayout(foot)
         self.input.submitted.connect(self._submit)
         self.input.focused.connect(self._show_focus)
         self.input.textChanged.connect(self._update_button)
         self.button.clicked.connect(self._pressed)
+        self.clip.clicked.connect(self.attach)
+        self.input.files_pasted.connect(self.files_pasted)
         self.setFocusProxy(self.input)
+        self.tab_order: tuple[QWidget, ...] = (
+            self.input, self.preset, self.think.effort, self.think.button, self.clip,
+            self.button,
+        )  # fmt: skip
         self._update_button()
 
-    def show_state(self, can_send: bool, answering: bool, hint: str) -> None:
-        """Show whether sending is possible, whether the button is Stop, and a hint."""
+    def show_state(self, can_send: bool, answering: bool, hint: str, use: str = "") -> None:
+        """Show whether sending is possible, whether the button is Stop, and a hint.
+
+        use: words on the use of the context, in place of a hint, if there is room for them. The
+        meter's tooltip has them, too.
+        """
         self._can_send, self._answering = can_send, answering
-        self._hint.setText(hint)
+        self._hint.may_be_left_out = not hint
+        self._hint.setText(hint or use)
+        self._update_button()
+
+    def show_files(self, attachments: Attachments) -> None:
+        """Show the attached files. Sending waits until all are read and fit into the context."""
+        self._has_files = bool(attachments.attachments)
+        self._waits_for_files = (
+            attachments.is_reading or attachments.has_unseen or not attachments.fits
+        )
+        self.chips.show_files(attachments, self.input)
         self._update_button()
 
     def show_preset(self, words: str) -> None:
@@ -150,9 +215,13 @@ class Composer(QFrame):
         super().mousePressEvent(event)
 
     def _submit(self) -> None:
-        text = self.input.toPlainText()
-        if self._can_send and text.strip():
-            self.send.emit(text)
+        if self._may_send:
+            self.send.emit(self.input.toPlainText())
+
+    @property
+    def _may_send(self) -> bool:
+        is_any = self._has_files or bool(self.input.toPlainText().strip())
+        return self._can_send and is_any and not self._waits_for_files
 
     def _pressed(self) -> None:
         self.input.setFocus()  # for further typing
@@ -169,7 +238,7 @@ class Composer(QFrame):
         else:
             self.button.show_icon("send", "accent")
             self.button.rename(self.tr("Send (Enter)"))
-            self.button.setEnabled(self._can_send and bool(self.input.toPlainText().strip()))
+            self.button.setEnabled(self._may_send)
 
     def _show_focus(self, has_focus: bool) -> None:
         self.setProperty("focused", has_focus)

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 from PySide6.QtCore import QObject
+from PySide6.QtWidgets import QFileDialog
 
 from app.chat.preset_dialog import PresetDialog, name_of
+from app.chat.seen_dialog import SeenDialog
+from app.chat.tool_cards import ToolCards
 from app.chat.view import ChatView
 from app.session import known_models as models
+from app.session.attachments import Attachments, DraftFile
 from app.session.chats import Chats
 from app.session.session import Session
+from app.session.tools import ToolCalls
 from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import units
+from backend.protocol.chat import ChatFacts
 
 
 class ChatPage(QObject):
     """The chat view, `view`, and its connections with the session."""
 
-    def __init__(self, session: Session, chats: Chats, parent: QObject | None = None) -> None:
+    def __init__(
+        self, session: Session, chats: Chats, calls: ToolCalls, parent: QObject | None = None
+    ) -> None:
         super().__init__(parent)
-        self._session, self._chats = session, chats
+        self._session, self._chats, self._servers = session, chats, calls.servers
+        self.attachments = Attachments(session, self)
         self.view = view = ChatView()
+        self._seen: SeenDialog | None = None
+        self._cards = ToolCards(session, calls, view.transcript, self)
+        self._servers.changed.connect(self.show_composer)
+        view.composer.tools.clicked.connect(self._set_tools)
         engine = session.engine
         engine.state_changed.connect(self._show_state)
         engine.model_changed.connect(self._show_model)
@@ -31,11 +47,20 @@ class ChatPage(QObject):
         session.conversation_replaced.connect(self._show_conversation)
         session.branch_begun.connect(view.transcript.cut)
         session.notice.connect(view.banner.show_notice)
+        session.draft_files.connect(self.attachments.put_back)
         session.draft.connect(view.composer.set_text)
         session.send_again.connect(lambda: self.send(view.composer.input.toPlainText()))
         view.composer.send.connect(self.send)
         view.composer.stop.connect(session.stop)
+        view.composer.attach.connect(self.choose_files)
+        view.composer.files_pasted.connect(self.attach)
+        view.composer.chips.removed.connect(self._remove_file)
+        view.composer.chips.fit_wanted.connect(self.attachments.shorten)
+        self.attachments.changed.connect(self._show_files)
         view.composer.preset.clicked.connect(self.edit_preset)
+        view.composer.think.switched.connect(self._set_thinking)
+        view.composer.think.effort_chosen.connect(self._set_effort)
+        view.transcript.inspected.connect(self.inspect)
         view.transcript.go_on.connect(session.go_on)
         view.transcript.regenerate.connect(session.regenerate)
         view.transcript.edited.connect(session.edit)
@@ -52,9 +77,31 @@ class ChatPage(QObject):
 
     def send(self, text: str) -> None:
         """Send a message, if that is possible now."""
-        if self._session.send(text):
+        if self._session.send(text, self.attachments.attachments):
             self.view.composer.clear()
+            self.attachments.clear()
             self.view.composer.setFocus()
+
+    def attach(self, paths: list[Path]) -> None:
+        """Attach files to the next message."""
+        self.attachments.add(paths)
+        self.view.composer.setFocus()
+
+    def choose_files(self) -> None:
+        """Let the user choose files to attach."""
+        names, _ = QFileDialog.getOpenFileNames(
+            self.view.window(), self.tr("Attach files"), "", self.tr("All files (*)")
+        )
+        if names:
+            self.attach([Path(name) for name in names])
+
+    def _remove_file(self, file: DraftFile) -> None:
+        self.attachments.remove(file)
+        if not self.attachments.files:
+            self.view.composer.setFocus()
+
+    def _show_files(self) -> None:
+        self.view.composer.show_files(self.attachments)
 
     def edit_preset(self) -> None:
         """Let the user edit the system prompt and the sampling."""
@@ -62,7 +109,8 @@ class ChatPage(QObject):
         path = session.engine.path
         model = models.title(path) if path is not None else ""
         for_model = session.conversation.preset is None and not session.conversation.messages
-        dialog = PresetDialog(session.preset, model, for_model, self.view.window())
+        chat = session.engine.model.chat if session.engine.model else ChatFacts()
+        dialog = PresetDialog(session.preset, model, for_model, self.view.window(), chat)
         if dialog.exec():
             self.take_preset(dialog.preset, dialog.for_model)
         dialog.deleteLater()
@@ -86,6 +134,49 @@ class ChatPage(QObject):
             self._chats.set_preset(preset)
         self.show_composer()
 
+    def inspect(self, index: int) -> None:
+        """Show the prompt and the raw text of an answer."""
+        message = self._session.conversation.messages[index]
+        self._seen = dialog = SeenDialog(message.raw_text, self.view.window())
+        dialog.finished.connect(self._close_seen)
+        dialog.open()
+
+        def show(prompt: str, why_not: str) -> None:
+            if self._seen is dialog:
+                dialog.show_prompt(prompt, why_not)
+
+        self._session.ask_prompt(index, show)
+
+    def _close_seen(self) -> None:
+        if self._seen is not None:
+            self._seen.deleteLater()
+            self._seen = None
+        self.view.composer.setFocus()
+
+    def _set_thinking(self, thinks: bool) -> None:
+        """Switch thinking for the open chat. The model's own choice is not stored."""
+        of_model = self._session.model_preset.thinking
+        usual = self._thinks(self._session.model_preset)
+        self._set_own(
+            replace(self._session.preset, thinking=of_model if thinks == usual else thinks)
+        )
+
+    def _set_tools(self, are_on: bool) -> None:
+        self._set_own(replace(self._session.preset, tools=are_on))
+
+    def _set_effort(self, effort: str) -> None:
+        self._set_own(replace(self._session.preset, effort=effort))
+
+    def _set_own(self, preset: Preset) -> None:
+        """Set the open chat's preset; one that equals the model's is not the chat's own."""
+        self._chats.set_preset(preset if preset != self._session.model_preset else None)
+        self.show_composer()
+
+    def _thinks(self, preset: Preset) -> bool:
+        model = self._session.engine.model
+        usual = model is not None and model.chat.thinks_by_default
+        return usual if preset.thinking is None else preset.thinking
+
     def show_composer(self) -> None:
         """Show whether a message can be sent, and how full the context is."""
         session = self._session
@@ -103,7 +194,14 @@ class ChatPage(QObject):
             words += f" \u00b7 {name_of(preset)}"
         composer = self.view.composer
         composer.show_preset(words)
-        composer.show_state(session.can_send, session.is_answering, hint or self._context_words())
+        chat = session.engine.model.chat if session.engine.model else ChatFacts()
+        servers = self._servers
+        has_servers = any(server.is_on for server in servers.settings.servers)
+        n_tool = len(servers.tools()) if has_servers else 0
+        composer.tools.show_state(has_servers, n_tool, chat.tools, preset.tools)
+        composer.think.show_state(chat, self._thinks(preset), preset.effort)
+        composer.show_state(session.can_send, session.is_answering, hint, self._context_words())
+        self._show_files()
 
     def _context_words(self) -> str:
         session, meter = self._session, self.view.composer.meter
@@ -114,7 +212,7 @@ class ChatPage(QObject):
         used = last.statistics.n_prompt + last.statistics.n_token
         meter.show_use(used, session.engine.n_context)
         return self.tr("context {used} of {limit}").format(
-            used=units.number(used), limit=units.count(session.engine.n_context, "token")
+            used=units.number(used), limit=units.number(session.engine.n_context)
         )
 
     def _show_state(self) -> None:

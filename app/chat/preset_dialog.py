@@ -1,11 +1,15 @@
-"""The system prompt and the sampling of a chat, or of all chats with a model."""
+"""System prompt, sampling and thinking of a chat, or of all chats with a model."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, Qt
 from PySide6.QtWidgets import (
     QAbstractSpinBox,
     QButtonGroup,
+    QComboBox,
     QDialog,
     QDialogButtonBox,
     QDoubleSpinBox,
@@ -20,10 +24,12 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.state.preset import RANGES, SYSTEM_CHARS, WHOLE, Preset
+from app.chat.think_switch import effort_words
+from app.state.preset import RULES, SYSTEM_CHARS, Preset
 from app.text.language import translate
 from app.widgets.fields import FIELD_HEIGHT, Decimal
-from backend.protocol.settings import Sampling
+from backend.protocol.chat import ChatFacts
+from backend.protocol.settings import Rule, Sampling
 
 NAMED: dict[str, dict[str, float]] = {
     str(QT_TRANSLATE_NOOP("sampling", "Balanced")): {},
@@ -35,37 +41,67 @@ NAMED: dict[str, dict[str, float]] = {
         "min_p": 0.02,
     },
 }
-_LABELS = {
-    "temperature": QT_TRANSLATE_NOOP("sampling", "Temperature"),
-    "top_k": QT_TRANSLATE_NOOP("sampling", "Top k"),
-    "top_p": QT_TRANSLATE_NOOP("sampling", "Top p"),
-    "min_p": QT_TRANSLATE_NOOP("sampling", "Min p"),
-    "repeat_penalty": QT_TRANSLATE_NOOP("sampling", "Repeat penalty"),
-}
-_HELP = {
-    "temperature": QT_TRANSLATE_NOOP(
-        "sampling", "0 always takes the most probable token; higher is more varied."
-    ),
-    "top_k": QT_TRANSLATE_NOOP("sampling", "Only the k most probable tokens; 0: all."),
-    "top_p": QT_TRANSLATE_NOOP(
-        "sampling", "Only the most probable tokens that together have this probability; 1: all."
-    ),
-    "min_p": QT_TRANSLATE_NOOP(
-        "sampling", "Only tokens with at least this share of the best one's probability; 0: all."
-    ),
-    "repeat_penalty": QT_TRANSLATE_NOOP("sampling", "Above 1, recent tokens become less probable."),
-}
+
+
+class _Thoughts(QWidget):
+    """The choice of thinking and of its effort; hidden where a template has neither."""
+
+    def __init__(self, preset: Preset, chat: ChatFacts) -> None:
+        super().__init__()
+        self._fields: dict[str, QComboBox] = {}
+        self._form = QFormLayout()
+        self._form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(10)
+        layout.addWidget(_strong(self.tr("Thoughts")))
+        layout.addLayout(self._form)
+        usual = self.tr("As the model does: off")
+        if chat.thinks_by_default:
+            usual = self.tr("As the model does: on")
+        switch = {usual: None, self.tr("On"): True, self.tr("Off"): False}
+        efforts = {effort_words(effort): effort for effort in ("", *chat.efforts)}
+        if chat.thinking == "switch":
+            self._add("thinking", self.tr("Thinking"), switch, preset.thinking)
+        if chat.efforts:
+            self._add("effort", self.tr("Effort"), efforts, preset.effort)
+        self.setVisible(bool(self._fields))
+
+    def _add(self, name: str, label: str, values: Mapping[str, object], chosen: object) -> None:
+        field = self._fields[name] = QComboBox()
+        field.setAccessibleName(label)
+        for words, value in values.items():
+            field.addItem(words, value)
+        known = list(values.values())
+        field.setCurrentIndex(known.index(chosen) if chosen in known else 0)
+        caption = QLabel(label)
+        caption.setBuddy(field)
+        caption.setMinimumHeight(FIELD_HEIGHT)
+        self._form.addRow(caption, field)
+
+    def choose(self, preset: Preset) -> Preset:
+        """Return a preset with what was chosen."""
+        return replace(preset, **{name: f.currentData() for name, f in self._fields.items()})
 
 
 class PresetDialog(QDialog):
-    """Edits a Preset. `preset` and `for_model` are the result once the dialog was accepted."""
+    """Edits a Preset. `preset` and `for_model` are the result once the dialog was accepted.
+
+    chat: what the model's template has; without a switch there is no choice of thinking.
+    """
 
     def __init__(
-        self, preset: Preset, model: str, for_model: bool, parent: QWidget | None = None
+        self,
+        preset: Preset,
+        model: str,
+        for_model: bool,
+        parent: QWidget | None = None,
+        chat: ChatFacts | None = None,
     ) -> None:
         super().__init__(parent)
         self.setWindowTitle(self.tr("System prompt and sampling"))
         self.setMinimumWidth(460)
+        self._before = preset
         self._seed = preset.sampling.get("seed")
         self._system = QPlainTextEdit(preset.system)
         self._system.setObjectName("system")
@@ -78,14 +114,16 @@ class PresetDialog(QDialog):
         self._fields: dict[str, QSpinBox | QDoubleSpinBox] = {}
         form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
-        for name, label in _LABELS.items():
-            field = _field(name)
-            self._fields[name] = field
-            caption = QLabel(translate("sampling", str(label)))
+        for name, rule in RULES.items():
+            if not rule.title:
+                continue
+            self._fields[name] = field = _field(rule)
+            caption = QLabel(translate("settings", rule.title))
             caption.setBuddy(field)
             caption.setMinimumHeight(FIELD_HEIGHT)  # aligned with the field
             form.addRow(caption, field)
         self._show_sampling(preset.sampling)
+        self._thoughts = _Thoughts(preset, chat or ChatFacts())
         named = QHBoxLayout()
         for title, sampling in NAMED.items():
             title = translate("sampling", title)
@@ -120,6 +158,7 @@ class PresetDialog(QDialog):
         layout.addWidget(_strong(self.tr("Sampling")))
         layout.addLayout(named)
         layout.addLayout(form)
+        layout.addWidget(self._thoughts)
         self._for = _strong(self.tr("For"))
         layout.addWidget(self._for)
         layout.addWidget(self._chat)
@@ -132,12 +171,13 @@ class PresetDialog(QDialog):
         """Return the edited preset, without values that equal the engine's defaults."""
         sampling: dict[str, float] = {}
         for name, field in self._fields.items():
-            value = int(field.value()) if name in WHOLE else round(float(field.value()), 3)
+            value = round(field.value(), 3)
             if value != getattr(Sampling(), name):
                 sampling[name] = value
         if self._seed is not None:
             sampling["seed"] = self._seed
-        return Preset(self._system.toPlainText().strip()[:SYSTEM_CHARS], sampling)
+        system = self._system.toPlainText().strip()[:SYSTEM_CHARS]
+        return self._thoughts.choose(replace(self._before, system=system, sampling=sampling))
 
     def hide_choice(self) -> None:
         """Hide the choice between this chat and all chats."""
@@ -152,7 +192,10 @@ class PresetDialog(QDialog):
     def _show_sampling(self, sampling: dict[str, float]) -> None:
         for name, field in self._fields.items():
             value = sampling.get(name, getattr(Sampling(), name))
-            field.setValue(int(value) if name in WHOLE else value)
+            if isinstance(field, QSpinBox):
+                field.setValue(int(value))
+            else:
+                field.setValue(value)
 
 
 def name_of(preset: Preset) -> str:
@@ -164,10 +207,10 @@ def name_of(preset: Preset) -> str:
     return translate("sampling", "Own sampling")
 
 
-def _field(name: str) -> QSpinBox | QDoubleSpinBox:
-    low, high = RANGES[name]
+def _field(rule: Rule) -> QSpinBox | QDoubleSpinBox:
+    low, high = rule.window or (rule.lowest, rule.highest)
     field: QSpinBox | QDoubleSpinBox
-    if name in WHOLE:
+    if rule.kind == "count":
         field = QSpinBox()
         field.setRange(int(low), int(high))
     else:
@@ -175,8 +218,8 @@ def _field(name: str) -> QSpinBox | QDoubleSpinBox:
         field.setRange(low, high)
         field.setSingleStep(0.05)
         field.setDecimals(2)
-    field.setAccessibleName(translate("sampling", str(_LABELS[name])))
-    field.setToolTip(translate("sampling", str(_HELP[name])))
+    field.setAccessibleName(translate("settings", rule.title))
+    field.setToolTip(translate("settings", rule.tooltip))
     field.setFixedWidth(110)
     field.setButtonSymbols(QAbstractSpinBox.ButtonSymbols.NoButtons)
     field.lineEdit().setTextMargins(8, 0, 8, 0)

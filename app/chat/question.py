@@ -14,6 +14,7 @@ from PySide6.QtWidgets import (
 )
 
 from app.chat.branch_switch import BranchSwitch
+from app.chat.file_fold import FileFold
 from app.chat.text_block import TextBlock
 from app.state.conversation import Message
 
@@ -50,7 +51,7 @@ class _Editor(QPlainTextEdit):
 
 
 class UserBubble(QWidget):
-    """A message of the user, as wide as its text.
+    """A message of the user with its files, as wide as its text.
 
     Signals:
         edited: (str) the question to ask instead.
@@ -72,7 +73,12 @@ class UserBubble(QWidget):
         self._frame.setObjectName("bubble")
         self._inside = QVBoxLayout(self._frame)
         self._inside.setContentsMargins(*PADDING)
+        self._folds = [FileFold(file) for file in message.attachments]
+        for fold in self._folds:
+            fold.button.toggled.connect(self._fit)
+            self._inside.addWidget(fold)
         self._inside.addWidget(self._text)
+        self._text.setVisible(bool(message.content) or not self._folds)
         self._edit = _button(self.tr("Edit"), self.tr("Change this message"), self.begin_edit)
         self._send = _button(
             self.tr("Send"), self.tr("Ask this instead"), lambda: self._end_edit(True)
@@ -123,12 +129,12 @@ class UserBubble(QWidget):
         self._inside.removeWidget(editor)
         editor.deleteLater()
         self._show_editing(False)
-        if is_sent and text:
+        if is_sent and (text or self._folds):
             self.edited.emit(text)
 
     def _show_editing(self, editing: bool) -> None:
-        for widget in (self._text, self._edit):
-            widget.setVisible(not editing)
+        self._text.setVisible(not editing and bool(self._message.content or not self._folds))
+        self._edit.setVisible(not editing)
         for widget in (self._send, self._cancel):
             widget.setVisible(editing)
         self._branches.setVisible(not editing and self._message.branch[1] > 1)
@@ -139,9 +145,11 @@ class UserBubble(QWidget):
             n_line = min(max(self._editor.blockCount(), 2), N_LINE_MAX)
             self._editor.setFixedHeight(self._editor.fontMetrics().lineSpacing() * n_line + 14)
 
-    def _fit(self) -> None:
+    def _fit(self, _: object = None) -> None:
         widest = int(self.width() * WIDEST)
-        wanted = widest if self._editor else self._text.ideal_width() + 2 * PADDING[0]
+        is_wide = self._editor is not None or any(fold.is_unfolded for fold in self._folds)
+        inside = [self._text.ideal_width(), *(fold.ideal_width() for fold in self._folds)]
+        wanted = widest if is_wide else max(inside) + 2 * PADDING[0]
         self._frame.setFixedWidth(min(wanted, widest))
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802

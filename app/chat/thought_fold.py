@@ -1,13 +1,16 @@
-"""A model's reasoning, folded to one line with its duration."""
+"""A model's reasoning, folded to one line with its duration. While it grows, its last line too."""
 
 from __future__ import annotations
 
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
 
 from app.chat.text_block import TextBlock
 from app.text import units
+from app.widgets.elided_label import ElidedLabel
 
 PIECE_CHARS = 4000  # of one block; only the last block is laid out again
+LINE_CHARS = 200  # of the last line; more is never visible
 
 
 class ThoughtFold(QWidget):
@@ -21,6 +24,7 @@ class ThoughtFold(QWidget):
         self._head = QPushButton()
         self._head.setProperty("role", "quiet")
         self._head.setCheckable(True)
+        self._head.setFocusPolicy(Qt.FocusPolicy.TabFocus)  # a click leaves the focus where it is
         self._head.toggled.connect(self._toggle)
         self._body = QVBoxLayout()
         self._body.setContentsMargins(20, 0, 0, 0)
@@ -28,12 +32,23 @@ class ThoughtFold(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(6)
+        self._last_line = ElidedLabel(Qt.TextElideMode.ElideLeft)
+        self._last_line.setProperty("role", "thought")
+        self._last_line.setContentsMargins(20, 0, 0, 0)
+        self._last_line.hide()
         layout.addWidget(self._head, 0)
+        layout.addWidget(self._last_line)
         layout.addLayout(self._body)
         self._head.setSizePolicy(
             self._head.sizePolicy().Policy.Maximum, self._head.sizePolicy().Policy.Fixed
         )
         self._label = ""
+        self._is_open = False
+
+    @property
+    def last_line(self) -> str:
+        """Return the line that is shown below the button; empty if it is hidden."""
+        return self._last_line.text() if self._last_line.isVisible() else ""
 
     @property
     def label(self) -> str:
@@ -51,13 +66,13 @@ class ThoughtFold(QWidget):
         if not text.startswith(self._text[: self._n_shown]):
             self._clear()
         self._text = text
+        label = self.tr("Thinking\u2026 {time}") if is_open else self.tr("Thought for {time}")
         if duration_s > 0:
-            label = (
-                self.tr("Thinking for {time}\u2026") if is_open else self.tr("Thought for {time}")
-            )
-            self._label = label.format(time=units.seconds(duration_s))
+            self._label = label.format(time=units.whole_seconds(duration_s))
         else:
             self._label = self.tr("Thinking\u2026") if is_open else self.tr("Thought")
+        self._is_open = is_open
+        self._last_line.setText(text[-LINE_CHARS:].rpartition("\n")[2].strip())
         self._show_head()
         if self._head.isChecked():
             self._fill()
@@ -70,6 +85,7 @@ class ThoughtFold(QWidget):
             block.setVisible(unfolded)
 
     def _show_head(self) -> None:
+        self._last_line.setVisible(self._is_open and not self._head.isChecked())
         arrow = "\u25be" if self._head.isChecked() else "\u25b8"
         self._head.setText(f"{arrow} {self._label}")
         self._head.setAccessibleName(self.tr("Reasoning: {label}").format(label=self._label))

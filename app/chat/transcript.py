@@ -18,6 +18,18 @@ SLICE_S = 0.015  # of work on a long chat, then other events are handled
 NEAR_END = 24  # pixels; within this distance the end counts as reached
 
 
+class _Result(QWidget):
+    """The place of a tool's message. The answer that made the call shows its text."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__()
+        self.message = message
+        self.hide()
+
+
+_View = UserBubble | AnswerView | _Result
+
+
 class Transcript(QScrollArea):
     """Shows the messages of a conversation.
 
@@ -25,12 +37,16 @@ class Transcript(QScrollArea):
         go_on: the user wants the last answer continued.
         regenerate: (index) the user wants another answer instead of this one.
         edited: (index, text) the user wants to ask another question instead of this one.
+        inspected: (index) the user wants to see the prompt and the raw text of an answer.
         stepped: (index, -1 or 1) the user wants the branch before or after this one.
+        cards_shown: (AnswerView) whose cards of tool calls are new or have changed.
     """
 
+    cards_shown = Signal(object)
     go_on = Signal()
     regenerate = Signal(int)
     edited = Signal(int, str)
+    inspected = Signal(int)
     stepped = Signal(int, int)
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -38,9 +54,10 @@ class Transcript(QScrollArea):
         self.setWidgetResizable(True)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setAccessibleName(self.tr("Conversation"))
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+        # A click on a button, or beside the text, leaves the focus in the composer.
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.viewport().setAutoFillBackground(False)
-        self._views: list[UserBubble | AnswerView] = []
+        self._views: list[_View] = []
         self._earlier: list[Message] = []  # messages before the views, still without one
         self._slices = QTimer(self)
         self._slices.setSingleShot(True)
@@ -77,9 +94,15 @@ class Transcript(QScrollArea):
         """Return whether the view stays at the end while text arrives."""
         return self._follows
 
-    def view(self, index: int) -> UserBubble | AnswerView:
+    def view(self, index: int) -> QWidget:
         """Return the widget of one message."""
         return self._views[index - len(self._earlier)]
+
+    def answer(self, index: int) -> AnswerView | None:
+        """Return the widget of an answer; None if it is not shown yet."""
+        row = index - len(self._earlier)
+        view = self._views[row] if 0 <= row < len(self._views) else None
+        return view if isinstance(view, AnswerView) else None
 
     def show_conversation(self, conversation: Conversation) -> None:
         """Show another conversation."""
@@ -117,19 +140,39 @@ class Transcript(QScrollArea):
 
     def _insert(self, row: int, message: Message) -> None:
         """Insert the view of a message into the list and the layout."""
-        view: UserBubble | AnswerView
+        view: _View
         if message.role == "user":
             view = UserBubble(message)
             view.edited.connect(lambda text: self.edited.emit(self._index(view), text))
-        else:
+        elif message.role == "assistant":
             view = AnswerView(message)
             view.go_on.connect(self.go_on)
             view.regenerate.connect(lambda: self.regenerate.emit(self._index(view)))
-        view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
+            view.inspected.connect(lambda: self.inspected.emit(self._index(view)))
+            view.cards_shown.connect(lambda: self.cards_shown.emit(view))
+        else:
+            view = _Result(message)
+        if not isinstance(view, _Result):
+            view.stepped.connect(lambda step: self.stepped.emit(self._index(view), step))
         self._views.insert(row, view)
         self._messages.insertWidget(row, view)
+        self._give_results(row)
+        if isinstance(view, AnswerView) and view.cards:
+            self.cards_shown.emit(view)
 
-    def _index(self, view: UserBubble | AnswerView) -> int:
+    def _give_results(self, row: int) -> None:
+        """Show the results around a row in the answer that made the calls."""
+        while row > 0 and isinstance(self._views[row], _Result):
+            row -= 1
+        caller = self._views[row]
+        if isinstance(caller, AnswerView):
+            for place in range(row + 1, len(self._views)):
+                result = self._views[place]
+                if not isinstance(result, _Result):
+                    break
+                caller.take_result(result.message)
+
+    def _index(self, view: _View) -> int:
         return len(self._earlier) + self._views.index(view)
 
     def _show_earlier(self) -> None:

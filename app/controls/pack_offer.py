@@ -14,6 +14,7 @@ from backend.library.machine import is_large
 from backend.packs.offer import PackOffer, pack_command
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Json
+from backend.text import from_json
 
 GAIN_MIN = 1.05
 """A forecast below this is not worth a second file."""
@@ -44,6 +45,7 @@ class PackDesk(QObject):
         self._share = 0.0
         self._parts = (0.0, 0.0, 0.0)  # seconds of a token of the last answer
         self._buffer = b""
+        self._fault = ""  # why packing failed
         session.model_changed.connect(self._model_changed)
 
     @property
@@ -136,7 +138,7 @@ class PackDesk(QObject):
             self.changed.emit()
 
     def _start(self, command: list[str]) -> None:
-        self._buffer = b""
+        self._buffer, self._fault = b"", ""
         self._process = process = QProcess(self)
         process.readyReadStandardOutput.connect(self._read)
         process.finished.connect(self._finished)
@@ -149,7 +151,7 @@ class PackDesk(QObject):
         *lines, self._buffer = self._buffer.split(b"\n")
         for line in lines:
             try:
-                self._take(json.loads(line))
+                self._take(json.loads(line, object_hook=from_json))
             except (ValueError, TypeError, KeyError):
                 continue
 
@@ -161,6 +163,8 @@ class PackDesk(QObject):
         elif "needed_bytes" in data:
             self._offer = PackOffer.from_json(data)
             self._gain = self._offer.speed_gain(*self._parts)
+        elif "error" in data:
+            self._fault = data["error"]
         self.changed.emit()
 
     def _finished(self, status: int, _: object) -> None:
@@ -173,7 +177,7 @@ class PackDesk(QObject):
             return
         self._is_writing = False
         if status != 0:
-            self.notice.emit(Notice(words.splitlines()[-1] if words else ""))
+            self.notice.emit(Notice(self._fault or "".join(words.splitlines()[-1:])))
         else:
             self._offer = None
             if self._session.path is not None and self._session.state is not State.LOADING:

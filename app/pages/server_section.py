@@ -19,9 +19,9 @@ class ServerSection(Section):
         self.wide(
             small(
                 self.tr(
-                    "Programs on this machine can use the loaded model through OpenAI's protocol. "
-                    "Nothing outside this machine can connect, and a key is needed. Requests and "
-                    "the chat take turns."
+                    "Programs on this machine can use the loaded model through the protocols of "
+                    "OpenAI and Anthropic. Nothing outside this machine can connect, and a key is "
+                    "needed. Requests and the chat take turns."
                 )
             )
         )

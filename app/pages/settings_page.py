@@ -16,7 +16,9 @@ from PySide6.QtWidgets import (
 from app.library.page import LibraryPage
 from app.pages.learning_section import LearningGroup
 from app.pages.server_section import ServerSection
+from app.pages.tools_section import ToolsSection
 from app.session.local_server import LocalServer
+from app.session.tools import ToolServers
 from app.session.worker_link import EngineLink
 from app.settings.settings import Settings
 from app.text import language
@@ -52,16 +54,18 @@ class SettingsPage(Page):
 
     def __init__(
         self, settings: Settings, library: LibraryPage, server: LocalServer, link: EngineLink,
-        parent: QWidget | None = None,
+        tools: ToolServers, parent: QWidget | None = None,
     ) -> None:  # fmt: skip
         super().__init__(self.tr("Settings"), parent=parent)
         self._library = library
         self.server = ServerSection(server)
+        self.tools = ToolsSection(tools)
         for section in (
             self._appearance(settings),
             self._engine(settings),
             self._models(),
             self._chats(),
+            self.tools,
             self.server,
             self._privacy(link),
             self._reset(),

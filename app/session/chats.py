@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from typing import NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -16,6 +17,23 @@ from app.store.schema import StoreError
 
 ANY_MODEL = ""  # the store's key for the preset of models without their own
 SAVE_MS = 250  # between two writes of a growing answer
+
+
+class _Lengths(NamedTuple):
+    """Characters of a message's parts."""
+
+    reasoning: int = 0
+    content: int = 0
+    raw: int = 0
+    calls: int = 0
+
+
+_NOTHING = _Lengths()
+
+
+def _lengths(message: Message) -> _Lengths:
+    calls = sum(len(call.name) + len(call.arguments) + 1 for call in message.tool_calls)
+    return _Lengths(len(message.reasoning), len(message.content), len(message.raw_text), calls)
 
 
 class Chats(QObject):
@@ -38,7 +56,7 @@ class Chats(QObject):
         super().__init__(parent)
         self._session = session
         self.store = store
-        self._n_saved: dict[int, int] = {}  # message id -> characters on disk
+        self._saved: dict[int, _Lengths] = {}  # message id -> what is on disk
         self._is_failing = False
         self._why = ""  # reason of the last failure; "" after a success
         session.why_not_kept = lambda message: "" if message.id else self._why
@@ -47,7 +65,7 @@ class Chats(QObject):
         self._timer.setSingleShot(True)
         self._timer.setInterval(SAVE_MS)
         self._timer.timeout.connect(self._save_growth)
-        session.message_added.connect(self._on_added)
+        session.added.connect(self._on_added)
         session.changed.connect(self._on_changed)
         session.withdrawn.connect(self._on_withdrawn)
         session.engine.model_changed.connect(self._on_model_changed)
@@ -64,8 +82,8 @@ class Chats(QObject):
         return self._session.busy_chats
 
     def n_saved(self, message: Message) -> int:
-        """Return the number of characters of a message that are on disk."""
-        return self._n_saved.get(message.id, 0)
+        """Return the number of characters of a message's content that are on disk."""
+        return self._saved.get(message.id, _NOTHING).content
 
     # What the user can do
 
@@ -185,28 +203,30 @@ class Chats(QObject):
 
     # Reactions to the session
 
-    def _on_added(self, index: int) -> None:
+    def _on_added(self, conversation: Conversation, _: int) -> None:
         """Write a new message, and the messages that were missed, before they are shown."""
-        conversation = self._session.conversation
         try:
             if not conversation.chat_id:
-                conversation.title = title_of(conversation.messages[0].content)
+                first = conversation.messages[0]
+                names = ", ".join(file.name for file in first.attachments)
+                conversation.title = title_of(first.content or names)
                 conversation.chat_id = self.store.new_chat(conversation.title, conversation.preset)
             parent = 0
             for message in conversation.messages:
                 if not message.id:
                     self.store.add(conversation.chat_id, parent, message)
-                    self._n_saved[message.id] = len(message.content)
+                    self._saved[message.id] = _lengths(message)
                 parent = message.id
             self._note_success()
         except StoreError as error:
             self._report_failure(error)
-        self._move_to_head()
+        self._move_to_head(conversation)
 
     def _on_changed(self, conversation: Conversation, message: Message) -> None:
         if message.is_live:
-            if len(message.content) < self._n_saved.get(message.id, 0):
-                self._save(message)  # its end was cut before it continued
+            saved = self._saved.get(message.id, _NOTHING)
+            if any(now < before for now, before in zip(_lengths(message), saved, strict=True)):
+                self._save(message)  # what cannot be continued was removed
             elif not self._timer.isActive():
                 self._timer.start()
             return
@@ -216,17 +236,23 @@ class Chats(QObject):
 
     def _save_growth(self) -> None:
         for message in self._session.growing:
-            n_saved = self._n_saved.get(message.id, 0)
-            grown = message.content[n_saved:]
-            if message.id and grown and self._append(message.id, grown):
-                self._n_saved[message.id] = n_saved + len(grown)
+            saved, now = self._saved.get(message.id, _NOTHING), _lengths(message)
+            if message.id and saved != now and self._append(message, saved):
+                self._saved[message.id] = now
 
-    def _append(self, message_id: int, grown: str) -> bool:
-        return self._attempt(lambda: self.store.append(message_id, grown))
+    def _append(self, message: Message, saved: _Lengths) -> bool:
+        if message.tool_calls:  # their arguments are short
+            return self._attempt(lambda: self.store.save(message, durable=False))
+        grown = (
+            message.reasoning[saved.reasoning :],
+            message.content[saved.content :],
+            message.raw_text[saved.raw :],
+        )
+        return self._attempt(lambda: self.store.append(message.id, *grown))
 
     def _save(self, message: Message) -> None:
         if message.id and self._attempt(lambda: self.store.save(message)):
-            self._n_saved[message.id] = len(message.content)
+            self._saved[message.id] = _lengths(message)
 
     def _on_withdrawn(self, messages: list[Message]) -> None:
         conversation = self._session.conversation
@@ -262,9 +288,9 @@ class Chats(QObject):
             self._report_failure(error)
             return None
         growing = {message.id for message in self._session.growing}
-        self._n_saved = {key: n for key, n in self._n_saved.items() if key in growing}
+        self._saved = {key: n for key, n in self._saved.items() if key in growing}
         if conversation is not None:
-            self._n_saved |= {item.id: len(item.content) for item in conversation.messages}
+            self._saved |= {item.id: _lengths(item) for item in conversation.messages}
         return conversation
 
     def _attempt(self, action: object) -> bool:
@@ -286,9 +312,9 @@ class Chats(QObject):
             self._is_failing = True
             self.trouble.emit(str(error))
 
-    def _move_to_head(self) -> None:
-        """Move the open chat to the head of its part of the list, without reading the list."""
-        rows, conversation = self._rows, self._session.conversation
+    def _move_to_head(self, conversation: Conversation) -> None:
+        """Move a chat to the head of its part of the list, without reading the list."""
+        rows = self._rows
         if rows is None or not conversation.chat_id:
             return self._list_changed()
         old = next((row for row in rows if row.id == conversation.chat_id), None)

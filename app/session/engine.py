@@ -255,7 +255,7 @@ class EngineSession(QObject):
             self._on_load_failed(sentence)
         elif request == "configure":
             self._on_change_failed(sentence)
-        elif request != "generate":
+        elif request not in ("count", "format", "generate"):
             self.notice.emit(Notice(sentence))
 
     def _on_died(self, sentence: str) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from app.text.language import translate
 from backend.system import paths
-from backend.system.paths import is_file
+from backend.system.paths import is_folder
 
 
 def embedded_model() -> Path | None:
@@ -27,8 +27,8 @@ def title(path: Path) -> str:
 
 
 def model_in_drop(paths: list[Path]) -> Path | None:
-    """Return the first GGUF file among dropped ones."""
+    """Return the first GGUF file among dropped ones, also one that cannot be read."""
     for path in paths:
-        if path.suffix.lower() == ".gguf" and is_file(path):
+        if path.suffix.lower() == ".gguf" and not is_folder(path):
             return path
     return None

@@ -7,21 +7,34 @@ while the user looks at another chat; a question asked there waits for its turn.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QObject, Signal
 
 from app.session.engine import EngineSession
-from app.state import context_fit, reasoning
-from app.state.conversation import Conversation, Ending, Message
+from app.state import context_fit
+from app.state.conversation import Conversation, Ending, Message, question
 from app.state.engine_state import Notice, State
 from app.state.preset import Preset
 from app.text import units
+from app.text.messages import localized
+from backend.protocol.attachments import Attachment
+from backend.protocol.chat import ChatOptions, Delta, Json
+from backend.protocol.messages import MAX_BYTES, ProtocolError
 from backend.protocol.statistics import Statistics
 from backend.text import text
 
-_ENDINGS = {"stop": Ending.FINISHED, "length": Ending.LENGTH, "context": Ending.CONTEXT}
+_ENDINGS = {
+    "stop": Ending.FINISHED,
+    "tool_calls": Ending.FINISHED,
+    "length": Ending.LENGTH,
+    "context": Ending.CONTEXT,
+}
+
+
+TakePrompt = Callable[[str, str], None]
+"""Takes a rendered prompt, or "" and a sentence that says why there is none."""
 
 
 @dataclass
@@ -37,6 +50,7 @@ class Session(QObject):
 
     Signals:
         notice: (Notice) to show, also from the engine; None removes the present one.
+        added: (Conversation, int) index of a new message of a conversation, shown or not.
         message_added: (int) index of a new message of the shown conversation.
         changed: (Conversation, Message) whose text, ending or figures changed, shown or not.
         message_changed: (int) index of a message of the shown conversation that changed.
@@ -47,10 +61,14 @@ class Session(QObject):
         can_send_changed: `can_send` or `is_answering` may have changed.
         statistics_changed: (Statistics).
         draft: (str) text to put back into the composer.
+        draft_files: (list of Attachment) files to put back into the composer, before the text.
         send_again: the text in the composer has to be sent.
+        calls_made: (Conversation, Message) an answer that ended with tool calls.
+        stopped: (Conversation) the user stopped its answer or tool calls.
     """
 
     notice = Signal(object)
+    added = Signal(object, int)
     message_added = Signal(int)
     changed = Signal(object, object)
     message_changed = Signal(int)
@@ -61,7 +79,10 @@ class Session(QObject):
     can_send_changed = Signal()
     statistics_changed = Signal(object)
     draft = Signal(str)
+    draft_files = Signal(object)
     send_again = Signal()
+    calls_made = Signal(object, object)
+    stopped = Signal(object)
 
     def __init__(self, engine: EngineSession, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -70,11 +91,16 @@ class Session(QObject):
         self.model_preset = Preset()  # for chats without their own
         self.why_not_kept: Callable[[Message], str] = lambda _: ""
         """Return why a new message is not on disk, in a sentence; "" if it is there."""
+        self.tools_for: Callable[[Conversation], Sequence[Json]] = lambda _: ()
+        """Return the tools that a conversation may use, in OpenAI's form."""
+        self.calling: Callable[[], Sequence[tuple[Conversation, bool]]] = lambda: ()
+        """Return the conversations whose tool calls wait or run, and whether they run."""
         self._accepts_unkept = False  # the user agreed to send messages that are not kept
         self._live: _Turn | None = None  # the answer in progress
         self._live_message: Message | None = None
         self._waiting_turns: list[_Turn] = []
         self._thinks_since_s = 0.0
+        self._prompt_takers: list[TakePrompt] = []  # of the requests without an answer
         engine.notice.connect(self.notice)
         engine.ready.connect(self._begin_answer)
         engine.stop_wanted.connect(self.stop_all)
@@ -87,6 +113,7 @@ class Session(QObject):
         link.stats.connect(self._on_statistics)
         link.done.connect(self._on_done)
         link.error.connect(self._on_failed)
+        link.formatted.connect(lambda prompt: self._give_prompt(prompt, ""))
 
     # What the user can do
 
@@ -99,6 +126,8 @@ class Session(QObject):
     @property
     def is_answering(self) -> bool:
         """Return whether the shown conversation has an answer in progress or in the queue."""
+        if any(found is self.conversation and runs for found, runs in self.calling()):
+            return True
         if self.engine.state in (State.DEAD, State.LOADING, State.EMPTY):
             return False
         return _unfinished(self.conversation) is not None or self._is_queued(self.conversation)
@@ -118,37 +147,73 @@ class Session(QObject):
             turn.conversation.chat_id
             for turn in (*turns, *self._waiting_turns)
             if _unfinished(turn.conversation) is not None
-        }
+        } | {conversation.chat_id for conversation, _ in self.calling()}
 
     @property
     def preset(self) -> Preset:
-        """Return the system prompt and sampling of the shown conversation."""
-        return self.conversation.preset or self.model_preset
+        """Return the system prompt, sampling and thinking of the shown conversation."""
+        return self._preset_of(self.conversation)
+
+    def _preset_of(self, conversation: Conversation) -> Preset:
+        return conversation.preset or self.model_preset
 
     def under_way(self, chat_id: int) -> Conversation | None:
-        """Return the conversation of a chat if it has an answer in progress or in the queue."""
+        """Return the conversation of a chat if it has an answer or tool calls in progress."""
+        for conversation, _ in self.calling():
+            if conversation.chat_id == chat_id:
+                return conversation
         turns = [self._live] if self._live is not None else []
         for turn in (*turns, *self._waiting_turns):
             if turn.conversation.chat_id == chat_id and _unfinished(turn.conversation) is not None:
                 return turn.conversation
         return None
 
-    def send(self, text: str) -> bool:
+    def send(self, text: str, attachments: Sequence[Attachment] = ()) -> bool:
         """Send a message. Return False if that is not possible now."""
         text = text.strip()
-        return bool(text) and self.can_send and self._ask(Message("user", text))
+        is_any = bool(text or attachments)
+        return is_any and self.can_send and self._ask(question(text, attachments))
 
     def regenerate(self, index: int) -> None:
         """Ask for another answer to the same question. The present one stays as a branch."""
-        if self._cut_path(index, "assistant"):
+        if self._may_queue() and self._cut_path(index, "assistant"):
             self._ask(None)
 
     def edit(self, index: int, text: str) -> None:
-        """Replace a question by another. The present one stays as a branch."""
+        """Replace a question by another with the same files. The present one stays as a branch."""
         text, before = text.strip(), list(self.conversation.messages)
-        if text and self._cut_path(index, "user") and not self._ask(Message("user", text)):
+        files = before[index].attachments if 0 <= index < len(before) else []
+        if not (text or files):
+            return
+        if not self._may_queue():
+            self._put_back(question(text, files))
+        elif self._cut_path(index, "user") and not self._ask(question(text, files)):
             self.conversation.messages[:] = before
             self.conversation_replaced.emit()
+
+    def take_results(
+        self, conversation: Conversation, results: list[Message], goes_on: bool = True
+    ) -> None:
+        """Add the results of the last answer's tool calls. goes_on: ask for the answer to them.
+
+        results: messages with the role "tool". They are dropped if the conversation has gone on.
+        """
+        last = conversation.last
+        if last is None or last.is_live or not last.tool_calls:
+            return
+        for message in results:
+            self._add(message, conversation)
+        if goes_on:
+            self._add(Message("assistant", "", Ending.WAITING), conversation)
+            self._queue(_Turn(conversation))
+
+    def report_calls(self, conversation: Conversation, answer: Message) -> None:
+        """Show the states of an answer's tool calls."""
+        for index, message in enumerate(conversation.messages):
+            if message is answer and conversation is self.conversation:
+                self.message_changed.emit(index)
+        self.busy_changed.emit()
+        self.can_send_changed.emit()
 
     def stop(self) -> None:
         """Stop the answer of the shown conversation. One more token may still arrive."""
@@ -164,14 +229,23 @@ class Session(QObject):
         """Continue the last answer from its text. Restart the engine if necessary."""
         last = self.conversation.last
         self.engine.dismiss()
-        if self.engine.state in (State.DEAD, State.EMPTY):
-            if self.engine.path is None:
-                self.notice.emit(Notice(self.tr("Open a model first."), is_trouble=False))
-                return
-            self._waiting_turns.append(_Turn(self.conversation, goes_on=True))
-            self.engine.open_model(self.engine.path)
-        elif last is not None and last.can_go_on and self.can_send:
+        waits = self.is_answering or self._is_queued(self.conversation)
+        if last is not None and last.can_go_on and not waits and self._may_queue():
             self._queue(_Turn(self.conversation, goes_on=True))
+
+    def ask_prompt(self, index: int, take: TakePrompt) -> None:
+        """Render the prompt of an answer again, with the present model and settings."""
+        if self.engine.state in (State.DEAD, State.EMPTY, State.LOADING):
+            take("", self.tr("The prompt can be shown when a model is loaded."))
+            return
+        shown = self.conversation
+        before = replace(shown, messages=shown.messages[:index])
+        self._prompt_takers.append(take)
+        self.engine.link.format(self._turns(before), self.options_of(shown))
+
+    def _give_prompt(self, prompt: str, why_not: str) -> None:
+        if self._prompt_takers:
+            self._prompt_takers.pop(0)(prompt, why_not)
 
     def slide(self) -> None:
         """Continue with a full context: keep its beginning, leave out its middle."""
@@ -195,16 +269,25 @@ class Session(QObject):
 
     # Asking
 
-    def _add(self, message: Message) -> None:
-        self.conversation.messages.append(message)
-        self.message_added.emit(len(self.conversation.messages) - 1)
+    def _may_queue(self) -> bool:
+        """Return whether an answer can be queued. If there is no model, say so."""
+        if self.engine.path is not None:
+            return True
+        self.notice.emit(Notice(self.tr("Open a model first."), is_trouble=False))
+        return False
+
+    def _add(self, message: Message, conversation: Conversation | None = None) -> None:
+        conversation = conversation or self.conversation
+        conversation.messages.append(message)
+        index = len(conversation.messages) - 1
+        self.added.emit(conversation, index)
+        if conversation is self.conversation:
+            self.message_added.emit(index)
 
     def _cut_path(self, index: int, role: str) -> bool:
         """Remove a message and its successors from the path. Return False if that is impossible."""
         messages = self.conversation.messages
         if not (0 <= index < len(messages) and messages[index].role == role):
-            return False
-        if not (self.can_send or self.is_answering):
             return False
         self.stop()
         del messages[index:]
@@ -236,18 +319,26 @@ class Session(QObject):
 
         self.conversation.messages.remove(question)
         self.conversation_replaced.emit()
-        self.draft.emit(question.content)
+        self._put_back(question)
         actions = ((self.tr("Send it anyway"), send_anyway),)
         self.notice.emit(Notice(why + " " + self.tr("So it was not sent."), actions))
 
+    def _put_back(self, question: Message) -> None:
+        """Put a question that was not answered back into the composer."""
+        self.draft_files.emit(question.attachments)
+        self.draft.emit(question.content)
+
     def _queue(self, turn: _Turn) -> None:
+        """Queue an answer. Restart the engine if it is not running."""
         self._waiting_turns.append(turn)
+        if self.engine.state in (State.DEAD, State.EMPTY) and self.engine.path is not None:
+            self.engine.open_model(self.engine.path)
         self.engine.settle()
         answer = _unfinished(turn.conversation)
         if turn in self._waiting_turns and self._live is not None and answer is not None:
             if self._live.conversation is not turn.conversation:
                 answer.progress = self.tr("Waits for the answer in another chat")
-                self._emit_changed(turn.conversation, answer)
+                self.report_change(turn.conversation, answer)
         self.can_send_changed.emit()
         self.busy_changed.emit()
 
@@ -266,41 +357,75 @@ class Session(QObject):
 
     def _generate(self, turn: _Turn) -> None:
         conversation = turn.conversation
-        preset = conversation.preset or self.model_preset
-        turns = conversation.for_engine(preset.system)
-        if conversation.slides and conversation.n_char_max:
-            turns = context_fit.fit(turns, conversation.n_char_max)
+        preset = self._preset_of(conversation)
+        turns = self._turns(conversation)
         self._live = turn
         self._live_message = conversation.last
+        self._thinks_since_s = 0.0
         self.engine.set_state(State.ANSWERING)
-        self.engine.link.generate(turns, dict(preset.sampling))
+        options = self.options_of(conversation)
+        try:
+            self.engine.link.generate(turns, dict(preset.sampling), options)
+        except ProtocolError:  # many images
+            sentence = localized(text("engine.too_much_sent", most=MAX_BYTES))
+            self._on_failed("generate", sentence)
+
+    def _turns(self, conversation: Conversation) -> list[Json]:
+        """Return the messages for the engine, shortened as the user agreed to.
+
+        A chat that certainly does not fit is shortened without asking, so that it is not refused.
+        """
+        turns = conversation.for_engine(self._preset_of(conversation).system)
+        n_context = self.engine.n_context
+        if not conversation.n_char_max and context_fit.cannot_fit(turns, n_context):
+            conversation.n_char_max = context_fit.half_of(turns, n_context)
+            if not conversation.slides:
+                conversation.slides = True
+                self.notice.emit(Notice(self._left_out_words(), is_trouble=False))
+        if conversation.slides and conversation.n_char_max:
+            return context_fit.fit(turns, conversation.n_char_max)
+        return turns
+
+    def _left_out_words(self) -> str:
+        return self.tr(
+            "This chat is longer than the context of {tokens}. Its middle is left out: the model "
+            "sees its beginning and its end."
+        ).format(tokens=units.count(self.engine.n_context, "token"))
+
+    def options_of(self, conversation: Conversation) -> ChatOptions:
+        """Return how a conversation is rendered and its answer is read."""
+        model = self.engine.model
+        if model is None:
+            return ChatOptions()
+        tools = tuple(self.tools_for(conversation))
+        return self._preset_of(conversation).options(model.chat, tools)
 
     def _prepare_to_go_on(self, conversation: Conversation) -> None:
         last = conversation.last
         assert last is not None
         if last.ending is Ending.CONTEXT and last.statistics is not None:
             conversation.n_char_max = self._chars_of_half_context(conversation, last.statistics)
-        last.content = last.content.rstrip()  # as the chat template does: the texts must agree
+        last.tool_calls.clear()  # one that was cut off cannot be continued
+        if last.is_empty:  # a new answer begins
+            last.raw = None
         if last.statistics is not None:
             last.n_token_before += last.statistics.n_token
         last.statistics = None
         last.note = ""
         last.ending = Ending.WAITING
-        self._emit_changed(conversation, last)
+        self.report_change(conversation, last)
 
     def _chars_of_half_context(self, conversation: Conversation, statistics: Statistics) -> int:
         """Estimate the characters that fill half the context, from a context that is full."""
         n_token = max(statistics.n_prompt + statistics.n_token, 1)
-        preset = conversation.preset or self.model_preset
-        sent = conversation.for_engine(preset.system)
-        n_char = sum(len(turn["content"]) for turn in sent)
+        n_char = context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
         if conversation.n_char_max:  # only this part was sent
             n_char = min(n_char, conversation.n_char_max + len(conversation.messages[-1].content))
         return max(n_char * self.engine.n_context // (2 * n_token), 200)
 
     # Progress of the answer
 
-    def _emit_changed(self, conversation: Conversation, message: Message) -> None:
+    def report_change(self, conversation: Conversation, message: Message) -> None:
         """Emit that a message changed: first for the store, then for the window."""
         self.changed.emit(conversation, message)
         if conversation is self.conversation:
@@ -325,28 +450,26 @@ class Session(QObject):
         answer = self._live_answer()
         if self._live is not None and answer is not None and answer.ending is Ending.WAITING:
             answer.progress = words
-            self._emit_changed(self._live.conversation, answer)
+            self.report_change(self._live.conversation, answer)
 
-    def _on_text(self, text: str) -> None:
+    def _on_text(self, delta: Delta, raw: str) -> None:
         answer = self._live_answer()
-        if self._live is not None and answer is not None and text:
-            answer.content += text
+        if self._live is not None and answer is not None and (delta or raw):
+            answer.gain(delta, raw)
             if answer.ending is Ending.WAITING:
                 answer.ending = Ending.STREAMING
                 answer.progress = ""
-                self._thinks_since_s = time.monotonic() - answer.thought_s
-            self._time_thought(answer)
-            self._emit_changed(self._live.conversation, answer)
+            self._time_thought(answer, delta)
+            self.report_change(self._live.conversation, answer)
 
-    def _time_thought(self, answer: Message) -> None:
-        """Measure the duration of the reasoning, from its first token to its end."""
+    def _time_thought(self, answer: Message, delta: Delta) -> None:
+        """Measure the duration of the reasoning, from its first piece to what follows it."""
         now_s = time.monotonic()
-        if self._thinks_since_s == 0.0:
-            return
-        parts = reasoning.find(answer.content)
-        if parts.has_thought:
+        if delta.reasoning and not self._thinks_since_s:
+            self._thinks_since_s = now_s - answer.thought_s
+        if self._thinks_since_s:
             answer.thought_s = now_s - self._thinks_since_s
-        if parts.has_thought and not parts.is_open:
+        if delta.content or delta.tool_calls:
             self._thinks_since_s = 0.0
 
     def _on_statistics(self, statistics: Statistics) -> None:
@@ -362,7 +485,7 @@ class Session(QObject):
             answer.ending = ending
             answer.note = note
             answer.progress = ""
-            self._emit_changed(conversation, answer)
+            self.report_change(conversation, answer)
             self.busy_changed.emit()
 
     def _on_done(self, reason: str, statistics: Statistics) -> None:
@@ -374,13 +497,16 @@ class Session(QObject):
                 note = text("chats.stopped") if ending is Ending.STOPPED else ""
                 self._end_answer(turn.conversation, ending, note)
             else:
-                self._emit_changed(turn.conversation, answer)
+                self.report_change(turn.conversation, answer)
         self._live = self._live_message = None
         self.engine.set_state(State.IDLE)
         self.busy_changed.emit()
         self.statistics_changed.emit(statistics)
         if turn is not None and answer is not None and answer.ending is Ending.CONTEXT:
             self._context_is_full(turn.conversation, answer)
+        if turn is not None and answer is not None and answer.ending is Ending.FINISHED:
+            if answer.tool_calls:
+                self.calls_made.emit(turn.conversation, answer)
         self.engine.settle()
 
     def _context_is_full(self, conversation: Conversation, answer: Message) -> None:
@@ -392,7 +518,7 @@ class Session(QObject):
                 self._waiting_turns.append(_Turn(conversation, goes_on=True))
             return
         answer.note = text("chats.context_full")
-        self._emit_changed(conversation, answer)
+        self.report_change(conversation, answer)
         if conversation is self.conversation:
             self._offer_to_slide()
 
@@ -410,6 +536,7 @@ class Session(QObject):
     # Stopping, and failures
 
     def _stop_in(self, conversation: Conversation) -> None:
+        self.stopped.emit(conversation)
         is_live = self._live is not None and self._live.conversation is conversation
         if (
             is_live
@@ -442,6 +569,8 @@ class Session(QObject):
 
     def _cut_off(self) -> None:
         """End all answers, because the engine is lost."""
+        while self._prompt_takers:
+            self._give_prompt("", self.tr("The prompt can be shown when a model is loaded."))
         turns = [turn for turn in (self._live, *self._waiting_turns) if turn is not None]
         self._live = self._live_message = None
         self._waiting_turns = []
@@ -461,6 +590,8 @@ class Session(QObject):
         self.engine.resume = go_on
 
     def _on_failed(self, request: str, sentence: str) -> None:
+        if request == "format":
+            self._give_prompt("", localized(sentence))
         if request != "generate":
             return
         self._answer_failed(sentence)
@@ -479,13 +610,18 @@ class Session(QObject):
         counts = context_fit.counts(sentence)
         if counts is not None and len(conversation.messages) > 2:
             self._shorten(turn, sentence, counts[0])
-        elif shown and not answer.content and answer.ending is not Ending.STOPPED:
+        elif (
+            shown
+            and answer.is_empty
+            and answer.ending is not Ending.STOPPED
+            and conversation.messages[-2].role == "user"
+        ):
             # There is no answer: put the question back into the composer.
             withdrawn = conversation.messages[-2:]
             del conversation.messages[-2:]
             self.withdrawn.emit(withdrawn)
             self.conversation_replaced.emit()
-            self.draft.emit(withdrawn[0].content)
+            self._put_back(withdrawn[0])
             self.notice.emit(Notice(sentence))
         else:
             self._end_answer(conversation, Ending.CUT_OFF, sentence)
@@ -495,8 +631,7 @@ class Session(QObject):
     def _shorten(self, turn: _Turn, sentence: str, n_token: int) -> None:
         """Shorten a prompt that is longer than the context, or offer to."""
         conversation = turn.conversation
-        preset = conversation.preset or self.model_preset
-        n_char = sum(len(part["content"]) for part in conversation.for_engine(preset.system))
+        n_char = context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
         conversation.n_char_max = n_char * self.engine.n_context // (2 * max(n_token, 1))
         if conversation.slides and not conversation.was_shortened:
             conversation.was_shortened = True

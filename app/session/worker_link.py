@@ -10,6 +10,8 @@ from typing import Any
 from PySide6.QtCore import QObject, QProcess, QTimer, Signal
 
 from app.state.engine_choice import EngineChoice
+from backend.protocol.attachments import as_text
+from backend.protocol.chat import ChatOptions
 from backend.protocol.connection import Connection, Event
 from backend.protocol.status import Json
 
@@ -31,15 +33,19 @@ class EngineLink(QObject):
     cache_changed = Signal(object)  # CacheFacts that the engine changed by itself
     waits = Signal(int)  # number of requests of the local server that come before this answer
     server = Signal(object)  # dict: the state of the local server
+    formatted = Signal(str)  # the rendered prompt of a conversation
     devices = Signal(object)  # [(name, description)] of the devices other than the CPU
     prefill = Signal(int, int)  # done, total: tokens of the prompt
-    text = Signal(str)  # a piece of the answer
+    text = Signal(object, str)  # Delta, and the piece of the answer as the model wrote it
     stats = Signal(object)  # Statistics, about five times a second while answering
     residency = Signal(object)  # Residency
     moments = Signal(object)  # Batch of passes, in the scope "all"
     advice = Signal(object)  # Advice, after an answer in the scope "all"
     done = Signal(str, object)  # reason, Statistics: an answer has ended
     error = Signal(str, object)  # kind of the request, sentence: a request has failed
+    attaching = Signal(int, int, int)  # number of the request, pages read, pages in all
+    attached = Signal(int, object, object)  # number; Attachment or None; refusal, one sentence
+    counted = Signal(int, int)  # number of the request, tokens
     died = Signal(object)  # sentence; the process has ended, start() makes a new one
     hangs = Signal(object)  # sentence; the process runs but shows no progress
     recovered = Signal()  # a hanging process shows progress again
@@ -86,10 +92,20 @@ class EngineLink(QObject):
         self._request("load", path=str(path), **choice.to_message())
 
     def generate(
-        self, conversation: list[dict[str, str]], sampling: Json, max_tokens: int = -1
+        self, messages: list[Json], sampling: Json, options: ChatOptions, max_tokens: int = -1
     ) -> None:
         """Request an answer. If the last message is the assistant's, it is continued."""
-        self._request("generate", messages=conversation, sampling=sampling, max_tokens=max_tokens)
+        self._request(
+            "generate",
+            messages=messages,
+            sampling=sampling,
+            options=options.to_json(),
+            max_tokens=max_tokens,
+        )
+
+    def format(self, messages: list[Json], options: ChatOptions) -> None:
+        """Request the prompt that a conversation becomes."""
+        self._request("format", messages=messages, options=options.to_json())
 
     def configure(self, choice: EngineChoice) -> None:
         """Change the settings of the loaded model. REQUIRES: no answer is in progress."""
@@ -106,6 +122,22 @@ class EngineLink(QObject):
     def list_devices(self) -> None:
         """Request the list of devices other than the CPU."""
         self._request("devices")
+
+    def attach(self, path: Path) -> int:
+        """Read a file, also without a model. Return the number of the request."""
+        if self._process is None:
+            self.start()
+        return self._request("attach", path=str(path))
+
+    def count(self, part: Json) -> int:
+        """Count the tokens of a file or an image. Return the number of the request."""
+        if part["type"] == "image":
+            return self._request("count", text="", data=part["data"])
+        return self._request("count", text=as_text([part]))
+
+    def cancel(self, number: int) -> None:
+        """Stop reading a file."""
+        self._send("stop", id=number)
 
     def watch(self, scope: str) -> None:
         """Set the events sent beside the text: "nothing", "map" or "all", also after a restart."""
@@ -143,10 +175,13 @@ class EngineLink(QObject):
             process.kill()
             process.deleteLater()
 
-    def _request(self, kind: str, **fields: Any) -> None:
-        if self._process is not None:
-            self._connection.request(kind, time.monotonic(), **fields)
-            self._handle([])
+    def _request(self, kind: str, **fields: Any) -> int:
+        """Send a request and return its number, or 0 without a process."""
+        if self._process is None:
+            return 0
+        number = self._connection.request(kind, time.monotonic(), **fields)
+        self._handle([])
+        return number
 
     def _send(self, kind: str, **fields: Any) -> None:
         self._connection.send(kind, **fields)

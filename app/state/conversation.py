@@ -6,11 +6,15 @@ Conversation is one path through the tree, from the first message to a leaf.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
-from app.state import reasoning
+from app.state.context_fit import joined
 from app.state.preset import Preset
+from backend.protocol.attachments import Attachment, content_parts
+from backend.protocol.chat import AnswerText, Delta, Json, ToolCall
 from backend.protocol.statistics import Statistics
 
 
@@ -26,20 +30,55 @@ class Ending(Enum):
     CUT_OFF = "cut off"  # because the engine died or failed
 
 
+class CallState(Enum):
+    """The state of a tool call."""
+
+    WRITING = "writing"  # its arguments still arrive
+    ASKED = "asked"  # waits for the user's permission
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"  # the result is an error
+    REFUSED = "refused"  # by the user
+    NOT_RUN = "not run"  # nobody ran it
+
+
 @dataclass
 class Message:
-    """One message of the user or the assistant."""
+    """One message of the user, the assistant or a tool.
 
-    role: str
+    details: JSON of the message: the attachments of a question (Attachment.to_json), how a
+    tool's call was approved. Of a tool's message: "state", a value of CallState.
+    """
+
+    role: str  # "user", "assistant" or "tool"
     content: str
     ending: Ending = Ending.FINISHED
     note: str = ""  # one sentence: why it ended
     progress: str = ""  # while waiting: what the engine is doing
     statistics: Statistics | None = None  # of the part that was generated last
     n_token_before: int = 0  # tokens of the parts before
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    raw: str | None = None  # an answer as the model wrote it; None: equal to the content
+    tool_call_id: str = ""  # of a tool's message: the call that it answers
+    name: str = ""  # of the tool
+    details: dict[str, Any] = field(default_factory=dict)
+    call_states: dict[str, CallState] = field(default_factory=dict)  # by id; not in the store
     thought_s: float = 0.0  # duration of the reasoning
     id: int = 0  # in the store; 0: not stored
     branch: tuple[int, int] = (1, 1)  # number of this branch from 1, number of branches
+
+    @property
+    def attachments(self) -> list[Attachment]:
+        """Return the files of a question. Leave out damaged ones."""
+        found = []
+        kept = self.details.get("attachments", ())
+        for data in kept if isinstance(kept, list) else ():
+            try:
+                found.append(Attachment.from_json(data))
+            except (KeyError, TypeError, ValueError):
+                continue
+        return found
 
     @property
     def is_live(self) -> bool:
@@ -47,11 +86,43 @@ class Message:
         return self.ending in (Ending.WAITING, Ending.STREAMING)
 
     @property
+    def is_empty(self) -> bool:
+        """Return whether there is no text, no reasoning and no call."""
+        return not (self.content or self.reasoning or self.tool_calls)
+
+    @property
+    def raw_text(self) -> str:
+        """Return the answer as the model wrote it."""
+        return self.content if self.raw is None else self.raw
+
+    @property
+    def call_state(self) -> CallState:
+        """Return the state of the call that a tool's message answers."""
+        try:
+            return CallState(self.details.get("state", "done"))
+        except ValueError:
+            return CallState.DONE
+
+    def gain(self, delta: Delta, raw: str) -> None:
+        """Add a delta to an answer, with its raw text."""
+        raw = self.raw_text + raw
+        parts = AnswerText(self.reasoning, self.content, self.tool_calls)
+        parts.add(delta)
+        self.reasoning, self.content = parts.reasoning, parts.content
+        self.raw = None if raw == self.content else raw
+
+    @property
     def can_go_on(self) -> bool:
         """Return whether the answer can be continued."""
         return self.role == "assistant" and self.ending in (
             Ending.STOPPED, Ending.LENGTH, Ending.CUT_OFF, Ending.CONTEXT,
         )  # fmt: skip
+
+
+def question(text: str, attachments: Sequence[Attachment] = ()) -> Message:
+    """Return a message of the user."""
+    kept = [attachment.to_json() for attachment in attachments]
+    return Message("user", text, details={"attachments": kept} if kept else {})
 
 
 @dataclass
@@ -71,24 +142,47 @@ class Conversation:
         """Return the last message."""
         return self.messages[-1] if self.messages else None
 
-    def for_engine(self, system: str = "") -> list[dict[str, str]]:
-        """Return the messages in the worker's format, `system` first.
+    def for_engine(self, system: str = "") -> list[Json]:
+        """Return the messages in OpenAI's format, `system` first.
 
         Many chat templates require alternating roles: empty answers are left out, and successive
-        messages of the user are joined. The engine continues a last answer with text. Earlier
-        answers lose their reasoning, because models are trained without it.
+        messages of the user are joined. The engine continues a last answer exactly, also within
+        its reasoning. Calls without a result are left out, and results without a call.
         """
-        turns: list[dict[str, str]] = []
+        turns: list[Json] = []
         if system.strip():
             turns.append({"role": "system", "content": system})
-        for message in self.messages:
-            content = message.content
-            if message.role == "assistant" and message is not self.messages[-1]:
-                content = reasoning.without_thought(content)
-            if not content:
+        answered: set[str] = set()  # calls of the answer before that have a result
+        for index, message in enumerate(self.messages):
+            if message.role == "assistant":
+                is_last = index + 1 == len(self.messages)
+                kept = results_of(self.messages, index)
+                answered = {call.id for call, result in kept if result is not None}
+                calls = [call for call in message.tool_calls if call.id in answered]
+                if message.content or calls or (is_last and message.reasoning):
+                    turns.append(AnswerText(message.reasoning, message.content, calls).to_message())
+            elif message.role == "tool":
+                if message.tool_call_id in answered:
+                    turns.append(
+                        {
+                            "role": "tool", "content": message.content, "name": message.name,
+                            "tool_call_id": message.tool_call_id,
+                        }
+                    )  # fmt: skip
+            elif not (content := content_parts(message.content, message.attachments)):
                 continue
-            if turns and turns[-1]["role"] == message.role == "user":
-                turns[-1]["content"] += "\n\n" + content
+            elif turns and turns[-1]["role"] == "user":
+                turns[-1]["content"] = joined(turns[-1]["content"], content)
             else:
-                turns.append({"role": message.role, "content": content})
+                turns.append({"role": "user", "content": content})
         return turns
+
+
+def results_of(messages: Sequence[Message], index: int) -> list[tuple[ToolCall, Message | None]]:
+    """Return the calls of an answer, each with its result: one of the messages right after it."""
+    calls, results = messages[index].tool_calls, dict[str, Message]()
+    for place in range(index + 1, len(messages) if calls else 0):
+        if messages[place].role != "tool":
+            break
+        results.setdefault(messages[place].tool_call_id, messages[place])
+    return [(call, results.get(call.id)) for call in calls]

@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
 from app.store import schema
 from app.store.schema import StoreError
 from app.store.search import Found, find
+from backend.protocol.chat import Delta, ToolCall
 from backend.protocol.statistics import Statistics
 from backend.system.kept_file import parse_json
 from backend.text import Text, text, to_json
@@ -188,15 +190,7 @@ class ChatStore:
         parent = parent_id or None
         now_s = time.time()
         with self.writing() as connection:
-            cursor = connection.execute(
-                "INSERT INTO message (chat_id, parent_id, role, content, ending, note, figures, "
-                "created_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    chat_id, parent, message.role, sound(message.content), message.ending.value,
-                    note_text(message), figures_text(message), now_s,
-                ),
-            )  # fmt: skip
-            message_id = int(cursor.lastrowid or 0)
+            message_id = insert(connection, chat_id, parent, message, now_s)
             connection.execute(
                 "UPDATE chat SET leaf_id = ?, changed_s = ? WHERE id = ?",
                 (message_id, now_s, chat_id),
@@ -205,19 +199,24 @@ class ChatStore:
         siblings = self._siblings(message_id)
         message.branch = (len(siblings), len(siblings))
 
-    def append(self, message_id: int, text: str) -> None:
+    def append(self, message_id: int, reasoning: str, content: str, raw: str) -> None:
         """Append to a growing answer. The text survives a killed process, not a loss of power."""
         with self.writing(durable=False) as connection:
             connection.execute(
-                "INSERT INTO piece SELECT ?, coalesce(max(number), 0) + 1, ? "
-                "FROM piece WHERE message_id = ?",
-                (message_id, sound(text), message_id),
+                "INSERT INTO piece SELECT ?1, coalesce(max(number), 0) + 1, ?2, ?3, ?4 "
+                "FROM piece WHERE message_id = ?1",
+                (message_id, sound(reasoning), sound(content), sound(raw)),
             )
 
-    def save(self, message: Message) -> None:
-        """Write a whole message."""
-        with self.writing() as connection:
-            self._write_message(connection, message)
+    def save(self, message: Message, durable: bool = True) -> None:
+        """Write a whole message. `durable`: it survives a loss of power."""
+        columns = _columns(message)
+        with self.writing(durable) as connection:
+            connection.execute(
+                f"UPDATE message SET {', '.join(f'{name} = ?' for name in columns)} WHERE id = ?",
+                (*columns.values(), message.id),
+            )
+            connection.execute("DELETE FROM piece WHERE message_id = ?", (message.id,))
 
     def withdraw(self, chat_id: int, messages: list[Message]) -> None:
         """Remove failed messages of the newest branch, and the chat if it is empty then."""
@@ -267,18 +266,28 @@ class ChatStore:
 
     def message(self, message_id: int) -> Message:
         """Return one message. REQUIRES: the caller is within reading()."""
-        role, content, ending, note, figures = self.connection.execute(
-            "SELECT role, coalesce(CAST(content AS TEXT), ''), ending, CAST(note AS TEXT), figures "
-            "FROM message WHERE id = ?", (message_id,),
-        ).fetchone()  # fmt: skip
-        content += "".join(self._pieces(message_id))
-        message = Message(role, content, _ending(ending), _note(note), id=message_id)
+        # In a damaged file a value may have another type.
+        role, content, reasoning, raw, calls, call_id, name, details, ending, note, figures = (
+            self.connection.execute(
+                "SELECT role, coalesce(CAST(content AS TEXT), ''), "
+                "coalesce(CAST(reasoning AS TEXT), ''), CAST(raw AS TEXT), tool_calls, "
+                "coalesce(CAST(tool_call_id AS TEXT), ''), coalesce(CAST(name AS TEXT), ''), "
+                "details, ending, CAST(note AS TEXT), figures FROM message WHERE id = ?",
+                (message_id,),
+            ).fetchone()
+        )
+        message = Message(
+            role, content, _ending(ending), _note(note), reasoning=reasoning, raw=raw,
+            tool_calls=_calls(calls), tool_call_id=call_id, name=name, details=_details(details),
+            id=message_id,
+        )  # fmt: skip
+        for piece in self.connection.execute(
+            "SELECT CAST(reasoning AS TEXT), CAST(content AS TEXT), CAST(raw AS TEXT) FROM piece "
+            "WHERE message_id = ? ORDER BY number", (message_id,),
+        ):  # fmt: skip
+            message.gain(Delta(piece[0] or "", piece[1] or ""), piece[2] or "")
         read_figures(message, figures)
         return message
-
-    def _pieces(self, message_id: int) -> list[str]:
-        query = "SELECT CAST(text AS TEXT) FROM piece WHERE message_id = ? ORDER BY number"
-        return [row[0] for row in self.connection.execute(query, (message_id,))]
 
     def _siblings(self, message_id: int) -> list[int]:
         with self.reading():
@@ -291,16 +300,6 @@ class ChatStore:
                     (message_id,),
                 )
             ]
-
-    def _write_message(self, connection: sqlite3.Connection, message: Message) -> None:
-        connection.execute(
-            "UPDATE message SET content = ?, ending = ?, note = ?, figures = ? WHERE id = ?",
-            (
-                sound(message.content), message.ending.value, note_text(message),
-                figures_text(message), message.id,
-            ),
-        )  # fmt: skip
-        connection.execute("DELETE FROM piece WHERE message_id = ?", (message.id,))
 
     def _set_column(self, chat_id: int, column: str, value: object) -> None:
         with self.writing() as connection:
@@ -377,6 +376,54 @@ def title_of(question: str) -> str:
         return text
     cut = text[:TITLE_CHARS]
     return (cut.rpartition(" ")[0] or cut).rstrip(".,;:") + "\u2026"
+
+
+def insert(
+    connection: sqlite3.Connection,
+    chat_id: int,
+    parent_id: int | None,
+    message: Message,
+    created_s: float,
+) -> int:
+    """Insert a message and return its id. REQUIRES: the caller is within writing()."""
+    columns = {
+        "chat_id": chat_id, "parent_id": parent_id, "role": message.role, "created_s": created_s,
+        **_columns(message),
+    }  # fmt: skip
+    cursor = connection.execute(
+        f"INSERT INTO message ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})",
+        tuple(columns.values()),
+    )
+    return int(cursor.lastrowid or 0)
+
+
+def _columns(message: Message) -> dict[str, object]:
+    """Return the columns of a message that may change."""
+    calls = [call.to_json() for call in message.tool_calls]
+    return {
+        "content": sound(message.content), "reasoning": sound(message.reasoning),
+        "raw": None if message.raw is None else sound(message.raw),
+        "tool_calls": json.dumps(calls), "tool_call_id": sound(message.tool_call_id),
+        "name": sound(message.name), "details": json.dumps(message.details),
+        "ending": message.ending.value, "note": note_text(message),
+        "figures": figures_text(message),
+    }  # fmt: skip
+
+
+def _calls(text: str) -> list[ToolCall]:
+    """Read tool calls from JSON; leave out invalid ones."""
+    try:
+        return [ToolCall.from_json(call) for call in parse_json(text)]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return []
+
+
+def _details(text: str) -> dict[str, Any]:
+    try:
+        details = parse_json(text)
+    except (ValueError, TypeError):
+        return {}
+    return details if isinstance(details, dict) else {}
 
 
 def read_figures(message: Message, text: str) -> None:

@@ -17,16 +17,19 @@ from typing import Any
 
 from app.state.conversation import Conversation, Ending, Message
 from app.state.preset import Preset
-from app.store.chats import ChatStore, figures_text, note_text, read_figures, sound
+from app.store.chats import ChatStore, figures_text, insert, read_figures, sound
+from app.store.tagged_thoughts import split
+from backend.protocol.chat import ToolCall
 from backend.system.kept_file import parse_json
 from backend.text import text
 from backend.text import to_json as with_ids
 
 FORMAT = "outrider-chats"
-VERSION = 1
+VERSION = 2  # 1 had thoughts inside the content
 FILE_BYTES_MAX = 256 << 20
 N_MESSAGE_MAX = 1_000_000
-_HEAD = re.compile(r"<!-- outrider chat ([0-9a-f]{8}) -->\n")
+_HEAD = re.compile(r"<!-- outrider chat (?:(\d{1,9}) )?([0-9a-f]{8}) -->\n")
+_NAMES = {"user": "You", "assistant": "Answer", "tool": "Result"}
 _LIVE = (Ending.WAITING, Ending.STREAMING)
 
 
@@ -52,13 +55,28 @@ class _Chat:
 
 def to_markdown(conversation: Conversation) -> str:
     """Return the shown branch of a chat as plain Markdown that can be imported again."""
-    texts = [message.content for message in conversation.messages]
-    mark = _mark(texts)
     title = " ".join(conversation.title.split())
-    parts = [f"<!-- outrider chat {mark} -->\n# {title}\n"]
+    mark = _mark(conversation)
+    parts = [f"<!-- outrider chat {VERSION} {mark} -->\n# {title}\n"]
     for message in conversation.messages:
-        name = "You" if message.role == "user" else "Answer"
-        parts.append(f"<!-- {mark} {message.role} -->\n## {name}\n\n{message.content}\n")
+        parts.append(f"<!-- {mark} {message.role} -->\n## {_NAMES[message.role]}\n")
+        if message.reasoning:
+            parts.append(
+                f"<!-- {mark} thought -->\n<details><summary>Thought</summary>\n\n"
+                f"{message.reasoning}\n\n</details>\n"
+            )
+        calls = [call.to_json() for call in message.tool_calls]
+        of_tool = {"tool_call_id": message.tool_call_id, "name": message.name}
+        for kind, value in (("calls", calls), ("of", of_tool if message.role == "tool" else None)):
+            if value:
+                words = json.dumps(value, ensure_ascii=False, indent=1)
+                parts.append(f"<!-- {mark} {kind} -->\n```json\n{words}\n```\n")
+        for file in message.attachments:
+            facts = file.to_json()
+            said = facts.pop("text")
+            head = f"<details><summary>{json.dumps(facts, ensure_ascii=False)}</summary>"
+            parts.append(f"<!-- {mark} file -->\n{head}\n\n{said}\n\n</details>\n")
+        parts.append(f"<!-- {mark} text -->\n{message.content}\n")
     return "\n".join(parts) + f"\n<!-- {mark} end -->\n"
 
 
@@ -111,13 +129,18 @@ def _chat_json(store: ChatStore, chat_id: int) -> dict[str, Any] | None:
     messages = []
     for message_id, parent_id in rows:
         message = store.message(message_id)
-        messages.append(
-            {
-                "parent": place.get(parent_id), "role": message.role, "content": message.content,
-                "ending": message.ending.value, "note": message.note,
-                "figures": json.loads(figures_text(message)),
-            }
-        )  # fmt: skip
+        data = {
+            "parent": place.get(parent_id), "role": message.role, "content": message.content,
+            "ending": message.ending.value, "note": message.note,
+            "figures": json.loads(figures_text(message)),
+        }  # fmt: skip
+        rare = {
+            "reasoning": message.reasoning, "raw": message.raw,
+            "tool_calls": [call.to_json() for call in message.tool_calls],
+            "tool_call_id": message.tool_call_id, "name": message.name,
+            "details": message.details,
+        }  # fmt: skip
+        messages.append(data | {name: value for name, value in rare.items() if value})
     title, is_pinned, leaf_id, slides, preset = chat
     kept = Preset.from_text(preset)
     return {
@@ -127,8 +150,13 @@ def _chat_json(store: ChatStore, chat_id: int) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def _mark(texts: list[str]) -> str:
+def _mark(conversation: Conversation) -> str:
     """Return eight digits that occur in none of the texts."""
+    texts = [conversation.title]
+    for message in conversation.messages:
+        texts += [message.content, message.reasoning, message.name, message.tool_call_id]
+        texts += [part for file in message.attachments for part in (file.name, file.text)]
+        texts += [part for call in message.tool_calls for part in vars(call).values()]
     number = 0
     while True:
         mark = hashlib.sha256(f"{number}".encode()).hexdigest()[:8]
@@ -140,15 +168,38 @@ def _mark(texts: list[str]) -> str:
 def _from_markdown(content: str) -> list[_Chat]:
     head = _HEAD.match(content)
     assert head is not None
-    pieces = re.split(rf"\n<!-- {head[1]} (user|assistant|end) -->\n", content[head.end() - 1 :])
+    version = int(head[1] or 1)
+    if version > VERSION:
+        raise ValueError(text("chats.import_newer"))
+    kinds = "user|assistant|tool|thought|calls|of|file|text|end"
+    pieces = re.split(rf"\n<!-- {head[2]} ({kinds}) -->\n", content[head.end() - 1 :])
     if len(pieces) < 2 or pieces[-2] != "end":
         raise ValueError("its end is missing")
     title = pieces[0].strip().removeprefix("#").strip()
-    messages: list[_Message] = []
-    for role, body in zip(pieces[1:-2:2], pieces[2:-2:2], strict=True):
-        said = re.sub(r"\A## (You|Answer)\n\n", "", body).removesuffix("\n")
-        parent = len(messages) - 1 if messages else None
-        messages.append(_Message(parent, Message(role, _text(said))))
+    found: list[dict[str, Any]] = []
+    for kind, body in zip(pieces[1:-2:2], pieces[2:-2:2], strict=True):
+        body = body.removesuffix("\n")
+        if kind in _NAMES:
+            said = body.removeprefix(f"## {_NAMES[kind]}\n\n") if version == 1 else ""
+            parent = len(found) - 1 if found else None
+            found.append({"role": kind, "content": said, "parent": parent})
+        elif not found:
+            raise ValueError("a part belongs to no message")
+        elif kind == "text":
+            found[-1]["content"] = body
+        elif kind == "thought":
+            body = body.removeprefix("<details><summary>Thought</summary>\n\n")
+            found[-1]["reasoning"] = body.removesuffix("\n\n</details>")
+        elif kind == "file":
+            facts, _, said = body.partition("</summary>\n\n")
+            file = _object(parse_json(facts.removeprefix("<details><summary>")))
+            file["text"] = said.removesuffix("\n\n</details>")
+            details = found[-1].setdefault("details", {})
+            details.setdefault("attachments", []).append(file)
+        else:
+            value = parse_json(body.removeprefix("```json\n").removesuffix("\n```"))
+            found[-1] |= {"tool_calls": value} if kind == "calls" else _object(value)
+    messages = [_checked_message(item, place, version) for place, item in enumerate(found)]
     return [_Chat(_text(title)[:200], False, len(messages) - 1, None, False, messages)]
 
 
@@ -159,22 +210,22 @@ def _from_json(content: str) -> list[_Chat]:
         raise ValueError(text("chats.import_no_form")) from error
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(text("chats.import_not_chats"))
-    version = data.get("version")
-    if isinstance(version, int) and version > VERSION:
-        raise ValueError(text("chats.import_newer"))
-    if version != VERSION or not isinstance(data.get("chats"), list):
+    version = data.get("version", 0)
+    if not _is_count(version) or version < 1 or not isinstance(data.get("chats"), list):
         raise ValueError(text("chats.import_not_chats"))
-    return [_checked_chat(chat) for chat in data["chats"]]
+    if version > VERSION:
+        raise ValueError(text("chats.import_newer"))
+    return [_checked_chat(chat, version) for chat in data["chats"]]
 
 
-def _checked_chat(data: Any) -> _Chat:
+def _checked_chat(data: Any, version: int) -> _Chat:
     if not isinstance(data, dict) or not isinstance(data.get("messages"), list):
         raise ValueError("a chat has no messages")
     if len(data["messages"]) > N_MESSAGE_MAX:
         raise ValueError(f"a chat has more than {N_MESSAGE_MAX:,} messages")
     messages: list[_Message] = []
     for item in data["messages"]:
-        messages.append(_checked_message(item, len(messages)))
+        messages.append(_checked_message(item, len(messages), version))
     leaf = data.get("leaf")
     if leaf is not None and not (_is_count(leaf) and leaf < len(messages)):
         raise ValueError("a chat ends at a message that is not there")
@@ -186,22 +237,29 @@ def _checked_chat(data: Any) -> _Chat:
     )  # fmt: skip
 
 
-def _checked_message(data: Any, place: int) -> _Message:
+def _checked_message(data: Any, place: int, version: int) -> _Message:
     if not isinstance(data, dict):
         raise ValueError("a message is not an object")
     parent = data.get("parent")
     if parent is not None and not (_is_count(parent) and parent < place):
         raise ValueError("a message follows one that does not come before it")
-    if data.get("role") not in ("user", "assistant"):
-        raise ValueError("a message is from neither the user nor the model")
+    if data.get("role") not in _NAMES:
+        raise ValueError("a message is from neither the user, the model nor a tool")
     try:
         ending = Ending(data.get("ending", "finished"))
     except ValueError:
         raise ValueError("a message ends in an unknown way") from None
     message = Message(
         data["role"], _text(data.get("content")), Ending.CUT_OFF if ending in _LIVE else ending,
-        _text(data.get("note", "")),
+        _text(data.get("note", "")), tool_call_id=_text(data.get("tool_call_id", "")),
+        name=_text(data.get("name", "")), details=_object(data.get("details", {})),
+        reasoning=_text(data.get("reasoning", "")), tool_calls=_calls(data.get("tool_calls", [])),
+        raw=None if data.get("raw") is None else _text(data["raw"]),
     )  # fmt: skip
+    if version == 1 and message.role == "assistant":
+        whole = message.content
+        message.reasoning, message.content = split(whole)
+        message.raw = whole if whole != message.content else None
     figures = data.get("figures", {})
     if not isinstance(figures, dict) or not _are_numbers(figures):
         raise ValueError("the figures of a message are not numbers")
@@ -239,17 +297,8 @@ def _insert_messages(
 ) -> list[int]:
     places: list[int] = []
     for item in messages:
-        message = item.message
-        cursor = connection.execute(
-            "INSERT INTO message (chat_id, parent_id, role, content, ending, note, figures, "
-            "created_s) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                chat_id, places[item.parent] if item.parent is not None else None, message.role,
-                message.content, message.ending.value, note_text(message), figures_text(message),
-                now_s,
-            ),
-        )  # fmt: skip
-        places.append(int(cursor.lastrowid or 0))
+        parent_id = places[item.parent] if item.parent is not None else None
+        places.append(insert(connection, chat_id, parent_id, item.message, now_s))
     return places
 
 
@@ -259,6 +308,24 @@ def _text(value: Any) -> str:
     if sound(value) != value:
         raise ValueError("it holds half characters")
     return value
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("something that should be an object is not")
+    return value
+
+
+def _calls(value: Any) -> list[ToolCall]:
+    """Check tool calls in OpenAI's form."""
+    try:
+        calls = [ToolCall.from_json(call) for call in value]
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise ValueError("a tool call has an unknown form") from None
+    for call in calls:
+        for part in vars(call).values():
+            _text(part)
+    return calls
 
 
 def _is_count(value: Any) -> bool:

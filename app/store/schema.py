@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.store.tagged_thoughts import split
 from backend.system.kept_file import make_file, make_folder
 from backend.system.paths import exists
 from backend.text import text
@@ -59,6 +60,67 @@ STEPS: tuple[str, ...] = (
         content, content = 'message', content_rowid = 'id', detail = none, prefix = '2 3',
         tokenize = "unicode61 remove_diacritics 2"
     );
+    CREATE TRIGGER word_insert AFTER INSERT ON message BEGIN
+        INSERT INTO word (rowid, content) VALUES (new.id, new.content);
+    END;
+    CREATE TRIGGER word_delete AFTER DELETE ON message BEGIN
+        INSERT INTO word (word, rowid, content) VALUES ('delete', old.id, old.content);
+    END;
+    CREATE TRIGGER word_update AFTER UPDATE OF content ON message
+    WHEN old.content IS NOT new.content BEGIN
+        INSERT INTO word (word, rowid, content) VALUES ('delete', old.id, old.content);
+        INSERT INTO word (rowid, content) VALUES (new.id, new.content);
+    END;
+    """,
+    """
+    CREATE TABLE new_message (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        chat_id INTEGER NOT NULL REFERENCES chat ON DELETE CASCADE,
+        parent_id INTEGER REFERENCES message ON DELETE CASCADE,
+        role TEXT NOT NULL CHECK (role IN ('user', 'assistant', 'tool')),
+        content TEXT NOT NULL,
+        reasoning TEXT NOT NULL DEFAULT '',
+        raw TEXT,                                -- as the model wrote it; NULL: as the content
+        tool_calls TEXT NOT NULL DEFAULT '[]',   -- JSON, in OpenAI's form
+        tool_call_id TEXT NOT NULL DEFAULT '',   -- of a tool's message
+        name TEXT NOT NULL DEFAULT '',           -- of the tool
+        details TEXT NOT NULL DEFAULT '{}',      -- JSON: attachments, approvals
+        ending TEXT NOT NULL,
+        note TEXT NOT NULL DEFAULT '',
+        figures TEXT NOT NULL DEFAULT '{}',      -- JSON
+        created_s REAL NOT NULL
+    );
+    -- The text of an answer was kept whole, with its thought between tags.
+    INSERT INTO new_message (
+        id, chat_id, parent_id, role, content, reasoning, raw, ending, note, figures, created_s
+    )
+    SELECT id, chat_id, parent_id, role,
+        CASE role WHEN 'assistant' THEN answer_of(CAST(whole AS BLOB)) ELSE whole END,
+        CASE role WHEN 'assistant' THEN thought_of(CAST(whole AS BLOB)) ELSE '' END,
+        CASE WHEN role = 'assistant' AND answer_of(CAST(whole AS BLOB)) IS NOT whole THEN whole END,
+        ending, note, figures, created_s
+    FROM (
+        SELECT *, CAST(content AS TEXT) || coalesce((
+            SELECT group_concat(text, '') FROM (
+                SELECT text FROM piece WHERE message_id = message.id ORDER BY number
+            )
+        ), '') AS whole FROM message
+    );
+    DROP TABLE message;
+    ALTER TABLE new_message RENAME TO message;
+    CREATE INDEX message_chat ON message (chat_id, parent_id);
+    CREATE INDEX message_parent ON message (parent_id);
+    CREATE INDEX message_live ON message (id) WHERE ending IN ('waiting', 'streaming');
+    DROP TABLE piece;
+    CREATE TABLE piece (
+        message_id INTEGER NOT NULL REFERENCES message ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        reasoning TEXT NOT NULL,
+        content TEXT NOT NULL,
+        raw TEXT NOT NULL,
+        PRIMARY KEY (message_id, number)
+    ) WITHOUT ROWID;
+    INSERT INTO word (word) VALUES ('rebuild');
     CREATE TRIGGER word_insert AFTER INSERT ON message BEGIN
         INSERT INTO word (rowid, content) VALUES (new.id, new.content);
     END;
@@ -205,15 +267,23 @@ def _open_file(path: Path, steps: Sequence[str]) -> sqlite3.Connection:
 
 def migrate(connection: sqlite3.Connection, steps: Sequence[str]) -> None:
     """Apply the missing steps, each as one transaction."""
-    for version in range(_version(connection), len(steps)):
-        try:
+    for number, name in enumerate(("thought_of", "answer_of")):
+        connection.create_function(
+            name, 1, lambda data, part=number: split(_text(data))[part], deterministic=True
+        )
+    # A step may drop a table that others refer to, and create it again.
+    connection.execute("PRAGMA foreign_keys = OFF")
+    try:
+        for version in range(_version(connection), len(steps)):
             connection.executescript(
                 f"BEGIN IMMEDIATE; {steps[version]}; PRAGMA user_version = {version + 1}; COMMIT;"
             )
-        except sqlite3.Error:
-            if connection.in_transaction:
-                connection.rollback()
-            raise
+    except sqlite3.Error:
+        if connection.in_transaction:
+            connection.rollback()
+        raise
+    finally:
+        connection.execute("PRAGMA foreign_keys = ON")
 
 
 def _empty(steps: Sequence[str]) -> sqlite3.Connection:

@@ -48,6 +48,11 @@ def seconds(value_s: float) -> str:
     return f"{decimal(value_s / 3600, 1)}{SPACE}h"
 
 
+def whole_seconds(value_s: float) -> str:
+    """Format a duration in whole seconds up to a minute; above it as `seconds` does."""
+    return f"{value_s:.0f}{SPACE}s" if 0.95 <= value_s < 59.5 else seconds(value_s)
+
+
 def short_time(value_s: float) -> str:
     """Format a duration in ms up to a second, in s above, so that durations can be compared."""
     return f"{decimal(1000 * value_s, 0)}{SPACE}ms" if value_s < 1 else seconds(value_s)
@@ -83,12 +88,14 @@ class _Nouns:
 
     def words(self, noun: str) -> str:
         return {
+            "character": lambda: self.tr("{n} character(s)", "", self.n),
             "chat": lambda: self.tr("{n} chat(s)", "", self.n),
             "day": lambda: self.tr("{n} day(s)", "", self.n),
             "expert": lambda: self.tr("{n} expert(s)", "", self.n),
             "file": lambda: self.tr("{n} file(s)", "", self.n),
             "message": lambda: self.tr("{n} message(s)", "", self.n),
             "model": lambda: self.tr("{n} model(s)", "", self.n),
+            "page": lambda: self.tr("{n} page(s)", "", self.n),
             "part": lambda: self.tr("{n} part(s)", "", self.n),
             "token": lambda: self.tr("{n} token(s)", "", self.n),
         }[noun]()

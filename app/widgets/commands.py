@@ -27,6 +27,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("open", QT_TRANSLATE_NOOP("commands", "Open a GGUF file\u2026"), ("Ctrl+O",)),
     Command("models", QT_TRANSLATE_NOOP("commands", "Models"), ("Ctrl+M",)),
     Command("get", QT_TRANSLATE_NOOP("commands", "Get models\u2026"), ("Ctrl+G",)),
+    Command("attach", QT_TRANSLATE_NOOP("commands", "Attach files\u2026"), ("Ctrl+U",)),
     Command(
         "preset", QT_TRANSLATE_NOOP("commands", "System prompt and sampling\u2026"), ("Ctrl+P",)
     ),

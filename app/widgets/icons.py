@@ -145,9 +145,77 @@ def _play(painter: QPainter, colour: QColor) -> None:
     painter.drawPolygon([QPointF(5, 3.2), QPointF(12.6, 8), QPointF(5, 12.8)])
 
 
+def _clip(painter: QPainter, colour: QColor) -> None:
+    painter.translate(8, 8)
+    painter.rotate(38)
+    painter.setPen(QPen(colour, 1.3, c=Qt.PenCapStyle.RoundCap))
+    path = QPainterPath(QPointF(3.6, -3.4))
+    path.lineTo(3.6, 3.6)
+    path.cubicTo(3.6, 8.4, -3.6, 8.4, -3.6, 3.6)
+    path.lineTo(-3.6, -4.4)
+    path.cubicTo(-3.6, -7.6, 1.2, -7.6, 1.2, -4.4)
+    path.lineTo(1.2, 3.2)
+    path.cubicTo(1.2, 4.8, -1.2, 4.8, -1.2, 3.2)
+    path.lineTo(-1.2, -2.8)
+    painter.drawPath(path)
+
+
+def _page(painter: QPainter) -> None:
+    """Draw a sheet of paper with a folded corner."""
+    painter.drawPolyline(
+        [
+            QPointF(9.5, 1.8), QPointF(3.5, 1.8), QPointF(3.5, 14.2), QPointF(12.5, 14.2),
+            QPointF(12.5, 4.8), QPointF(9.5, 1.8), QPointF(9.5, 4.8), QPointF(12.5, 4.8),
+        ]
+    )  # fmt: skip
+
+
+def _text(painter: QPainter, _: QColor) -> None:
+    _page(painter)
+    for y in (8.0, 11.0):
+        painter.drawLine(QPointF(5.8, y), QPointF(10.2, y))
+
+
+def _markdown(painter: QPainter, _: QColor) -> None:
+    _page(painter)
+    painter.drawPolyline(
+        [QPointF(5.8, 11.5), QPointF(5.8, 7.6), QPointF(8, 10), QPointF(10.2, 7.6),
+         QPointF(10.2, 11.5)]
+    )  # fmt: skip
+
+
+def _code(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline([QPointF(5.5, 4.5), QPointF(2, 8), QPointF(5.5, 11.5)])
+    painter.drawPolyline([QPointF(10.5, 4.5), QPointF(14, 8), QPointF(10.5, 11.5)])
+    painter.drawLine(QPointF(9, 3.4), QPointF(7, 12.6))
+
+
+def _pdf(painter: QPainter, colour: QColor) -> None:
+    _page(painter)
+    painter.fillRect(QRectF(5.4, 7.6, 5.2, 4.4), colour)
+
+
+def _image(painter: QPainter, colour: QColor) -> None:
+    painter.drawRoundedRect(QRectF(1.8, 2.8, 12.4, 10.4), 1.4, 1.4)
+    painter.drawPolyline([QPointF(2.4, 11.8), QPointF(6.4, 7.4), QPointF(9, 10.2)])
+    painter.drawPolyline([QPointF(9, 10.2), QPointF(10.8, 8.4), QPointF(13.8, 11.6)])
+    painter.setBrush(colour)
+    painter.drawEllipse(QPointF(10.6, 5.6), 0.7, 0.7)
+
+
+def _trouble(painter: QPainter, colour: QColor) -> None:
+    painter.drawPolyline(
+        [QPointF(8, 2.4), QPointF(14.2, 13.2), QPointF(1.8, 13.2), QPointF(8, 2.4)]
+    )
+    painter.drawLine(QPointF(8, 6.4), QPointF(8, 9.2))
+    painter.setBrush(colour)
+    painter.drawEllipse(QPointF(8, 11.3), 0.3, 0.3)
+
+
 _DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
     "plus": _plus, "send": _send, "stop": _stop, "chevron": _chevron, "down": _down,
     "panel": _panel, "controls": _controls, "more": _more, "close": _close,
     "sidebar": _sidebar, "pin": _pin, "left": _left, "right": _right,
-    "pause": _pause, "play": _play,
+    "pause": _pause, "play": _play, "clip": _clip, "text": _text, "markdown": _markdown,
+    "code": _code, "pdf": _pdf, "image": _image, "trouble": _trouble,
 }  # fmt: skip

@@ -11,6 +11,7 @@ QWidget#topBar { background: $chrome; border-bottom: 1px solid $border; }
 QLabel#brand { font-size: $large; font-weight: 600; }
 QLabel[role="muted"] { color: $muted; }
 QLabel[role="small"] { color: $muted; font-size: $small; }
+QLabel[role="thought"] { color: $muted; }
 QLabel[role="warning"] { color: $warning; font-size: $small; }
 QLabel[role="strong"] { font-weight: 600; }
 QLabel[role="figure"] { font-size: $title; font-weight: 600; }
@@ -36,6 +37,16 @@ QPushButton[role="quiet"] {
 }
 QPushButton[role="quiet"]:hover { color: $text; background: $raised; }
 QPushButton[role="quiet"]:focus { border: 1px solid $focus; color: $text; }
+QPushButton[role="toggle"] {
+    background: transparent; border: 1px solid $border; color: $muted; padding: 3px 10px;
+    border-radius: 11px; font-size: $small;
+}
+QPushButton[role="toggle"]:hover { color: $text; background: $raised; }
+QPushButton[role="toggle"]:checked {
+    background: $accent; color: $on_accent; border: 1px solid $accent;
+}
+QPushButton[role="toggle"]:focus { border: 1px solid $focus; }
+QPushButton[role="toggle"]:checked:focus { border: 1px solid $text; }
 QPushButton[role="little"] {
     border-radius: 6px; padding: 3px 10px; font-size: $small; background: $hover;
 }
@@ -120,10 +131,16 @@ QScrollBar::add-line, QScrollBar::sub-line { height: 0; width: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 
 QTextBrowser { background: transparent; border: none; font-size: $text_size; }
+QTextBrowser[role="thought"] { color: $muted; font-size: $body; }
 QFrame#bubble { background: $bubble; border-radius: 14px; }
 QFrame#codeCard { background: $code; border: 1px solid $border; border-radius: 10px; }
-QFrame#codeCard QTextBrowser { font-family: "$fixed"; font-size: $body; }
+QFrame#toolCard { background: $surface; border: 1px solid $border; border-radius: 10px; }
+QFrame#codeCard QTextBrowser, QFrame#toolCard QTextBrowser {
+    font-family: "$fixed"; font-size: $body;
+}
 
+QFrame#chip { background: $raised; border: 1px solid $border; border-radius: 9px; }
+QFrame#chip[kind="trouble"] { border: 1px solid $danger; }
 QFrame#composer { background: $field; border: 1px solid $border; border-radius: 16px; }
 QFrame#composer[focused="true"] { border: 1px solid $faint; }
 QPlainTextEdit#input { background: transparent; border: none; font-size: $text_size; }

@@ -1,16 +1,16 @@
-"""Files dropped on the window: a model, or folders of models."""
+"""Files dropped on the window: a model, folders of models, or files to attach."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from PySide6.QtCore import QEvent, QMimeData, QObject, Signal
+from PySide6.QtCore import QEvent, QObject, Signal
 from PySide6.QtGui import QDragEnterEvent, QDropEvent
 from PySide6.QtWidgets import QWidget
 
+from app.chat.composer import local_files
 from app.session import known_models as models
 from app.window.drop_hint import DropHint
 from backend.system.paths import is_folder
+from backend.tools.settings import is_foreign
 
 
 class Drops(QObject):
@@ -19,12 +19,14 @@ class Drops(QObject):
     Signals:
         model: (Path) a GGUF file.
         folders: (list of Path) folders of models.
-        refused: (str) one sentence about another file.
+        servers: (Path) a file with servers of tools.
+        files: (list of Path) other files.
     """
 
     model = Signal(object)
     folders = Signal(object)
-    refused = Signal(str)
+    servers = Signal(object)
+    files = Signal(object)
 
     def __init__(self, window: QWidget) -> None:
         super().__init__(window)
@@ -44,15 +46,21 @@ class Drops(QObject):
 
     def _enter(self, event: QDragEnterEvent) -> None:
         if event.mimeData().hasUrls():
-            paths = _paths(event.mimeData())
+            paths = local_files(event.mimeData())
             model = models.model_in_drop(paths)
             folders = [path for path in paths if is_folder(path)]
-            self._hint.show_for(model.name if model else None, folders[0].name if folders else None)
+            servers = [path for path in paths if is_foreign(path)]
+            self._hint.show_for(
+                model.name if model else None,
+                folders[0].name if folders else None,
+                servers[0].name if servers else None,
+                len(paths),
+            )
             event.acceptProposedAction()
 
     def _drop(self, event: QDropEvent) -> None:
         self._hint.hide()
-        paths = _paths(event.mimeData())
+        paths = local_files(event.mimeData())
         model = models.model_in_drop(paths)
         if model is not None:
             event.acceptProposedAction()
@@ -60,9 +68,9 @@ class Drops(QObject):
         elif folders := [path for path in paths if is_folder(path)]:
             event.acceptProposedAction()
             self.folders.emit(folders)
+        elif servers := [path for path in paths if is_foreign(path)]:
+            event.acceptProposedAction()
+            self.servers.emit(servers[0])
         elif paths:
-            self.refused.emit(self.tr("{name} is not a GGUF file.").format(name=paths[0].name))
-
-
-def _paths(data: QMimeData) -> list[Path]:
-    return [Path(url.toLocalFile()) for url in data.urls() if url.isLocalFile()]
+            event.acceptProposedAction()
+            self.files.emit(paths)

@@ -33,6 +33,7 @@ from app.session.engine import EngineSession
 from app.session.event_log import EventLog, follow
 from app.session.local_server import LocalServer
 from app.session.session import Session
+from app.session.tools import make_tools
 from app.session.worker_link import EngineLink
 from app.settings.preferences import Preferences
 from app.sidebar.import_export import ChatExchange
@@ -46,6 +47,7 @@ from app.window.drops import Drops
 from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
 from backend.text import joined
+from backend.tools.settings import FILE_NAME as TOOLS_FILE
 
 
 class MainWindow(QMainWindow):
@@ -82,6 +84,9 @@ class MainWindow(QMainWindow):
         # Before any widget that shows messages, so that they are on disk when they appear.
         store = store or ChatStore.open(settings_path.with_name("chats.db"))
         self.chats = Chats(self.session, store, self)
+        self.calls = make_tools(
+            self.session, (store.path or settings_path).with_name(TOOLS_FILE), self
+        )
         self.sidebar = Sidebar(self.chats)
         self.exchange = ChatExchange(self.chats, self)
         self.library = LibraryPage(
@@ -91,14 +96,16 @@ class MainWindow(QMainWindow):
             self,
         )
         self.top_bar = TopBar()
-        self.chat_page = ChatPage(self.session, self.chats, self)
+        self.chat_page = ChatPage(self.session, self.chats, self.calls, self)
         self.chat = self.chat_page.view
         self.engine_page = EnginePage(self.engine, self._link_gb_per_s, self)
         self.panel = self.engine_page.panel
         self.controls = Controls(
             self.engine, self.top_bar, self.library.library, self.settings, self
         )
-        self.settings_page = SettingsPage(self.settings, self.library, self.server, self.link)
+        self.settings_page = SettingsPage(
+            self.settings, self.library, self.server, self.link, self.calls.servers
+        )
         self._statistics: Statistics | None = None  # of the last answer
         self._lay_out()
         self._arrangement = Arrangement(
@@ -125,6 +132,7 @@ class MainWindow(QMainWindow):
 
     def open_first(self, path: Path | None = None) -> None:
         """Load the first model: the given one, the last one, or the embedded one."""
+        self.calls.servers.start()
         last = Path(self.settings.last_model) if self.settings.last_model else None
         if path is None and last is not None and is_file(last):
             path = last
@@ -136,7 +144,8 @@ class MainWindow(QMainWindow):
 
     def _show_remarks(self) -> None:
         """Report trouble with the files of settings and chats."""
-        if trouble := joined(self.preferences.remark or "", self.chats.store.trouble):
+        remarks = self.preferences.remark or "", self.chats.store.trouble, self.calls.servers.remark
+        if trouble := joined(*remarks):
             self.chat.banner.show_notice(Notice(trouble, is_trouble=False))
 
     def open_model(self, path: Path) -> None:
@@ -197,7 +206,7 @@ class MainWindow(QMainWindow):
         layout.addWidget(self.pages, 1)
         self.setCentralWidget(central)
         parts = (
-            self.chat.composer.input, self.chat.composer.button, self.top_bar.model,
+            *self.chat.composer.tab_order, self.top_bar.model,
             self.top_bar.new_chat, self.top_bar.mode.automatic, self.top_bar.mode.manual,
             self.top_bar.rate.slider, self.top_bar.controls, self.top_bar.panel,
             self.top_bar.more, self.top_bar.sidebar, self.sidebar.new, self.sidebar.search,
@@ -213,7 +222,7 @@ class MainWindow(QMainWindow):
                 "new_chat": self._new_chat, "search": self._search_chats,
                 "sidebar": self._toggle_sidebar, "open": self.browse,
                 "models": self._toggle_library, "get": self.show_get_models,
-                "preset": self.chat_page.edit_preset,
+                "preset": self.chat_page.edit_preset, "attach": self.chat_page.choose_files,
                 "controls": self._toggle_controls,
                 "settings": functools.partial(self.pages.toggle, "settings"),
                 "diagnostics": functools.partial(self.pages.toggle, "diagnostics"),
@@ -235,6 +244,7 @@ class MainWindow(QMainWindow):
         self.engine.model_changed.connect(self._show_model)
         session.statistics_changed.connect(self._note_statistics)
         self.engine_page.notice.connect(session.notice)
+        self.calls.servers.trouble.connect(lambda text: session.notice.emit(Notice(text)))
         self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
         self.sidebar.new_chat.connect(self._new_chat)
         self.sidebar.import_file.connect(self.exchange.ask_import)
@@ -255,7 +265,9 @@ class MainWindow(QMainWindow):
         bar.sidebar.clicked.connect(self._toggle_sidebar)
         self._drops.model.connect(self.open_model)
         self._drops.folders.connect(self._add_folders)
-        self._drops.refused.connect(self._refuse)
+        self._drops.servers.connect(self._import_servers)
+        self._drops.files.connect(self._attach)
+        self.chat.composer.chips.context_wanted.connect(lambda: self._show_controls(True))
 
     def _connect_settings(self) -> None:
         page, preferences, session = self.settings_page, self.preferences, self.session
@@ -370,9 +382,13 @@ class MainWindow(QMainWindow):
             self.library.library.add_folder(folder)
         self.show_library()
 
-    def _refuse(self, sentence: str) -> None:
+    def _import_servers(self, path: Path) -> None:
+        self.pages.go("settings")
+        self.settings_page.tools.take_file(path)
+
+    def _attach(self, paths: list[Path]) -> None:
         self.show_chat()
-        self.session.notice.emit(Notice(sentence))
+        self.chat_page.attach(paths)
 
     # Reactions to the engine
 
@@ -418,6 +434,8 @@ class MainWindow(QMainWindow):
         self.settings.page = self.pages.present
         self.preferences.take_server(self.server)
         self.preferences.save()
+        self.calls.stop_all()
+        self.calls.servers.shut_down()
         self.session.stop_all()
         self.controls.packs.stop()
         self.library.shut_down()

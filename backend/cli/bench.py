@@ -26,6 +26,7 @@ from backend.cli.common import (
     add_engine_options,
     cache_rate,
     engine_config,
+    number_that,
     printable,
     whole_number,
 )
@@ -58,7 +59,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="a GGUF file; or results of --json, to show them again",
     )
     _add_ways(add)
-    add_engine_options(parser, "device", "hybrid", "n_thread")
+    add_engine_options(parser, "hybrid", "n_thread", device="cpu")
     _add_workload(add)
     add("--json", type=Path, metavar="OUT", help="write all measurements")
     add("--charts", type=Path, metavar="FOLDER", help="draw speed over the cache rate, as SVG")
@@ -232,7 +233,7 @@ def _setting(args: argparse.Namespace) -> Setting:
         file=file,
         ways=ways,
         requests=requests,
-        config=engine_config(args, n_ubatch=args.ubatch, device=args.device or "cpu"),
+        config=engine_config(args, n_ubatch=args.ubatch),
         n_round=args.rounds,
         cap_bytes=args.memory_cap,
         tokens=_text(args.prompts),
@@ -310,23 +311,7 @@ def _bytes(text: str) -> int:
 
 
 def _positive(what: str) -> Callable[[str], float]:
-    def parse(text: str) -> float:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not 0 < value < math.inf:
-            raise argparse.ArgumentTypeError(f"{what} must be a positive number, not '{text}'")
-        return value
-
-    return parse
+    return number_that(lambda value: 0 < value < math.inf, f"{what} must be a positive number")
 
 
-def _share(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"the accuracy must be from 0 to 1, not '{text}'")
-    return value
+_share = number_that(lambda value: 0 <= value <= 1, "the accuracy must be from 0 to 1")

@@ -6,33 +6,45 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from backend.attachments.reading import FileReading
 from backend.cli.common import (
     UserError,
     add_engine_options,
+    add_sampling_options,
     bytes_text,
     cache_rate,
     engine_config,
     max_tokens,
+    plain_sentence,
     printable,
-    temperature,
-    whole_number,
+    sampling,
     write_error,
 )
 from backend.cli.session import Answer, Session, Settings, notice
+from backend.protocol.attachments import Attachment, content_parts
+from backend.protocol.chat import ChatOptions, Delta, Json
 from backend.protocol.client import RequestFailed, WorkerDied
-from backend.protocol.settings import Sampling
+from backend.protocol.errors import RequestError
 from backend.system.paths import embedded_model
 
 _HELP = """\
 /help     this list
+/attach F attach a file to the next message
 /rate R   change the share of experts kept in memory: 0 to 1, or a percentage
+/think T  let the model think: on, off or auto
+/effort E how much it thinks, in the words of its chat template; auto leaves it to the template
+/raw      what the model saw and wrote at the last answer, with all control tokens
 /stats    figures of the last answer
 /new      begin a new conversation
 /quit     leave (so does Ctrl-D)
 Ctrl-C stops an answer; a second one leaves."""
 
+_THINK = {"on": True, "off": False, "auto": None}
 _FIGURES = (
     "ttft_s",
     "tokens_per_s",
@@ -59,10 +71,18 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
     add("-p", "--prompt", metavar="PROMPT", help="answer this and leave; - reads it from stdin")
+    add(
+        "--attach", action="append", default=[], metavar="FILE",
+        help="a text, code, PDF, PNG or JPEG file for the first message; may be given again",
+    )  # fmt: skip
     add_engine_options(parser)
     add("--max-tokens", type=max_tokens, default=-1, metavar="N", help="longest answer; -1: any")
-    add("--seed", type=whole_number(0, 2**32 - 1), metavar="S", help="repeatable sampling")
-    add("--temperature", type=temperature, metavar="T", help="0 always takes the likeliest token")
+    add_sampling_options(parser)
+    add("--think", choices=("on", "off"), help="let the model think first, if it has a switch")
+    add("--effort", metavar="E", help="how much it thinks, such as low or high, if it can choose")
+    answer = parser.add_mutually_exclusive_group()
+    answer.add_argument("--schema", metavar="FILE", help="answer in JSON of this JSON schema")
+    answer.add_argument("--grammar", metavar="FILE", help="answer in the form of this GBNF grammar")
     add("--json", action="store_true", help="print one JSON object; needs -p")
     return parser
 
@@ -74,34 +94,74 @@ def run(args: argparse.Namespace) -> int:
     if args.prompt is None and sys.stdin is None:
         raise UserError("There is no standard input to chat from; -p gives a prompt.", status=2)
     prompt = None if args.prompt is None else _prompt(args.prompt)
+    files = [_attachment(path) for path in args.attach]
     if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="replace")  # an ASCII terminal must not end the chat
     session = Session(_settings(args))
     try:
         session.start()
-        if (remark := session.cache.get("remark")) and not args.json:
-            notice(remark)
+        if not args.json:
+            for remark in (session.cache.get("remark"), *_thinking_remarks(session)):
+                if remark:
+                    notice(remark)
         if prompt is not None:
-            return _answer_once(session, prompt, args.json)
-        return _Terminal(session).run()
+            return _answer_once(session, prompt, files, args.json)
+        return _Terminal(session, files).run()
     finally:
         session.close()
 
 
 def _settings(args: argparse.Namespace) -> Settings:
     """Return the settings from the options. Raises UserError for invalid ones."""
-    given = {"temperature": args.temperature, "seed": args.seed}
-    given = {name: value for name, value in given.items() if value is not None}
     try:
         model = embedded_model() if args.model is None else args.model
         return Settings(
             model=os.path.abspath(model),
             config=engine_config(args),
-            sampling=Sampling(**given),
+            sampling=sampling(args),
             max_tokens=args.max_tokens,
+            options=_options(args),
         )
     except (ValueError, FileNotFoundError) as error:
         raise UserError(str(error), status=2) from None
+
+
+def _options(args: argparse.Namespace) -> ChatOptions:
+    """Return how the conversation is rendered. Raises UserError for a file that cannot be used."""
+    schema = None
+    if args.schema is not None:
+        try:
+            schema = json.loads(_content(args.schema))
+        except (ValueError, RecursionError):
+            schema = None
+        if not isinstance(schema, dict):
+            raise UserError(f"{args.schema} is not a JSON schema.", status=2)
+    return ChatOptions(
+        thinking=None if args.think is None else args.think == "on",
+        effort=args.effort or "",
+        json_schema=schema,
+        grammar="" if args.grammar is None else _content(args.grammar),
+    )
+
+
+def _content(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not valid UTF-8.", status=2) from None
+    except OSError as error:
+        raise UserError(plain_sentence(error), status=2) from None
+
+
+def _thinking_remarks(session: Session) -> Iterator[str]:
+    """Yield a sentence for each option of thinking that the model cannot obey."""
+    options, chat = session.settings.options, session.chat
+    if options.thinking is not None and chat.thinking != "switch":
+        is_always = chat.thinking == "always"
+        yield f"This model {'always' if is_always else 'never'} thinks; it has no switch."
+    if options.effort and options.effort not in chat.efforts:
+        known = ", ".join(chat.efforts)
+        yield f"This model knows {f'the efforts {known}' if known else 'no efforts'}."
 
 
 def _prompt(text: str) -> str:
@@ -119,6 +179,14 @@ def _prompt(text: str) -> str:
     return text
 
 
+def _attachment(path: str) -> Attachment:
+    """Read an attached file. Raises UserError with one sentence."""
+    try:
+        return FileReading(path).run()
+    except RequestError as error:
+        raise UserError(str(error)) from None
+
+
 def _check_text(text: str) -> None:
     try:
         text.encode("utf-8")
@@ -126,14 +194,14 @@ def _check_text(text: str) -> None:
         raise UserError("The prompt is not valid UTF-8.", status=2) from None
 
 
-def _answer_once(session: Session, prompt: str, as_json: bool) -> int:
+def _answer_once(session: Session, prompt: str, files: Sequence[Attachment], as_json: bool) -> int:
     """Answer one prompt and return the exit status."""
-    show = None if as_json else _show
-    answer = session.answer([{"role": "user", "content": prompt}], show)
-    if as_json:
+    screen = None if as_json else _Screen()
+    answer = session.answer([{"role": "user", "content": content_parts(prompt, files)}], screen)
+    if screen is None:
         print(json.dumps(_report(session, answer)))
-    elif answer.text and not answer.text.endswith("\n"):
-        _show("\n")
+    else:
+        screen.end()
     if answer.fault:
         write_error(answer.fault)
         return 1
@@ -144,7 +212,11 @@ def _report(session: Session, answer: Answer) -> dict[str, Any]:
     """Return the object of --json. Figures are null where the answer did not finish."""
     report: dict[str, Any] = {
         "model": session.settings.model,
-        "text": answer.text,
+        "text": answer.text.content,
+        "reasoning": answer.text.reasoning,
+        "content": answer.text.content,
+        "tool_calls": [call.to_json() for call in answer.text.tool_calls],
+        "raw": answer.raw,
         "tokens": answer.tokens,
         "reason": answer.reason,
         "n_prompt": answer.stats.get("n_prompt"),
@@ -160,19 +232,52 @@ def _report(session: Session, answer: Answer) -> dict[str, Any]:
     return report
 
 
-def _show(text: str) -> None:
-    """Write text of the model to standard output, at once."""
-    if sys.stdout is not None:
-        sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
-        sys.stdout.flush()
+class _Screen:
+    """Writes an answer to standard output, at once.
+
+    The thought is written to a terminal only, and dim. A program that reads the output gets the
+    content alone.
+    """
+
+    def __init__(self) -> None:
+        self._is_terminal = sys.stdout is not None and sys.stdout.isatty()
+        self._is_dim = False
+        self._last = "\n"
+
+    def __call__(self, delta: Delta) -> None:
+        if delta.reasoning and self._is_terminal:
+            self._write(delta.reasoning, "" if self._is_dim else "\x1b[2m")
+            self._is_dim = True
+        if delta.content:
+            self._end_thought()
+            self._write(delta.content)
+
+    def end(self) -> None:
+        """End the last line."""
+        self._end_thought()
+        if self._last != "\n":
+            self._write("\n")
+
+    def _end_thought(self) -> None:
+        if self._is_dim:
+            self._write("\n" if self._last == "\n" else "\n\n", "\x1b[0m")
+            self._is_dim = False
+
+    def _write(self, text: str, style: str = "") -> None:
+        if sys.stdout is not None:
+            sys.stdout.write(style + (printable(text) if self._is_terminal else text))
+            sys.stdout.flush()
+        self._last = text[-1]
 
 
 class _Terminal:
     """The interactive chat: reads lines, shows answers, obeys commands."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, files: Sequence[Attachment]) -> None:
         self._session = session
-        self._messages: list[dict[str, str]] = []
+        self._messages: list[Json] = []
+        self._asked: tuple[list[Json], ChatOptions] = ([], ChatOptions())  # for the last answer
+        self._files = list(files)  # for the next message
         self._last: Answer | None = None
         self._typed = sys.stdin.isatty()
         self._status = 0
@@ -220,13 +325,15 @@ class _Terminal:
     def _turn(self, line: str) -> None:
         """Send one message, show the answer, and keep both in the conversation."""
         _check_text(line)
-        messages = [*self._messages, {"role": "user", "content": line}]
-        answer = self._session.answer(messages, _show)
-        if answer.text and not answer.text.endswith("\n"):
-            _show("\n")
-        if answer.text or not answer.fault:
-            self._messages = [*messages, {"role": "assistant", "content": answer.text}]
-            self._last = answer
+        content = content_parts(line, self._files)
+        messages = [*self._messages, {"role": "user", "content": content}]
+        screen = _Screen()
+        answer = self._session.answer(messages, screen)
+        screen.end()
+        if answer.raw or not answer.fault:
+            self._messages = [*messages, answer.text.to_message()]
+            self._asked = messages, self._session.settings.options
+            self._last, self._files = answer, []
         if answer.died:
             raise WorkerDied(answer.fault)
         if answer.fault:
@@ -253,8 +360,16 @@ class _Terminal:
         elif name == "/new":
             self._messages = []
             notice("A new conversation.")
+        elif name == "/attach":
+            self._files.append(file := _attachment(os.path.expanduser(rest.strip())))
+            size = "image" if file.kind == "image" else f"{len(file.text):,} characters"
+            notice(f"{file.name} goes with the next message ({size}).")
         elif name == "/stats":
             notice(_table(self._last) if self._last else "There is no answer yet.")
+        elif name == "/raw":
+            self._show_raw()
+        elif name in ("/think", "/effort"):
+            self._set_thinking(name, rest.strip())
         elif name == "/rate":
             try:
                 rate = cache_rate(rest.strip())
@@ -264,6 +379,25 @@ class _Terminal:
             notice(self._session.summary())
         else:
             raise UserError(f"There is no command {name}; /help lists them.")
+
+    def _show_raw(self) -> None:
+        """Show the prompt and the text of the last answer, with all control tokens."""
+        if self._last is None:
+            notice("There is no answer yet.")
+        else:
+            notice(self._session.prompt(*self._asked) + self._last.raw)
+
+    def _set_thinking(self, name: str, value: str) -> None:
+        session, settings = self._session, self._session.settings
+        if name == "/effort":
+            change: dict[str, Any] = {"effort": "" if value == "auto" else value}
+        elif value in _THINK:
+            change = {"thinking": _THINK[value]}
+        else:
+            raise UserError("/think needs on, off or auto.")
+        session.settings = replace(settings, options=replace(settings.options, **change))
+        remarks = list(_thinking_remarks(session))
+        notice(" ".join(remarks) or "It counts from the next answer on.")
 
     def _revive(self, sentence: str) -> bool:
         """Report that the engine ended and offer to start it again. Return False to leave."""

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from backend.memory.devices import TRUST, is_remote
 from backend.methods.catalogue import RUNNABLE
-from backend.protocol.settings import EngineConfig, Rule, check_device
+from backend.protocol.settings import EngineConfig, Rule, Sampling, check_device
 
 
 class UserError(Exception):
@@ -69,15 +69,34 @@ def printable(text: str) -> str:
     return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cs"))
 
 
-def add_engine_options(parser: argparse.ArgumentParser, *names: str) -> None:
-    """Add the options of EngineConfig, or of the named fields. Options not given are None."""
-    for name, rule in EngineConfig.rules().items():
+def add_engine_options(parser: argparse.ArgumentParser, *names: str, **defaults: Any) -> None:
+    """Add the options of EngineConfig, or of the fields in `names` and `defaults`.
+
+    An option that is not given is None, or its value in `defaults`.
+    """
+    _add_options(parser, EngineConfig, {*names, *defaults}, defaults)
+
+
+def add_sampling_options(parser: argparse.ArgumentParser, **defaults: Any) -> None:
+    """Add the options of Sampling. An option that is not given is None, or as in `defaults`."""
+    _add_options(parser, Sampling, set(), defaults)
+
+
+def _add_options(
+    parser: argparse.ArgumentParser,
+    settings: type[EngineConfig | Sampling],
+    names: set[str],
+    defaults: dict[str, Any],
+) -> None:
+    for name, rule in settings.rules().items():
         if not rule.option or (names and name not in names):
             continue
-        how: dict[str, Any] = {"dest": name, "help": rule.help}
+        default = defaults.get(name, getattr(settings, name))
+        how: dict[str, Any] = {"dest": name, "help": rule.help, "default": defaults.get(name)}
+        if (default or name in defaults) and rule.kind != "switch":
+            how["help"] = f"{rule.help} (default {default})"
         if rule.kind == "switch":
-            default = getattr(EngineConfig, name)
-            how |= {"action": "store_false" if default else "store_true", "default": None}
+            how["action"] = "store_false" if default else "store_true"
         elif rule.kind == "choice":
             how |= {"choices": rule.choices}
         else:
@@ -90,18 +109,32 @@ def engine_config(args: argparse.Namespace, **fixed: Any) -> EngineConfig:
 
     fixed: fields that the command sets in place of the options.
     """
-    given = {name: getattr(args, name, None) for name in EngineConfig.rules()}
-    given = {name: value for name, value in given.items() if value is not None}
-    return EngineConfig(**{**given, **fixed})
+    return EngineConfig(**{**_given(args, EngineConfig), **fixed})
+
+
+def sampling(args: argparse.Namespace) -> Sampling:
+    """Return the values of the options of add_sampling_options()."""
+    return Sampling(**_given(args, Sampling))
+
+
+def _given(args: argparse.Namespace, settings: type[EngineConfig | Sampling]) -> dict[str, Any]:
+    given = {name: getattr(args, name, None) for name in settings.rules()}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _argument(rule: Rule) -> Callable[[str], Any]:
     """Return the argument type of a setting."""
     if rule.kind == "count":
         return whole_number(int(rule.lowest), int(rule.highest))
-    return {"share": cache_rate, "bytes": size_or_none, "method": method, "device": device}[
-        rule.kind
-    ]
+    if rule.kind == "number":
+        return number(rule.lowest, rule.highest)
+    return {
+        "share": cache_rate,
+        "bytes": size_or_none,
+        "method": method,
+        "device": device,
+        "file": os.path.abspath,  # the worker may run in another folder
+    }[rule.kind]
 
 
 def device(text: str) -> str:
@@ -129,18 +162,25 @@ def size_or_none(text: str) -> int:
     return 0 if text == "0" else size(text)
 
 
-def cache_rate(text: str) -> float:
-    """Parse an argument: a share from 0 to 1, or a percentage such as "25%"."""
-    percent = text.endswith("%")
-    try:
-        value = float(text.removesuffix("%")) / (100 if percent else 1)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(
-            f"the cache rate must be a number from 0 to 1 or a percentage, not '{text}'"
-        )
-    return value
+def share(what: str) -> Callable[[str], float]:
+    """Return an argument type: a share from 0 to 1, or a percentage such as "25%"."""
+
+    def parse(text: str) -> float:
+        percent = text.endswith("%")
+        try:
+            value = float(text.removesuffix("%")) / (100 if percent else 1)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= 1:
+            raise argparse.ArgumentTypeError(
+                f"{what} must be a number from 0 to 1 or a percentage, not '{text}'"
+            )
+        return value
+
+    return parse
+
+
+cache_rate = share("the cache rate")
 
 
 def method(text: str) -> str:
@@ -181,15 +221,25 @@ def max_tokens(text: str) -> int:
     return value
 
 
-def temperature(text: str) -> float:
-    """Parse an argument: a finite number of at least 0."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be a number of at least 0, not '{text}'")
-    return value
+def number(lowest: float, highest: float) -> Callable[[str], float]:
+    """Return an argument type: a number from `lowest` to `highest`, both included."""
+    wanted = f"must be a number from {lowest:g} to {highest:g}"
+    return number_that(lambda value: lowest <= value <= highest, wanted)
+
+
+def number_that(is_valid: Callable[[float], bool], wanted: str) -> Callable[[str], float]:
+    """Return an argument type: a number that `is_valid` accepts. `wanted`: what an error says."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not is_valid(value):
+            raise argparse.ArgumentTypeError(f"{wanted}, not '{text}'")
+        return value
+
+    return parse
 
 
 def bytes_text(n_bytes: int) -> str:

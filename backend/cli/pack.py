@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from backend.cli.common import UserError, bytes_text, printable
-from backend.gguf.model_file import ModelFile, read_model
+from backend.gguf.model_file import ModelFile, ModelFileError, read_model
 from backend.packs import write as pack
 from backend.packs.benefit import offer
+from backend.text import to_json
 
 
 def add_parser(subparsers: Any) -> argparse.ArgumentParser:
@@ -48,23 +49,29 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
-    file = read_model(args.model)
     try:
-        if args.offer:
-            return _offer(file, as_json=args.json)
-        if args.delete:
-            return _delete(file, args.out)
-        if args.check:
-            return _check(file, args.out, as_json=args.json)
-        layout = args.layout or pack.best_layout(file)
-        path = args.out or pack.place_for(file)
-        plan = pack.plan_of(file, layout)
-        if not args.json:
-            size = bytes_text(plan.n_bytes)
-            print(f"{path} will take {size}, in the layout '{layout}'.", flush=True)
-        pack.write(file, layout, path, _progress(as_json=args.json))
-    except pack.PackError as error:
+        return _run(args)
+    except (pack.PackError, ModelFileError) as error:
+        if args.json:
+            print(json.dumps({"error": to_json(str(error))}))
         raise UserError(printable(str(error))) from None
+
+
+def _run(args: argparse.Namespace) -> int:
+    file = read_model(args.model)
+    if args.offer:
+        return _offer(file, as_json=args.json)
+    if args.delete:
+        return _delete(file, args.out)
+    if args.check:
+        return _check(file, args.out, as_json=args.json)
+    layout = args.layout or pack.best_layout(file)
+    path = args.out or pack.place_for(file)
+    plan = pack.plan_of(file, layout)
+    if not args.json:
+        size = bytes_text(plan.n_bytes)
+        print(f"{path} will take {size}, in the layout '{layout}'.", flush=True)
+    pack.write(file, layout, path, _progress(as_json=args.json))
     found, _ = pack.find(file)
     used = found is not None and found.path.samefile(path)
     if args.json:

@@ -1,4 +1,4 @@
-"""`outrider serve`: a local server that speaks OpenAI's protocol, without the window."""
+"""`outrider serve`: a local server that speaks OpenAI's and Anthropic's protocols."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from typing import Any
 
 from backend.cli.common import UserError, add_engine_options, engine_config, whole_number
 from backend.engine.engine import Engine
-from backend.server.application import ADDRESS, make_server
-from backend.server.turns import EngineThread, Turns
+from backend.library.facts import FactsCache
+from backend.library.scan import scan
+from backend.server.application import make_server
+from backend.server.engine_host import EngineThread
+from backend.server.guard import ADDRESS
+from backend.server.turns import Turns
 from backend.system.paths import embedded_model
 
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
@@ -23,14 +27,28 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     """Add the parser of this command."""
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "serve",
-        help="serve a model to programs on this machine, as OpenAI's API",
-        description="Serve a model to programs on this machine through OpenAI's protocol: "
-        "/v1/models, /v1/chat/completions and /v1/completions. It listens on 127.0.0.1 only and "
-        f"asks for a key: that of {_KEY_VARIABLE} in the environment, or a new one that it shows.",
+        help="serve a model to programs on this machine, as OpenAI's and Anthropic's API",
+        description="Serve a model to programs on this machine through the protocols of OpenAI "
+        "(/v1/chat/completions, /v1/responses, /v1/completions, /v1/models) and Anthropic "
+        "(/v1/messages). It listens on 127.0.0.1 only and asks for a key: that of "
+        f"{_KEY_VARIABLE} in the environment, or a new one that it shows.",
     )
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
     add("--port", type=whole_number(0, 65535), default=8088, metavar="N", help="0: any free one")
+    add(
+        "--models",
+        metavar="FOLDER",
+        action="append",
+        default=[],
+        help="load a model of this folder when a request names it; may be given several times",
+    )
+    add(
+        "--unload-after",
+        type=whole_number(1),
+        metavar="MIN",
+        help="free the model after this many minutes without a request; the next one loads it",
+    )
     add_engine_options(parser)
     return parser
 
@@ -39,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     path = Path(args.model) if args.model else embedded_model()
     config = engine_config(args)
+    paths = _models(args.models)
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
     key = key or secrets.token_urlsafe(24)
@@ -49,17 +68,32 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise UserError(f"Port {args.port} cannot be used: {error.strerror}.") from None
     engine = Engine.open(path, config)
-    host = EngineThread(engine)
+    host = EngineThread(
+        engine,
+        lambda path: Engine.open(path, config),
+        paths,
+        60 * args.unload_after if args.unload_after else None,
+    )
     try:
         port = listener.getsockname()[1]
-        print(f"Serving {engine.model.name} at http://{ADDRESS}:{port}/v1", flush=True)
+        print(f"Serving {host.model_name} at http://{ADDRESS}:{port}/v1", flush=True)
         if is_new:
             print(f"Key: {key}", flush=True)
+        if paths:
+            print(f"On request: {', '.join(paths)}", flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
         make_server(Turns(host), key, port).run(sockets=[listener])
     finally:
-        engine.stop()
+        host.stop()
         host.close()
-        engine.close()
         listener.close()
     return 0
+
+
+def _models(folders: list[str]) -> dict[str, Path]:
+    """Return the usable models below some folders, by the names of their files."""
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise UserError(f"There is no folder {folder}.")
+    found = scan([Path(folder) for folder in folders], [], FactsCache(None, 0))
+    return {entry.name: entry.path for entry in found.entries if entry.facts is not None}

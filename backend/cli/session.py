@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import signal
 import sys
 import threading
@@ -12,7 +11,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import bytes_text, printable
+from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json
 from backend.protocol.client import Reply, RequestFailed, WorkerClient, WorkerDied
+from backend.protocol.messages import MAX_BYTES, ProtocolError
+from backend.text import text
 
 if TYPE_CHECKING:
     from backend.protocol.settings import EngineConfig, Sampling
@@ -29,13 +31,18 @@ class Settings:
     config: EngineConfig
     sampling: Sampling
     max_tokens: int
+    options: ChatOptions = field(default_factory=ChatOptions)
 
 
 @dataclass
 class Answer:
-    """An answer so far. fault: one sentence if it failed, or "". died: the worker is gone."""
+    """An answer so far. raw: its text with all control tokens.
 
-    text: str = ""
+    fault: one sentence if it failed, or "". died: the worker is gone.
+    """
+
+    text: AnswerText = field(default_factory=AnswerText)
+    raw: str = ""
     tokens: list[int] = field(default_factory=list)
     reason: str = ""
     stats: dict[str, Any] = field(default_factory=dict)
@@ -109,8 +116,19 @@ class Session:
         assert self._client is not None
         self.cache = self._client.request("set_cache_rate", cache_rate=rate).final()["cache"]
 
-    def answer(self, messages: list[dict[str, str]], show: Callable[[str], None] | None) -> Answer:
-        """Return the answer to a conversation. `show` gets its text piece by piece.
+    @property
+    def chat(self) -> ChatFacts:
+        """What the model's chat template can do."""
+        return ChatFacts.from_json(self.model.get("chat") or {})
+
+    def prompt(self, messages: list[Json], options: ChatOptions) -> str:
+        """Return a conversation as the model receives it. Raises RequestFailed or WorkerDied."""
+        assert self._client is not None
+        reply = self._client.request("format", messages=messages, options=options.to_json())
+        return str(reply.final()["prompt"])
+
+    def answer(self, messages: list[Json], show: Callable[[Delta], None] | None) -> Answer:
+        """Return the answer to a conversation. `show` gets it piece by piece.
 
         Ctrl-C stops the answer; a second one raises KeyboardInterrupt. A failed answer keeps its
         text and gets a `fault`.
@@ -121,7 +139,8 @@ class Session:
             reply = self._client.request(
                 "generate",
                 messages=messages,
-                sampling=dataclasses.asdict(self.settings.sampling),
+                sampling=self.settings.sampling.to_json(),
+                options=self.settings.options.to_json(),
                 max_tokens=self.settings.max_tokens,
             )
             with _Interrupts(self._client, reply):
@@ -129,6 +148,8 @@ class Session:
                 for message in reply:
                     progress.show(message)
                     _take(answer, message, show)
+        except ProtocolError:  # many images
+            answer.fault = str(text("engine.too_much_sent", most=MAX_BYTES))
         except WorkerDied as error:
             answer.fault, answer.died = str(error), True
         return answer
@@ -149,14 +170,16 @@ class Session:
         )
 
 
-def _take(answer: Answer, message: dict[str, Any], show: Callable[[str], None] | None) -> None:
+def _take(answer: Answer, message: Json, show: Callable[[Delta], None] | None) -> None:
     """Add one message of the worker to the answer."""
     kind = message["type"]
     if kind == "text":
-        answer.text += message["text"]
+        delta = Delta.from_json(message)
+        answer.text.add(delta)
+        answer.raw += message["text"]
         answer.tokens += message["tokens"]
         if show is not None:
-            show(message["text"])
+            show(delta)
     elif kind == "stats":
         answer.stats = message["stats"]
     elif kind == "done":

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, bytes_text, cache_rate, printable, whole_number
+from backend.cli.common import UserError, bytes_text, cache_rate, printable, share, whole_number
 from backend.gguf.model_file import read_model
 from backend.machines import Hardware, load
 from backend.machines.measure import measure
@@ -74,7 +74,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     add(
         "--accuracy",
-        type=_share_of("the accuracy"),
+        type=share("the accuracy"),
         default=None,
         metavar="A",
         help="replace a predictor that lacks its inputs by one with this accuracy",
@@ -96,7 +96,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add(
         "--host-memory",
         dest="host_rate",
-        type=_share_of("the share that RAM holds"),
+        type=share("the share that RAM holds"),
         default=None,
         metavar="R",
         help="share of the experts in RAM, between a drive and the machine's link (default: all)",
@@ -303,17 +303,3 @@ def _methods(text: str) -> tuple[str, ...]:
                 "it reads"
             )
     return names
-
-
-def _share_of(what: str) -> Any:
-    """Return an argument type: a share, as of a cache rate. what: its name in messages."""
-
-    def parse(text: str) -> float:
-        try:
-            return cache_rate(text)
-        except argparse.ArgumentTypeError:
-            raise argparse.ArgumentTypeError(
-                f"{what} must be a number from 0 to 1 or a percentage, not '{text}'"
-            ) from None
-
-    return parse

@@ -17,20 +17,19 @@ from typing import Any
 from backend.cli.common import (
     UserError,
     add_engine_options,
+    add_sampling_options,
     bytes_text,
     engine_config,
     max_tokens,
     printable,
+    sampling,
     size,
-    temperature,
-    whole_number,
 )
 from backend.engine.engine import Engine
 from backend.engine.recording import Recording
 from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.slots import rate_of
 from backend.protocol.errors import EngineError, UntrustedError
-from backend.protocol.settings import Sampling
 from backend.system.memory import available_bytes
 from backend.traces.prompts import Prompt, read_prompts
 
@@ -68,8 +67,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="record no more than this, such as 500M or 4G (default 2G)",
     )
     add_engine_options(parser)
-    add("--temperature", type=temperature, metavar="T", help="0 always takes the likeliest token")
-    add("--seed", type=whole_number(0, 2**32 - 2), default=0, metavar="S", help="default 0")
+    add_sampling_options(parser, seed=0)
     add("--raw", action="store_true", help="continue the prompts, without a chat template")
     add("--json", action="store_true", help="print one JSON object")
     return parser
@@ -129,17 +127,13 @@ def _record(
     args: argparse.Namespace, engine: Engine, recording: Recording, prompts: list[Prompt]
 ) -> dict[str, Any]:
     """Answer the prompts until an error, a limit or Ctrl-C. Return a report."""
-    settings = {"seed": args.seed}
-    if args.temperature is not None:
-        settings["temperature"] = args.temperature
-    sampling = Sampling(**settings)
     report: dict[str, Any] = {"requests": 0, "left_out": [], "stopped": "", "interrupted": False}
     with _Interrupts(engine) as interrupts:
         for i, prompt in enumerate(prompts):
             if interrupts.seen or recording.full:
                 break
             try:
-                pieces = recording.answer(prompt, sampling, args.tokens, raw=args.raw)
+                pieces = recording.answer(prompt, sampling(args), args.tokens, raw=args.raw)
             except EngineError as error:  # such as a prompt that is longer than the context
                 report["left_out"].append({"line": prompt.line, "reason": str(error)})
                 continue

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, bytes_text, cache_rate, whole_number
+from backend.cli.common import UserError, bytes_text, cache_rate, number_that, whole_number
 from backend.cli.trace import show_progress
 from backend.evaluation.collect import Limits, collect, read_documents
 from backend.gguf.model_file import ModelFile, read_model
@@ -83,14 +83,7 @@ def _methods(text: str) -> tuple[str, ...]:
     return names
 
 
-def _minutes(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e6:
-        raise argparse.ArgumentTypeError(f"must be a number of minutes above 0, not '{text}'")
-    return value
+_minutes = number_that(lambda value: 0 < value < 1e6, "must be a number of minutes above 0")
 
 
 def run(args: argparse.Namespace) -> int:

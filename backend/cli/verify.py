@@ -8,7 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, cache_rate, device, size_or_none, whole_number
+from backend.cli.common import (
+    UserError,
+    add_engine_options,
+    cache_rate,
+    engine_config,
+    whole_number,
+)
 from backend.engine.loading import NotCacheable
 from backend.evaluation.verify import Comparison, compare
 from backend.gguf.model_file import ModelFile, read_model
@@ -17,7 +23,6 @@ from backend.memory.headroom import with_taken
 from backend.memory.placement import ON_CPU, Placement, Wish, plan_devices
 from backend.methods.catalogue import CACHED, METHODS
 from backend.packs.file import find
-from backend.protocol.settings import HYBRID
 from backend.system.memory import available_bytes, physical_cores
 from backend.weights.lookup import load as load_learned
 
@@ -33,7 +38,9 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "verify",
         help="compare a model's logits with stock llama.cpp, bit by bit",
         description="Compare the logits of every position, in prefill and in decoding, with stock "
-        "llama.cpp on the same tensor layout, bit by bit. The exit status is 1 on any difference.",
+        "llama.cpp on the same tensor layout, bit by bit. The exit status is 1 on any difference. "
+        "Where the processor computes experts of a device (--hybrid), the bound is a normalised "
+        "mean square error of 1e-6 and 0.1 % of perplexity.",
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -59,41 +66,12 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="tokens to compare, the last quarter one by one (default 64)",
     )
     add(
-        "--threads",
-        type=whole_number(1, 1024),
-        default=None,
-        metavar="N",
-        help="number of compute threads (default: the physical cores)",
-    )
-    add(
         "--layout",
         choices=("file", "repacked"),
         help="layout of the experts: as in the model (file), or as the processor computes fastest, "
         "which stock llama.cpp chooses (repacked) (default: the pack's, or else file)",
     )
-    add("--no-pack", dest="pack", action="store_false", help="read experts from the model only")
-    add(
-        "--device",
-        type=device,
-        default="cpu",
-        metavar="D",
-        help="compare on a device: its name, auto, or rpc://host:port (default cpu)",
-    )
-    add(
-        "--hybrid",
-        choices=HYBRID,
-        default="off",
-        help="how missing experts of the device are handled; where the processor computes some, "
-        "the bound is a normalised mean square error of 1e-6 and 0.1 %% of perplexity "
-        "(default off)",
-    )
-    add(
-        "--host-memory",
-        dest="host_bytes",
-        type=size_or_none,
-        metavar="B",
-        help="RAM that keeps experts for the device, such as 8G; 0: none (default: for all)",
-    )
+    add_engine_options(parser, "hybrid", "host_bytes", "n_thread", "pack", device="cpu")
     add("--json", action="store_true", help="print one JSON object")
     return parser
 
@@ -103,9 +81,9 @@ def run(args: argparse.Namespace) -> int:
     file = read_model(args.model)
     if not file.is_moe:
         raise UserError(f"{args.model.name} is a dense model: there is no expert cache to verify.")
-    n_thread = args.threads or physical_cores()
-    placement = _placement(file, args.device)
-    pack, why_no_pack = find(file) if args.pack and not placement.on_device else (None, "")
+    config = engine_config(args)
+    placement = _placement(file, config.device)
+    pack, why_no_pack = find(file) if config.pack and not placement.on_device else (None, "")
     in_layout = args.layout or (pack.plan.layout if pack else "file")
     results: list[Comparison] = []
     learned, remark = load_learned(file)
@@ -120,14 +98,14 @@ def run(args: argparse.Namespace) -> int:
             args.rates,
             args.methods,
             n_token=args.tokens,
-            n_thread=n_thread,
+            n_thread=config.n_thread or physical_cores(),
             learned=learned,
             in_layout=in_layout,
             pack=pack,
             placement=placement,
             n_stage=_N_STAGE if placement.on_device else 0,
-            hybrid=args.hybrid,
-            host_bytes=_host_bytes(args.host_bytes, file),
+            hybrid=config.hybrid,
+            host_bytes=_host_bytes(config.host_bytes, file),
         ):
             if not args.json:
                 if not results:

@@ -14,11 +14,10 @@ from backend.downloads.address import Address, endpoint, safe_name
 from backend.downloads.errors import DownloadError, of_answer
 from backend.downloads.offers import Listing, Offer, RemoteFile
 from backend.downloads.web import CONNECT_S, host_of, opened, token
-from backend.library.scan import PART_NAME
+from backend.library.scan import NO_MODEL, PART_NAME
 from backend.text import text
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)  # vision parts and calibration data
 
 
 def look_up(address: Address, client: httpx.Client) -> Listing:
@@ -82,7 +81,7 @@ def _files(
         if not path.lower().endswith(".gguf") or not inside:
             continue
         name = safe_name(path)
-        if name is None or _NO_MODEL.search(name) or not isinstance(size, int) or size <= 0:
+        if name is None or NO_MODEL.search(name) or not isinstance(size, int) or size <= 0:
             yield path, None
             continue
         url = hf_hub_url(address.repository, path, revision=commit, endpoint=base)

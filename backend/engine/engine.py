@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
-import codecs
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backend.attachments.reading import PictureReading
+from backend.engine.answer import (
+    Answer,
+    OnDelta,
+    OnPrefill,
+    PartialAnswer,
+    Piece,
+    Reading,
+    message_text,
+)
 from backend.engine.error import engine_errors
 from backend.engine.experiment import NO_EXPERIMENT, Experiment
 from backend.engine.loaded_model import LoadedModel, Progress
 from backend.engine.moments import Watch
-from backend.engine.passes import Passes
+from backend.engine.passes import Passes, n_place
 from backend.gguf.model_file import ModelFile, read_model
-from backend.llama.api import Sampler
+from backend.llama import guard
+from backend.llama.chat_format import ChatFormat, Rendered
+from backend.llama.sampler import Sampler
+from backend.llama.vision import Chunk, ImageChunk
 from backend.memory.placement import DevicePlan
 from backend.methods.cost import PassCost
-from backend.protocol.errors import EngineError
+from backend.protocol.attachments import Picture, as_text
+from backend.protocol.chat import AnswerText, ChatOptions, tool_name
+from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.settings import EngineConfig, Sampling
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
@@ -26,15 +41,8 @@ from backend.text import text
 
 __all__ = ["Engine", "EngineError", "Piece", "Progress"]
 
-Message = dict[str, str]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A token and the text that it completes. The text is empty within a character."""
-
-    token_id: int
-    text: str
+Message = dict[str, Any]
+_NO_OPTIONS = ChatOptions()
 
 
 class Engine:
@@ -52,9 +60,14 @@ class Engine:
     ) -> None:
         self.file = file
         self.finish_reason = ""
+        self.stop_text = ""
+        """The stop that ended the last answer, or ""."""
+        self._raw: list[str] = []
+        self._partial: PartialAnswer | None = None  # the previous answer, if it can be continued
+        self._reading: PictureReading | None = None
         self.loaded = LoadedModel(file, config, progress, experiment)
         self.passes = Passes(self.loaded)
-        self.model = ModelFacts.of(file, self.n_context)
+        self._model: ModelFacts | None = None
 
     @classmethod
     def open(
@@ -80,56 +93,270 @@ class Engine:
         messages: Sequence[Message],
         sampling: Sampling,
         max_tokens: int = -1,
-        on_prefill: Callable[[int, int], None] | None = None,
+        on_prefill: OnPrefill | None = None,
         on_begin: Callable[[], None] | None = None,
+        options: ChatOptions = _NO_OPTIONS,
+        on_delta: OnDelta | None = None,
     ) -> Iterator[Piece]:
         """Answer a conversation, or continue its last message if the assistant wrote it.
 
         max_tokens -1: until the context is full. on_prefill(done, total) counts prompt tokens.
         on_begin() is called before the prompt is rendered. A stop() counts for this answer from
-        that call on. Raises EngineError, also when the prompt does not fit.
+        that call on. on_delta() receives the answer, split into thought, content and tool calls, in
+        another thread; all of it has been delivered when the iterator ends or is closed. Raises
+        EngineError, also when the prompt does not fit.
+
+        If the last message is the previous answer of this engine, stopped, its tokens are
+        continued. The whole answer equals the one without the stop.
         """
         self._begin()
         if on_begin is not None:
             on_begin()
-        prompt = self._rendered(messages)
-        if prompt is None:
+        partial = self._resumed(messages, sampling, options)
+        if partial is None:
+            partial = self._rendered_answer(messages, sampling, options)
+        if partial is None:
             return iter(())
-        return self._answer(self._prompt_tokens(prompt), sampling, max_tokens, on_prefill)
+        stops = (*options.stops, *partial.rendered.stops)
+        answer = Answer(self.passes, partial, self._context, stops)
+        return self._answer(answer, max_tokens, on_prefill, on_delta)
 
     def generate_text(
         self,
         prompt: str,
         sampling: Sampling,
         max_tokens: int = -1,
-        on_prefill: Callable[[int, int], None] | None = None,
+        on_prefill: OnPrefill | None = None,
+        stops: Sequence[str] = (),
+        grammar: str = "",
     ) -> Iterator[Piece]:
         """Continue a raw prompt, which may contain control tokens. Otherwise as generate()."""
         self._begin()
-        return self._answer(self._prompt_tokens(prompt), sampling, max_tokens, on_prefill)
+        tokens = self._prompt_tokens(prompt)
+        options = ChatOptions(stops=tuple(stops), grammar=grammar)
+        partial = PartialAnswer(
+            messages=None,
+            options=options,
+            rendered=None,
+            tokens=tokens,
+            n_prompt=len(tokens),
+            sampling=sampling,
+            sampler=self._sampler(sampling, Rendered(prompt, grammar=grammar), options),
+            llama=self._llama,
+        )
+        answer = Answer(self.passes, partial, self._context, stops)
+        return self._answer(answer, max_tokens, on_prefill)
+
+    def format(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> str:
+        """Return the prompt that generate() would give to the model. Raises EngineError."""
+        with engine_errors():
+            rendered = self._chat_format.render(self._plain(messages), _with_free_choice(options))
+        return "" if rendered is None else str(rendered.prompt)
+
+    def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
+        """Return the tokens of a text. special: control tokens in the text count as such."""
+        with engine_errors():
+            add_bos = add_bos and self._llama.adds_bos
+            return list(self._llama.tokenize(text, special=special, add_bos=add_bos))
+
+    def count(self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS) -> int:
+        """Return the tokens of the prompt that a conversation becomes. Raises EngineError."""
+        prompt, images = self.format(messages, options), _images(messages)
+        texts = prompt.split(guard.MEDIA) if images else [prompt]
+        return sum(len(self.tokenize(t)) for t in texts) + sum(map(self.count_image, images))
+
+    def count_image(self, data: str) -> int:
+        """Return the places of the context that an image takes. data: its file in Base64.
+
+        Raises EngineError where it cannot be decoded or the model cannot see.
+        """
+        self.passes.begin()
+        chunks = self._read_images([{"content": [{"type": "image", "data": data}]}], keeps=True)
+        if self.loaded.vision is None or not chunks:
+            raise EngineError(text("engine.no_images"))
+        return sum(len(c) if isinstance(c, list) else c.n_token for c in chunks[0])
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        """Return the text of tokens, with control tokens. Raises EngineError for no token."""
+        if any(not 0 <= token < self._llama.n_vocab for token in tokens):
+            raise EngineError(text("engine.no_token"))
+        data = b"".join(self._llama.piece(token, special=True) for token in tokens)
+        return data.decode(errors="replace")
 
     def _begin(self) -> None:
         self.passes.begin()
-        self.finish_reason = "cancelled"
+        self.finish_reason, self.stop_text = "cancelled", ""
 
-    def _rendered(self, messages: Sequence[Message]) -> str | None:
-        """Return the prompt; None when stopped while rendering."""
+    def _resumed(
+        self, messages: Sequence[Message], sampling: Sampling, options: ChatOptions
+    ) -> PartialAnswer | None:
+        """Return the previous answer if these messages continue it. Forget it otherwise."""
+        partial, self._partial = self._partial, None
+        if partial is None:
+            return None
+        fits = len(partial.tokens) < self.n_context
+        if not (fits and partial.is_continued_by(messages, options)):
+            partial.sampler.close()
+            return None
+        if partial.sampling == sampling and partial.llama is self._llama:
+            return partial
+        partial.sampler.close()
+        sampler = self._sampler(sampling, partial.rendered, options)
         with engine_errors():
-            prompt: str | None = self.loaded.template.render(
-                messages, lambda: self.passes.is_stopped
-            )
-        return prompt
+            sampler.accept(partial.tokens[partial.n_prompt :])
+        return replace(partial, sampling=sampling, sampler=sampler, llama=self._llama)
 
-    def _prompt_tokens(self, prompt: str) -> list[int]:
+    def _rendered_answer(
+        self, messages: Sequence[Message], sampling: Sampling, options: ChatOptions
+    ) -> PartialAnswer | None:
+        """Return an answer without tokens; None when stopped while rendering."""
+        rendered = self._rendered(messages, options)
+        if rendered is None:
+            return None
+        images = self._read_images(messages)
+        if images is None:
+            return None
+        tokens = self._prompt_tokens(rendered.prompt, is_marked=True, images=images)
+        sampler = self._sampler(sampling, rendered, options)
+        goes_on = bool(messages) and messages[-1]["role"] == "assistant"
+        return PartialAnswer(
+            messages=list(messages[:-1] if goes_on else messages),
+            options=options,
+            rendered=rendered,
+            tokens=tokens,
+            n_prompt=len(tokens),
+            sampling=sampling,
+            sampler=sampler,
+            llama=self._llama,
+            before=message_text(messages[-1]) if goes_on else AnswerText(),
+        )
+
+    def _sampler(self, sampling: Sampling, rendered: Rendered, options: ChatOptions) -> Sampler:
+        # A user's own grammar describes the answer only, the others begin in the prompt.
+        with engine_errors():
+            return Sampler(
+                sampling,
+                self._llama,
+                rendered,
+                covers_prompt=not options.grammar,
+                is_forced=_needs_call(options),
+                parallel=options.parallel_tool_calls,
+            )
+
+    def _rendered(
+        self, messages: Sequence[Message], options: ChatOptions = _NO_OPTIONS
+    ) -> Rendered | None:
+        """Return the prompt, marked by the guard; None when stopped while rendering."""
+        marks = self.loaded.guard
+        marked, options = marks.messages(self._plain(messages)), marks.options(options)
+        with engine_errors():
+            rendered = self._chat_format.render(
+                marked,
+                _with_free_choice(options),
+                lambda: self.passes.is_stopped,
+            )
+        if _needs_call(options) and rendered is not None and not rendered.grammar:
+            raise EngineError(text("template.no_tools", model=self.file.name))
+        return rendered
+
+    def _plain(self, messages: Sequence[Message]) -> list[Message]:
+        """Return messages whose content is one text, or texts and images without their data.
+
+        Raises EngineError for images that the model cannot see.
+        """
+        plain = []
+        for message in messages:
+            content = message.get("content")
+            if not isinstance(content, str | None):
+                if not any(part["type"] == "image" for part in content):
+                    content = as_text(content)
+                elif self.loaded.vision is None:
+                    raise EngineError(text("engine.no_images"))
+                else:
+                    content = [
+                        {"type": "image", "data": ""}
+                        if part["type"] == "image"
+                        else {"type": "text", "text": as_text([part])}
+                        for part in content
+                    ]
+            plain.append({**message, "content": content})
+        return plain
+
+    def _read_images(
+        self, messages: Sequence[Message], keeps: bool = False
+    ) -> list[list[Chunk]] | None:
+        """Return the chunks of every image of a conversation; None when stopped.
+
+        keeps: do not free the images of the previous conversation. Raises EngineError for an image
+        that cannot be decoded.
+        """
+        vision = self.loaded.vision
+        sent = _images(messages)
+        if vision is None or not sent:
+            return []
+        digests = [hashlib.sha256(data.encode()).digest() for data in sent]
+        if not keeps:
+            vision.keep(digests)
+        found = []
+        for digest, data in zip(digests, sent, strict=True):
+            chunks = vision.known(digest)
+            if chunks is None:
+                picture = self._decoded(data)
+                if picture is None:
+                    return None
+                with engine_errors():
+                    chunks = vision.add(digest, picture.width, picture.height, picture.rgb)
+            found.append(chunks)
+        return found
+
+    def _decoded(self, data: str) -> Picture | None:
+        """Decode an image in a process of its own; return None when stopped."""
+        self._reading = reading = PictureReading(data)
+        try:
+            if self.passes.is_stopped:
+                return None
+            return reading.run()
+        except RequestError as error:
+            if self.passes.is_stopped:
+                return None
+            raise EngineError(str(error)) from None
+        finally:
+            self._reading = None
+
+    def _prompt_tokens(
+        self, prompt: str, is_marked: bool = False, images: Sequence[list[Chunk]] = ()
+    ) -> list[int]:
         model = self._llama
         bos = model.special_text(model.bos)
         add_bos = model.adds_bos and not (bos and prompt.startswith(bos))
+        split = self._tokens_of if is_marked else model.tokenize
+        first, *others = prompt.split(guard.MEDIA) if images else [prompt]
+        if len(others) != len(images):
+            raise EngineError(text("vision.left_out", model=self.file.name))
         with engine_errors():
-            tokens = model.tokenize(prompt, add_bos=add_bos) or [max(model.bos, 0)]
-        n_context = self._context.n_context
-        if len(tokens) >= n_context:
-            raise EngineError(text("engine.prompt_too_long", n=len(tokens), n_context=n_context))
+            tokens = split(first, add_bos=add_bos)
+            chunks_by_token = {}
+            for chunks, following in zip(images, others, strict=True):
+                for chunk in chunks:
+                    if isinstance(chunk, ImageChunk):
+                        chunks_by_token[chunk.token] = chunk
+                        tokens += [chunk.token] * chunk.n_pos
+                    else:
+                        tokens += chunk
+                tokens += split(following, add_bos=False)
+        tokens = tokens or [max(model.bos, 0)]
+        n, n_context = n_place(tokens, chunks_by_token), self._context.n_context
+        if n >= n_context:
+            raise EngineError(text("engine.prompt_too_long", n=n, n_context=n_context))
+        if is_marked:
+            self.passes.images = chunks_by_token
         return tokens
+
+    def _tokens_of(self, prompt: str, *, add_bos: bool) -> list[int]:
+        """Return the tokens of a prompt, split at the guard's marks."""
+        return guard.tokens_of(
+            prompt, lambda part, bos: self._llama.tokenize(part, add_bos=bos), add_bos
+        )
 
     def compute(self, text: str | Sequence[Message], max_tokens: int) -> int:
         """Compute the first tokens of a text or conversation. Return the number computed.
@@ -140,11 +367,14 @@ class Engine:
         if not self.loaded.config.keeps_outputs:
             raise EngineError("This engine was not opened to compute every output.")
         self._begin()
-        prompt = text if isinstance(text, str) else self._rendered(text)
-        if prompt is None:
+        if isinstance(text, str):
+            prompt = text
+        elif (rendered := self._rendered(text)) is not None:
+            prompt = rendered.prompt
+        else:
             return 0
         with engine_errors():
-            tokens = self._llama.tokenize(prompt, add_bos=self._llama.adds_bos)
+            tokens = self._tokens_of(prompt, add_bos=self._llama.adds_bos)
         tokens = tokens[: min(max_tokens, self._context.n_context - 1)]
         passes, n_step = self.passes, self._context.n_ubatch
         passes.forget_from(0)
@@ -159,58 +389,51 @@ class Engine:
 
     def _answer(
         self,
-        prompt: list[int],
-        sampling: Sampling,
+        answer: Answer,
         max_tokens: int,
-        on_prefill: Callable[[int, int], None] | None,
+        on_prefill: OnPrefill | None,
+        on_delta: OnDelta | None = None,
     ) -> Iterator[Piece]:
-        passes = self.passes
-        began_s = time.perf_counter()
-        stats = passes.meter.statistics
-        stats.n_prompt = len(prompt)
-        stats.n_reused = passes.keep_prefix(prompt)
-        sampler = Sampler(sampling, self._llama.n_vocab)
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._raw = answer.raw
+        partial, reading = answer.partial, None
         try:
-            with engine_errors():
-                if not passes.prefill(prompt, on_prefill):
-                    return
-                token = sampler.sample(self._context)
-            stats.ttft_s = time.perf_counter() - began_s
-            first_s = last_s = time.perf_counter()
-            while True:
-                if self._llama.ends_answer(token):
-                    self.finish_reason = "stop"
-                    break
-                stats.n_token += 1
-                yield Piece(token, decoder.decode(self._llama.piece(token)))
-                if max_tokens >= 0 and stats.n_token >= max_tokens:
-                    self.finish_reason = "length"
-                    break
-                if passes.is_stopped:
-                    break
-                if len(passes.tokens) >= self._context.n_context:
-                    self.finish_reason = "context"
-                    break
+            if on_delta is not None:
                 with engine_errors():
-                    if not passes.compute([token], last_s, is_token=True):
+                    reading = Reading(self._chat_format.reader(partial.rendered), on_delta, partial)
+            for piece in answer.pieces(max_tokens, on_prefill):
+                if reading is not None:
+                    reading.feed(piece.text)
+                    if reading.fault is not None:
                         break
-                    last_s = time.perf_counter()  # a token's time includes sampling it
-                    token = sampler.sample(self._context)
-                stats.tokens_per_s = stats.n_token / (last_s - first_s)
-            if rest := decoder.decode(b"", final=True):
-                yield Piece(token, rest)
+                yield piece
         finally:
-            passes.end_prefill()
-            sampler.close()
+            self.passes.end_prefill()
+            text = answer.rest()
+            if reading is not None:
+                reading.feed(text)
+                reading.close()
+            self.finish_reason, self.stop_text = answer.finish_reason, answer.stop_text
+            shown = None if reading is None else reading.shown
+            if answer.finish_reason == "stop" and shown is not None and shown.tool_calls:
+                self.finish_reason = "tool_calls"
+            so_far = answer.so_far(shown)
+            if so_far is None:
+                partial.sampler.close()
+            else:
+                self._partial = so_far
+        if reading is not None and reading.fault is not None:
+            with engine_errors():
+                raise reading.fault
 
     # Control.
 
     def stop(self) -> None:
         """Stop the answer within one token, or while its prompt is rendered. From any thread."""
         self.passes.stop()
-        if (template := self.loaded.template) is not None:
-            template.stop()
+        if (reading := self._reading) is not None:
+            reading.stop()
+        if (chat_format := self.loaded.chat_format) is not None:
+            chat_format.stop()
 
     def set_cache_rate(self, rate: float) -> CacheFacts:
         """Change the cache rate between answers.
@@ -229,7 +452,7 @@ class Engine:
             if self.loaded.context is not context:
                 self.passes.tokens.clear()
             if self.loaded.context is not None:
-                self.model = ModelFacts.of(self.file, self.n_context)
+                self._model = None
         return self.cache
 
     def mind_memory(self) -> None:
@@ -246,7 +469,7 @@ class Engine:
         Some methods change the layout of their cache.
         """
         with engine_errors():
-            self.loaded.template.start()
+            self._chat_format.start()
             self.loaded.idle()
 
     def forget(self) -> None:
@@ -278,6 +501,11 @@ class Engine:
         return self.passes.meter.statistics
 
     @property
+    def raw(self) -> str:
+        """The text of the present or the last answer, with all control tokens."""
+        return "".join(self._raw)
+
+    @property
     def decoded(self) -> PassCost:
         """The cost of the tokens of the present or the last answer, without its prompt."""
         return self.passes.meter.decoded
@@ -297,8 +525,19 @@ class Engine:
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
+        if self._partial is not None:
+            self._partial.sampler.close()
+        self._partial = None
         self.loaded.close()
         self.passes.tokens.clear()
+
+    @property
+    def model(self) -> ModelFacts:
+        """The model. The first use asks the chat template what it can do."""
+        if self._model is None:
+            chat = self.loaded.chat_facts()
+            self._model = ModelFacts.of(self.file, self.n_context, chat)
+        return self._model
 
     @property
     def cache(self) -> CacheFacts:
@@ -334,5 +573,38 @@ class Engine:
         return self.loaded.context
 
     @property
+    def _chat_format(self) -> ChatFormat:
+        assert self.loaded.chat_format is not None
+        return self.loaded.chat_format
+
+    @property
     def _llama(self) -> Any:
         return self.loaded.llama
+
+
+def _images(messages: Sequence[Message]) -> list[str]:
+    """Return the images of a conversation, in Base64."""
+    return [
+        part["data"]
+        for message in messages
+        if not isinstance(content := message.get("content"), str | None)
+        for part in content
+        if part["type"] == "image"
+    ]
+
+
+def _needs_call(options: ChatOptions) -> bool:
+    """Return whether the answer must call a tool."""
+    return bool(options.tools) and options.tool_choice not in ("auto", "none")
+
+
+def _with_free_choice(options: ChatOptions) -> ChatOptions:
+    """Return the options to render where a tool must be called.
+
+    llama.cpp's grammar for a required call allows endless text before it. The grammar for a free
+    choice begins with the call, and the sampler applies it at once.
+    """
+    if not _needs_call(options):
+        return options
+    chosen = [tool for tool in options.tools if tool_name(tool) == options.tool_choice]
+    return replace(options, tool_choice="auto", tools=tuple(chosen) or options.tools)

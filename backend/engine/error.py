@@ -5,9 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
+from backend import _native
 from backend.gguf.identity import FileChangedError
 from backend.memory.devices import DeviceError
 from backend.protocol.errors import EngineError, UntrustedError
+from backend.text import text
+
+
+def native_sentence(error: object) -> str:
+    """Return a sentence about an error of the native part, which has no full stop."""
+    if str(error) == _native.NO_MEMORY:
+        return text("engine.no_cache_memory")
+    return f"{error}."
 
 
 @contextlib.contextmanager

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from backend import _native
 from backend.engine import loading
+from backend.engine.error import native_sentence
 from backend.engine.experiment import Experiment
 from backend.engine.loading import CachedModel
 from backend.gguf.model_file import ModelFile
-from backend.llama.api import ProgressCallback
+from backend.llama.api import Context, ProgressCallback
 from backend.memory.engine_plan import EnginePlan
 from backend.methods.catalogue import Method
 from backend.methods.compose import (
@@ -75,6 +78,28 @@ class ExpertCache:
         self.build(plan)
         return self._cached.model
 
+    def computes_in(self, context: Context | None) -> None:
+        """As CachedModel.computes_in()."""
+        if self._cached is not None:
+            self._cached.computes_in(context)
+
+    def compute_once(self, context: Context) -> None:
+        """Compute a full piece of a prompt whose tokens all choose the same few experts."""
+        patch, shape = self.patch, self.patch.shape
+        n_token = context.n_ubatch
+        chosen = np.arange(shape.n_expert_used, dtype=np.int32)
+        ids = np.ascontiguousarray(np.broadcast_to(chosen, (n_token, shape.n_layer, len(chosen))))
+        forced = _native.ForcedRouting(patch.layers, shape.n_expert, ids)
+        forced.begin_pass(0, n_token)
+        patch.force(forced)
+        try:
+            patch.begin_pass(_native.Phase.prefill, [0] * n_token)
+            context.decode([0] * n_token, 0)
+            patch.end_pass()
+        finally:
+            patch.force(self._experiment.forced)
+            context.forget_from(0)
+
     def close(self) -> bool:
         """Free the patched model. Return False where there is none."""
         cached, self._cached = self._cached, None
@@ -95,7 +120,7 @@ class ExpertCache:
         patch.set_statistics(self._tuner.statistics)
         self._lay_out(layout(method, patch.shape, plan.n_slot))
         self._empty_rss_bytes = rss_bytes()
-        why = f"The cache rate is {100 * self.share:.0f} %"
+        why = text("auto.rate", rate=self.share)
         self._tuner.attach(patch, self.n_slot, why)
 
     def observe(self, token: PassCost, wave_s: float) -> str:
@@ -155,6 +180,13 @@ class ExpertCache:
         }
 
     @property
+    def memory_remark(self) -> Text | str:
+        """The reason why RAM serves devices more slowly than it could, or ""."""
+        if self.patch is None or not self.patch.host_lacks_pinned:
+            return ""
+        return text("engine.not_pinned", bytes=int(self.patch.host_bytes))
+
+    @property
     def _predictor(self) -> Part | None:
         """The predictor in use, or None."""
         return predictor_of(self._method, self.learned, has_routers=self.patch.n_embd > 0)
@@ -194,7 +226,7 @@ class ExpertCache:
         except _native.SlotsTooLarge as error:
             raise EngineError(_too_large(error)) from None
         except (RuntimeError, ValueError) as error:
-            raise EngineError(f"{error}.") from None
+            raise EngineError(native_sentence(error)) from None
 
 
 def _too_large(refusal: Any) -> Text:

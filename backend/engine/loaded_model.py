@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from backend import _native
@@ -15,24 +16,32 @@ from backend.engine.expert_cache import ExpertCache
 from backend.engine.observer import Observer
 from backend.gguf.model_file import ModelFile
 from backend.llama import api as llama
-from backend.llama.chat_template import ChatTemplate
+from backend.llama import guard
+from backend.llama.chat_format import ChatFormat
+from backend.llama.vision import Vision
 from backend.memory.engine_plan import EnginePlan, Step, held_bytes
+from backend.memory.host_plan import HostPlan
 from backend.memory.pressure import Pressure
 from backend.methods import cells
 from backend.methods.cost import PassCost
 from backend.methods.slots import rate_of
+from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
-from backend.text import text
+from backend.text import joined, text
 
 Progress = Callable[[float, str], bool]
+
+_VISION_BYTES_PER_BYTE = 1.5
+"""RAM reserved for each byte of an mmproj file, which needs buffers beside its weights."""
 
 
 class LoadedModel:
     """llama.cpp's model and context, and the expert cache where there is one.
 
     `plan`: the plan brought into force last. `cache`: its facts for clients. `llama` and `context`
-    are None while nothing is loaded. Use from one thread; `patch` from any.
+    are None while nothing is loaded. `vision`: the part that sees images, or None. Use from
+    one thread; `patch` from any.
     """
 
     def __init__(
@@ -47,13 +56,17 @@ class LoadedModel:
         self.cache: CacheFacts
         self.llama: Any = None
         self.context: Any = None
-        self.template: Any = None  # a ChatTemplate, once loaded
+        self.chat_format: ChatFormat | None = None  # once loaded
+        self.vision: Vision | None = None
+        self._vision_path: Path | None = None
+        self._vision_remark = ""
         self.stop_flag = _native.StopFlag()
         self._experts = ExpertCache(file, experiment)
         self._observer = Observer(file)
         self._pressure: Pressure
         llama.log.listen(echo=bool(os.environ.get("OUTRIDER_DEBUG")))
         try:
+            self._find_vision(config)
             self.apply(self._observer.plan(config, None, None), progress)
         except BaseException:
             self.close()
@@ -72,8 +85,22 @@ class LoadedModel:
 
     @property
     def remark(self) -> str:
-        """The reason why predictor weights or a pack that were found are not used, or ""."""
-        return " ".join(filter(None, [self._experts.remark, self.plan.tier.remark]))
+        """Why predictor weights, a pack, an mmproj file or pinned memory are not used, or ""."""
+        return joined(
+            self._experts.remark,
+            self._experts.memory_remark,
+            self.plan.tier.remark,
+            self._vision_remark,
+        )
+
+    def chat_facts(self) -> ChatFacts:
+        """Return the facts of the chat template; empty if it fails, which an answer will report."""
+        assert self.chat_format is not None
+        try:
+            facts = self.chat_format.facts()
+        except llama.LlamaError:
+            facts = ChatFacts()
+        return replace(facts, images=self.vision is not None)
 
     def residency(self) -> bytes:
         """Return one cell (methods.cells) per MoE layer and expert; all resident if uncached."""
@@ -83,11 +110,12 @@ class LoadedModel:
 
     def close(self) -> None:
         """Free the model. A second call does nothing."""
-        if self.template is not None:
-            self.template.close()
-        if self.context is not None:
-            self.context.close()
-            self.context = None
+        if self.chat_format is not None:
+            self.chat_format.close()
+        if self.vision is not None:
+            self.vision.close()
+            self.vision = None
+        self._close_context()
         if not self._experts.close() and self.llama is not None:
             self.llama.close()
         self.llama = None
@@ -99,6 +127,7 @@ class LoadedModel:
             if self.llama is not None:
                 self.llama.files.require_unchanged()  # before anything is freed
             try:
+                self._find_vision(config)
                 plan = self._observer.plan(config, before, self._held_bytes())
                 if plan.step_from(before) is Step.RELOAD:
                     # The memory held by the weights was an estimate. Plan with what is free now.
@@ -107,6 +136,7 @@ class LoadedModel:
                     plan = self._observer.plan(config, before, None)
                 self.apply(plan)
             except Exception:
+                self._find_vision(before.config)
                 self.apply(before)
                 raise
         self._pressure = Pressure(self.file, self.plan)
@@ -121,6 +151,10 @@ class LoadedModel:
         self.plan = plan
         if step is Step.RELOAD:
             self.close()
+            if self._observer.is_new(plan):
+                self._measure_kernels(progress)
+                self.apply(self._observer.plan(plan.config, self.plan, self._held_bytes()))
+                return step
             self._load(progress)
         elif step >= Step.REBUILD and not plan.is_plain:
             self._experts.build(plan)
@@ -153,6 +187,24 @@ class LoadedModel:
         if self._experts.idle():
             self.cache = self._facts()
 
+    def _find_vision(self, config: EngineConfig) -> None:
+        """Find the mmproj file and reserve its memory. Raises LlamaError."""
+        self._vision_path = loading.vision_file(self.file, config.mmproj)
+        n_bytes = self._vision_path.stat().st_size if self._vision_path is not None else 0
+        self._observer.reserved_bytes = round(n_bytes * _VISION_BYTES_PER_BYTE)
+
+    def _load_vision(self) -> None:
+        """Load the mmproj file. One that was not asked for by name is left out if it is unfit."""
+        self._vision_remark = ""
+        if self._vision_path is None:
+            return
+        try:
+            self.vision = Vision(self._vision_path, self.llama, self.plan.n_thread)
+        except llama.LlamaError as error:
+            if self.plan.config.mmproj:
+                raise
+            self._vision_remark = str(error)
+
     def _held_bytes(self) -> int | None:
         """Return the bytes of RAM that another plan may use again; None if nothing is loaded."""
         if self.llama is None:
@@ -175,12 +227,22 @@ class LoadedModel:
             self.llama = loading.load_plain(
                 self.file, on_progress, repack=self.plan.repack, placement=self.plan.placement
             )
-        self.template = ChatTemplate(self.llama, self.file)
+        self._load_vision()
+        llm = self.llama
+        bos, eos = llm.special_text(llm.bos), llm.special_text(llm.eos)
+        template = self.file.chat_template or ""
+        self.chat_format = ChatFormat(self.file.name, template, bos, eos)
+        control, user_defined = llm.special_texts()
+        self.guard = guard.Guard(control, guard.framing_texts(user_defined, template))
 
-    def _make_context(self) -> None:
+    def _close_context(self) -> None:
         if self.context is not None:
+            self._experts.computes_in(None)
             self.context.close()
             self.context = None
+
+    def _make_context(self) -> None:
+        self._close_context()
         plan, hook = self.plan, self._experts.hook
         self.context = llama.Context(
             self.llama,
@@ -193,10 +255,29 @@ class LoadedModel:
             n_output=0 if plan.config.keeps_outputs else 1,
             kv_type=plan.config.kv_type,
         )
+        self._experts.computes_in(self.context)
+
+    def _measure_kernels(self, progress: Progress | None) -> None:
+        """Load with few slots and compute a piece of a prompt, so that kernels take their memory.
+
+        Drivers load kernels and allocate their scratch memory when they first run. How much that
+        is stays free from then on.
+        """
+        plan = self.plan
+        assert plan.devices is not None
+        few = plan.devices.with_slots(plan.n_slot_min)
+        self.plan = replace(plan, n_slot=plan.n_slot_min, devices=few, host=HostPlan())
+        self._load(progress)
+        self._make_context()
+        self.cache = self._facts()
+        if self.patch is not None:  # otherwise the model cannot be cached
+            self._experts.compute_once(self.context)
+            self._observer.free_on_devices(few)
 
     def _facts(self) -> CacheFacts:
         plan, file = self.plan, self.file
-        facts = CacheFacts(
+        facts = CacheFacts.of(
+            plan.settings,
             asked_rate=plan.config.cache_rate,
             rate=1.0,
             min_rate=rate_of(plan.n_slot_min, file.n_expert),
@@ -206,9 +287,8 @@ class LoadedModel:
             reason=plan.reason,
             method="stock",
             asked_method=plan.method.name,
-            n_thread=plan.n_thread,
-            kv_type=plan.config.kv_type,
             device=plan.device_names,
+            hybrid="off",
         )
         if plan.is_plain:
             return facts

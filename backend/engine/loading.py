@@ -21,6 +21,8 @@ from typing import Any
 import llama_cpp
 
 from backend import _native
+from backend.engine.error import native_sentence
+from backend.gguf.header import ModelFileError, read_header
 from backend.gguf.identity import FileChangedError, FileIdentity, OpenFiles
 from backend.gguf.model_file import ModelFile
 from backend.gguf.scales import bad_value
@@ -34,6 +36,8 @@ _EXPERT_PATTERN = rb"blk\.%s\.ffn_(gate|up|down|gate_up)_exps\.weight"
 _EVERY_LAYER = b"[0-9]+"
 # Messages of llama.cpp.
 _GAVE_UP_DIRECT = "Falling back to buffered IO"
+_GET_SCHEDULER = "_ZNK13llama_context9get_schedEv"
+"""llama_context::get_sched() const"""
 _BAD_VALUE = re.compile(r"tensor '(.+)' has invalid data")
 
 
@@ -97,6 +101,38 @@ def load_header(file: ModelFile, placement: Placement, *, patched: bool) -> Mode
     return _load(file, settle, placement)
 
 
+def vision_file(file: ModelFile, path: str) -> Path | None:
+    """Return the checked mmproj file at `path`, or with "" the first that fits beside the model.
+
+    Raises LlamaError where `path` is no such file.
+    """
+    if path:
+        why = _why_no_vision(file, Path(path), is_asked_for=True)
+        if why:
+            raise LlamaError(why)
+        return Path(path)
+    try:
+        found = sorted(file.path.parent.glob("mmproj*.gguf"))
+    except OSError:
+        return None
+    return next((p for p in found if not _why_no_vision(file, p, is_asked_for=False)), None)
+
+
+def _why_no_vision(file: ModelFile, path: Path, *, is_asked_for: bool) -> str:
+    """Return why a file cannot be the model's mmproj file, or ""."""
+    try:
+        metadata = read_header(path).metadata
+    except ModelFileError as error:
+        return str(error)
+    if metadata.get("general.architecture") != "clip":
+        return text("vision.no_vision", file=path.name)
+    # llama.cpp checks the width again; models differ in what they call so.
+    width = metadata.get("clip.vision.projection_dim")
+    if not is_asked_for and width != file.key("embedding_length"):
+        return text("vision.other_model", file=path.name)
+    return ""
+
+
 class NotCacheable(LlamaError):
     """This model must run without a cache; the text gives the reason."""
 
@@ -149,6 +185,14 @@ class CachedModel:
         """Whether the pack has its experts in the layout that computes fastest."""
         return self.pack is not None and self.pack.plan.layout == "repacked"
 
+    def computes_in(self, context: Context | None) -> None:
+        """Tell the patch which context computes its passes. None: before that context is freed.
+
+        Tokens for which the patch changes nothing are then computed without a callback.
+        """
+        if self.patch is not None:
+            self.patch.use_scheduler(0 if context is None else _scheduler_of(context))
+
     def close(self) -> None:
         """Give the tensors back to the model and free it."""
         if self.patch is not None:
@@ -188,6 +232,18 @@ class CachedModel:
             context.close()
 
 
+def _scheduler_of(context: Context) -> int:
+    """Return the address of a context's ggml_backend_sched; 0: llama.cpp does not tell.
+
+    llama.h has no function for it. On Linux and macOS the library exports the method of the class.
+    """
+    get = getattr(ctypes.CDLL(llama_cpp.llama_cpp._lib._name), _GET_SCHEDULER, None)
+    if get is None:
+        return 0
+    get.argtypes, get.restype = [ctypes.c_void_p], ctypes.c_void_p
+    return int(get(context.pointer) or 0)
+
+
 def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
     """Return the slow tier as a backend._native.ExpertFiles. Raises LlamaError."""
     paths = [*file.paths]
@@ -207,7 +263,7 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
     try:
         files = _native.ExpertFiles([str(p) for p in paths], places, packed)
     except RuntimeError as error:
-        raise LlamaError(f"{error}.") from None
+        raise LlamaError(native_sentence(error)) from None
     if os.name == "posix":  # on Windows a handle is not a descriptor
         for path, identity, handle in zip(paths, identities, files.handles, strict=True):
             if identity not in (None, FileIdentity.of(handle)):
@@ -239,8 +295,9 @@ def _load(
     try:
         held = file.open(*others)
     except OSError as error:
-        what = f"The file {error.filename} could not be opened"
-        raise LlamaError(f"{what}: {error.strerror or error}.") from None
+        reason = error.strerror or str(error)
+        what = str(error.filename)
+        raise LlamaError(text("engine.not_opened", file=what, reason=reason)) from None
     except FileChangedError as error:
         raise LlamaError(str(error)) from None
     try:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from backend.methods.cost import COUNTERS, PassCost
+from backend.methods.cost import COUNTERS, PassCost, total
 from backend.protocol.statistics import LayerCost, Statistics, TokenCost
 from backend.system.memory import peak_rss_bytes
 
@@ -30,21 +30,7 @@ class _Counters:
     @classmethod
     def of(cls, patch: Any) -> _Counters:
         """Read a backend._native.Patch."""
-        counts, times, host = patch.counts(), patch.times(), patch.host_counts()
-        values = {name: sum(getattr(c, name) for c in counts) for name in COUNTERS}
-        found = sum(h.bytes_found for h in host)
-        through_host = found + sum(h.bytes_awaited for h in host)
-        values["bytes_from_host"] = found
-        values["bytes_from_file"] = (
-            values["bytes_read"] + sum(h.bytes_read for h in host) - through_host
-        )
-        for name in _TIMES:
-            values[name] = getattr(times, name)
-        layers = [
-            (c.hits, c.late, c.misses, c.bytes_read, us, c.on_host, c.host_rows)
-            for c, us in zip(counts, patch.stall_us_by_layer(), strict=True)
-        ]
-        return cls(values, layers)
+        return cls(*patch.costs())
 
     def __sub__(self, other: _Counters) -> _Counters:
         """Return the difference from other counters of the same model."""
@@ -61,7 +47,7 @@ class Meter:
     """Adds up an answer's costs. Without a patch, all time except waiting counts as compute.
 
     token: the cost of the last pass, as one token. token_wave_s: its time in waves. layer_stall_us:
-    its stall by MoE layer. decoded: the sum over the answer's tokens, without the prompt.
+    its stall by MoE layer.
     """
 
     def __init__(self, patch: Any | None) -> None:
@@ -74,7 +60,12 @@ class Meter:
         self.layer_stall_us: tuple[int, ...] = ()
         self.n_pass = 0
         self._rss_s = -math.inf
-        self.decoded = PassCost()
+        self._decoded: list[PassCost] = []
+
+    @property
+    def decoded(self) -> PassCost:
+        """The sum over the answer's tokens, without the prompt."""
+        return total(self._decoded) if self._decoded else PassCost()
 
     def cache_rebuilt(self) -> None:
         """Follow the patch, whose counters begin at zero again, and keep the sums so far."""
@@ -110,7 +101,7 @@ class Meter:
         stats.stall_s += stall_s
         stats.other_s += cost.other_s
         if is_token:
-            self.decoded += cost
+            self._decoded.append(cost)
             stats.add_token(
                 TokenCost(compute_s, stall_s, cost.other_s, cost.hits, cost.late, cost.misses)
             )
@@ -120,9 +111,13 @@ class Meter:
 
     def _add_to_statistics(self, answer: _Counters) -> None:
         assert self._patch is not None
-        for name in (*COUNTERS, "bytes_from_file", "bytes_from_host"):
-            setattr(self.statistics, name, answer.values[name])
-        self.statistics.layers = [
+        values, stats = answer.values, self.statistics
+        for name in COUNTERS:
+            setattr(stats, name, values[name])
+        found = stats.bytes_from_host = values["host_found"]
+        through_host = found + values["host_awaited"]
+        stats.bytes_from_file = values["bytes_read"] + values["host_read"] - through_host
+        stats.layers = [
             LayerCost(layer, hits, late, misses, n_bytes, stall_us / 1e6, on_host, host_rows)
             for layer, (hits, late, misses, n_bytes, stall_us, on_host, host_rows) in zip(
                 self._patch.layers, answer.layers, strict=True

@@ -11,7 +11,7 @@ from backend.machines.drive import drive_of, in_whole_blocks
 from backend.machines.threads import compute_threads
 from backend.memory import devices
 from backend.memory.engine_plan import EnginePlan, MachineState, SlowTier, plan_engine
-from backend.memory.headroom import note_taken, with_taken
+from backend.memory.headroom import is_measured, note_taken, with_taken
 from backend.packs.file import find
 from backend.system.memory import available_bytes, physical_cores
 
@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Observes the machine for one model. refused: why it cannot be cached; set after loading."""
+    """Observes the machine for one model.
+
+    refused: why it cannot be cached; set after loading. reserved_bytes: RAM that is loaded beside
+    the planned model.
+    """
 
     def __init__(self, file: ModelFile) -> None:
         self.file = file
         self.refused = ""
+        self.reserved_bytes = 0
         self._devices: list[Device] = []
         self._option = ""
         self._n_thread = 0  # the number that computes fastest; 0 until measured
@@ -52,7 +57,8 @@ class Observer:
             return self._dry_run.compute_bytes(placement, patched, *sizes)
 
         state = MachineState(
-            free_bytes=available_bytes() + (held_bytes or 0),
+            free_bytes=available_bytes()
+            + (-self.reserved_bytes if held_bytes is None else held_bytes),
             n_thread=self._n_thread or physical_cores(),
             devices=tuple(
                 self._observed(d, None if held_bytes is None else before) for d in self._devices
@@ -78,6 +84,13 @@ class Observer:
                     note_taken(device, share.free_bytes - share.planned_bytes - free_bytes)
             found.append(free_bytes)
         return found
+
+    def is_new(self, plan: EnginePlan) -> bool:
+        """Return whether the plan caches experts on a device on which no kernel has run yet."""
+        if plan.devices is None or plan.is_plain:
+            return False
+        used = {share.pointer for share in plan.devices.devices}
+        return any(d.pointer in used and not is_measured(d) for d in self._devices)
 
     def _observed(self, device: Device, loaded: EnginePlan | None) -> Device:
         """Return the present state of a device. Memory of the loaded model counts as free."""

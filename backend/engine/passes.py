@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from backend import _native
-from backend.engine.error import engine_errors
+from backend.engine.error import engine_errors, native_sentence
 from backend.engine.meter import Meter
 from backend.engine.moments import Watch
+from backend.gguf.identity import FileChangedError
 from backend.gguf.scales import not_finite_sentence
+from backend.llama.vision import ImageChunk, without_mask
 from backend.memory.pressure import PERIOD_S
 from backend.protocol.errors import EngineError, UntrustedError
+from backend.text import text
 
 if TYPE_CHECKING:
     from backend.engine.loaded_model import LoadedModel
@@ -22,12 +27,14 @@ if TYPE_CHECKING:
 class Passes:
     """Computes tokens with a loaded model. Use from one thread; stop() and prefilled() from any.
 
-    tokens: the tokens in the context. meter: the cost of the present or the last request. watch:
-    receives every pass, or None.
+    tokens: the tokens in the context, one for each position. An image's are the negative number of
+    its ImageChunk, which `images` has by this number. meter: the cost of the present or the last
+    request. watch: receives every pass, or None.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
         self.tokens: list[int] = []
+        self.images: dict[int, ImageChunk] = {}
         self.meter = Meter(None)
         self.watch: Watch | None = None
         self._loaded = loaded
@@ -75,6 +82,11 @@ class Passes:
             n += 1
         return n if n == len(self.tokens) > 0 else self.forget_from(n)
 
+    @property
+    def n_place(self) -> int:
+        """The places of the context that are taken. An image may take more than positions."""
+        return n_place(self.tokens, self.images)
+
     def forget_from(self, n: int) -> int:
         """Drop positions from n on. Return n, or 0 where the model can only forget everything.
 
@@ -92,10 +104,16 @@ class Passes:
             done = len(self.tokens)
             if on_prefill is not None:
                 on_prefill(done, len(prompt))
-            piece = prompt[done : done + n_step]
-            self._piece = done, len(piece), len(prompt)
-            if self.is_stopped or not self.compute(piece, last_s):
-                return False
+            if prompt[done] < 0:
+                image = self.images[prompt[done]]
+                self._piece = done, image.n_pos, len(prompt)
+                if self.is_stopped or not self._compute_image(image, last_s):
+                    return False
+            else:
+                piece = _without_images(prompt[done : done + n_step])
+                self._piece = done, len(piece), len(prompt)
+                if self.is_stopped or not self.compute(piece, last_s):
+                    return False
             last_s = time.perf_counter()
         self.end_prefill()
         if on_prefill is not None:
@@ -125,13 +143,53 @@ class Passes:
         is_token: bool = False,
         all_layers: bool = False,
     ) -> bool:
-        """Run llama_decode once. Return False when it was stopped. Raises EngineError.
-
-        Afterwards the last token's logits are finite and come from the files that were loaded.
+        """Compute tokens in one pass. Return False when it was stopped. Raises EngineError.
 
         last_s: end of the previous pass (perf_counter). is_token: the pass decodes a token of an
         answer. all_layers: every layer computes every token; otherwise the last layer computes
         only the last token.
+        """
+        position = len(self.tokens)
+        decode_s = self._pass(
+            lambda: self._loaded.context.decode(tokens, position, all_logits=all_layers),
+            tokens,
+            is_token=is_token,
+        )
+        if decode_s is None:
+            return False
+        self.tokens += tokens
+        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
+        return True
+
+    def _compute_image(self, image: ImageChunk, last_s: float) -> bool:
+        """Compute an image, in as many passes as it needs. Otherwise as compute()."""
+        vision, context = self._loaded.vision, self._loaded.context
+        assert vision is not None
+        n_step = context.n_ubatch
+        if not vision.is_causal and image.n_token > n_step:
+            raise EngineError(text("vision.too_many_tokens", n=image.n_token, most=n_step))
+        embeddings = vision.encode(image)
+        positions = vision.positions(image, len(self.tokens))
+        for begin in range(0, image.n_token, n_step):
+            rows = embeddings[begin : begin + n_step], positions[:, begin : begin + n_step]
+            with without_mask(context, vision.is_causal):
+                decode_s = self._pass(partial(context.decode_embeddings, *rows))
+            if decode_s is None:
+                return False
+            now_s = time.perf_counter()
+            self._count(decode_s, now_s - last_s, is_token=False)
+            last_s = now_s
+        self.tokens += [image.token] * image.n_pos
+        return True
+
+    def _pass(
+        self, decode: Callable[[], int], tokens: Sequence[int] = (), *, is_token: bool = False
+    ) -> float | None:
+        """Run llama_decode once. Return its seconds, or None when stopped. Raises EngineError.
+
+        Afterwards the last token's logits are finite and come from the files that were loaded.
+        tokens: what predictors may know of the pass; empty for an image. On failure the context is
+        as before the pass, or before the image that it belongs to.
         """
         loaded, now_s = self._loaded, time.monotonic()
         # Asking a device for its free memory may send a message to another machine.
@@ -145,9 +203,9 @@ class Passes:
                 phase = _native.Phase.decode if is_token else _native.Phase.prefill
                 patch.begin_pass(phase, tokens)
             except RuntimeError as error:
-                raise EngineError(f"{error}.") from None
+                raise EngineError(native_sentence(error)) from None
         before_s = time.perf_counter()
-        status = loaded.context.decode(tokens, position, all_logits=all_layers)
+        status = decode()
         decode_s = time.perf_counter() - before_s
         whole = patch.end_pass() if patch is not None else True
         self._require_same_files()
@@ -156,25 +214,22 @@ class Passes:
             if not loaded.context.forget_from(position):
                 self.tokens.clear()
             if patch is not None and patch.error:
-                raise EngineError(f"{patch.error}.")
+                raise EngineError(native_sentence(patch.error))
             if status not in (0, 2):  # 2: aborted
-                raise EngineError(f"llama.cpp could not compute a token (status {status}).")
-            return False
-        if not loaded.context.is_finite():
+                raise EngineError(text("engine.pass_failed", status=status))
+            return None
+        if not _native.all_finite(loaded.context.logits_address, loaded.llama.n_vocab):
             self.forget_from(0)  # earlier keys and values may be bad, too
             raise UntrustedError(not_finite_sentence(loaded.file))
-        self.tokens += tokens
-        self._count(decode_s, time.perf_counter() - last_s, is_token=is_token)
-        return True
+        return decode_s
 
     def _require_same_files(self) -> None:
         """Forget all and raise UntrustedError where the model's files were written to."""
         try:
-            with engine_errors():
-                self._loaded.llama.files.require_unwritten()
-        except UntrustedError:
+            self._loaded.llama.files.require_unwritten()
+        except FileChangedError as error:
             self.forget_from(0)
-            raise
+            raise UntrustedError(str(error)) from None
 
     def _count(self, decode_s: float, wall_s: float, *, is_token: bool) -> None:
         """Pass the cost of the last pass to the meter, the watch and the tuner."""
@@ -196,3 +251,17 @@ class Passes:
             if self._loaded.mind_memory():
                 self.meter.cache_rebuilt()
                 self._loaded.patch.request_began()
+
+
+def n_place(tokens: Sequence[int], images: Mapping[int, ImageChunk]) -> int:
+    """Return how many places of a context these tokens take."""
+    if not images:
+        return len(tokens)
+    seen = Counter(token for token in tokens if token < 0)
+    chunks = [(images[token], n) for token, n in seen.items()]
+    return len(tokens) + sum((c.n_token - c.n_pos) * (n // c.n_pos) for c, n in chunks)
+
+
+def _without_images(tokens: Sequence[int]) -> Sequence[int]:
+    """Return the tokens before the first image."""
+    return tokens[: next((i for i, token in enumerate(tokens) if token < 0), len(tokens))]

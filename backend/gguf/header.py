@@ -8,17 +8,19 @@ memory, even for a file of many gigabytes that was made to exhaust them.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import stat
 import struct
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, NoReturn, Protocol
 
 from backend.gguf.identity import FileIdentity
 from backend.gguf.tables import N_DIMENSION_MAX, TENSOR_NAME_BYTES_MAX, TENSOR_TYPES, TensorType
-from backend.text import text
+from backend.text import Text, text
 
 HEADER_BYTES_MAX = 128 << 20
 """Longest accepted header; a vocabulary of 260,000 tokens with merges needs about 15 MB."""
@@ -55,13 +57,16 @@ Scalar = bool | int | float | str
 
 @dataclass(frozen=True)
 class ArraySummary:
-    """Replaces an array of metadata that is too long to keep."""
+    """Replaces an array of metadata that is too long to keep. start: where its items begin."""
 
     item_type: str
     count: int
+    start: int = field(default=0, compare=False)
 
 
 Value = Scalar | tuple[Scalar, ...] | ArraySummary
+What = Callable[[], Text]
+"""Returns what a message calls a part of a header. Called only for a refusal, as it is slow."""
 
 
 class ModelFileError(ValueError):
@@ -120,11 +125,22 @@ def read_header(path: Path) -> Header:
             identity = FileIdentity.of(file.fileno())
             header = parse_header(path, file, identity.size_bytes)
             if FileIdentity.of(file.fileno()) != identity:
-                raise ModelFileError(path, "it was changed while it was read")
+                raise ModelFileError(path, text("gguf.changed"))
             return replace(header, identity=identity)
     except OSError as error:
         reason = error.strerror or str(error)
         raise ModelFileError(path, text("model.unreadable", reason=reason)) from error
+
+
+def read_string(path: Path, array: ArraySummary, index: int) -> str:
+    """Return one string of a long array of a checked header. Raises OSError and IndexError."""
+    if not 0 <= index < array.count:
+        raise IndexError(index)
+    with open(path, "rb") as file:
+        file.seek(array.start)
+        for _ in range(index):
+            file.seek(_U64.unpack(file.read(8))[0], os.SEEK_CUR)
+        return file.read(_U64.unpack(file.read(8))[0]).decode("utf-8", "replace")
 
 
 def parse_header(path: Path, file: Readable, file_bytes: int) -> Header:
@@ -140,17 +156,17 @@ def _open(path: Path) -> BinaryIO:
     try:
         mode = os.stat(path).st_mode
     except ValueError as error:  # a zero byte in the name
-        raise ModelFileError(path, "its name is not valid") from error
+        raise ModelFileError(path, text("file.bad_name")) from error
     if stat.S_ISDIR(mode):
         raise ModelFileError(path, text("model.folder"))
     if not stat.S_ISREG(mode):
-        raise ModelFileError(path, "it is not a regular file")
+        raise ModelFileError(path, text("file.not_regular"))
     flags = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
     file = os.fdopen(descriptor, "rb", buffering=0)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
-        raise ModelFileError(path, "it is not a regular file")
+        raise ModelFileError(path, text("file.not_regular"))
     return file
 
 
@@ -170,15 +186,16 @@ class _Parser:
 
     def parse(self) -> Header:
         version = self._preamble()
-        n_tensor = self._count("the number of tensors", N_TENSOR_MAX, 24)
-        n_key = self._count("the number of metadata keys", N_KEY_MAX, 13)
+        n_tensor = self._count(lambda: text("gguf.n_tensor"), N_TENSOR_MAX, 24)
+        n_key = self._count(lambda: text("gguf.n_key"), N_KEY_MAX, 13)
         metadata: dict[str, Value] = {}
         value_types: dict[str, str] = {}
         for i in range(n_key):
             key = self._key(i)
+            what = functools.partial(_key, key)
             if key in metadata:
-                self._refuse(f"the metadata key {quoted(key)} appears twice")
-            metadata[key], value_types[key] = self._value(f"the metadata key {quoted(key)}")
+                self._refuse(text("gguf.twice", what=what()))
+            metadata[key], value_types[key] = self._value(what)
         alignment = self._alignment(metadata, value_types)
         infos = [self._tensor_info(i) for i in range(n_tensor)]
         self._hash.update(self._buffer[: self._at])
@@ -204,12 +221,17 @@ class _Parser:
     def _left(self) -> int:
         return self._file_bytes - self._tell()
 
-    def _fill(self, n_bytes: int, what: str) -> None:
-        """Fill the buffer with n_bytes from the current position on, or refuse the file."""
+    def _require(self, n_bytes: int, what: What) -> None:
+        """Refuse the file if it ends within the next n_bytes."""
         if n_bytes > self._left():
-            self._refuse(text("model.truncated", detail=f"it ends inside {what}"))
+            detail = text("gguf.ends_inside", what=what())
+            self._refuse(text("model.truncated", detail=detail))
+
+    def _fill(self, n_bytes: int, what: What) -> None:
+        """Fill the buffer with n_bytes from the current position on, or refuse the file."""
+        self._require(n_bytes, what)
         if self._tell() + n_bytes > HEADER_BYTES_MAX:
-            self._refuse(f"its header is longer than {HEADER_BYTES_MAX >> 20} MiB at {what}")
+            self._refuse(text("gguf.long_header", most=HEADER_BYTES_MAX, what=what()))
         if len(self._buffer) - self._at >= n_bytes:
             return
         self._hash.update(self._buffer[: self._at])
@@ -219,48 +241,48 @@ class _Parser:
         while n_have < n_bytes:
             piece = self._file.read(max(n_bytes - n_have, _CHUNK_BYTES))
             if not piece:
-                self._refuse(f"it became shorter while it was read, inside {what}")
+                self._refuse(text("gguf.became_shorter", what=what()))
             pieces.append(piece)
             n_have += len(piece)
         self._buffer, self._at = b"".join(pieces), 0
 
-    def _take(self, n_bytes: int, what: str) -> bytes:
+    def _take(self, n_bytes: int, what: What) -> bytes:
         self._fill(n_bytes, what)
         taken = self._buffer[self._at : self._at + n_bytes]
         self._at += n_bytes
         return taken
 
-    def _skip(self, n_bytes: int, what: str) -> None:
-        if n_bytes > self._left():
-            self._refuse(text("model.truncated", detail=f"it ends inside {what}"))
+    def _skip(self, n_bytes: int, what: What) -> None:
+        self._require(n_bytes, what)
         while n_bytes:
             step = min(n_bytes, _CHUNK_BYTES)
             self._fill(step, what)
             self._at += step
             n_bytes -= step
 
-    def _u32(self, what: str) -> int:
+    def _u32(self, what: What) -> int:
         return int(_U32.unpack(self._take(4, what))[0])
 
-    def _u64(self, what: str) -> int:
+    def _u64(self, what: What) -> int:
         return int(_U64.unpack(self._take(8, what))[0])
 
-    def _count(self, what: str, most: int, n_bytes_each: int) -> int:
+    def _count(self, what: What, most: int, n_bytes_each: int) -> int:
         """Read a count of items of at least n_bytes_each, which must fit into the file."""
         count = self._u64(what)
         if count > most:
-            self._refuse(f"{what} is {count}, and more than {most} is not plausible")
+            self._refuse(text("gguf.implausible", what=what(), n=count, most=most))
         if count * n_bytes_each > self._left():
-            detail = f"{what} is {count}, and the file is too short for that"
+            detail = text("gguf.too_short", what=what(), n=count)
             self._refuse(text("model.truncated", detail=detail))
         return count
 
-    def _string(self, what: str) -> bytes:
-        n_bytes = self._u64(f"the length of {what}")
+    def _string(self, what: What) -> bytes:
+        n_bytes = self._u64(lambda: text("gguf.length", what=what()))
         if n_bytes > self._left():
-            self._refuse(f"{what} claims {n_bytes} bytes, more than the file has left")
+            self._refuse(text("gguf.claims_left", what=what(), n=n_bytes))
         if n_bytes > STRING_BYTES_MAX:
-            self._refuse(f"{what} claims {n_bytes} bytes, and {STRING_BYTES_MAX} are allowed")
+            most = STRING_BYTES_MAX
+            self._refuse(text("gguf.claims_most", what=what(), n=n_bytes, most=most))
         return self._take(n_bytes, what)
 
     # The parts of a header, in their order
@@ -268,68 +290,75 @@ class _Parser:
     def _preamble(self) -> int:
         if self._file_bytes == 0:
             self._refuse(text("model.empty"))
-        magic = self._take(min(4, self._file_bytes), "the magic bytes")
+        magic = self._take(min(4, self._file_bytes), lambda: text("gguf.magic"))
         if magic != b"GGUF":
             self._refuse(text("model.not_gguf"))
-        raw = self._take(4, "the version")
+        raw = self._take(4, lambda: text("gguf.version"))
         version = int.from_bytes(raw, "little")
         if version & 0xFFFF == 0 and int.from_bytes(raw, "big") in range(1, 16):
-            self._refuse("it is written in big-endian byte order, which is not supported")
+            self._refuse(text("gguf.big_endian"))
         if version not in (2, 3):
-            self._refuse(f"its GGUF version is {version}, and only 2 and 3 are supported")
+            self._refuse(text("gguf.unknown_version", version=version))
         return version
 
     def _key(self, i: int) -> str:
-        what = f"the name of metadata key {i + 1}"
+        def what() -> Text:
+            return text("gguf.key_name", n=i + 1)
+
         raw = self._string(what)
         if not raw:
-            self._refuse(f"{what} is empty")
+            self._refuse(text("gguf.empty_name", what=what()))
+        return self._utf8(raw, what)
+
+    def _utf8(self, raw: bytes, what: What) -> str:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ModelFileError(self._path, f"{what} is not valid UTF-8") from error
+            raise ModelFileError(self._path, text("gguf.not_utf8", what=what())) from error
 
-    def _value(self, what: str) -> tuple[Value, str]:
-        kind = self._u32(f"the type of {what}")
+    def _value(self, what: What) -> tuple[Value, str]:
+        kind = self._u32(lambda: text("gguf.type", what=what()))
         if kind == _STRING:
             return self._string(what).decode("utf-8", "replace"), "string"
         if kind == _ARRAY:
             return self._array(what), "array"
         if kind not in _SCALARS:
-            self._refuse(f"{what} has the unknown value type {kind}")
+            self._refuse(text("gguf.value_type", what=what(), type=kind))
         name, layout = _SCALARS[kind]
         value: Scalar = struct.unpack(layout, self._take(struct.calcsize(layout), what))[0]
         return value, name
 
-    def _array(self, what: str) -> Value:
-        kind = self._u32(f"the item type of {what}")
-        count = self._u64(f"the length of {what}")
+    def _array(self, what: What) -> Value:
+        kind = self._u32(lambda: text("gguf.item_type", what=what()))
+        count = self._u64(lambda: text("gguf.length", what=what()))
         if kind == _ARRAY:
-            self._refuse(f"{what} is an array of arrays, which is not allowed")
+            self._refuse(text("gguf.array_of_arrays", what=what()))
         if kind != _STRING and kind not in _SCALARS:
-            self._refuse(f"{what} is an array of the unknown value type {kind}")
+            self._refuse(text("gguf.array_type", what=what(), type=kind))
         n_bytes_each = 8 if kind == _STRING else struct.calcsize(_SCALARS[kind][1])
         if count * n_bytes_each > self._left():
-            self._refuse(f"{what} claims {count} items, more than the file has room for")
+            self._refuse(text("gguf.claims_items", what=what(), n=count))
         keep = count <= min(N_ITEM_KEPT, self._n_item_left)
         self._n_item_left -= count if keep else 0
         if kind == _STRING:
             if keep:
-                items = [self._string(f"item {i + 1} of {what}") for i in range(count)]
+                items = [self._string(functools.partial(_item, i + 1, what)) for i in range(count)]
                 return tuple(item.decode("utf-8", "replace") for item in items)
+            start = self._tell()
             self._skip_strings(count, what)
-            return ArraySummary("string", count)
+            return ArraySummary("string", count, start)
         name, layout = _SCALARS[kind]
         if not keep:
+            start = self._tell()
             self._skip(count * n_bytes_each, what)
-            return ArraySummary(name, count)
+            return ArraySummary(name, count, start)
         raw = self._take(count * n_bytes_each, what)
         return tuple(item[0] for item in struct.iter_unpack(layout, raw))
 
-    def _skip_strings(self, count: int, what: str) -> None:
+    def _skip_strings(self, count: int, what: What) -> None:
         """Skip strings without making objects of them."""
         if count > self._n_string_left:
-            self._refuse(f"{what} has {count} strings, and {N_STRING_MAX} in all are allowed")
+            self._refuse(text("gguf.many_strings", what=what(), n=count, most=N_STRING_MAX))
         self._n_string_left -= count
         unpack = _U64.unpack_from
         while count:
@@ -342,40 +371,41 @@ class _Parser:
                 count -= 1
             self._at = at
             if count:  # the next string crosses the end of the buffer
-                self._string(f"an item of {what}")
+                self._string(lambda: text("gguf.some_item", what=what()))
                 count -= 1
 
     def _alignment(self, metadata: dict[str, Value], value_types: dict[str, str]) -> int:
         alignment = metadata.get("general.alignment", 32)
         if "general.alignment" in metadata and value_types["general.alignment"] != "uint32":
-            self._refuse("general.alignment is not an unsigned 32-bit integer")
+            self._refuse(text("gguf.alignment_type"))
         assert isinstance(alignment, int)
         if alignment < 8 or alignment > ALIGNMENT_MAX or alignment & (alignment - 1):
-            self._refuse(
-                f"general.alignment is {alignment}, "
-                f"which is not a power of two from 8 to {ALIGNMENT_MAX}"
-            )
+            self._refuse(text("gguf.alignment", n=alignment, most=ALIGNMENT_MAX))
         return alignment
 
     def _tensor_info(self, i: int) -> tuple[str, tuple[int, ...], TensorType, int]:
         """Return name, dimensions, type, and the offset within the file's data."""
-        what = f"the name of tensor {i + 1}"
-        raw = self._string(what)
+
+        def named() -> Text:
+            return text("gguf.tensor_name", n=i + 1)
+
+        raw = self._string(named)
         if not raw or len(raw) > TENSOR_NAME_BYTES_MAX:
-            self._refuse(f"{what} has {len(raw)} bytes, not 1 to {TENSOR_NAME_BYTES_MAX}")
-        try:
-            name = raw.decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise ModelFileError(self._path, f"{what} is not valid UTF-8") from error
-        what = f"the tensor {quoted(name)}"
-        n_dimension = self._u32(f"the number of dimensions of {what}")
+            most = TENSOR_NAME_BYTES_MAX
+            self._refuse(text("gguf.name_bytes", what=named(), n=len(raw), most=most))
+        name = self._utf8(raw, named)
+        what = functools.partial(tensor_words, name)
+        n_dimension = self._u32(lambda: text("gguf.n_dimension", what=what()))
         if not 1 <= n_dimension <= N_DIMENSION_MAX:
-            self._refuse(f"{what} has {n_dimension} dimensions, not 1 to {N_DIMENSION_MAX}")
-        dimensions = tuple(self._u64(f"a dimension of {what}") for _ in range(n_dimension))
-        type_id = self._u32(f"the type of {what}")
+            most = N_DIMENSION_MAX
+            self._refuse(text("gguf.dimensions", what=what(), n=n_dimension, most=most))
+        dimensions = tuple(
+            self._u64(lambda: text("gguf.dimension", what=what())) for _ in range(n_dimension)
+        )
+        type_id = self._u32(lambda: text("gguf.type", what=what()))
         if type_id not in TENSOR_TYPES:
-            self._refuse(f"{what} has the unknown tensor type {type_id}")
-        offset = self._u64(f"the offset of {what}")
+            self._refuse(text("gguf.tensor_type", what=what(), type=type_id))
+        offset = self._u64(lambda: text("gguf.offset", what=what()))
         return name, dimensions, TENSOR_TYPES[type_id], offset
 
     def _placed(
@@ -388,18 +418,17 @@ class _Parser:
         tensors: dict[str, RawTensor] = {}
         expected = 0
         for name, dimensions, kind, offset in infos:
-            what = f"the tensor {quoted(name)}"
+            what = functools.partial(tensor_words, name)
             if name in tensors:
-                self._refuse(f"{what} appears twice")
+                self._refuse(text("gguf.twice", what=what()))
             n_bytes = self._tensor_bytes(what, dimensions, kind)
-            if data_start + offset + n_bytes > self._file_bytes:
-                self._refuse(
-                    f"it is truncated or wrong: {what} ends at byte "
-                    f"{data_start + offset + n_bytes}, and the file has {self._file_bytes}"
-                )
-            if offset != expected:
-                problem = "overlaps the one before" if offset < expected else "leaves a gap before"
-                self._refuse(f"the offset of {what} is {offset}, not {expected}: it {problem}")
+            end = data_start + offset + n_bytes
+            if end > self._file_bytes:
+                self._refuse(text("gguf.beyond_end", what=what(), end=end, n=self._file_bytes))
+            if offset < expected:
+                self._refuse(text("gguf.overlap", what=what(), offset=offset, expected=expected))
+            if offset > expected:
+                self._refuse(text("gguf.gap", what=what(), offset=offset, expected=expected))
             expected += -(-n_bytes // alignment) * alignment
             padded = dimensions + (1,) * (N_DIMENSION_MAX - len(dimensions))
             shape = (padded[0], padded[1], padded[2], padded[3])
@@ -407,20 +436,31 @@ class _Parser:
             tensors[name] = RawTensor(name, shape, len(dimensions), kind, start, n_bytes)
         return tuple(tensors.values())
 
-    def _tensor_bytes(self, what: str, dimensions: tuple[int, ...], kind: TensorType) -> int:
+    def _tensor_bytes(self, what: What, dimensions: tuple[int, ...], kind: TensorType) -> int:
         n_value = 1
         for dimension in dimensions:
             if dimension == 0:
-                self._refuse(f"{what} has a dimension of zero")
+                self._refuse(text("gguf.zero_dimension", what=what()))
             n_value *= dimension
         if n_value * kind.n_bytes > _INT64_MAX:
-            self._refuse(f"the dimensions of {what} overflow: they multiply to {n_value} values")
+            self._refuse(text("gguf.overflow", what=what(), n=n_value))
         if dimensions[0] % kind.n_value:
-            self._refuse(
-                f"{what} has rows of {dimensions[0]} values, "
-                f"which are not whole {kind.name} blocks of {kind.n_value}"
-            )
+            n, block = dimensions[0], kind.n_value
+            self._refuse(text("gguf.rows", what=what(), n=n, type=kind.name, block=block))
         return n_value // kind.n_value * kind.n_bytes
+
+
+def _key(key: str) -> Text:
+    return text("gguf.key", key=quoted(key))
+
+
+def _item(n: int, what: What) -> Text:
+    return text("gguf.item", n=n, what=what())
+
+
+def tensor_words(name: str) -> Text:
+    """Return what a message calls a tensor."""
+    return text("gguf.tensor", tensor=quoted(name))
 
 
 def quoted(name: str) -> str:

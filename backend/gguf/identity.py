@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 from backend.text import text
 
@@ -20,8 +19,7 @@ class FileChangedError(RuntimeError):
         super().__init__(text("engine.changed_file", file=name))
 
 
-@dataclass(frozen=True)
-class FileIdentity:
+class FileIdentity(NamedTuple):
     """Identifies a file and its state. A write changes mtime_ns, a replacement the inode."""
 
     device: int

@@ -25,10 +25,11 @@ from backend.gguf.header import (
     Value,
     quoted,
     read_header,
+    tensor_words,
 )
 from backend.gguf.identity import FileIdentity, OpenFiles
 from backend.gguf.tables import ARCHITECTURES, N_EXPERT_MAX, N_LAYER_MAX
-from backend.text import text
+from backend.text import Text, text
 
 __all__ = [
     "ArraySummary",
@@ -277,34 +278,40 @@ class _Numbers:
         self.architecture = architecture
 
     def required(self, name: str, least: int, most: int) -> int:
-        if f"{self.architecture}.{name}" not in self.header.metadata:
-            self.refuse(name, "is missing")
+        key = self.key(name)
+        if key not in self.header.metadata:
+            self.refuse(text("model.key_missing", key=key))
         return self.optional(name, least, most)
 
     def optional(self, name: str, least: int, most: int) -> int:
         """Return the value, or 0 if the key is missing."""
-        key = f"{self.architecture}.{name}"
+        key = self.key(name)
         if key not in self.header.metadata:
             return 0
         return self.checked(name, self.header.metadata[key], least, most)
 
     def checked(self, name: str, value: Value, least: int, most: int) -> int:
+        key = self.key(name)
         if not isinstance(value, int) or isinstance(value, bool):
-            self.refuse(name, "is not a whole number")
+            self.refuse(text("model.key_not_whole", key=key))
         if not least <= value <= most:
-            self.refuse(name, f"is {value}, and {least} to {most} is allowed")
+            self.refuse(text("model.key_range", key=key, value=value, low=least, high=most))
         return value
 
-    def refuse(self, name: str, problem: str) -> NoReturn:
-        raise ModelFileError(self.header.path, f"{self.architecture}.{name} {problem}")
+    def key(self, name: str) -> str:
+        return f"{self.architecture}.{name}"
+
+    def refuse(self, reason: Text) -> NoReturn:
+        raise ModelFileError(self.header.path, reason)
 
 
 def _architecture(header: Header) -> str:
-    architecture = header.metadata.get("general.architecture")
+    key = "general.architecture"
+    architecture = header.metadata.get(key)
     if architecture is None:
-        raise ModelFileError(header.path, "general.architecture is missing")
+        raise ModelFileError(header.path, text("model.key_missing", key=key))
     if not isinstance(architecture, str):
-        raise ModelFileError(header.path, "general.architecture is not a string")
+        raise ModelFileError(header.path, text("model.key_not_string", key=key))
     if architecture not in ARCHITECTURES:
         raise ModelFileError(
             header.path, text("model.architecture", architecture=quoted(architecture))
@@ -315,16 +322,17 @@ def _architecture(header: Header) -> str:
 def _experts_used(numbers: _Numbers, n_expert: int, n_layer: int) -> tuple[int, ...]:
     """Return expert_used_count for every layer. The key is one number or an array."""
     name = "expert_used_count"
-    value = numbers.header.metadata.get(f"{numbers.architecture}.{name}", 0)
+    key = numbers.key(name)
+    value = numbers.header.metadata.get(key, 0)
     values = value if isinstance(value, tuple) else (value,) * n_layer
     if len(values) != n_layer:
-        numbers.refuse(name, f"has {len(values)} items for {n_layer} layers")
+        numbers.refuse(text("model.key_items", key=key, n=len(values), layers=n_layer))
     used = tuple(numbers.checked(name, item, 0, (1 << 32) - 1) for item in values)
     if max(used) > n_expert:
-        numbers.refuse(name, f"is {max(used)}, more than expert_count, which is {n_expert}")
+        numbers.refuse(text("model.used_too_many", key=key, n=max(used), all=n_expert))
     # In the Hunyuan models, llama.cpp treats a single expert as a dense layer.
     if n_expert and not max(used) and not numbers.architecture.startswith("hunyuan"):
-        numbers.refuse(name, f"is missing or zero, but expert_count is {n_expert}")
+        numbers.refuse(text("model.used_missing", key=key, all=n_expert))
     return used if n_expert else ()
 
 
@@ -333,7 +341,8 @@ def _check_groups(numbers: _Numbers, n_expert: int) -> None:
     n_group = numbers.optional("expert_group_count", 0, max(n_expert - 1, 0))
     if n_group > 1:
         if n_expert % n_group:
-            numbers.refuse("expert_group_count", f"is {n_group}, no divisor of {n_expert} experts")
+            key = numbers.key("expert_group_count")
+            numbers.refuse(text("model.groups", key=key, n=n_group, all=n_expert))
         numbers.required("expert_group_used_count", 1, n_group - 1)
 
 
@@ -343,34 +352,34 @@ def _check_fractions(numbers: _Numbers) -> None:
     for key, value in numbers.header.metadata.items():
         if not key.startswith(prefix):
             continue
-        name = key.removeprefix(prefix)
         for item in value if isinstance(value, tuple) else (value,):
             if not isinstance(item, float):
                 continue
             if not math.isfinite(item):
-                numbers.refuse(name, f"is {item}, which is not a finite number")
-            if name.endswith(("freq_base", "freq_base_swa")) and item <= 0:
-                numbers.refuse(name, f"is {item:g}, and has to be more than 0")
-            if name.endswith("epsilon") and item < 0:
-                numbers.refuse(name, f"is {item:g}, and has to be 0 or more")
+                numbers.refuse(text("model.not_finite", key=key, value=str(item)))
+            if key.endswith(("freq_base", "freq_base_swa")) and item <= 0:
+                numbers.refuse(text("model.not_positive", key=key, value=f"{item:g}"))
+            if key.endswith("epsilon") and item < 0:
+                numbers.refuse(text("model.negative", key=key, value=f"{item:g}"))
 
 
 def _check_expert_tensors(
     headers: list[Header], tensors: tuple[TensorInfo, ...], n_expert: int, n_layer: int
 ) -> None:
     for tensor in tensors:
-        path, what = headers[tensor.part].path, f"the tensor {quoted(tensor.name)}"
+        path = headers[tensor.part].path
         layer = _LAYER_NAME.match(tensor.name)
         if layer and int(layer[1]) >= n_layer:
-            raise ModelFileError(path, f"{what} belongs to a layer beyond the {n_layer} layers")
+            what = tensor_words(tensor.name)
+            raise ModelFileError(path, text("model.layer_beyond", what=what, n=n_layer))
         if not _EXPERT_NAME.fullmatch(tensor.name):
             continue
-        if tensor.n_dimension != 3:
-            raise ModelFileError(path, f"{what} has {tensor.n_dimension} dimensions instead of 3")
+        what, n_dimension = tensor_words(tensor.name), tensor.n_dimension
+        if n_dimension != 3:
+            raise ModelFileError(path, text("model.three_dimensions", what=what, n=n_dimension))
         if tensor.shape[2] != n_expert:
-            raise ModelFileError(
-                path, f"{what} holds {tensor.shape[2]} experts, but expert_count is {n_expert}"
-            )
+            n = tensor.shape[2]
+            raise ModelFileError(path, text("model.n_expert", what=what, n=n, all=n_expert))
 
 
 def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
@@ -380,14 +389,14 @@ def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
     if n_part <= 1:
         return [opened]
     if n_part > N_PART_MAX:
-        raise ModelFileError(path, f"split.count is {n_part}, and {N_PART_MAX} are allowed")
+        raise ModelFileError(path, text("model.many_parts", n=n_part, most=N_PART_MAX))
     number = _split_key(opened, "split.no", "uint16")
     if number is None or number >= n_part:
-        raise ModelFileError(path, f"split.no is {number}, but the model has {n_part} parts")
+        raise ModelFileError(path, text("model.part_number", number=str(number), n=n_part))
     ending = _part_ending(number, n_part)
     if not path.name.endswith(ending):
         raise ModelFileError(
-            path, f"it is part {number + 1} of {n_part}, so its name has to end in {ending}"
+            path, text("model.part_name", part=number + 1, n=n_part, ending=ending)
         )
     stem = path.name.removesuffix(ending)
     headers = []
@@ -398,7 +407,7 @@ def _all_parts(path: Path, read: Callable[[Path], Header]) -> list[Header]:
     n_found = sum(len(header.tensors) for header in headers)
     if n_tensor is not None and n_tensor != n_found:
         raise ModelFileError(
-            path, f"split.tensors.count is {n_tensor}, but its {n_part} parts have {n_found}"
+            path, text("model.part_tensors", n=n_tensor, parts=n_part, found=n_found)
         )
     return headers
 
@@ -407,7 +416,6 @@ def _part(
     read: Callable[[Path], Header], path: Path, number: int, n_part: int, opened: Header
 ) -> Header:
     """Read another part of the same model as `opened`. Raises ModelFileError if it is not one."""
-    what = f"part {number + 1} of {n_part} of the model"
     try:
         header = read(path)
     except ModelFileError as error:
@@ -415,14 +423,13 @@ def _part(
             missing = text("model.part_missing", part=number + 1, n=n_part)
             raise ModelFileError(path, missing) from error
         raise
-    if _split_key(header, "split.no", "uint16") != number:
-        raise ModelFileError(path, f"split.no does not say that it is {what}")
-    if _split_key(header, "split.count", "uint16") != n_part:
-        raise ModelFileError(path, f"split.count does not say that it is {what}")
+    for key, wanted in (("split.no", number), ("split.count", n_part)):
+        if _split_key(header, key, "uint16") != wanted:
+            raise ModelFileError(path, text("model.other_part", key=key, part=number + 1, n=n_part))
     for key in ("split.tensors.count", "general.architecture", "general.name"):
         mine, other = header.metadata.get(key), opened.metadata.get(key)
         if mine is not None and other is not None and mine != other:
-            raise ModelFileError(path, f"it is part of another model, as {key} differs")
+            raise ModelFileError(path, text("model.part_of_another", key=key))
     return header
 
 
@@ -436,7 +443,7 @@ def _split_key(header: Header, key: str, value_type: str) -> int | None:
     if value is None:
         return None
     if header.value_types[key] != value_type or not isinstance(value, int):
-        raise ModelFileError(header.path, f"{key} is not of the type {value_type}")
+        raise ModelFileError(header.path, text("model.key_type", key=key, type=value_type))
     return value
 
 
@@ -447,9 +454,8 @@ def _joined(headers: list[Header]) -> tuple[TensorInfo, ...]:
         for raw in header.tensors:
             if raw.name in tensors:
                 other = tensors[raw.name].part + 1
-                raise ModelFileError(
-                    header.path, f"the tensor {quoted(raw.name)} is in part {other} as well"
-                )
+                twice = text("model.tensor_twice", tensor=quoted(raw.name), part=other)
+                raise ModelFileError(header.path, twice)
             tensors[raw.name] = TensorInfo(
                 name=raw.name,
                 shape=raw.shape,
@@ -461,7 +467,7 @@ def _joined(headers: list[Header]) -> tuple[TensorInfo, ...]:
                 n_bytes=raw.n_bytes,
             )
     if not tensors:
-        raise ModelFileError(headers[0].path, "it has no tensors")
+        raise ModelFileError(headers[0].path, text("model.no_tensors"))
     return tuple(tensors.values())
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from backend.gguf.header import ModelFileError, quoted
+from backend.gguf.header import ModelFileError, quoted, tensor_words
 from backend.gguf.tables import TENSOR_TYPES
 from backend.text import Text, text
 
@@ -102,7 +102,7 @@ def scan_scales(
 
 
 def _scan(model: ModelFile, tensor: TensorInfo, end_s: float) -> int:
-    path, what = model.paths[tensor.part], f"the tensor {quoted(tensor.name)}"
+    path = model.paths[tensor.part]
     block_bytes = TENSOR_TYPES[tensor.type_id].n_bytes
     chunk = bytearray(math.ceil(_CHUNK_BYTES / block_bytes) * block_bytes)
     done = 0
@@ -114,7 +114,8 @@ def _scan(model: ModelFile, tensor: TensorInfo, end_s: float) -> int:
             while have < want:
                 n_read = file.readinto(memoryview(chunk)[have:want])
                 if not n_read:
-                    raise ModelFileError(path, f"it became shorter inside {what}")
+                    what = tensor_words(tensor.name)
+                    raise ModelFileError(path, text("gguf.became_shorter", what=what))
                 have += n_read
             blocks = np.frombuffer(chunk, np.uint8, count=want).reshape(-1, block_bytes)
             bad = not_finite(tensor.type_name, blocks)

@@ -18,6 +18,8 @@ N_PART_MAX = 1024
 
 PART_NAME = re.compile(r"(.+)-([0-9]{5})-of-([0-9]{5})\.gguf", re.IGNORECASE | re.DOTALL)
 """Name of a part of a split model: stem, number of the part, number of parts."""
+NO_MODEL = re.compile(r"mmproj|imatrix", re.IGNORECASE)
+"""In the name of a file that belongs to a model: its vision part, or calibration data."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[
             with os.scandir(folder) as listing:
                 for item in listing:
                     if item.name.lower().endswith(".gguf") and not _is_folder(item):
-                        names.append(item.name)
+                        if not NO_MODEL.search(item.name):
+                            names.append(item.name)
                     elif not item.name.startswith(".") and _is_folder(item):
                         below.append(Path(item.path))
         except (OSError, ValueError) as error:

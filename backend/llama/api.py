@@ -9,8 +9,9 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from numpy.typing import NDArray
 
 from backend import check_llama_cpp
 from backend.gguf.identity import OpenFiles
-from backend.protocol.settings import Sampling
 from backend.system.spinning import computing
 from backend.text import text
 
@@ -41,7 +41,7 @@ class _Log:
         self.echo = False
         self._captures: list[list[str]] = []
         self._level = 0
-        self._callback = llama_cpp.llama_log_callback(self._on_message)
+        self.callback = llama_cpp.llama_log_callback(self._on_message)
         self.listen(echo=False)
 
     def listen(self, *, echo: bool) -> None:
@@ -50,7 +50,7 @@ class _Log:
         echo: write them to stderr, too.
         """
         self.echo = echo
-        llama_cpp.llama_log_set(self._callback, ctypes.c_void_p(0))
+        llama_cpp.llama_log_set(self.callback, ctypes.c_void_p(0))
 
     @contextlib.contextmanager
     def captured(self) -> Iterator[list[str]]:
@@ -83,6 +83,33 @@ class _Log:
 log = _Log()
 
 
+# llama.cpp splits the texts of many vocabularies with std::regex, which recurses for each character
+# that one part of its pattern takes, and overflows the stack after about 15,000 of them.
+_RUN_CHARS = 5000
+_RUN = re.compile(
+    "|".join(
+        f"(?:{kind}){{{_RUN_CHARS}}}"
+        for kind in (
+            # Letters with their marks: neither space, digit nor the usual punctuation.
+            r"[^\s\d!-/:-@\[-`{-~\u2000-\u206f\u3000-\u303f\uff00-\uff20]",
+            r"\d",
+            r"\s",
+            r"[^\w\s]|_",
+        )
+    )
+)
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Yield a text in one part, or cut within runs of letters, digits, spaces or other signs."""
+    start = 0
+    for run in _RUN.finditer(text) if len(text) >= _RUN_CHARS else ():
+        yield text[start : run.end()]
+        start = run.end()
+    if start < len(text) or not text:
+        yield text[start:]
+
+
 class Model:
     """A loaded model. Use the functions of backend.engine.loading to make one.
 
@@ -110,9 +137,15 @@ class Model:
             self._keep_alive.clear()
             self.files.close()
 
-    def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
+    def tokenize(self, prompt: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
         """Return the token ids of a text. special: parse control tokens in the text."""
-        data = text.encode("utf-8", errors="replace")
+        tokens: list[int] = []
+        for index, part in enumerate(_parts(prompt)):
+            tokens += self._tokenize(part, special, add_bos and index == 0)
+        return tokens
+
+    def _tokenize(self, prompt: str, special: bool, add_bos: bool) -> list[int]:
+        data = prompt.encode("utf-8", errors="replace")
         n_max = len(data) + 8
         buffer = (llama_cpp.llama_token * n_max)()
         n = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, n_max, add_bos, special)
@@ -120,17 +153,22 @@ class Model:
             buffer = (llama_cpp.llama_token * -n)()
             n = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, -n, add_bos, special)
         if n < 0:
-            raise LlamaError("The text could not be split into tokens.")
+            raise LlamaError(text("engine.no_tokens"))
         return list(buffer[:n])
 
-    def piece(self, token: int) -> bytes:
-        """Return the bytes of a token; control tokens have none."""
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """Return the bytes of a token. Control tokens have none, unless `special`."""
         buffer = ctypes.create_string_buffer(64)
-        n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, False)
+        n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, special)
         if n < 0:
             buffer = ctypes.create_string_buffer(-n)
-            n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, False)
+            n = llama_cpp.llama_token_to_piece(self.vocab, token, buffer, len(buffer), 0, special)
         return bytes(buffer.raw[: max(n, 0)])
+
+    def single_tokens(self, texts: Iterable[str]) -> frozenset[int]:
+        """Return the tokens of those texts that are one token each."""
+        found = (self.tokenize(text) for text in texts)
+        return frozenset(tokens[0] for tokens in found if len(tokens) == 1)
 
     def special_text(self, token: int) -> str:
         """Return the text of a token, also of a control token; "" for token -1."""
@@ -138,6 +176,19 @@ class Model:
             return ""
         text: bytes = llama_cpp.llama_vocab_get_text(self.vocab, token)
         return text.decode(errors="replace")
+
+    def special_texts(self) -> tuple[list[str], list[str]]:
+        """Return the texts of the control tokens, and of the tokens that a user defined."""
+        control, user_defined = [], []
+        is_control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+        get_attr, vocab = llama_cpp.llama_vocab_get_attr, self.vocab
+        for token in range(self.n_vocab):
+            attr = get_attr(vocab, token)
+            if attr & is_control or self.ends_answer(token):
+                control.append(self.special_text(token))
+            elif attr & llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED:
+                user_defined.append(self.special_text(token))
+        return control, user_defined
 
     @property
     def bos(self) -> int:
@@ -157,6 +208,12 @@ class Model:
     def ends_answer(self, token: int) -> bool:
         """Return whether the token ends an answer."""
         return bool(llama_cpp.llama_vocab_is_eog(self.vocab, token))
+
+
+# llama_get_logits_ith for the address only: a ctypes pointer takes longer to make.
+_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32)(
+    ctypes.cast(llama_cpp.llama_get_logits_ith, ctypes.c_void_p).value or 0
+)
 
 
 class Context:
@@ -209,7 +266,6 @@ class Context:
         self.n_ubatch: int = min(n_ubatch, llama_cpp.llama_n_batch(self._pointer))
         self._memory = llama_cpp.llama_get_memory(self._pointer)
         self._batch = llama_cpp.llama_batch_init(self.n_ubatch, 0, 1)
-        self._row = ctypes.c_float * model.n_vocab
         self.pointer = self._pointer
 
     def close(self) -> None:
@@ -235,6 +291,31 @@ class Context:
             batch.logits[i] = all_logits or i == len(tokens) - 1
         return int(llama_cpp.llama_decode(self._pointer, batch))
 
+    def decode_embeddings(
+        self, embeddings: NDArray[np.float32], positions: NDArray[np.int32]
+    ) -> int:
+        """Compute at most n_ubatch embeddings, such as an image's, in place of tokens.
+
+        embeddings: shape (n, n_embd). positions: shape (4, n); models without M-RoPE use the first
+        row. Return llama_decode's status. Keep the last one's logits.
+        """
+        computing()
+        n = len(embeddings)
+        rows = np.ascontiguousarray(embeddings, np.float32)
+        places = np.ascontiguousarray(positions, np.int32)
+        outputs = np.zeros(n, np.int8)
+        outputs[-1] = 1
+        batch = llama_cpp.llama_batch(
+            n_tokens=n,
+            token=None,
+            embd=rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float)),
+            pos=places.ctypes.data_as(ctypes.POINTER(ctypes.c_int32)),
+            n_seq_id=None,
+            seq_id=None,
+            logits=outputs.ctypes.data_as(ctypes.POINTER(ctypes.c_int8)),
+        )
+        return int(llama_cpp.llama_decode(self._pointer, batch))
+
     def forget_from(self, position: int) -> bool:
         """Remove the positions from this one on. If the model cannot, remove all, return False."""
         if llama_cpp.llama_memory_seq_rm(self._memory, 0, position, -1):
@@ -242,11 +323,28 @@ class Context:
         llama_cpp.llama_memory_clear(self._memory, True)
         return False
 
-    def is_finite(self) -> bool:
-        """Return whether the last token's logits are finite. Takes 15 us for 150,000 logits."""
-        pointer = llama_cpp.llama_get_logits_ith(self._pointer, -1)
-        row: Any = self._row.from_address(ctypes.addressof(pointer.contents))
-        return bool(np.isfinite(np.frombuffer(row, np.float32)).all())
+    @property
+    def logits_address(self) -> int:
+        """The address of the last token's logits, n_vocab floats, until the next decode()."""
+        return int(_logits_address(self._pointer, -1))
+
+    def log_probabilities(self, token: int, n: int) -> list[tuple[int, float]]:
+        """Return tokens with the logarithms of their probabilities, from the last token's logits.
+
+        `token` first, then the `n` most probable ones, without changes by a sampler.
+        """
+        logits = self._last_logits().astype(np.float64)
+        logits -= logits.max()
+        logits -= np.log(np.exp(logits).sum())
+        n = min(n, len(logits))
+        top = np.argpartition(-logits, n - 1)[:n]
+        ids = [token, *(int(i) for i in sorted(top, key=lambda i: (-logits[i], i)))]
+        return [(i, float(logits[i])) for i in ids]
+
+    def _last_logits(self) -> NDArray[np.float32]:
+        """Return a view of the last token's logits, valid until the next decode()."""
+        row: Any = (ctypes.c_float * self._model.n_vocab).from_address(self.logits_address)
+        return np.frombuffer(row, np.float32)
 
     def logits(self, n_row: int) -> NDArray[np.float32]:
         """Return a copy of the first `n_row` rows of logits, shape (n_row, n_vocab)."""
@@ -254,40 +352,3 @@ class Context:
         n_vocab = self._model.n_vocab
         flat = np.ctypeslib.as_array(pointer, shape=(n_row * n_vocab,))
         return flat.reshape(n_row, n_vocab).copy()
-
-
-class Sampler:
-    """llama.cpp's sampler chain, for a vocabulary of `n_vocab` tokens."""
-
-    def __init__(self, sampling: Sampling, n_vocab: int) -> None:
-        chain = llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
-        self._pointer = chain
-
-        def add(sampler: Any) -> None:
-            llama_cpp.llama_sampler_chain_add(chain, sampler)
-
-        if sampling.repeat_penalty != 1.0:
-            penalty = sampling.repeat_penalty
-            add(llama_cpp.llama_sampler_init_penalties(n_vocab, 64, penalty, 0.0, 0.0))
-        if sampling.temperature == 0:
-            add(llama_cpp.llama_sampler_init_greedy())
-            return
-        if sampling.top_k > 0:
-            add(llama_cpp.llama_sampler_init_top_k(sampling.top_k))
-        if sampling.top_p < 1:
-            add(llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1))
-        if sampling.min_p > 0:
-            add(llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1))
-        add(llama_cpp.llama_sampler_init_temp(sampling.temperature))
-        seed = llama_cpp.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed
-        add(llama_cpp.llama_sampler_init_dist(seed))
-
-    def sample(self, context: Context) -> int:
-        """Sample the next token from the context's last logits, and tell the chain about it."""
-        return int(llama_cpp.llama_sampler_sample(self._pointer, context.pointer, -1))
-
-    def close(self) -> None:
-        """Free the chain."""
-        if self._pointer is not None:
-            llama_cpp.llama_sampler_free(self._pointer)
-            self._pointer = None

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backend.memory.plan import kv_bytes
-from backend.memory.sentences import DENSE, stock_is_faster
 from backend.methods.slots import rate_of
 from backend.protocol.settings import EngineConfig
+from backend.text import text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -56,7 +56,12 @@ def prefers_stock(file: ModelFile, n_slot: int, free_bytes: int) -> str:
     """
     n_bytes = file.expert_bytes_total
     if n_bytes <= 0:
-        return DENSE
+        return text("memory.dense")
     fits = file.file_size_bytes + file.file_size_bytes // 16 <= free_bytes
     rate = rate_of(n_slot, file.n_expert)
-    return stock_is_faster((1 - rate) * n_bytes) if fits and rate >= STOCK_RATE else ""
+    if not fits or rate < STOCK_RATE:
+        return ""
+    saved_bytes = (1 - rate) * n_bytes
+    if saved_bytes <= 0:
+        return text("memory.stock_faster_all")
+    return text("memory.stock_faster", saved=saved_bytes)

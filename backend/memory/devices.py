@@ -109,7 +109,7 @@ def _remote(host: str, port: int) -> list[Device]:
     try:
         return [Device.of(info) for info in _native.add_rpc_server(f"{host}:{port}")]
     except RuntimeError as error:
-        raise DeviceError(f"{error}.") from None
+        raise DeviceError(text("device.no_remote", reason=str(error))) from None
 
 
 def _check_server(host: str, port: int) -> None:

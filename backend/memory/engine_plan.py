@@ -26,11 +26,10 @@ from backend.memory.placement import (
     usable_bytes,
 )
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_no_kv_type
-from backend.memory.sentences import DENSE, memory_is_short
 from backend.methods.catalogue import METHODS, Method
 from backend.protocol.errors import EngineError
 from backend.protocol.settings import EngineConfig
-from backend.text import joined
+from backend.text import joined, text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -85,26 +84,17 @@ class MachineState:
 
 
 @dataclass(frozen=True)
-class ContextSettings:
-    """Settings whose change needs another llama_context. n_ubatch 0: as large as memory permits."""
-
-    n_context: int
-    n_thread: int
-    n_ubatch: int
-    kv_type: str
-
-
-@dataclass(frozen=True)
 class EnginePlan:
     """How an engine runs. Sizes in bytes.
 
-    config: the settings asked for; in automatic mode, with the values that memory decided. asked:
-    the settings of the context.
+    config: the settings asked for; in automatic mode, with the values that memory decided.
+    settings: the same, with a context no longer than the model was trained for and a number of
+    threads.
     """
 
     config: EngineConfig
     method: Method
-    asked: ContextSettings
+    settings: EngineConfig
     n_context: int
     """Length of the context in tokens."""
     n_ubatch: int
@@ -135,7 +125,7 @@ class EnginePlan:
     @property
     def n_thread(self) -> int:
         """The number of compute threads."""
-        return self.asked.n_thread
+        return self.settings.n_thread
 
     @property
     def placement(self) -> Placement:
@@ -151,9 +141,9 @@ class EnginePlan:
         """Return the step from `before`, the plan in force, to this one; None: nothing loaded."""
         if before is None or (self.mode, self.placement) != (before.mode, before.placement):
             return Step.RELOAD
-        if self.tier.pack != before.tier.pack:
+        if self.tier.pack != before.tier.pack or self.config.mmproj != before.config.mmproj:
             return Step.RELOAD
-        if self.asked != before.asked:
+        if self.settings.parts("context") != before.settings.parts("context"):
             return Step.CONTEXT
         return Step.REBUILD if self._cache() != before._cache() else Step.NOTHING
 
@@ -161,7 +151,7 @@ class EnginePlan:
         """Return the values that the cache is built from."""
         if self.is_plain:
             return None
-        return self.method.name, self.config.hybrid, self.n_slot, self.host
+        return self.settings.parts("cache"), self.n_slot, self.host
 
 
 def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) -> EnginePlan:
@@ -179,13 +169,15 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
         if before is not None and before.config.automatic:  # the context holds a conversation
             config = replace(config, context_length=before.config.context_length)
     method = METHODS[config.method]
-    asked = _context_asked(file, config, machine.n_thread)
-    kept = before if machine.is_loaded and before is not None and before.asked == asked else None
+    settings = _resolved(file, config, machine.n_thread)
+    kept = before if machine.is_loaded else None
+    if kept is not None and kept.settings.parts("context") != settings.parts("context"):
+        kept = None
     made = EnginePlan(
         config=config,
         method=method,
-        asked=asked,
-        n_context=kept.n_context if kept else asked.n_context,
+        settings=settings,
+        n_context=kept.n_context if kept else settings.context_length,
         n_ubatch=kept.n_ubatch if kept else 0,
         n_slot_min=slots(file, 0.0),
         repack=file.file_size_bytes < machine.free_bytes,
@@ -203,12 +195,14 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     return made
 
 
-def _context_asked(file: ModelFile, config: EngineConfig, n_thread: int) -> ContextSettings:
-    """Return the settings of the context, no longer than the model was trained for."""
-    n_context = min(config.context_length, file.context_length or config.context_length)
+def _resolved(file: ModelFile, config: EngineConfig, n_thread: int) -> EngineConfig:
+    """Return EnginePlan.settings. n_thread: the number where the settings have none."""
     token_bytes = file.token_dense_bytes + file.token_expert_bytes
-    n_thread = config.n_thread or useful_threads(token_bytes, n_thread)
-    return ContextSettings(n_context, n_thread, config.n_ubatch, config.kv_type)
+    return replace(
+        config,
+        context_length=min(config.context_length, file.context_length or config.context_length),
+        n_thread=config.n_thread or useful_threads(token_bytes, n_thread),
+    )
 
 
 def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> EnginePlan:
@@ -265,7 +259,13 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
     wanted, why_fewer, faster = planned(n_slot), "", ""
     if not is_stock and file.is_moe and not wanted.fits:
         n_slot = wanted.n_slot_min if wanted.best_n_slot is None else wanted.best_n_slot
-        why_fewer = memory_is_short(machine.free_bytes, n_slot, file.n_expert, wanted.n_slot)
+        why_fewer = text(
+            "memory.fewer_slots",
+            free=machine.free_bytes,
+            n=n_slot,
+            all=file.n_expert,
+            wanted=wanted.n_slot,
+        )
     n_ubatch = least_ubatch
     if not made.n_ubatch and not config.n_ubatch:
         n_ubatch, _ = largest_ubatch(file, planned(n_slot), n_context)
@@ -293,7 +293,7 @@ def _with_mode(
     made.reason: what the devices do. why_fewer: why memory grants fewer experts than asked for.
     """
     is_stock = made.method.kind == "stock"
-    refused = machine.refused or ("" if file.is_moe else DENSE)
+    refused = machine.refused or ("" if file.is_moe else text("memory.dense"))
     if not (refused or is_stock or stock_is_faster or made.n_slot >= file.n_expert):
         return replace(made, reason=why_fewer or made.reason)
     why = refused or (made.method.sentence if is_stock else stock_is_faster)
@@ -318,8 +318,8 @@ def _with_slow_tier(file: ModelFile, made: EnginePlan, machine: MachineState) ->
         tier = before.tier
     else:
         tier = machine.slow_tier(config)
-    asked = _context_asked(file, config, tier.n_thread or machine.n_thread)
-    return replace(made, tier=tier, asked=asked)
+    settings = _resolved(file, config, tier.n_thread or machine.n_thread)
+    return replace(made, tier=tier, settings=settings)
 
 
 def held_bytes(file: ModelFile, made: EnginePlan, n_slot: int) -> int:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from backend.memory import plan
 from backend.memory.placement import DevicePlan
-from backend.memory.sentences import in_ram, of_the_cpus_layers
-from backend.text import joined
+from backend.memory.sentences import in_ram
+from backend.text import joined, text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -101,7 +101,8 @@ def plan_host(
     kept_bytes = n_bytes if n_bytes >= min(wanted) else 0
     sentence: str = in_ram(model.n_expert, n_bytes, n_slot, asked_bytes, left_bytes)
     if own:
-        sentence = joined(sentence, of_the_cpus_layers(n_cpu, model.n_expert, n_cpu * cpu_bytes))
+        for_cpu = text("memory.cpu_slots", n=n_cpu, all=model.n_expert, bytes=n_cpu * cpu_bytes)
+        sentence = joined(sentence, for_cpu)
     return HostPlan(
         bytes=kept_bytes,
         n_slot=n_slot,

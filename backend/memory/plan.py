@@ -218,10 +218,10 @@ def why_no_kv_type(model: ModelFile, kv_type: str) -> str:
     if kv_type == "f16":
         return ""
     if model.architecture in _WITHOUT_FLASH:
-        return f"The attention cache of {model.architecture} models can only be of type f16."
+        return text("engine.context_only_f16", architecture=model.architecture)
     value_length = _number(model, "attention.value_length") or _key_length(model)
     if _key_length(model) % _KV_BLOCK or value_length % _KV_BLOCK:
-        return f"The attention heads of this model are too small for a cache of type {kv_type}."
+        return text("engine.context_too_small", type=kv_type)
     return ""
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from backend.memory import sentences as plan_sentences
 from backend.system.memory import available_bytes, stalled_share
+from backend.text import text
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -153,10 +153,8 @@ class Pressure:
             if n_slot is None:
                 return self._look_at_ram(now)
             devices, n_most = now.devices.with_slots(n_slot), n_slot_now
-            why = plan_sentences.others_need_the_device
         else:
             devices, n_most = None, max(now.n_slot_most, n_slot_now)
-            why = plan_sentences.others_need_memory
 
             def cache_now() -> Cache:
                 slot_bytes = sum(self._file.expert_bytes_per_layer().values())
@@ -165,7 +163,11 @@ class Pressure:
             n_slot = None if self._watch is None else self._watch.look(cache_now)
             if n_slot is None:
                 return None
-        reason = why(n_slot, self._file.n_expert, n_most) if n_slot < n_most else ""
+        reason, n_expert = "", self._file.n_expert
+        if n_slot < n_most and devices is None:
+            reason = text("memory.others_need", n=n_slot, all=n_expert, wanted=n_most)
+        elif n_slot < n_most:
+            reason = text("memory.others_need_device", n=n_slot, all=n_expert, wanted=n_most)
         return replace(now, n_slot=n_slot, devices=devices, reason=reason)
 
     def stop(self) -> None:
@@ -187,9 +189,9 @@ class Pressure:
         if left is None:
             return None
         if host.n_slot:
-            reason = plan_sentences.others_need_the_store(left, before)
+            reason = text("memory.others_need_store", n=left, before=before)
             return replace(now, host=host.less(left, host.n_cpu_slot), reason=reason)
-        reason = plan_sentences.others_need_the_cpus(left, before)
+        reason = text("memory.others_need_cpu", n=left, before=before)
         return replace(now, host=host.less(0, left), reason=reason)
 
 

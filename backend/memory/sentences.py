@@ -12,46 +12,6 @@ if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
     from backend.memory.placement import DevicePlan
 
-DENSE = text("memory.dense")
-
-
-def memory_is_short(free_bytes: int, n_slot: int, n_expert: int, n_asked: int) -> Text:
-    """Say why fewer experts are kept than were asked for."""
-    return text("memory.fewer_slots", free=free_bytes, n=n_slot, all=n_expert, wanted=n_asked)
-
-
-def stock_is_faster(saved_bytes: float) -> Text:
-    """Say why llama.cpp runs unpatched where a cache would save little."""
-    if saved_bytes <= 0:
-        return text("memory.stock_faster_all")
-    return text("memory.stock_faster", saved=saved_bytes)
-
-
-# Under pressure.
-
-
-def others_need_memory(n_slot: int, n_expert: int, n_asked: int) -> Text:
-    """Say why the cache is smaller."""
-    return text("memory.others_need", n=n_slot, all=n_expert, wanted=n_asked)
-
-
-def others_need_the_device(n_slot: int, n_expert: int, n_asked: int) -> Text:
-    """Say why a device holds fewer experts."""
-    return text("memory.others_need_device", n=n_slot, all=n_expert, wanted=n_asked)
-
-
-def others_need_the_store(n_slot: int, n_before: int) -> Text:
-    """Say why RAM keeps fewer experts for devices."""
-    return text("memory.others_need_store", n=n_slot, before=n_before)
-
-
-def others_need_the_cpus(n_slot: int, n_before: int) -> Text:
-    """Say why the CPU's layers beside a device have fewer slots."""
-    return text("memory.others_need_cpu", n=n_slot, before=n_before)
-
-
-# On devices.
-
 
 def no_layer(names: Sequence[str]) -> Text:
     """Say why devices that were asked for compute nothing."""
@@ -111,11 +71,6 @@ def in_ram(
     if asked_bytes is not None and asked_bytes > n_bytes == room_bytes:
         return text("memory.ram_less", n=n_slot, all=n_expert, bytes=n_bytes, asked=asked_bytes)
     return text("memory.ram_some", n=n_slot, all=n_expert, bytes=n_bytes)
-
-
-def of_the_cpus_layers(n_slot: int, n_expert: int, n_bytes: int) -> Text:
-    """Say which experts RAM keeps for the layers that the CPU computes beside a device."""
-    return text("memory.cpu_slots", n=n_slot, all=n_expert, bytes=n_bytes)
 
 
 def _all(names: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from backend.methods.auto_work import WorkMeter
 from backend.methods.catalogue import Method
 from backend.methods.cost import PassCost
 from backend.methods.moepic import INTERVAL_TOKENS, Configurator
+from backend.text import text
 
 
 class Tuned(Protocol):
@@ -64,7 +65,7 @@ class Tuner:
         """The decisions, a sentence each."""
         return () if self._auto is None else tuple(self._auto.lines)
 
-    def attach(self, tuned: Tuned, n_slot: int, why: str = "The cache is another one") -> None:
+    def attach(self, tuned: Tuned, n_slot: int, why: str = "") -> None:
         """Tune this object from now on. Its cache has n_slot experts per layer and is empty.
 
         why: begins the line about it, except for the first object.
@@ -74,7 +75,11 @@ class Tuner:
         is_first = self._tuned is None
         self._tuned = tuned
         self._work = WorkMeter(self._shape.n_layer, self._shape.n_expert, n_slot)
-        self._tune(Decision(self._auto.setting, "") if is_first else self._auto.restart(why))
+        self._tune(
+            Decision(self._auto.setting, "")
+            if is_first
+            else self._auto.restart(why or text("auto.cache_changed"))
+        )
 
     def observe(self, cost: PassCost, wave_s: float) -> str:
         """Observe the cost of a decoded token. Return the decision, or "".

@@ -20,6 +20,7 @@ from backend.packs.write import (
 from backend.packs.write import space_needed as _space_needed
 from backend.system.memory import physical_cores
 from backend.system.paths import exists
+from backend.text import text
 
 _READ_S = 0.3
 _PRODUCT_S = 0.15
@@ -39,7 +40,7 @@ def offer(file: ModelFile, n_thread: int = 0) -> PackOffer | None:
         compute_gain = _compute_gain(file, n_thread or physical_cores(), layout)
         free_bytes = shutil.disk_usage(_existing(path.parent)).free
     except (OSError, RuntimeError) as error:
-        raise PackError(f"What a pack brings could not be measured: {error}.") from None
+        raise PackError(text("pack.not_measured", reason=str(error))) from None
     used = sum(file.expert_bytes_per_layer().values()) * file.n_expert_used
     return PackOffer(
         path=str(path),

@@ -25,6 +25,7 @@ from typing import Any, Literal, get_args
 from backend.gguf.identity import FileIdentity
 from backend.gguf.model_file import ModelFile, TensorInfo
 from backend.system.paths import data_folder
+from backend.text import Text, joined, text
 
 Layout = Literal["file", "repacked"]
 LAYOUTS: tuple[Layout, ...] = get_args(Layout)
@@ -116,8 +117,9 @@ def find(file: ModelFile) -> tuple[Pack | None, str]:
         except PackError as error:
             remarks.append(str(error))
         except OSError as error:
-            remarks.append(f"{path.name} is not used: it cannot be read ({error.strerror}).")
-    return None, " ".join(remarks)
+            why = text("model.unreadable", reason=error.strerror or str(error))
+            remarks.append(text("pack.not_used", file=path.name, reason=why))
+    return None, joined(*remarks)
 
 
 def read(path: Path, file: ModelFile) -> Pack:
@@ -126,37 +128,37 @@ def read(path: Path, file: ModelFile) -> Pack:
         found = _json_object(handle.read(_header_bytes(handle.read(_PREFIX.size))))
         identity = FileIdentity.of(handle.fileno())
 
-    def refuse(why: str) -> PackError:
-        again = "outrider pack makes it anew"
-        return PackError(f"{path.name} is not used: {why}; {again}.")
+    def refuse(why: Text) -> PackError:
+        again = text("pack.write_again", reason=why)
+        return PackError(text("pack.not_used", file=path.name, reason=again))
 
     if found is None or found.get("layout") not in LAYOUTS:
-        raise refuse("it is no pack, or a damaged one")
+        raise refuse(text("pack.no_pack"))
     if found.get("version") != _VERSION:
-        raise refuse("another version of Outrider made it")
+        raise refuse(text("pack.other_version"))
     try:
         plan = plan_of(file, found["layout"])
-    except PackError as error:
-        raise refuse(str(error).rstrip(".").lower()) from None
+    except PackError:
+        raise refuse(text("pack.needless")) from None
     wanted = _json_object(plan.header[_PREFIX.size :].rstrip(b"\0"))
     assert wanted is not None
     if found.get("model") != wanted["model"] or found.get("sample") != wanted["sample"]:
-        raise refuse("it was made for another model")
+        raise refuse(text("file.other_model"))
     if found.get("processor") != wanted["processor"]:
-        raise refuse("it was made for another processor or llama.cpp")
+        raise refuse(text("pack.other_processor"))
     if found != wanted or identity.size_bytes != plan.n_bytes:
-        raise refuse("it is no pack, or a damaged one")
+        raise refuse(text("pack.no_pack"))
     return Pack(path, plan, identity)
 
 
 def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
     """Return the contents of a model's pack. Raises PackError where it can have none."""
     if not file.is_moe:
-        raise PackError("This model has no experts to pack.")
+        raise PackError(text("pack.no_experts"))
     repacks = _repacks if layout == "repacked" else lambda _tensor: False
     kinds = sorted({t.type_id for ts in file.expert_tensors.values() for t in ts if repacks(t)})
     if layout == "repacked" and not kinds:
-        raise PackError("This processor computes this model's experts fastest as they are.")
+        raise PackError(text("pack.fast_already"))
     draft = []
     for number, tensors in file.expert_tensors.items():
         place, packed = 0, []
@@ -175,8 +177,8 @@ def plan_of(file: ModelFile, layout: Layout) -> PackPlan:
             for layer in draft
         ],
     }
-    text = json.dumps(description, separators=(",", ":")).encode()
-    header = _PREFIX.pack(_MAGIC, _VERSION, len(text)) + text
+    body = json.dumps(description, separators=(",", ":")).encode()
+    header = _PREFIX.pack(_MAGIC, _VERSION, len(body)) + body
     header += bytes(_to_block(len(header)) - len(header))
     offset = len(header) + _to_block(4 * len(draft) * file.n_expert)
     layers = []
@@ -242,9 +244,9 @@ def _header_bytes(prefix: bytes) -> int:
     return int(length) if magic == _MAGIC and length <= _HEADER_BYTES_MAX else 0
 
 
-def _json_object(text: bytes) -> dict[str, Any] | None:
+def _json_object(data: bytes) -> dict[str, Any] | None:
     try:
-        value = json.loads(text)
+        value = json.loads(data)
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -32,6 +32,7 @@ from backend.packs.file import (
     plan_of,
     read,
 )
+from backend.text import text
 
 __all__ = [
     "BLOCK_BYTES",
@@ -100,7 +101,8 @@ def write(
         _require_space(path, plan)
         identity = _write_whole(file, plan, path, progress)
     except OSError as error:
-        raise PackError(f"{path.name} could not be written: {error.strerror or error}.") from None
+        reason = error.strerror or str(error)
+        raise PackError(text("file.not_written", file=path.name, reason=reason)) from None
     except (ModelFileError, FileChangedError) as error:
         raise PackError(str(error)) from None
     return Pack(path, plan, identity)
@@ -119,14 +121,19 @@ def check(pack: Pack, progress: Progress | None = None) -> None:
                     data = _read_at(handle.fileno(), layer.stride, offset)
                     if len(data) != layer.stride or _sum(data) != sums[row, expert]:
                         raise PackError(
-                            f"{pack.path.name} is damaged: expert {expert} of layer {layer.layer} "
-                            "is not what was written."
+                            text(
+                                "pack.damaged",
+                                file=pack.path.name,
+                                expert=expert,
+                                layer=layer.layer,
+                            )
                         )
                     done += layer.stride
                     _forget(handle.fileno(), offset, layer.stride)
                     _report(progress, done, plan)
     except OSError as error:
-        raise PackError(f"{pack.path.name} could not be read: {error.strerror}.") from None
+        reason = error.strerror or str(error)
+        raise PackError(text("kept.not_read", what=pack.path.name, reason=reason)) from None
 
 
 def delete(path: Path) -> int:
@@ -155,9 +162,9 @@ def _part_of(path: Path) -> Path:
 def _require_space(path: Path, plan: PackPlan) -> None:
     needed, free = space_needed(path, plan), shutil.disk_usage(path.parent).free
     if needed > free:
+        folder = str(path.parent)
         raise PackError(
-            f"{path.name} needs {needed / 1e9:.1f} GB, and only {free / 1e9:.1f} GB are free in "
-            f"{path.parent}."
+            text("pack.no_room", file=path.name, needed=needed, free=free, folder=folder)
         )
 
 
@@ -244,7 +251,7 @@ def _range_of(file: ModelFile, layer: PackedLayer, expert: int, parts: list[int]
         t = packed.tensor
         matrix = _read_at(parts[t.part], t.matrix_bytes, t.offset + expert * t.matrix_bytes)
         if len(matrix) != t.matrix_bytes:
-            raise OSError(errno.EIO, "the model's file has become shorter")
+            raise OSError(errno.EIO, text("pack.model_shorter"))
         blocks = np.frombuffer(matrix, np.uint8).reshape(-1, TENSOR_TYPES[t.type_id].n_bytes)
         if (bad := not_finite(t.type_name, blocks)).any():
             first_block = expert * len(blocks)
@@ -268,7 +275,7 @@ def _sum(data: bytes) -> int:
 
 def _report(progress: Progress | None, done: int, plan: PackPlan) -> None:
     if progress is not None and not progress(done, plan.n_bytes):
-        raise Stopped("Packing was stopped; it goes on there when it is asked for again.")
+        raise Stopped(text("pack.stopped"))
 
 
 def _read_at(handle: int, n_bytes: int, offset: int) -> bytes:
@@ -304,7 +311,7 @@ def _lock(handle: int, path: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise PackError(f"{path.name} is being written by another program.") from None
+        raise PackError(text("pack.locked", file=path.name)) from None
 
 
 def _sync_folder(folder: Path) -> None:

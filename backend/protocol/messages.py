@@ -14,16 +14,18 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from backend.protocol.attachments import Attachment
+from backend.protocol.chat import Delta, is_conversation
 from backend.protocol.errors import RequestError
 from backend.protocol.settings import KINDS, EngineConfig, Rule
 from backend.protocol.statistics import Batch, Residency, Statistics
 from backend.protocol.status import Advice, CacheFacts, LearningFacts, ModelFacts
 from backend.text import from_json, to_json
 
-VERSION = 1
+VERSION = 2
 """Version of the messages. A worker and a client of different versions refuse each other."""
 
-MAX_BYTES = 16 * 1024 * 1024
+MAX_BYTES = 64 * 1024 * 1024
 """Largest body of one message in bytes."""
 
 EXIT_PROTOCOL = 2
@@ -131,13 +133,6 @@ def _is_path(value: object) -> bool:
     return isinstance(value, str) and value != "" and "\0" not in value
 
 
-def _is_conversation(value: object) -> bool:
-    return isinstance(value, list) and all(
-        isinstance(turn, dict) and _is_text(turn.get("role")) and _is_text(turn.get("content"))
-        for turn in value
-    )
-
-
 _Test = tuple[Callable[[object], bool], str]
 
 
@@ -150,7 +145,7 @@ _INT: _Test = _test_of(Rule("count"))
 _TEXT: _Test = (_is_text, "text")
 _PATH: _Test = (_is_path, "a path")
 _OBJECT: _Test = (lambda value: isinstance(value, dict), "an object")
-_CONVERSATION: _Test = (_is_conversation, 'a list of objects with the texts "role" and "content"')
+_CONVERSATION: _Test = (is_conversation, 'a list of objects with a known "role" and "content"')
 
 _Fields = dict[str, tuple[_Test, bool]]  # name -> (test, whether it is required)
 _ID: _Fields = {"id": (_INT, True)}
@@ -168,11 +163,15 @@ REQUESTS: Mapping[str, _Fields] = {
         **_ID,
         "messages": (_CONVERSATION, False),
         "prompt": (_TEXT, False),
+        "options": (_OBJECT, False),
         "sampling": (_OBJECT, True),
         "max_tokens": (_INT, True),
     },
+    "format": {**_ID, "messages": (_CONVERSATION, True), "options": (_OBJECT, False)},
     "stop": _ID,
     "set_cache_rate": {**_ID, "cache_rate": _SETTINGS["cache_rate"]},
+    "attach": {**_ID, "path": (_PATH, True)},
+    "count": {**_ID, "text": (_TEXT, True), "data": (_TEXT, False)},
     "serve": {**_ID, "on": (_BOOL, True), "port": (_INT, True), "key": (_TEXT, True)},
     "devices": _ID,
     "unload": _ID,
@@ -200,11 +199,26 @@ def _in_force(message: Message) -> tuple[ModelFacts, CacheFacts]:
     return ModelFacts.from_json(message["model"]), CacheFacts.from_json(message["cache"])
 
 
+def _attached(message: Message) -> tuple[int, Attachment | None, str]:
+    """Return the id of the request, and the file or the sentence that refuses it."""
+    file = message.get("file")
+    return (
+        int(message["id"]),
+        Attachment.from_json(file) if file is not None else None,
+        message.get("refusal") or "",
+    )
+
+
 READINGS: Mapping[str, Reading] = {
     "advice": Reading(lambda m: (Advice.from_json(m),)),
+    "attached": Reading(_attached, is_final=True, is_progress=True),
+    "attaching": Reading(
+        lambda m: (int(m["id"]), int(m["done"]), int(m["total"])), is_progress=True
+    ),
     "cache": Reading(is_final=True),
     "cache_changed": Reading(lambda m: (CacheFacts.from_json(m["cache"]),)),
     "configured": Reading(_in_force, is_final=True, is_progress=True),
+    "counted": Reading(lambda m: (int(m["id"]), int(m["n_token"])), is_final=True),
     "devices": Reading(
         lambda m: ([(str(d["name"]), str(d["description"])) for d in m["devices"]],), is_final=True
     ),
@@ -214,6 +228,7 @@ READINGS: Mapping[str, Reading] = {
         is_progress=True,
     ),
     "error": Reading(lambda m: (str(m["message"]),), is_final=True),
+    "formatted": Reading(lambda m: (str(m["prompt"]),), is_final=True),
     "learning": Reading(lambda m: (LearningFacts.from_json(m["state"]),), is_final=True),
     "loaded": Reading(_in_force, is_final=True, is_progress=True),
     "loading": Reading(lambda m: (float(m["fraction"]), str(m["stage"])), is_progress=True),
@@ -223,7 +238,7 @@ READINGS: Mapping[str, Reading] = {
     "residency": Reading(lambda m: (Residency.from_json(m),)),
     "server": Reading(lambda m: (m,), is_final=True),
     "stats": Reading(lambda m: (Statistics.from_json(m["stats"]),)),
-    "text": Reading(lambda m: (str(m["text"]),), is_progress=True),
+    "text": Reading(lambda m: (Delta.from_json(m), str(m["text"])), is_progress=True),
     "unloaded": Reading(is_final=True),
     "waits": Reading(lambda m: (int(m["n_before"]),), is_progress=True),
 }

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from backend.methods.catalogue import RUNNABLE
 from backend.protocol.errors import RequestError
-from backend.text import text
+from backend.text import Text, text
 from backend.text.english import QT_TRANSLATE_NOOP
 
 KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
@@ -36,9 +36,9 @@ def check_device(option: str) -> None:
             if not match or not 0 < int(match[2]) < 1 << 16:
                 raise ValueError(text("device.form", given=repr(part)))
         elif not part.strip():
-            raise ValueError("The device must be auto, cpu, a device's name or rpc://host:port.")
+            raise ValueError(text("device.empty"))
         elif part in (DEVICE_AUTO, DEVICE_CPU) and part != option:
-            raise ValueError(f"The device {part} cannot be combined with others.")
+            raise ValueError(text("device.alone", device=part))
 
 
 @dataclass(frozen=True)
@@ -46,38 +46,43 @@ class Kind:
     """A kind of value: its types, and its words in the error for a value of another type."""
 
     types: tuple[type, ...]
-    words: str
+    words: Text
 
 
 KINDS: Mapping[str, Kind] = {
-    "share": Kind((int, float), "a number"),
-    "number": Kind((int, float), "a number"),
-    "count": Kind((int,), "an integer"),
-    "bytes": Kind((int,), "an integer"),
-    "switch": Kind((bool,), "true or false"),
-    "choice": Kind((str,), "text"),
-    "method": Kind((str,), "text"),
-    "device": Kind((str,), "text"),
+    "share": Kind((int, float), text("kind.number")),
+    "number": Kind((int, float), text("kind.number")),
+    "count": Kind((int,), text("kind.integer")),
+    "bytes": Kind((int,), text("kind.integer")),
+    "switch": Kind((bool,), text("kind.switch")),
+    "choice": Kind((str,), text("kind.text")),
+    "method": Kind((str,), text("kind.text")),
+    "device": Kind((str,), text("kind.text")),
+    "file": Kind((str,), text("kind.text")),
+    "biases": Kind((tuple, list), text("kind.biases")),
 }
 """share: 0 to 1. count, bytes: whole numbers. choice: one of a few texts. method: a name of
-RUNNABLE. device: see check_device()."""
+RUNNABLE. device: see check_device(). file: a path, or "". biases: pairs of a token id and a
+number."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """The valid values of a setting, and how it appears in messages and on the command line.
 
-    refusal: the sentence for an invalid value, with {value}. above: the lowest value is excluded.
-    may_be_none: None means that the engine decides. in_message: clients may send it, and the window
-    remembers it. required: clients must send it. option: its name on the command line, with metavar
-    and help; "": none. title: the caption of its control in the window; "": it has none. words: the
-    window's words for each choice; of a count, for its lowest value. on_device: the window shows it
-    only if a device computes. Title, words and tooltip are marked for translation, in the context
-    "settings".
+    above: the lowest value is excluded. may_be_none: None means that the engine decides.
+    in_message: clients may send it, and the window remembers it. required: clients must send it.
+    rebuilds: "cache" or "context" if a change rebuilds it; "" if the plan's other fields show what
+    a change needs.
+
+    option: its name on the command line, with metavar and help (the default is added); "": none.
+    title: the caption of its control in the window; "": it has none. words: the window's words for
+    each choice; of a count, for its lowest value. on_device: the window shows it only if a device
+    computes. window: the range of the control, where it is narrower. Title, words and tooltip are
+    marked for translation, in the context "settings".
     """
 
     kind: str
-    refusal: str = ""
     lowest: float = -math.inf
     highest: float = math.inf
     above: bool = False
@@ -92,6 +97,8 @@ class Rule:
     words: tuple[str, ...] = ()
     tooltip: str = ""
     on_device: bool = False
+    window: tuple[float, float] | None = None
+    rebuilds: str = ""
 
     def has_type(self, value: object) -> bool:
         """Return whether a value from JSON has the right type. A bool is not a number."""
@@ -100,25 +107,44 @@ class Rule:
         types = KINDS[self.kind].types
         return isinstance(value, types) and (bool in types or not isinstance(value, bool))
 
-    def check(self, value: Any) -> None:
+    def check(self, name: str, value: Any) -> None:
         """Raise ValueError, one sentence, for an invalid value of the right type."""
         if value is None and self.may_be_none:
             return
+        low, high, given = self.lowest, self.highest, repr(value)
         if self.kind == "device":
             check_device(value)
+        elif self.kind == "file":
+            return
+        elif self.kind == "biases":
+            if not all(_is_pair(pair) and low <= pair[1] <= high for pair in value):
+                raise ValueError(text("setting.biases", name=name, low=low, high=high))
         elif self.choices:
             if value not in self.choices:
                 known = ", ".join(self.choices)
-                raise ValueError(self.refusal.format(known=known, value=repr(value)))
-        elif self.kind != "switch":
-            low = self.lowest < value if self.above else self.lowest <= value
-            if not (low and value <= self.highest):
-                raise ValueError(self.refusal.format(value=value))
+                raise ValueError(text("setting.choice", name=name, known=known, value=given))
+        elif self.kind == "switch" or (value != low or not self.above) and low <= value <= high:
+            return
+        elif high == math.inf:
+            raise ValueError(text("setting.least", name=name, low=low, value=given))
+        elif self.above:
+            raise ValueError(text("setting.above", name=name, low=low, high=high, value=given))
+        else:
+            raise ValueError(text("setting.range", name=name, low=low, high=high, value=given))
 
 
-def setting(default: Any, kind: str, refusal: str = "", **rule: Any) -> Any:
+def _is_pair(value: object) -> bool:
+    """Return whether a value is a pair of a token id and a number."""
+    if not isinstance(value, tuple | list) or len(value) != 2:
+        return False
+    token, number = value
+    is_number = isinstance(number, int | float) and not isinstance(number, bool)
+    return is_number and type(token) is int and 0 <= token < 1 << 31
+
+
+def setting(default: Any, kind: str, **rule: Any) -> Any:
     """Return a dataclass field with its Rule."""
-    return field(default=default, metadata={"rule": Rule(kind, refusal, **rule)})
+    return field(default=default, metadata={"rule": Rule(kind, **rule)})
 
 
 class _Checked:
@@ -126,7 +152,7 @@ class _Checked:
 
     def __post_init__(self) -> None:
         for name, rule in self.rules().items():
-            rule.check(getattr(self, name))
+            rule.check(name, getattr(self, name))
 
     @classmethod
     def rules(cls) -> dict[str, Rule]:
@@ -141,7 +167,8 @@ class _Checked:
             if rule.in_message and name in message:
                 given[name] = message[name]
                 if not rule.has_type(given[name]):
-                    raise RequestError(f"The setting {name} must be {KINDS[rule.kind].words}.")
+                    kind = KINDS[rule.kind].words
+                    raise RequestError(text("setting.type", name=name, kind=kind))
         try:
             return cls(**given)
         except ValueError as error:
@@ -159,47 +186,45 @@ class EngineConfig(_Checked):
     cache_rate: float = setting(
         0.25,
         "share",
-        "The cache rate must lie between 0 and 1, not {value}.",
         lowest=0,
         highest=1,
         required=True,
         option="--cache-rate",
         metavar="R",
-        help="share of the experts kept in memory (default 0.25)",
+        help="share of the experts kept in memory",
     )
     """Resident share of the bytes of all routed experts, 0 to 1; at least what one token needs."""
     method: str = setting(
         "promoe",
         "method",
-        "The method {value} is not known; known are {known}.",
         choices=tuple(RUNNABLE),
         required=True,
         option="--method",
         metavar="M",
-        help="how experts are kept and fetched (default promoe)",
+        help="how experts are kept and fetched",
         title=QT_TRANSLATE_NOOP("settings", "Method"),
+        rebuilds="cache",
     )
     """A name in backend.methods.catalogue.RUNNABLE."""
     context_length: int = setting(
         4096,
         "count",
-        "The context length must be positive, not {value}.",
         lowest=1,
         highest=1 << 24,
         required=True,
         option="--context",
         metavar="N",
-        help="context in tokens (default 4096)",
+        help="context in tokens",
         title=QT_TRANSLATE_NOOP("settings", "Context in tokens"),
+        rebuilds="context",
     )
     """Length of the context in tokens."""
     kv_type: str = setting(
         "f16",
         "choice",
-        "The attention cache may be {known}, not {value}.",
         choices=tuple(KV_TYPES),
         option="--kv-type",
-        help="type of the attention cache (default f16)",
+        help="type of the attention cache",
         title=QT_TRANSLATE_NOOP("settings", "Attention cache"),
         words=(
             QT_TRANSLATE_NOOP("settings", "16 bits"),
@@ -209,6 +234,7 @@ class EngineConfig(_Checked):
         tooltip=QT_TRANSLATE_NOOP(
             "settings", "How the conversation is remembered: fewer bits need less memory."
         ),
+        rebuilds="context",
     )
     """Type of the attention cache, a key of KV_TYPES."""
     device: str = setting(
@@ -217,19 +243,18 @@ class EngineConfig(_Checked):
         option="--device",
         metavar="D",
         help="what computes: auto, cpu, a device's name, or rpc://host:port for a machine that you "
-        "trust, since it is sent weights and prompts unencrypted (default auto)",
+        "trust, since it is sent weights and prompts unencrypted",
         title=QT_TRANSLATE_NOOP("settings", "Device"),
     )
     """The device: "auto", "cpu", a device's name or rpc://host:port (backend.memory.devices)."""
     hybrid: str = setting(
         "off",
         "choice",
-        "Experts that a device lacks may be {known}, not {value}.",
         choices=HYBRID,
         option="--hybrid",
         help="experts that a device lacks are copied to it (off), copied or computed by the "
-        "processor, whichever ends sooner (auto), or all computed by the processor (cpu-only); but "
-        "for off the answer is llama.cpp's except for rounding (default off)",
+        "processor, whichever ends sooner (auto), or all computed by the processor (cpu-only); "
+        "auto and cpu-only round differently from llama.cpp",
         title=QT_TRANSLATE_NOOP("settings", "Missing experts"),
         words=(
             QT_TRANSLATE_NOOP("settings", "copy"),
@@ -242,13 +267,13 @@ class EngineConfig(_Checked):
             "processor where they lie.",
         ),
         on_device=True,
+        rebuilds="cache",
     )
     """How missing experts of a device are handled, of HYBRID. With "off" the answer is exactly
     llama.cpp's; otherwise rounding differs, because the processor's kernels round differently."""
     host_bytes: int | None = setting(
         None,
         "bytes",
-        "The host's memory must be 0 or more, not {value}.",
         lowest=0,
         may_be_none=True,
         option="--host-memory",
@@ -259,7 +284,6 @@ class EngineConfig(_Checked):
     n_thread: int = setting(
         0,
         "count",
-        "The number of threads must be 0 to 1024, not {value}.",
         lowest=0,
         highest=1024,
         required=True,
@@ -268,6 +292,7 @@ class EngineConfig(_Checked):
         help="threads; 0 lets it choose",
         title=QT_TRANSLATE_NOOP("settings", "Threads"),
         words=(QT_TRANSLATE_NOOP("settings", "automatic"),),
+        rebuilds="context",
     )
     """Number of compute threads; 0: one per physical core."""
     pack: bool = setting(
@@ -277,27 +302,39 @@ class EngineConfig(_Checked):
         help="read experts from the model even where it has a pack",
     )
     """Read experts from the model's pack (backend.packs), where there is one."""
+    mmproj: str = setting(
+        "",
+        "file",
+        option="--mmproj",
+        metavar="FILE",
+        help="the part of the model that sees images (default: mmproj*.gguf beside the model)",
+    )
+    """The file with which the model sees images; "": one beside the model, where there is one."""
     automatic: bool = setting(False, "switch")
     """Whether cache rate and context follow from the free memory (backend.memory.automatic)."""
     n_ubatch: int = setting(
         0,
         "count",
-        "The batch size must be 0 to 65536, not {value}.",
         lowest=0,
         highest=1 << 16,
         in_message=False,
+        rebuilds="context",
     )
     """Tokens of a prompt in one pass; 0: as many as memory permits."""
-    keeps_outputs: bool = setting(False, "switch", in_message=False)
+    keeps_outputs: bool = setting(False, "switch", in_message=False, rebuilds="context")
     """Whether every layer keeps every token's output, for recordings (Engine.compute)."""
     device_bytes: int = setting(
         0,
         "bytes",
-        "The device's memory must be 0 or more, not {value}.",
         lowest=0,
         in_message=False,
     )
     """Maximum of each device's memory that is used; 0: all free memory except the headroom."""
+
+    def parts(self, rebuilds: str) -> dict[str, Any]:
+        """Return the settings that "cache" or "context" is built from, by name."""
+        rules = self.rules().items()
+        return {name: getattr(self, name) for name, rule in rules if rule.rebuilds == rebuilds}
 
 
 @dataclass(frozen=True)
@@ -307,51 +344,102 @@ class Sampling(_Checked):
     temperature: float = setting(
         0.7,
         "number",
-        "The sampling value temperature must be 0 to 100, not {value}.",
         lowest=0,
         highest=100,
+        option="--temperature",
+        metavar="T",
+        help="0 always takes the most probable token",
+        title=QT_TRANSLATE_NOOP("settings", "Temperature"),
+        tooltip=QT_TRANSLATE_NOOP(
+            "settings", "0 always takes the most probable token; higher is more varied."
+        ),
+        window=(0, 5),
     )
     """0: always the most probable token."""
     top_k: int = setting(
         40,
         "count",
-        "The sampling value top_k must be 0 or more, not {value}.",
         lowest=0,
         highest=1 << 30,
+        title=QT_TRANSLATE_NOOP("settings", "Top k"),
+        tooltip=QT_TRANSLATE_NOOP("settings", "Only the k most probable tokens; 0: all."),
+        window=(0, 1000),
     )
     """Only the k most probable tokens; 0: all."""
     top_p: float = setting(
         0.95,
         "number",
-        "The sampling value top_p must be 0 to 1, not {value}.",
         lowest=0,
         highest=1,
+        title=QT_TRANSLATE_NOOP("settings", "Top p"),
+        tooltip=QT_TRANSLATE_NOOP(
+            "settings", "Only the most probable tokens that together have this probability; 1: all."
+        ),
+        window=(0, 1),
     )
     """Only the most probable tokens that together have this probability; 1: all."""
     min_p: float = setting(
         0.05,
         "number",
-        "The sampling value min_p must be 0 to 1, not {value}.",
         lowest=0,
         highest=1,
+        title=QT_TRANSLATE_NOOP("settings", "Min p"),
+        tooltip=QT_TRANSLATE_NOOP(
+            "settings",
+            "Only tokens with at least this share of the best one's probability; 0: all.",
+        ),
+        window=(0, 1),
     )
     """Only tokens with at least this share of the best one's probability; 0: all."""
     repeat_penalty: float = setting(
         1.0,
         "number",
-        "The sampling value repeat_penalty must be 0 to 10, not {value}.",
         lowest=0,
         highest=10,
         above=True,
+        title=QT_TRANSLATE_NOOP("settings", "Repeat penalty"),
+        tooltip=QT_TRANSLATE_NOOP("settings", "Above 1, recent tokens become less probable."),
+        window=(0.5, 2),
     )
     """Divides the scores of the last 64 tokens; 1: off."""
+    presence_penalty: float = setting(
+        0.0,
+        "number",
+        lowest=-2,
+        highest=2,
+    )
+    """Subtracted from the score of each of the last 64 tokens; 0: off."""
+    frequency_penalty: float = setting(
+        0.0,
+        "number",
+        lowest=-2,
+        highest=2,
+    )
+    """Subtracted from a token's score for each time it is among the last 64 tokens; 0: off."""
+    logit_bias: tuple[tuple[int, float], ...] = setting(
+        (),
+        "biases",
+        lowest=-100,
+        highest=100,
+    )
+    """Pairs of a token and a number that is added to its score; -100 excludes the token."""
+    n_probs: int = setting(
+        0,
+        "count",
+        lowest=0,
+        highest=100,
+    )
+    """Report the probabilities of this number of most probable tokens at each place; 0: none."""
     seed: int | None = setting(
         None,
         "count",
-        "The sampling value seed must be 0 to 4294967294, not {value}.",
         lowest=0,
         highest=(1 << 32) - 2,  # llama.cpp takes the next number for a random seed
         may_be_none=True,
+        option="--seed",
+        metavar="S",
+        help="repeatable sampling",
+        window=(0, 1 << 31),
     )
     """None: a random seed."""
 
@@ -359,5 +447,6 @@ class Sampling(_Checked):
     def from_message(cls, message: Mapping[str, Any]) -> Self:
         """Read the field `sampling` of a request. Raises RequestError."""
         for name in message.keys() - cls.rules().keys():
-            raise RequestError(f"Unknown sampling setting {ascii(name[:40])}.")
-        return super().from_message(message)
+            raise RequestError(text("setting.unknown", name=ascii(name[:40])))
+        read = super().from_message(message)
+        return dataclasses.replace(read, logit_bias=tuple((t, b) for t, b in read.logit_bias))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from backend.protocol.status import Json, scalars
@@ -32,7 +32,7 @@ class TokenCost:
         return self.compute_s + self.stall_s + self.other_s
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: the engine makes one for each layer after every token
 class LayerCost:
     """One MoE layer. layer: its number in the model. hits + late + misses = requests.
 
@@ -108,12 +108,16 @@ class Statistics:
         )
 
     def to_json(self) -> Json:
-        """Return plain dicts and lists. Another thread may add to the statistics."""
+        """Return plain dicts and lists. Another thread may add to the statistics.
+
+        Called several times a second during an answer. asdict() would take 3 ms, in which the
+        decoding thread cannot get the GIL.
+        """
         return {
             **self.__dict__,
             "decisions": list(self.decisions),
-            "layers": [asdict(layer) for layer in list(self.layers)],
-            "tokens": [asdict(token) for token in list(self.tokens)],
+            "layers": [dict(vars(layer)) for layer in list(self.layers)],
+            "tokens": [dict(vars(token)) for token in list(self.tokens)],
         }
 
     @property

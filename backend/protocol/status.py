@@ -7,11 +7,15 @@ value.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from backend.protocol.chat import ChatFacts
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
+    from backend.protocol.settings import EngineConfig
 
 Json = dict[str, Any]
 _KINDS: Mapping[Any, Any] = {"str": str, "int": int, "float": float, "bool": bool}
@@ -19,11 +23,12 @@ _KINDS: Mapping[Any, Any] = {"str": str, "int": int, "float": float, "bool": boo
 
 def scalars(kind: type, data: Json) -> Json:
     """Return the fields of a dataclass of type str, int, float or bool, read from JSON."""
-    return {
-        field.name: _KINDS[field.type](data.get(field.name) or _KINDS[field.type]())
-        for field in fields(kind)
-        if field.type in _KINDS
-    }
+    return {name: read(data.get(name) or read()) for name, read in _readers(kind)}
+
+
+@cache  # fields() takes longer than reading the values
+def _readers(kind: type) -> list[tuple[str, Any]]:
+    return [(item.name, _KINDS[item.type]) for item in fields(kind) if item.type in _KINDS]
 
 
 @dataclass(frozen=True)
@@ -43,9 +48,10 @@ class ModelFacts:
     file_bytes: int
     context_length: int
     is_moe: bool
+    chat: ChatFacts = field(default_factory=ChatFacts)
 
     @classmethod
-    def of(cls, file: ModelFile, context_length: int) -> ModelFacts:
+    def of(cls, file: ModelFile, context_length: int, chat: ChatFacts) -> ModelFacts:
         """Return the facts of a model file. context_length: of the engine, in tokens."""
         per_layer = file.expert_bytes_per_layer()
         return cls(
@@ -62,17 +68,23 @@ class ModelFacts:
             file_bytes=file.file_size_bytes,
             context_length=context_length,
             is_moe=file.is_moe,
+            chat=chat,
         )
 
     @classmethod
     def from_json(cls, data: Json) -> ModelFacts:
         """Read the `model` object of a message."""
         layers = tuple(int(layer) for layer in data.get("moe_layers") or ())
-        return cls(**scalars(cls, data), moe_layers=layers)
+        chat = ChatFacts.from_json(data.get("chat") or {})
+        return cls(**scalars(cls, data), moe_layers=layers, chat=chat)
 
     def to_json(self) -> Json:
         """Return a plain dict."""
-        return {**asdict(self), "moe_layers": list(self.moe_layers)}
+        return {
+            **asdict(self),
+            "moe_layers": list(self.moe_layers),
+            "chat": self.chat.to_json(),
+        }
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,16 @@ class CacheFacts:
     layout: str = "file"
     """Layout of the experts in memory: "file", as in the model, or "repacked", as in stock
     llama.cpp."""
+
+    @classmethod
+    def of(cls, settings: EngineConfig, **facts: Any) -> CacheFacts:
+        """Return these facts. Settings with a control that are not given are those of `settings`.
+
+        A setting is shown as in force if it has a field of the same name here.
+        """
+        names = {field.name for field in fields(cls)}
+        shown = {name for name, rule in settings.rules().items() if rule.title} & names
+        return cls(**{**{name: getattr(settings, name) for name in shown}, **facts})
 
     @classmethod
     def from_json(cls, data: Json) -> CacheFacts:

@@ -1,5 +1,7 @@
-"""A local server that speaks OpenAI's protocol: models, chat completions, completions.
+"""A local server that speaks the protocols of OpenAI and Anthropic (docs/server.md).
 
-`protocol.py` reads requests and writes answers, `turns.py` queues them for one engine, and
-`application.py` listens. The package is imported only when a server is started.
+`ask.py` has what they share. `openai_chat.py`, `openai_text.py`, `openai_responses.py` and
+`anthropic_messages.py` each read requests and write answers. `turns.py` queues requests for one
+engine, `engine_host.py` owns an engine, `guard.py` decides who may connect, and `application.py`
+has the endpoints. The package is imported only when a server is started.
 """

@@ -1,176 +1,293 @@
-"""The HTTP application: three endpoints, protected by a key, for this machine only.
+"""The HTTP application: the endpoints, and what they have in common.
 
-The key is required although only this machine can connect, because any web page in a browser can
-connect, too. For the same reason the Host header must name this machine (a page whose domain was
-resolved to 127.0.0.1 would send its own name), and no answer permits other origins (no CORS).
+The three protocols differ in how a request is read and an answer is written (`Api`). The way
+between is the same: queue, wait for the first news, then stream or collect.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
-import socket
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
+from uvicorn import Server
 
-from backend.server.protocol import (
+from backend.server import anthropic_messages, openai_chat, openai_responses, openai_text
+from backend.server.ask import (
+    FLAG,
+    LIST,
+    TEXT,
     Ask,
+    Begin,
+    Event,
+    Fields,
     Finish,
+    Json,
+    Part,
     RequestRefused,
+    Wait,
     Writer,
-    list_models,
-    model,
-    read_chat,
-    read_text,
     shown,
 )
-from backend.server.turns import Turns
+from backend.server.guard import Guard, listen
+from backend.server.turns import News, Turns
 from backend.system.kept_file import parse_json
 
-ADDRESS = "127.0.0.1"
-MAX_BODY_BYTES = 16 << 20
+MAX_BODY_BYTES = 64 << 20
+MAX_DEPTH = 128
+"""Maximum of levels of a request's objects and lists. Schemas of tools have a few."""
+BODY_S = 60.0
+"""Time for a request's body to arrive."""
+KEEP_ALIVE_S = 10.0
+"""Longest silence of a stream; then the last comment is repeated."""
 _POLL_S = 0.2
 """Time between two checks whether the client is still connected."""
-_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+_QUEUE_HEADER = "x-queue-position"
 
 
-class Guard:
-    """Passes on requests that address this machine and have the key. Refuses others."""
+@dataclass(frozen=True)
+class Api:
+    """A protocol: reads a request, writes its answer, given the model's name, and its errors."""
 
-    def __init__(self, app: ASGIApp, key: str) -> None:
-        self._app, self._key = app, key.encode()
+    read: Callable[[Any], Ask]
+    writer: Callable[[Any, Ask, str], Writer]
+    error: Callable[[RequestRefused], Json]
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve or refuse one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        if refused := self._refusal(Request(scope)):
-            await _refuse(refused)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
 
-    def _refusal(self, request: Request) -> RequestRefused | None:
-        host = request.headers.get("host", "")
-        name, colon, port = host.rpartition(":")
-        if not colon or not port.isdigit():
-            name = host
-        if name.lower() not in _HOSTS:
-            return RequestRefused("This server answers only to this machine.", status=403)
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() != "bearer" or not hmac.compare_digest(given.strip().encode(), self._key):
-            return RequestRefused(
-                "The key is missing or wrong: send it as 'Authorization: Bearer KEY'.",
-                status=401,
-                code="invalid_api_key",
-            )
-        return None
+Serve = Callable[[Request, Api, Any], Awaitable[Response]]
 
 
 def make_application(turns: Turns, key: str) -> ASGIApp:
     """Return the server as an ASGI application. REQUIRES: a key that is not empty."""
     assert key
-    began = int(time.time())
+    kept = openai_responses.Kept()
+    chat = Api(
+        openai_chat.read_chat,
+        lambda _, ask, model: openai_chat.ChatWriter(ask, model),
+        openai_chat.error_json,
+    )
+    text = Api(
+        openai_text.read_text,
+        lambda _, ask, model: openai_text.TextWriter(ask, model),
+        openai_chat.error_json,
+    )
+    responses = Api(
+        lambda body: openai_responses.read_response(body, kept),
+        lambda body, ask, model: openai_responses.ResponseWriter(ask, model, body, kept),
+        openai_chat.error_json,
+    )
+    messages = Api(
+        anthropic_messages.read_message,
+        lambda _, ask, model: anthropic_messages.MessageWriter(ask, model),
+        anthropic_messages.error_json,
+    )
+    tools = _Tools(turns)
 
-    def names() -> list[str]:
-        return [] if turns.model_name is None else [turns.model_name]
+    def post(path: str, api: Api, serve: Serve) -> Route:
+        async def answer(request: Request) -> Response:
+            try:
+                return await serve(request, api, await _body(request))
+            except RequestRefused as error:
+                return refuse(error, api.error)
+            except ClientDisconnect:
+                return Response(status_code=499)
 
-    async def models(_request: Request) -> Response:
-        return JSONResponse(list_models(names(), began))
+        return Route(path, answer, methods=["POST"])
 
-    async def one_model(request: Request) -> Response:
-        name = request.path_params["name"]
-        if name not in names():
-            return _refuse(
-                RequestRefused(
-                    f"There is no model {shown(name)} here.", status=404, code="model_not_found"
-                )
-            )
-        return JSONResponse(model(name, began))
-
-    async def chat(request: Request) -> Response:
-        return await _complete(request, turns, read_chat, chat=True)
-
-    async def text(request: Request) -> Response:
-        return await _complete(request, turns, read_text, chat=False)
+    async def complete(request: Request, api: Api, body: Any) -> Response:
+        return await _complete(request, turns, api, body)
 
     routes = [
-        Route("/v1/models", models),
-        Route("/v1/models/{name:path}", one_model),
-        Route("/v1/chat/completions", chat, methods=["POST"]),
-        Route("/v1/completions", text, methods=["POST"]),
+        Route("/health", tools.health),
+        Route("/v1/models", tools.models),
+        Route("/v1/models/{name:path}", tools.model),
+        post("/v1/chat/completions", chat, complete),
+        post("/v1/completions", text, complete),
+        post("/v1/responses", responses, complete),
+        post("/v1/messages", messages, complete),
+        post("/v1/messages/count_tokens", messages, tools.count_tokens),
+        post("/v1/embeddings", text, tools.embeddings),
+        post("/tokenize", text, tools.tokenize),
+        post("/detokenize", text, tools.detokenize),
     ]
     return Guard(Starlette(routes=routes, exception_handlers={HTTPException: _on_http}), key)
 
 
+def make_server(turns: Turns, key: str, port: int) -> Server:
+    """Return a server for programs on this machine. run() serves until should_exit is set."""
+    return listen(make_application(turns, key), turns.stop, port)
+
+
 async def _on_http(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return _refuse(RequestRefused(f"{error.detail}.", status=error.status_code))
+    return refuse(RequestRefused(f"{error.detail}.", status=error.status_code))
 
 
-def _refuse(error: RequestRefused) -> Response:
-    return JSONResponse(error.to_json(), status_code=error.status)
-
-
-async def _complete(
-    request: Request, turns: Turns, read: Callable[[Any], Ask], *, chat: bool
+def refuse(
+    error: RequestRefused, form: Callable[[RequestRefused], Json] = openai_chat.error_json
 ) -> Response:
-    try:
-        ask = read(await _body(request))
-        if turns.model_name is None:
-            raise RequestRefused("No model is loaded.", status=503)
-        writer = Writer(turns.model_name, chat=chat)
-        if not ask.stream:
-            return await _whole(request, turns, ask, writer)
-        answer = turns.answer(ask)
-        # Await the first piece here, so that a refused request gets its own status.
-        first = await _next(answer, request)
-        stream = _stream(answer, first, ask, writer)
-        return StreamingResponse(stream, media_type="text/event-stream")
-    except RequestRefused as error:
-        return _refuse(error)
-    except ClientDisconnect:
-        return Response(status_code=499)
+    """Return the response for a refusal."""
+    headers = {"Retry-After": str(error.retry_s)} if error.retry_s else None
+    return JSONResponse(form(error), status_code=error.status, headers=headers)
+
+
+class _Tools:
+    """The endpoints beside those that answer."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._began = int(time.time())
+
+    async def health(self, _request: Request) -> Response:
+        """Tell that the server runs, as llama.cpp's does."""
+        return JSONResponse({"status": "ok"})
+
+    async def models(self, _request: Request) -> Response:
+        """List the models."""
+        data = [self._model(name) for name in self._turns.model_names]
+        ends = {"has_more": False, "first_id": None, "last_id": None}  # Anthropic's
+        if data:
+            ends |= {"first_id": data[0]["id"], "last_id": data[-1]["id"]}
+        return JSONResponse({"object": "list", "data": data, **ends})
+
+    async def model(self, request: Request) -> Response:
+        """Describe one model."""
+        name = request.path_params["name"]
+        if name not in self._turns.model_names:
+            sentence = f"There is no model {shown(name)} here."
+            return refuse(RequestRefused(sentence, status=404, code="model_not_found"))
+        return JSONResponse(self._model(name))
+
+    def _model(self, name: str) -> Json:
+        """Return the model in OpenAI's form and in Anthropic's."""
+        created = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._began))
+        openai = {"id": name, "object": "model", "created": self._began, "owned_by": "local"}
+        return {**openai, "type": "model", "display_name": name, "created_at": created}
+
+    async def count_tokens(self, request: Request, api: Api, body: Any) -> Response:
+        """Count the tokens of the prompt that a request would give."""
+        ask = api.read(body)
+
+        def count(engine: Any) -> int:
+            return int(engine.count(ask.messages, ask.options))
+
+        n = await self._ask(request, count, ask.model)
+        return JSONResponse({"input_tokens": n})
+
+    async def embeddings(self, _request: Request, _api: Api, _body: Any) -> Response:
+        """Refuse. The graph that reads experts from the cache computes no embeddings."""
+        raise RequestRefused(
+            "This server computes no embeddings; use a small model for them, in another server.",
+            code="unsupported",
+        )
+
+    async def tokenize(self, request: Request, _api: Api, body: Any) -> Response:
+        """Split a text into tokens, as llama.cpp's server does."""
+        fields = Fields(body)
+        content = fields.get("content", TEXT, "")
+        add_bos = fields.get("add_special", FLAG, False)
+        special = fields.get("parse_special", FLAG, True)
+        tokens = await self._ask(
+            request, lambda engine: engine.tokenize(content, special=special, add_bos=add_bos)
+        )
+        return JSONResponse({"tokens": tokens})
+
+    async def detokenize(self, request: Request, _api: Api, body: Any) -> Response:
+        """Join tokens to a text, as llama.cpp's server does."""
+        fields = Fields(body)
+        tokens = fields.get("tokens", LIST, [])
+        if not all(type(token) is int for token in tokens):
+            raise fields.refusal("tokens", "must be a list of whole numbers")
+        text = await self._ask(request, lambda engine: engine.detokenize(tokens))
+        return JSONResponse({"content": text})
+
+    async def _ask(self, request: Request, question: Callable[[Any], Any], model: str = "") -> Any:
+        return await self._turns.ask(question, model, _client(request))
+
+
+def _client(request: Request) -> str:
+    return request.headers.get("user-agent", "")[:200]
 
 
 async def _body(request: Request) -> Any:
     data = bytearray()
-    async for part in request.stream():
-        data += part
-        if len(data) > MAX_BODY_BYTES:
-            raise RequestRefused("The request is too large.", status=413)
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                data += part
+                if len(data) > MAX_BODY_BYTES:
+                    raise RequestRefused("The request is too large.", status=413)
+    except TimeoutError:
+        raise RequestRefused("The request's body did not arrive in time.", status=408) from None
     try:
         body = parse_json(bytes(data))
         json.dumps(body, ensure_ascii=False).encode("utf-8")  # refuses lone surrogates
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RequestRefused(
             "The request's body is not valid JSON in UTF-8 with numbers of at most 64 bits."
         ) from None
+    if _is_deeper(body, MAX_DEPTH):
+        raise RequestRefused(f"The request is nested more than {MAX_DEPTH} levels deep.")
     return body
 
 
-async def _whole(request: Request, turns: Turns, ask: Ask, writer: Writer) -> Response:
-    text = ""
-    async with aclosing(turns.answer(ask)) as answer:
-        while isinstance(piece := await _next(answer, request), str):
-            text += piece
-    return JSONResponse(writer.whole(text, piece))
+def _is_deeper(data: Any, n_level: int) -> bool:
+    """Return whether data of JSON has more levels of objects and lists than `n_level`."""
+    level = [data]
+    for _ in range(n_level + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
 
 
-async def _next(answer: AsyncGenerator[str | Finish], request: Request) -> str | Finish:
-    """Return the next piece. Raises ClientDisconnect, and stops the answer, without a client."""
-    task = asyncio.ensure_future(anext(answer))
+async def _complete(request: Request, turns: Turns, api: Api, body: Any) -> Response:
+    ask = api.read(body)
+    news = turns.answer(ask, _client(request))
+    headers = {_QUEUE_HEADER: "0"}
+    # Await the first news here, so that a request that is refused at once gets its own status.
+    first = await _next(news, request)
+    if isinstance(first, Wait) and first.n_before:
+        headers[_QUEUE_HEADER] = str(first.n_before)
+    if ask.stream:
+        stream = _Stream(api, body, ask, turns.model_name or ask.model)
+        return StreamingResponse(
+            stream.lines(news, first), media_type="text/event-stream", headers=headers
+        )
+    async with aclosing(news):
+        parts, finishes, begin = [], [], None
+        while first is not None:
+            if isinstance(first, Part):
+                parts.append(first)
+            elif isinstance(first, Finish):
+                finishes.append(first)
+            elif isinstance(first, Begin):
+                begin = first
+            first = await _next(news, request)
+    assert begin is not None
+    whole = api.writer(body, ask, begin.model).whole(parts, finishes)
+    return JSONResponse(whole, headers=headers)
+
+
+async def _next(news: AsyncGenerator[News], request: Request) -> News | None:
+    """Return the next news, or None at the end.
+
+    Raises ClientDisconnect, and stops the answer, if the client has gone.
+    """
+    task = asyncio.ensure_future(anext(news, None))
     while not task.done():
         await asyncio.wait({task}, timeout=_POLL_S)
         if not task.done() and await request.is_disconnected():
@@ -180,50 +297,57 @@ async def _next(answer: AsyncGenerator[str | Finish], request: Request) -> str |
     return task.result()
 
 
-async def _stream(
-    answer: AsyncGenerator[str | Finish], first: str | Finish, ask: Ask, writer: Writer
-) -> AsyncIterator[str]:
-    async with aclosing(answer):
-        if opening := writer.opening():
-            yield _event(opening)
-        try:
-            piece = first
-            while not isinstance(piece, Finish):
-                yield _event(writer.piece(piece))
-                piece = await anext(answer)
-            yield _event(writer.closing(piece))
-            if ask.with_usage:
-                yield _event(writer.usage(piece))
-        except RequestRefused as error:
-            yield _event(error.to_json())
-        yield "data: [DONE]\n\n"
+class _Stream:
+    """Writes the news of an answer as server-sent events."""
+
+    def __init__(self, api: Api, body: Any, ask: Ask, model: str) -> None:
+        self._api, self._body, self._ask = api, body, ask
+        self._writer = api.writer(body, ask, model)
+        self._finishes: list[Finish] = []
+        self._comment = ": \n\n"
+
+    async def lines(self, news: AsyncGenerator[News], first: News | None) -> AsyncIterator[str]:
+        """Yield the text of the stream; `first` is the first of the news."""
+        async with aclosing(news):
+            try:
+                yield self._write(first)
+                task = asyncio.ensure_future(anext(news, None))
+                try:
+                    while True:
+                        await asyncio.wait({task}, timeout=KEEP_ALIVE_S)
+                        if not task.done():
+                            yield self._comment
+                        elif (item := task.result()) is None:
+                            break
+                        else:
+                            yield self._write(item)
+                            task = asyncio.ensure_future(anext(news, None))
+                finally:
+                    if not task.done():
+                        task.cancel()
+                        await asyncio.wait({task})
+                events = self._writer.closing(self._finishes)
+            except RequestRefused as error:
+                events = self._writer.failed(error)
+            yield _lines(events) + self._writer.end
+
+    def _write(self, news: News | None) -> str:
+        if isinstance(news, Wait):
+            self._comment = f": {news.words}\n\n"
+            return self._comment
+        if isinstance(news, Begin):
+            self._comment = ": answering\n\n"
+            self._writer = self._api.writer(self._body, self._ask, news.model)
+            return _lines(self._writer.opening(news))
+        if isinstance(news, Finish):
+            self._finishes.append(news)
+            return ""
+        assert isinstance(news, Part)
+        return _lines(self._writer.part(news))
 
 
-def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
-
-
-def make_server(turns: Turns, key: str, port: int) -> uvicorn.Server:
-    """Return a server for programs on this machine. run() serves until should_exit is set."""
-    config = uvicorn.Config(
-        make_application(turns, key),
-        host=ADDRESS,
-        port=port,
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=2,
+def _lines(events: list[Event]) -> str:
+    return "".join(
+        (f"event: {name}\n" if name else "") + f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
+        for name, data in events
     )
-    return _Server(config, turns)
-
-
-class _Server(uvicorn.Server):
-    """A server whose shutdown ends the answers in progress instead of waiting for them."""
-
-    def __init__(self, config: uvicorn.Config, turns: Turns) -> None:
-        super().__init__(config)
-        self._turns = turns
-
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._turns.stop()
-        await super().shutdown(sockets)

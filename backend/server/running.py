@@ -6,7 +6,8 @@ import socket
 import threading
 from collections.abc import Callable
 
-from backend.server.application import ADDRESS, make_server
+from backend.server.application import make_server
+from backend.server.guard import ADDRESS
 from backend.server.turns import Host, Turns
 from backend.text import text
 
@@ -33,6 +34,7 @@ class RunningServer:
         self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             self._listener.bind((ADDRESS, port))
+            self._listener.listen()  # from now on, so that a program that is early waits
         except OSError as error:
             self._listener.close()
             reason = error.strerror or str(error)

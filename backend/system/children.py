@@ -8,18 +8,23 @@ it the child.
 from __future__ import annotations
 
 import importlib
+import os
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 MARK = "--outrider-child"
 """The first argument that makes a bundled executable a child; the module follows."""
 MODULES = (
+    "backend.attachments.child",
     "backend.simulation.advice",
     "backend.bench.child",
     "backend.cli",
     "backend.learning.child",
     "backend.library.machine",
-    "backend.llama.template_child",
+    "backend.llama.format_child",
+    "backend.tools.host",
     "backend.worker.main",
 )
 """The modules of child processes. Each has a `main()`, with its arguments in sys.argv[1:]."""
@@ -37,6 +42,26 @@ def command(module: str, *arguments: str) -> list[str]:
         f"from {module} import main; sys.exit(main())"
     )
     return [sys.executable, "-P", "-c", start, *arguments]
+
+
+def start(module: str) -> subprocess.Popen[bytes]:
+    """Start a module's `main` with pipes for input and output. Raises OSError.
+
+    Ctrl-C in the terminal does not reach it. Its errors are shown where OUTRIDER_DEBUG is set.
+    """
+    options: dict[str, Any] = {}
+    if sys.platform == "win32":
+        options["creationflags"] = subprocess.CREATE_NO_WINDOW
+    else:
+        options["start_new_session"] = True
+    return subprocess.Popen(
+        command(module),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=None if os.environ.get("OUTRIDER_DEBUG") else subprocess.DEVNULL,
+        bufsize=0,
+        **options,
+    )
 
 
 def become() -> None:

@@ -15,6 +15,47 @@ def QT_TRANSLATE_NOOP(context: str, template: str) -> str:  # noqa: N802
 
 
 ENGLISH: Mapping[str, str] = {
+    # Attached files
+    "attach.binary": QT_TRANSLATE_NOOP(
+        "messages", "{file} is neither text nor a PDF, so it cannot be attached."
+    ),
+    "attach.damaged": QT_TRANSLATE_NOOP("messages", "{file} is a damaged PDF."),
+    "attach.empty": QT_TRANSLATE_NOOP("messages", "{file} is empty."),
+    "attach.encrypted": QT_TRANSLATE_NOOP(
+        "messages", "{file} is encrypted. Attach a copy without a password."
+    ),
+    "attach.folder": QT_TRANSLATE_NOOP(
+        "messages", "{file} is a folder. Attach the files that are in it."
+    ),
+    "attach.no_file": QT_TRANSLATE_NOOP("messages", "{file} is not a file that can be read."),
+    "attach.no_text": QT_TRANSLATE_NOOP(
+        "messages", "{file} has no text: its pages may be pictures."
+    ),
+    "attach.damaged_picture": QT_TRANSLATE_NOOP("messages", "{file} is a damaged image."),
+    "attach.many_pixels": QT_TRANSLATE_NOOP(
+        "messages", "{file} has {n:count} pixels; at most {most:count} can be attached."
+    ),
+    "attach.other_picture": QT_TRANSLATE_NOOP(
+        "messages", "{file} is no image that can be read; PNG and JPEG can."
+    ),
+    "attach.picture": QT_TRANSLATE_NOOP("messages", "An attached file"),
+    "attach.stopped": QT_TRANSLATE_NOOP("messages", "{file} was not read to its end."),
+    "attach.too_complex": QT_TRANSLATE_NOOP(
+        "messages", "{file} takes too much time or memory to read."
+    ),
+    "attach.too_large": QT_TRANSLATE_NOOP(
+        "messages", "{file} has {n:size}; at most {most:size} can be attached."
+    ),
+    "attach.too_long": QT_TRANSLATE_NOOP(
+        "messages", "{file} has more than {most:count} characters, the most of one attachment."
+    ),
+    "attach.too_many_pages": QT_TRANSLATE_NOOP(
+        "messages", "{file} has {n:count} pages; at most {most:count} can be attached."
+    ),
+    "attach.too_many": QT_TRANSLATE_NOOP(
+        "messages", "{file} is not attached: a question can have at most {most:count} files."
+    ),
+    "attach.unreadable": QT_TRANSLATE_NOOP("messages", "{file} cannot be read: {reason}."),
     # What the adaptive method decided
     "auto.again": QT_TRANSLATE_NOOP("messages", "{why}: the alternatives are tried again."),
     "auto.all_ranks": QT_TRANSLATE_NOOP("messages", "All of a forecast is fetched ahead"),
@@ -81,6 +122,8 @@ ENGLISH: Mapping[str, str] = {
         "messages",
         "The used share of what is fetched ahead went from {before:percent} to {after:percent}",
     ),
+    "auto.cache_changed": QT_TRANSLATE_NOOP("messages", "The cache is another one"),
+    "auto.rate": QT_TRANSLATE_NOOP("messages", "The cache rate is {rate:percent}"),
     # General.
     "words.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
     "words.about": QT_TRANSLATE_NOOP("messages", "{what}: {sentence}"),
@@ -170,18 +213,44 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{file} was changed or replaced after it was checked; load it again."
     ),
     "engine.no_context": QT_TRANSLATE_NOOP("messages", "The context could not be made: {reason}."),
+    "engine.no_images": QT_TRANSLATE_NOOP("messages", "This model cannot see images."),
     "engine.no_load": QT_TRANSLATE_NOOP("messages", "llama.cpp could not load {file}: {reason}."),
     "engine.no_memory": QT_TRANSLATE_NOOP(
         "messages",
         "There is not enough memory; a lower cache rate or a shorter context needs less.",
     ),
     "engine.no_model": QT_TRANSLATE_NOOP("messages", "No model is loaded."),
+    "engine.no_token": QT_TRANSLATE_NOOP("messages", "There is no such token."),
     "engine.not_finite": QT_TRANSLATE_NOOP(
         "messages",
         "The model computed NaN or infinite values, so the answer was stopped: {reason}.",
     ),
     "engine.not_finite_file": QT_TRANSLATE_NOOP(
         "messages", "its file may be damaged, so fetch it again or take another model"
+    ),
+    "engine.too_much_sent": QT_TRANSLATE_NOOP(
+        "messages", "The chat and its images are larger than {most:size}, the most at once."
+    ),
+    "vision.left_out": QT_TRANSLATE_NOOP(
+        "messages", "The chat template of {model} leaves images out, so it cannot be sent any."
+    ),
+    "vision.no_vision": QT_TRANSLATE_NOOP(
+        "messages", "{file} is no file with which a model sees images."
+    ),
+    "vision.not_loaded": QT_TRANSLATE_NOOP(
+        "messages", "{file} cannot be used with this model: {reason}."
+    ),
+    "vision.not_read": QT_TRANSLATE_NOOP(
+        "messages", "The model could not read an image: {reason}."
+    ),
+    "vision.other_model": QT_TRANSLATE_NOOP("messages", "{file} belongs to another model."),
+    "vision.too_many_tokens": QT_TRANSLATE_NOOP(
+        "messages",
+        "An image needs {n} tokens in one pass, but memory permits only {most}.",
+    ),
+    "engine.not_pinned": QT_TRANSLATE_NOOP(
+        "messages",
+        "{bytes:size} of RAM for experts could not be pinned, so copies to devices take longer.",
     ),
     "engine.prompt_too_long": QT_TRANSLATE_NOOP(
         "messages", "The prompt has {n} tokens, but the context holds only {n_context}."
@@ -192,14 +261,82 @@ ENGLISH: Mapping[str, str] = {
         "cache rate needs less.",
     ),
     "engine.stage_weights": QT_TRANSLATE_NOOP("messages", "Reading the weights"),
-    "template.cannot_go_on": QT_TRANSLATE_NOOP(
-        "messages", "The chat template of {model} cannot go on with an answer."
+    "grammar.beginning": QT_TRANSLATE_NOOP(
+        "messages", "The grammar does not fit the beginning of the answer in the prompt."
+    ),
+    "grammar.invalid": QT_TRANSLATE_NOOP("messages", "The grammar is invalid: {reason}."),
+    "grammar.no_trigger": QT_TRANSLATE_NOOP(
+        "messages", "The grammar has no trigger that says where it begins."
+    ),
+    "grammar.nul": QT_TRANSLATE_NOOP("messages", "it has a character NUL"),
+    "grammar.stuck": QT_TRANSLATE_NOOP(
+        "messages", "No token of the model fits the grammar of the answer."
+    ),
+    "grammar.too_large": QT_TRANSLATE_NOOP(
+        "messages", "The grammar is too large or too deeply nested."
+    ),
+    "grammar.unparsable": QT_TRANSLATE_NOOP("messages", "it cannot be parsed"),
+    "schema.impossible": QT_TRANSLATE_NOOP("messages", "No value fits the JSON schema."),
+    "schema.malformed": QT_TRANSLATE_NOOP("messages", "The JSON schema is malformed."),
+    "schema.too_deep": QT_TRANSLATE_NOOP("messages", "The JSON schema is nested too deeply."),
+    "schema.unsupported": QT_TRANSLATE_NOOP(
+        "messages", "The JSON schema uses {what}, which answers cannot be held to."
+    ),
+    "schema.unused": QT_TRANSLATE_NOOP(
+        "messages", "The chat format of {model} cannot hold answers to a JSON schema."
     ),
     "template.failed": QT_TRANSLATE_NOOP(
         "messages", "The chat template of {model} failed: {reason}."
     ),
+    "template.shortened": QT_TRANSLATE_NOOP(
+        "messages",
+        "The oldest {n} messages were left out, because the chat template would take too long.",
+    ),
+    "template.no_tools": QT_TRANSLATE_NOOP(
+        "messages", "The chat template of {model} has no form for tool calls."
+    ),
     "template.too_slow": QT_TRANSLATE_NOOP(
         "messages", "The chat template of {model} takes too long."
+    ),
+    "engine.context_only_f16": QT_TRANSLATE_NOOP(
+        "messages", "The attention cache of {architecture} models can only be of type f16."
+    ),
+    "engine.context_too_small": QT_TRANSLATE_NOOP(
+        "messages", "The attention heads of this model are too small for a cache of type {type}."
+    ),
+    "engine.no_cache_memory": QT_TRANSLATE_NOOP(
+        "messages",
+        "There is not enough memory for the expert cache; a lower cache rate needs less.",
+    ),
+    "engine.no_llama": QT_TRANSLATE_NOOP(
+        "messages", "llama-cpp-python {version} is not installed."
+    ),
+    "engine.no_tokens": QT_TRANSLATE_NOOP("messages", "The text could not be split into tokens."),
+    "engine.not_opened": QT_TRANSLATE_NOOP(
+        "messages", "The file {file} could not be opened: {reason}."
+    ),
+    "engine.other_llama": QT_TRANSLATE_NOOP(
+        "messages", "llama-cpp-python {found} is installed, but Outrider needs exactly {version}."
+    ),
+    "engine.pass_failed": QT_TRANSLATE_NOOP(
+        "messages", "llama.cpp could not compute a token (status {status})."
+    ),
+    "engine.waiting_many": QT_TRANSLATE_NOOP(
+        "messages", "More than {n} requests are waiting for the engine."
+    ),
+    "engine.writes_answer": QT_TRANSLATE_NOOP(
+        "messages", "The cache cannot change while an answer is being written."
+    ),
+    "template.ended": QT_TRANSLATE_NOOP(
+        "messages", "its process ended unexpectedly (status {status})"
+    ),
+    "template.long_conversation": QT_TRANSLATE_NOOP(
+        "messages", "the conversation is too long for it"
+    ),
+    "template.long_prompt": QT_TRANSLATE_NOOP("messages", "it made a prompt of absurd length"),
+    "template.memory": QT_TRANSLATE_NOOP("messages", "it needs too much memory"),
+    "template.not_started": QT_TRANSLATE_NOOP(
+        "messages", "its process could not be started: {reason}"
     ),
     # Plans: what is where, and why it is not what was asked for.
     "memory.all_resident": QT_TRANSLATE_NOOP("messages", "every expert is in memory"),
@@ -405,6 +542,15 @@ ENGLISH: Mapping[str, str] = {
         "The rpc server at {address} speaks version {version} of its protocol; version {needed} "
         "is needed.",
     ),
+    "device.alone": QT_TRANSLATE_NOOP(
+        "messages", "The device {device} cannot be combined with others."
+    ),
+    "device.empty": QT_TRANSLATE_NOOP(
+        "messages", "The device must be auto, cpu, a device's name or rpc://host:port."
+    ),
+    "device.no_remote": QT_TRANSLATE_NOOP(
+        "messages", "llama.cpp could not use the device server: {reason}."
+    ),
     # Model files and the library.
     "model.architecture": QT_TRANSLATE_NOOP(
         "messages", "its architecture {architecture} is not known to llama.cpp"
@@ -446,6 +592,193 @@ ENGLISH: Mapping[str, str] = {
     ),
     "library.too_many_folders": QT_TRANSLATE_NOOP(
         "messages", "has more than {n:count} folders; the others were left out"
+    ),
+    "file.damaged": QT_TRANSLATE_NOOP("messages", "it is damaged ({detail})"),
+    "file.foreign": QT_TRANSLATE_NOOP("messages", "it is not a file of Outrider's"),
+    "file.incomplete": QT_TRANSLATE_NOOP("messages", "it is cut short or damaged"),
+    "file.newer": QT_TRANSLATE_NOOP(
+        "messages", "it is of version {version}, and this Outrider knows only up to {newest}"
+    ),
+    "file.no_folder": QT_TRANSLATE_NOOP("messages", "there is no such folder"),
+    "file.no_memory": QT_TRANSLATE_NOOP("messages", "there is not enough memory for it"),
+    "file.not_regular": QT_TRANSLATE_NOOP("messages", "it is not a regular file"),
+    "file.not_written": QT_TRANSLATE_NOOP("messages", "{file} could not be written: {reason}."),
+    "file.other_kind": QT_TRANSLATE_NOOP(
+        "messages", "it is no {kind} file, but says that it is {found}"
+    ),
+    "file.other_model": QT_TRANSLATE_NOOP("messages", "it was made for another model"),
+    "file.other_sizes": QT_TRANSLATE_NOOP("messages", "it was made for a model of other sizes"),
+    "file.bad_name": QT_TRANSLATE_NOOP("messages", "its name is not valid"),
+    "file.shorter": QT_TRANSLATE_NOOP("messages", "it became shorter while it was read"),
+    "file.taken": QT_TRANSLATE_NOOP("messages", "there is something else of that name"),
+    "file.truncated": QT_TRANSLATE_NOOP("messages", "it is cut short"),
+    "weights.other_predictor": QT_TRANSLATE_NOOP("messages", "it is of the predictor {name}"),
+    "weights.too_large": QT_TRANSLATE_NOOP("messages", "it is too large for a predictor"),
+    "weights.unfit": QT_TRANSLATE_NOOP("messages", "its contents make no predictor ({detail})"),
+    "weights.unknown": QT_TRANSLATE_NOOP(
+        "messages", "it is of a predictor called {name}, which this Outrider does not know"
+    ),
+    "pack.damaged": QT_TRANSLATE_NOOP(
+        "messages", "{file} is damaged: expert {expert} of layer {layer} is not what was written."
+    ),
+    "pack.fast_already": QT_TRANSLATE_NOOP(
+        "messages", "This processor computes this model's experts fastest as they are."
+    ),
+    "pack.locked": QT_TRANSLATE_NOOP("messages", "{file} is being written by another program."),
+    "pack.model_shorter": QT_TRANSLATE_NOOP("messages", "the model's file has become shorter"),
+    "pack.needless": QT_TRANSLATE_NOOP(
+        "messages", "this processor computes this model's experts fastest as they are"
+    ),
+    "pack.no_experts": QT_TRANSLATE_NOOP("messages", "This model has no experts to pack."),
+    "pack.no_pack": QT_TRANSLATE_NOOP("messages", "it is no pack, or a damaged one"),
+    "pack.no_room": QT_TRANSLATE_NOOP(
+        "messages", "{file} needs {needed:size}, and only {free:size} are free in {folder}."
+    ),
+    "pack.not_measured": QT_TRANSLATE_NOOP(
+        "messages", "The gain of a pack could not be measured: {reason}."
+    ),
+    "pack.not_used": QT_TRANSLATE_NOOP("messages", "{file} is not used: {reason}."),
+    "pack.other_processor": QT_TRANSLATE_NOOP(
+        "messages", "it was made for another processor or llama.cpp"
+    ),
+    "pack.other_version": QT_TRANSLATE_NOOP("messages", "another version of Outrider made it"),
+    "pack.stopped": QT_TRANSLATE_NOOP(
+        "messages", "Packing was stopped; it continues there when it is asked for again."
+    ),
+    "pack.write_again": QT_TRANSLATE_NOOP("messages", "{reason}; outrider pack writes it again"),
+    "gguf.alignment": QT_TRANSLATE_NOOP(
+        "messages", "general.alignment is {n}, which is not a power of two from 8 to {most}"
+    ),
+    "gguf.alignment_type": QT_TRANSLATE_NOOP(
+        "messages", "general.alignment is not an unsigned 32-bit integer"
+    ),
+    "gguf.array_of_arrays": QT_TRANSLATE_NOOP(
+        "messages", "{what} is an array of arrays, which is not allowed"
+    ),
+    "gguf.array_type": QT_TRANSLATE_NOOP(
+        "messages", "{what} is an array of the unknown value type {type}"
+    ),
+    "gguf.became_shorter": QT_TRANSLATE_NOOP(
+        "messages", "it became shorter while it was read, inside {what}"
+    ),
+    "gguf.beyond_end": QT_TRANSLATE_NOOP(
+        "messages", "it is truncated or wrong: {what} ends at byte {end}, and the file has {n}"
+    ),
+    "gguf.big_endian": QT_TRANSLATE_NOOP(
+        "messages", "it is written in big-endian byte order, which is not supported"
+    ),
+    "gguf.changed": QT_TRANSLATE_NOOP("messages", "it was changed while it was read"),
+    "gguf.claims_items": QT_TRANSLATE_NOOP(
+        "messages", "{what} claims {n} items, more than the file has room for"
+    ),
+    "gguf.claims_left": QT_TRANSLATE_NOOP(
+        "messages", "{what} claims {n} bytes, more than the file has left"
+    ),
+    "gguf.claims_most": QT_TRANSLATE_NOOP(
+        "messages", "{what} claims {n} bytes, and {most} are allowed"
+    ),
+    "gguf.dimension": QT_TRANSLATE_NOOP("messages", "a dimension of {what}"),
+    "gguf.dimensions": QT_TRANSLATE_NOOP("messages", "{what} has {n} dimensions, not 1 to {most}"),
+    "gguf.empty_name": QT_TRANSLATE_NOOP("messages", "{what} is empty"),
+    "gguf.ends_inside": QT_TRANSLATE_NOOP("messages", "it ends inside {what}"),
+    "gguf.gap": QT_TRANSLATE_NOOP(
+        "messages", "the offset of {what} is {offset}, not {expected}: it leaves a gap before"
+    ),
+    "gguf.implausible": QT_TRANSLATE_NOOP(
+        "messages", "{what} is {n}, and more than {most} is not plausible"
+    ),
+    "gguf.item": QT_TRANSLATE_NOOP("messages", "item {n} of {what}"),
+    "gguf.item_type": QT_TRANSLATE_NOOP("messages", "the item type of {what}"),
+    "gguf.key": QT_TRANSLATE_NOOP("messages", "the metadata key {key}"),
+    "gguf.key_name": QT_TRANSLATE_NOOP("messages", "the name of metadata key {n}"),
+    "gguf.length": QT_TRANSLATE_NOOP("messages", "the length of {what}"),
+    "gguf.long_header": QT_TRANSLATE_NOOP(
+        "messages", "its header is longer than {most:size} at {what}"
+    ),
+    "gguf.magic": QT_TRANSLATE_NOOP("messages", "the magic bytes"),
+    "gguf.many_strings": QT_TRANSLATE_NOOP(
+        "messages", "{what} has {n} strings, and {most} in all are allowed"
+    ),
+    "gguf.n_dimension": QT_TRANSLATE_NOOP("messages", "the number of dimensions of {what}"),
+    "gguf.n_key": QT_TRANSLATE_NOOP("messages", "the number of metadata keys"),
+    "gguf.n_tensor": QT_TRANSLATE_NOOP("messages", "the number of tensors"),
+    "gguf.name_bytes": QT_TRANSLATE_NOOP("messages", "{what} has {n} bytes, not 1 to {most}"),
+    "gguf.not_utf8": QT_TRANSLATE_NOOP("messages", "{what} is not valid UTF-8"),
+    "gguf.offset": QT_TRANSLATE_NOOP("messages", "the offset of {what}"),
+    "gguf.overflow": QT_TRANSLATE_NOOP(
+        "messages", "the dimensions of {what} overflow: they multiply to {n} values"
+    ),
+    "gguf.overlap": QT_TRANSLATE_NOOP(
+        "messages", "the offset of {what} is {offset}, not {expected}: it overlaps the one before"
+    ),
+    "gguf.rows": QT_TRANSLATE_NOOP(
+        "messages", "{what} has rows of {n} values, which are not whole {type} blocks of {block}"
+    ),
+    "gguf.some_item": QT_TRANSLATE_NOOP("messages", "an item of {what}"),
+    "gguf.tensor": QT_TRANSLATE_NOOP("messages", "the tensor {tensor}"),
+    "gguf.tensor_name": QT_TRANSLATE_NOOP("messages", "the name of tensor {n}"),
+    "gguf.tensor_type": QT_TRANSLATE_NOOP("messages", "{what} has the unknown tensor type {type}"),
+    "gguf.too_short": QT_TRANSLATE_NOOP(
+        "messages", "{what} is {n}, and the file is too short for that"
+    ),
+    "gguf.twice": QT_TRANSLATE_NOOP("messages", "{what} appears twice"),
+    "gguf.type": QT_TRANSLATE_NOOP("messages", "the type of {what}"),
+    "gguf.value_type": QT_TRANSLATE_NOOP("messages", "{what} has the unknown value type {type}"),
+    "gguf.version": QT_TRANSLATE_NOOP("messages", "the version"),
+    "gguf.unknown_version": QT_TRANSLATE_NOOP(
+        "messages", "its GGUF version is {version}, and only 2 and 3 are supported"
+    ),
+    "gguf.zero_dimension": QT_TRANSLATE_NOOP("messages", "{what} has a dimension of zero"),
+    "model.groups": QT_TRANSLATE_NOOP("messages", "{key} is {n}, no divisor of {all} experts"),
+    "model.key_items": QT_TRANSLATE_NOOP("messages", "{key} has {n} items for {layers} layers"),
+    "model.key_missing": QT_TRANSLATE_NOOP("messages", "{key} is missing"),
+    "model.key_not_string": QT_TRANSLATE_NOOP("messages", "{key} is not a string"),
+    "model.key_not_whole": QT_TRANSLATE_NOOP("messages", "{key} is not a whole number"),
+    "model.key_range": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {value}, and {low} to {high} is allowed"
+    ),
+    "model.key_type": QT_TRANSLATE_NOOP("messages", "{key} is not of the type {type}"),
+    "model.layer_beyond": QT_TRANSLATE_NOOP(
+        "messages", "{what} belongs to a layer beyond the {n} layers"
+    ),
+    "model.many_parts": QT_TRANSLATE_NOOP("messages", "split.count is {n}, and {most} are allowed"),
+    "model.n_expert": QT_TRANSLATE_NOOP(
+        "messages", "{what} holds {n} experts, but expert_count is {all}"
+    ),
+    "model.negative": QT_TRANSLATE_NOOP("messages", "{key} is {value}, and has to be 0 or more"),
+    "model.no_tensors": QT_TRANSLATE_NOOP("messages", "it has no tensors"),
+    "model.not_finite": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {value}, which is not a finite number"
+    ),
+    "model.not_positive": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {value}, and has to be more than 0"
+    ),
+    "model.other_part": QT_TRANSLATE_NOOP(
+        "messages", "{key} does not say that it is part {part} of {n} of the model"
+    ),
+    "model.part_name": QT_TRANSLATE_NOOP(
+        "messages", "it is part {part} of {n}, so its name has to end in {ending}"
+    ),
+    "model.part_number": QT_TRANSLATE_NOOP(
+        "messages", "split.no is {number}, but the model has {n} parts"
+    ),
+    "model.part_of_another": QT_TRANSLATE_NOOP(
+        "messages", "it is part of another model, as {key} differs"
+    ),
+    "model.part_tensors": QT_TRANSLATE_NOOP(
+        "messages", "split.tensors.count is {n}, but its {parts} parts have {found}"
+    ),
+    "model.tensor_twice": QT_TRANSLATE_NOOP(
+        "messages", "the tensor {tensor} is in part {part} as well"
+    ),
+    "model.three_dimensions": QT_TRANSLATE_NOOP(
+        "messages", "{what} has {n} dimensions instead of 3"
+    ),
+    "model.used_missing": QT_TRANSLATE_NOOP(
+        "messages", "{key} is missing or zero, but expert_count is {all}"
+    ),
+    "model.used_too_many": QT_TRANSLATE_NOOP(
+        "messages", "{key} is {n}, more than expert_count, which is {all}"
     ),
     # Downloads.
     "download.address_form": QT_TRANSLATE_NOOP(
@@ -552,6 +885,29 @@ ENGLISH: Mapping[str, str] = {
         "Outrider is open already, and its window does not answer. End that process, then start "
         "again.",
     ),
+    "setting.above": QT_TRANSLATE_NOOP(
+        "messages", "The setting {name} must be more than {low} and at most {high}, not {value}."
+    ),
+    "setting.biases": QT_TRANSLATE_NOOP(
+        "messages",
+        "The setting {name} must be pairs of a token and a number from {low} to {high}.",
+    ),
+    "setting.choice": QT_TRANSLATE_NOOP(
+        "messages", "The setting {name} must be one of {known}, not {value}."
+    ),
+    "setting.least": QT_TRANSLATE_NOOP(
+        "messages", "The setting {name} must be {low} or more, not {value}."
+    ),
+    "setting.range": QT_TRANSLATE_NOOP(
+        "messages", "The setting {name} must be {low} to {high}, not {value}."
+    ),
+    "setting.type": QT_TRANSLATE_NOOP("messages", "The setting {name} must be {kind}."),
+    "setting.unknown": QT_TRANSLATE_NOOP("messages", "Unknown sampling setting {name}."),
+    "kind.biases": QT_TRANSLATE_NOOP("messages", "a list of pairs, each a token and a number"),
+    "kind.integer": QT_TRANSLATE_NOOP("messages", "an integer"),
+    "kind.number": QT_TRANSLATE_NOOP("messages", "a number"),
+    "kind.switch": QT_TRANSLATE_NOOP("messages", "true or false"),
+    "kind.text": QT_TRANSLATE_NOOP("messages", "text"),
     # Chats.
     "chats.begun_new": QT_TRANSLATE_NOOP(
         "messages", "The file of chats was damaged; a new one was begun and the old one is {file}."
@@ -631,5 +987,83 @@ ENGLISH: Mapping[str, str] = {
     "server.no_port": QT_TRANSLATE_NOOP("messages", "Port {port} cannot be used: {reason}."),
     "server.not_started": QT_TRANSLATE_NOOP(
         "messages", "The local server could not be started: {reason}."
+    ),
+    # Servers of tools
+    "tools.bad_entry": QT_TRANSLATE_NOOP("messages", "The entry of {name} is damaged."),
+    "tools.bad_header": QT_TRANSLATE_NOOP(
+        "messages", "A header of {name} has characters that headers cannot have."
+    ),
+    "tools.bad_name": QT_TRANSLATE_NOOP(
+        "messages", "The name of a server needs 1 to {limit} visible characters."
+    ),
+    "tools.bad_url": QT_TRANSLATE_NOOP(
+        "messages", "The address of {name} must begin with http:// or https://."
+    ),
+    "tools.bad_value": QT_TRANSLATE_NOOP(
+        "messages", "An argument or a variable of {name} is too long or cannot be used."
+    ),
+    "tools.call_failed": QT_TRANSLATE_NOOP("messages", "The call failed: {reason}"),
+    "tools.call_stopped": QT_TRANSLATE_NOOP("messages", "The call was stopped."),
+    "tools.call_too_slow": QT_TRANSLATE_NOOP(
+        "messages", "The call took longer than {seconds} seconds and was ended."
+    ),
+    "tools.deep_schema": QT_TRANSLATE_NOOP(
+        "messages", "It is not offered, because its arguments are nested too deeply."
+    ),
+    "tools.ended": QT_TRANSLATE_NOOP("messages", "The server has ended."),
+    "tools.file": QT_TRANSLATE_NOOP("messages", "The file of tools"),
+    "tools.file_damaged": QT_TRANSLATE_NOOP("messages", "{file} is damaged: it is not JSON."),
+    "tools.file_not_read": QT_TRANSLATE_NOOP("messages", "{file} could not be read: {reason}."),
+    "tools.file_too_large": QT_TRANSLATE_NOOP(
+        "messages", "{file} is larger than {limit:size} and was not read."
+    ),
+    "tools.file_without": QT_TRANSLATE_NOOP("messages", "{file} names no servers of tools."),
+    "tools.floods": QT_TRANSLATE_NOOP(
+        "messages", "The server sent far too many messages and was ended."
+    ),
+    "tools.forbidden": QT_TRANSLATE_NOOP(
+        "messages", "The server refuses access (status {status}). Check the headers."
+    ),
+    "tools.host_ended": QT_TRANSLATE_NOOP(
+        "messages", "The process that runs the servers ended. Start them again."
+    ),
+    "tools.large_schema": QT_TRANSLATE_NOOP(
+        "messages",
+        "It is not offered, because the description of its arguments has {n_byte:count} bytes, "
+        "more than {limit:count}.",
+    ),
+    "tools.long_message": QT_TRANSLATE_NOOP(
+        "messages", "The server sent a message of more than {limit:size} and was ended."
+    ),
+    "tools.needs_input": QT_TRANSLATE_NOOP(
+        "messages",
+        "{name} was left out: it has a value that only the other application can fill in.",
+    ),
+    "tools.neither": QT_TRANSLATE_NOOP(
+        "messages", "{name} needs a command or an address, and not both."
+    ),
+    "tools.no_command": QT_TRANSLATE_NOOP(
+        "messages", "There is no program {command} on this machine."
+    ),
+    "tools.none_used": QT_TRANSLATE_NOOP("messages", "no server is used"),
+    "tools.not_ready": QT_TRANSLATE_NOOP("messages", "The server {name} is not running."),
+    "tools.not_started": QT_TRANSLATE_NOOP("messages", "It could not be started: {reason}."),
+    "tools.not_understood": QT_TRANSLATE_NOOP(
+        "messages", "The server sent an answer that could not be understood."
+    ),
+    "tools.odd_name": QT_TRANSLATE_NOOP(
+        "messages", "It is not offered, because its name is too long or has invisible characters."
+    ),
+    "tools.old_transport": QT_TRANSLATE_NOOP(
+        "messages", "{name} was left out: its transport, SSE, is out of use."
+    ),
+    "tools.server_failed": QT_TRANSLATE_NOOP("messages", "It could not be used: {reason}"),
+    "tools.start_too_slow": QT_TRANSLATE_NOOP(
+        "messages", "The server was not ready after {seconds} seconds and was ended."
+    ),
+    "tools.too_many": QT_TRANSLATE_NOOP("messages", "Only the first {limit} servers were taken."),
+    "server.no_key": QT_TRANSLATE_NOOP("messages", "The server needs a key."),
+    "server.port_range": QT_TRANSLATE_NOOP(
+        "messages", "A port is a number from 0 to 65535, not {port}."
     ),
 }

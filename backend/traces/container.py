@@ -26,6 +26,8 @@ from typing import Any, BinaryIO, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from backend.text import Text, text
+
 HEADER_BYTES_MAX = 16 << 20
 N_ARRAY_MAX = 1 << 14
 N_DIMENSION_MAX = 8
@@ -49,8 +51,10 @@ class ContainerError(ValueError):
 
     def __init__(self, path: Path, reason: str, *, writing: bool = False) -> None:
         name = (path.name or str(path)).encode("utf-8", "replace").decode("utf-8")
-        what = "could not be written" if writing else "cannot be used"
-        super().__init__(f"{name} {what}: {reason}.")
+        if writing:
+            super().__init__(text("file.not_written", file=name, reason=reason))
+        else:
+            super().__init__(text("model.unusable", file=name, reason=reason))
         self.path = path
         self.reason = reason
 
@@ -63,21 +67,21 @@ def write(path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[An
     """
     assert isinstance(header["kind"], str) and isinstance(header["model"], str)
     assert isinstance(header["version"], int) and header["version"] >= 1
-    text = json.dumps(dict(header), allow_nan=False, sort_keys=True).encode()
-    assert len(text) <= HEADER_BYTES_MAX and len(arrays) <= N_ARRAY_MAX
+    body = json.dumps(dict(header), allow_nan=False, sort_keys=True).encode()
+    assert len(body) <= HEADER_BYTES_MAX and len(arrays) <= N_ARRAY_MAX
     path = Path(path)
     temporary: str | None = None
     try:
         target = os.path.realpath(path)  # replace the target of a link, not the link
         if not os.path.isdir(os.path.dirname(target)):
-            raise ContainerError(path, "there is no such folder", writing=True)
+            raise ContainerError(path, text("file.no_folder"), writing=True)
         if os.path.lexists(target) and not os.path.isfile(target):
-            raise ContainerError(path, "there is something else of that name", writing=True)
+            raise ContainerError(path, text("file.taken"), writing=True)
         name = f"{target}.{secrets.token_hex(4)}.part"
         with open(name, "xb", opener=_as_open_as_the_folder) as file:
             temporary = name
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                archive.writestr(zipfile.ZipInfo(_HEADER, _EPOCH), text)
+                archive.writestr(zipfile.ZipInfo(_HEADER, _EPOCH), body)
                 for key, array in arrays.items():
                     _write_array(archive, key, array)
             file.flush()
@@ -110,15 +114,15 @@ def read(
         with _open(path) as file:
             return _Reader(path, file).read(kind, newest_version, mapped)
     except OSError as error:
-        raise ContainerError(path, f"it cannot be read ({_os_reason(error)})") from error
+        raise ContainerError(path, text("model.unreadable", reason=_os_reason(error))) from error
     except MemoryError as error:
-        raise ContainerError(path, "there is not enough memory for it") from error
+        raise ContainerError(path, text("file.no_memory")) from error
 
 
 def require_model(path: Path, header: Mapping[str, Any], fingerprint: str) -> None:
     """Raise ContainerError unless the header names the model with this ModelFile.fingerprint."""
     if header["model"] != fingerprint:
-        raise ContainerError(Path(path), "it was made for another model")
+        raise ContainerError(Path(path), text("file.other_model"))
 
 
 def _os_reason(error: OSError) -> str:
@@ -150,10 +154,10 @@ def _open(path: Path) -> BinaryIO:
     try:
         mode = os.stat(path).st_mode
     except ValueError as error:  # a zero byte in the name
-        raise ContainerError(path, "its name is not valid") from error
+        raise ContainerError(path, text("file.bad_name")) from error
     if not stat.S_ISREG(mode):
         raise ContainerError(
-            path, "it is a folder" if stat.S_ISDIR(mode) else "it is not a regular file"
+            path, text("model.folder") if stat.S_ISDIR(mode) else text("file.not_regular")
         )
     return open(path, "rb")
 
@@ -180,18 +184,21 @@ class _Reader:
         return header, arrays
 
     def _refuse(self, reason: str, cause: Exception | None = None) -> NoReturn:
+        """Raise ContainerError. reason: a Text, or a detail of the damage."""
+        if not isinstance(reason, Text):
+            reason = text("file.damaged", detail=reason)
         raise ContainerError(self._path, reason) from cause
 
     def _members(self) -> dict[str, zipfile.ZipInfo]:
         if self._file_bytes == 0:
-            self._refuse("it is empty")
+            self._refuse(text("model.empty"))
         if self._file.read(4) != b"PK\x03\x04":
-            self._refuse("it is not a file of Outrider's")
+            self._refuse(text("file.foreign"))
         try:
             with zipfile.ZipFile(self._file) as archive:
                 infos = archive.infolist()
         except (zipfile.BadZipFile, NotImplementedError) as error:
-            self._refuse("it is cut short or damaged", error)
+            self._refuse(text("file.incomplete"), error)
         except (ValueError, struct.error, OverflowError, MemoryError) as error:
             self._refuse("its list of contents is damaged", error)
         if len(infos) > N_ARRAY_MAX + 1:
@@ -211,16 +218,16 @@ class _Reader:
         self._file.seek(info.header_offset)
         raw = self._file.read(_LOCAL.size)
         if len(raw) < _LOCAL.size or not raw.startswith(b"PK\x03\x04"):
-            self._refuse("it is damaged: its list of contents points to nothing")
+            self._refuse("its list of contents points to nothing")
         _, n_name, n_extra = _LOCAL.unpack(raw)
         start = info.header_offset + _LOCAL.size + n_name + n_extra
         if start + info.file_size > self._file_bytes:
-            self._refuse("it is cut short")
+            self._refuse(text("file.truncated"))
         return int(start)
 
     def _require_checksum(self, what: str, found: int, info: zipfile.ZipInfo) -> None:
         if found != info.CRC:
-            self._refuse(f"it is damaged: the checksum of {what} is wrong")
+            self._refuse(f"the checksum of {what} is wrong")
 
     def _header(self, info: zipfile.ZipInfo, kind: str, newest_version: int) -> Header:
         if info.file_size > HEADER_BYTES_MAX:
@@ -235,14 +242,13 @@ class _Reader:
         if not isinstance(header, dict) or not isinstance(header.get("kind"), str):
             self._refuse("its header does not say what it is")
         if header["kind"] != kind:
-            self._refuse(f"it is no {kind} file, but says that it is {ascii(header['kind'][:40])}")
+            found = ascii(header["kind"][:40])
+            self._refuse(text("file.other_kind", kind=kind, found=found))
         version = header.get("version")
         if not isinstance(version, int) or isinstance(version, bool) or version < 1:
             self._refuse("its header does not say its version")
         if version > newest_version:
-            self._refuse(
-                f"it is of version {version}, and this Outrider knows only up to {newest_version}"
-            )
+            self._refuse(text("file.newer", version=version, newest=newest_version))
         if not isinstance(header.get("model"), str):
             self._refuse("its header does not say which model it belongs to")
         return header
@@ -289,7 +295,7 @@ class _Reader:
             n = min(_PIECE_BYTES, n_bytes - at)
             piece = whole[:n] if mapped else whole[at : at + n]
             if self._file.readinto(piece) != n:  # type: ignore[attr-defined]
-                self._refuse(f"it became shorter while it was read, inside {what}")
+                self._refuse(text("file.shorter"))
             checksum = zlib.crc32(piece, checksum)
         self._require_checksum(what, checksum, info)
         if mapped and n_bytes:

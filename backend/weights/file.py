@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from backend import _native
+from backend.text import text
 from backend.traces import container
 from backend.traces.container import ContainerError
 from backend.weights import four_bits
@@ -72,8 +73,8 @@ class PredictorWeights:
             shape = _native.Shape(s.n_expert, s.n_expert_used, [[1]] * s.n_layer)
             _native.check_predictor(spec, shape, s.n_embd)
         except ValueError as error:
-            text = str(error)
-            return text[:1].lower() + text[1:]
+            detail = str(error)
+            return detail[:1].lower() + detail[1:]
         return None
 
 
@@ -122,17 +123,16 @@ def read(path: Path, model: str, sizes: PredictorSizes) -> PredictorWeights:
     header, packed = container.read(path, KIND, VERSION)
     container.require_model(path, header, model)
     if header.get("sizes") != asdict(sizes):
-        raise ContainerError(path, "it was made for a model of other sizes")
+        raise ContainerError(path, text("file.other_sizes"))
     name, numbers, about = (header.get(key) for key in ("predictor", "numbers", "about"))
     if not isinstance(name, str) or not isinstance(about, dict):
-        raise ContainerError(path, "its header does not say what it holds")
+        raise _damaged(path, "its header does not say what it holds")
     if not isinstance(numbers, dict) or not all(
         isinstance(n, int | float) and abs(n) < 2**53 for n in numbers.values()
     ):
-        raise ContainerError(path, "its header has numbers that are none")
+        raise _damaged(path, "its header has numbers that are none")
     if name not in LEARNING:  # refuse before unpacking, which takes much memory
-        fault: str | None = f"it is of a predictor called {ascii(name[:40])}"
-        raise ContainerError(path, f"{fault}, which this Outrider does not know")
+        raise ContainerError(path, text("weights.unknown", name=ascii(name[:40])))
     weights = PredictorWeights(
         name,
         sizes,
@@ -141,8 +141,12 @@ def read(path: Path, model: str, sizes: PredictorSizes) -> PredictorWeights:
         about,
     )
     if fault := weights.fault():
-        raise ContainerError(path, fault)
+        raise ContainerError(path, text("weights.unfit", detail=fault))
     return weights
+
+
+def _damaged(path: Path, detail: str) -> ContainerError:
+    return ContainerError(path, text("file.damaged", detail=detail))
 
 
 def _packed(name: str, array: Floats, storage: Storage) -> dict[str, NDArray[Any]]:
@@ -167,7 +171,7 @@ def _unpacked(
 ) -> dict[str, Floats]:
     """Return all arrays as float32. row_lengths: those of the q4 arrays, from the header."""
     if not isinstance(row_lengths, dict) or not row_lengths.keys() <= packed.keys():
-        raise ContainerError(path, "its header does not say what it holds")
+        raise _damaged(path, "its header does not say what it holds")
     arrays = {}
     scales = {f"{name}{_SCALE}" for name, array in packed.items() if array.dtype == np.int8}
     for name, array in packed.items():
@@ -177,13 +181,13 @@ def _unpacked(
             try:
                 arrays[name] = four_bits.unpacked(name, array, row_lengths[name])
             except ValueError as error:
-                raise ContainerError(path, str(error)) from None
+                raise _damaged(path, str(error)) from None
             continue
         whole = array.astype(np.float32)
         if array.dtype == np.int8:
             scale = packed.get(name + _SCALE)
             if scale is None or scale.shape != array.shape[:-1] or array.ndim == 0:
-                raise ContainerError(path, f"its array {name} has no scale that fits it")
+                raise _damaged(path, f"its array {name} has no scale that fits it")
             whole *= scale.astype(np.float32)[..., None]
         arrays[name] = whole
     return arrays

@@ -15,6 +15,8 @@ from pathlib import Path
 from backend.gguf.model_file import ModelFile
 from backend.methods.compose import Learned
 from backend.system.paths import data_folder
+from backend.text import joined, text
+from backend.traces.container import ContainerError
 from backend.weights.file import LEARNING, PredictorSizes, PredictorWeights, read
 
 __all__ = ["SUFFIX", "beside", "in_data_folder", "load", "sizes_of", "weights_of"]
@@ -59,27 +61,27 @@ def load(file: ModelFile) -> tuple[Learned, str]:
         refusals += remarks
         if found is not None:
             arrays[name], numbers[name] = found.arrays, found.numbers
-    return Learned(arrays, numbers), " ".join(refusals)
+    return Learned(arrays, numbers), joined(*refusals)
 
 
 def weights_of(file: ModelFile, name: str) -> tuple[PredictorWeights | None, list[str]]:
     """Return the first valid weights of one predictor, and why the files before them are not."""
-    refusals = []
+    refusals: list[str] = []
     for path in _places(file, name):
         try:
             if not path.is_file():
                 continue
             if path.stat().st_size > FILE_BYTES_MAX:
-                refusals.append(f"{path.name} cannot be used: it is too large for a predictor.")
-                continue
+                raise ContainerError(path, text("weights.too_large"))
             weights = read(path, file.fingerprint, sizes_of(file))
+            if weights.name == name:
+                return weights, refusals
+            raise ContainerError(path, text("weights.other_predictor", name=weights.name))
+        except ContainerError as error:
+            refusals.append(str(error))
         except (OSError, ValueError, MemoryError) as error:
-            text = str(error) if isinstance(error, ValueError) else "it cannot be read."
-            refusals.append(text if path.name in text else f"{path.name} cannot be used: {text}")
-            continue
-        if weights.name == name:
-            return weights, refusals
-        refusals.append(f"{path.name} cannot be used: it is of the predictor {weights.name}.")
+            why = text("model.unreadable", reason=getattr(error, "strerror", "") or str(error))
+            refusals.append(str(ContainerError(path, why)))
     return None, refusals
 
 

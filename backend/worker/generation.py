@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from backend.engine.moments import Watch
+from backend.protocol.chat import ChatOptions, Delta
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
 from backend.protocol.settings import Sampling
@@ -75,6 +76,7 @@ class Answer:
         self._is_cancelled = is_cancelled
         self._scope = scope
         self._started = False
+        self._is_text = "prompt" in request
 
     def run(self) -> Message:
         """Answer the request and return the final message.
@@ -86,13 +88,19 @@ class Answer:
         self._scope.watch.clear()
         pieces = self._pieces()
         self._outbox.begin_answer(self._request["id"], self._snapshot)
+        n_raw = 0
         try:
             for piece in pieces:
                 self._start()
                 # The rest of an incomplete character comes without a token.
                 is_token = self._engine.statistics().n_token > self._outbox.n_token
-                self._outbox.add_text(piece.text, piece.token_id if is_token else None)
+                self._outbox.add_text(piece.raw, piece.token_id if is_token else None)
+                n_raw += len(piece.raw)
+                if self._is_text:
+                    self._outbox.add_delta(Delta(content=piece.text))
                 self._stop_if_asked()
+            if rest := self._engine.raw[n_raw:]:  # of the token that ended the answer
+                self._outbox.add_text(rest, None)
         finally:
             self._outbox.end_answer()
             for message in self._moments():
@@ -107,9 +115,15 @@ class Answer:
             raise RequestError(
                 f"max_tokens must be at least 1, or -1 for no limit, not {max_tokens}."
             )
-        if "prompt" in request:
+        options = ChatOptions.from_message(request.get("options") or {})
+        if self._is_text:
             return engine.generate_text(
-                request["prompt"], sampling, max_tokens, on_prefill=self._on_prefill
+                request["prompt"],
+                sampling,
+                max_tokens,
+                on_prefill=self._on_prefill,
+                stops=options.stops,
+                grammar=options.grammar,
             )
         return engine.generate(
             request["messages"],
@@ -117,6 +131,8 @@ class Answer:
             max_tokens,
             on_prefill=self._on_prefill,
             on_begin=self._stop_if_asked,
+            options=options,
+            on_delta=self._outbox.add_delta,
         )
 
     def _on_prefill(self, done: int, total: int) -> None:

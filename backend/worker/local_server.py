@@ -25,7 +25,8 @@ class ServerDesk:
     """Owns the server, if there is one. Use from any thread except the engine's.
 
     submit: queues Work for the engine's thread. offer: sends a message; a newer one may replace it
-    while it waits. model_name: returns the name of the loaded model.
+    while it waits. model_name: returns the name of the loaded model. n_other: returns the number of
+    the client's own requests that wait or are in progress.
     """
 
     def __init__(
@@ -33,8 +34,10 @@ class ServerDesk:
         submit: Callable[[Work], None],
         offer: Callable[[Message], None],
         model_name: Callable[[], str | None],
+        n_other: Callable[[], int],
     ) -> None:
         self._submit, self._offer, self._model_name = submit, offer, model_name
+        self._n_other = n_other
         self._server: RunningServer | None = None
         self._lock = threading.Lock()  # one change at a time
 
@@ -42,6 +45,20 @@ class ServerDesk:
     def model_name(self) -> str | None:
         """The name of the loaded model, or None."""
         return self._model_name()
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Return no models: the window decides which one is loaded."""
+        return ()
+
+    @property
+    def n_other(self) -> int:
+        """The number of the client's own requests that wait or are in progress."""
+        return self._n_other()
+
+    def load(self, name: str) -> Any:
+        """Refuse; see models."""
+        raise RequestError(text("engine.no_model"))
 
     def submit(self, work: Work) -> None:
         """Queue `work(engine)` for the engine's thread."""
@@ -56,18 +73,28 @@ class ServerDesk:
     def serve(self, request: Message, reply: Callable[[Message], None]) -> None:
         """Switch the server on or off as the request says, and reply with the result."""
         if not 0 <= request["port"] <= 65535:
-            raise RequestError(f"A port is a number from 0 to 65535, not {request['port']}.")
+            raise RequestError(text("server.port_range", port=request["port"]))
         if request["on"] and not request["key"].strip():
-            raise RequestError("The server needs a key.")
+            raise RequestError(text("server.no_key"))
         thread = threading.Thread(
             target=self._switch, args=(request, reply), name="server-switch", daemon=True
         )
         thread.start()
 
     def stop_answers(self) -> None:
-        """End the answers to other programs, because the model is about to be closed."""
+        """End the answers to other programs, because the worker ends."""
         if (server := self._server) is not None:
             server.turns.stop()
+
+    def pause(self) -> None:
+        """End the answer in progress, because the model is about to be closed. The others wait."""
+        if (server := self._server) is not None:
+            server.turns.pause()
+
+    def resume(self) -> None:
+        """Serve the waiting requests again, with the present model."""
+        if (server := self._server) is not None:
+            server.turns.resume()
 
     def close(self) -> None:
         """Switch the server off."""

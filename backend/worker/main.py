@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from backend import LLAMA_CPP_PYTHON_VERSION, __version__
 from backend.memory import devices
+from backend.protocol.chat import ChatOptions
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import (
     EXIT_PROTOCOL,
@@ -38,6 +39,7 @@ from backend.system.pipes import die_with_parent, private_pipes
 from backend.text import text
 from backend.worker.advisor import Advisor
 from backend.worker.answer_recorder import AnswerTraces
+from backend.worker.attachments import AttachmentDesk
 from backend.worker.errors import explain
 from backend.worker.generation import Answer, WatchScope, residency
 from backend.worker.learning import LearningDesk
@@ -92,7 +94,10 @@ class Worker:
         self._finished = threading.Event()
         self._outbox = Outbox(out_fd, on_broken=lambda: leave(0))
         self._learning = LearningDesk(self._outbox.send)
-        self._server = ServerDesk(self._jobs.put, self._outbox.offer, self._model_name)
+        self._attachments = AttachmentDesk(self._outbox)
+        self._server = ServerDesk(
+            self._jobs.put, self._outbox.offer, self._model_name, lambda: len(self._line)
+        )
 
     def run(self) -> int:
         """Serve until shutdown and return the exit status. Call from the main thread."""
@@ -117,6 +122,7 @@ class Worker:
                 self._idle(self._engine)
         self._server.close()
         self._learning.close()
+        self._attachments.close()
         if self._engine is not None:
             self._engine.close()
         self._outbox.close(_LEAVE_S)
@@ -190,12 +196,15 @@ class Worker:
                     {"type": "pong", "id": message["id"], "n_token": self._outbox.n_token}
                 )
             elif kind == "stop":
+                self._attachments.cancel(message["id"])
                 self._line.cancel(message["id"], self._stop)
             elif kind == "learning":
                 self._learning.serve(message)
             elif kind == "watch":
                 with self._lock:
                     self._scope.set(message["scope"], self._engine)
+            elif kind == "attach":
+                self._attachments.serve(message)
             elif kind == "serve":
                 self._server.serve(message, self._outbox.send)
             else:
@@ -214,7 +223,7 @@ class Worker:
     def _enqueue(self, job: Job) -> None:
         self._line.add(job)
         if job.kind in ("load", "unload"):
-            self._server.stop_answers()
+            self._server.pause()
         elif job.kind == "generate" and (n_before := self._server.n_open):
             self._outbox.send({"type": "waits", "id": job.id, "n_before": n_before})
         self._jobs.put(job)
@@ -241,10 +250,12 @@ class Worker:
         if self._advisor is not None:
             self._advisor.cancel()
         try:
-            final, with_map = self._perform(job), job.kind != "unload"
+            final, with_map = self._perform(job), job.kind not in ("count", "unload")
         except Exception as error:
             final, with_map = self._failure(job, error), False
         self._line.end(job)
+        if job.kind in ("load", "unload"):
+            self._server.resume()
         self._learning.set_busy(not self._line.is_empty)
         if "cache" in final and self._engine is not None:
             self._sent_cache = self._engine.cache
@@ -272,6 +283,16 @@ class Worker:
             raise RequestError(text("engine.no_model"))
         if job.kind == "generate":
             return self._answer(job, self._engine)
+        if job.kind == "count":
+            if data := job.message.get("data"):
+                n_token = self._engine.count_image(data)
+            else:
+                n_token = len(self._engine.tokenize(job.message["text"], special=False))
+            return {"type": "counted", "id": job.id, "n_token": n_token}
+        if job.kind == "format":
+            options = ChatOptions.from_message(job.message.get("options") or {})
+            prompt = self._engine.format(job.message["messages"], options)
+            return {"type": "formatted", "id": job.id, "prompt": prompt}
         if self._advisor is not None:
             self._advisor.forget()
         if job.kind == "configure":

@@ -16,6 +16,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable
 
+from backend.protocol.chat import Delta
 from backend.protocol.messages import Message, encode
 from backend.text import text
 
@@ -38,6 +39,7 @@ class Outbox:
         self._due_s: dict[str, float] = {}
         self._answer_id = 0
         self._text: list[str] = []
+        self._delta = Delta()
         self._tokens: list[int] = []
         self._n_token = 0
         self._snapshot: Callable[[], list[Message]] | None = None
@@ -81,8 +83,14 @@ class Outbox:
             self._due_s["snapshot"] = 0.0
             self._changed.notify_all()
 
+    def add_delta(self, delta: Delta) -> None:
+        """Add a delta of the present answer."""
+        with self._changed:
+            self._delta = self._delta.then(delta)
+            self._changed.notify_all()
+
     def add_text(self, text: str, token_id: int | None) -> None:
-        """Add text of the present answer, which may be empty, and its token."""
+        """Add raw text of the present answer, which may be empty, and its token."""
         with self._changed:
             self._text.append(text)
             if token_id is not None:
@@ -120,8 +128,12 @@ class Outbox:
         self._ordered.append(self._latest.pop(kind))
         self._due_s[kind] = now_s + TEXT_PERIOD_S
 
+    @property
+    def _has_text(self) -> bool:
+        return bool(self._text or self._delta)
+
     def _take_text(self, now_s: float) -> None:
-        if self._text:
+        if self._has_text:
             self._ordered.append(
                 {
                     "type": "text",
@@ -129,9 +141,10 @@ class Outbox:
                     "text": "".join(self._text),
                     "n_token": self._n_token,
                     "tokens": self._tokens,
+                    **self._delta.to_json(),
                 }
             )
-            self._text, self._tokens = [], []
+            self._text, self._tokens, self._delta = [], [], Delta()
             self._due_s["text"] = now_s + TEXT_PERIOD_S
 
     def _take_due(self) -> float | None:
@@ -146,7 +159,7 @@ class Outbox:
                 self._take_latest(kind, now_s)
             else:
                 waiting.append(kind)
-        if self._text:
+        if self._has_text:
             if self._due_s.get("text", 0.0) <= now_s:
                 self._take_text(now_s)
             else:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
+from backend.text import text
 
 MAX_WAITING = 64
 
@@ -33,6 +34,10 @@ class RequestLine:
         self._open: dict[int, Job] = {}
         self._active: Job | None = None
 
+    def __len__(self) -> int:
+        """Return the number of open requests."""
+        return len(self._open)
+
     @property
     def is_empty(self) -> bool:
         """Whether no request is open."""
@@ -44,11 +49,11 @@ class RequestLine:
             if job.id in self._open:
                 raise RequestError(f"The id {job.id} is already in use by another request.")
             if len(self._open) >= MAX_WAITING:
-                raise RequestError(f"More than {MAX_WAITING} requests are waiting for the engine.")
+                raise RequestError(text("engine.waiting_many", n=MAX_WAITING))
             if job.kind in ("set_cache_rate", "configure") and any(
                 other.kind == "generate" for other in self._open.values()
             ):
-                raise RequestError("The cache cannot change while an answer is being written.")
+                raise RequestError(text("engine.writes_answer"))
             self._open[job.id] = job
 
     def begin(self, job: Job) -> None:

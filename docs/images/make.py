@@ -31,15 +31,31 @@ from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 from app.chat.preset_dialog import PresetDialog  # noqa: E402
 from app.panel.expert_map import View  # noqa: E402
+from app.state.conversation import Conversation, Message  # noqa: E402
 from app.state.engine_state import State  # noqa: E402
 from app.text import language  # noqa: E402
 from app.widgets import theme  # noqa: E402
 from app.widgets.theme import Choice  # noqa: E402
 from app.window.main_window import MainWindow  # noqa: E402
+from backend.protocol.chat import ChatFacts, ToolCall  # noqa: E402
 from backend.protocol.client import worker_command  # noqa: E402
 from backend.system.paths import embedded_model  # noqa: E402
+from backend.tools.settings import Server  # noqa: E402
+from backend.tools.tool import Tool  # noqa: E402
 
 QUESTION = "Tell me a story about a soldier and the sea."
+ASKED = "Why does the sky turn red in the evening?"
+THOUGHTFUL = Message(
+    "assistant",
+    "In the evening, sunlight takes a **longer path** through the air. Blue light is scattered "
+    "away on that path, so mostly red light is left.\n\n"
+    "- At noon the path is short, and the sky is blue.\n"
+    "- Dust and smoke make the red stronger.",
+    reasoning="The path through the air is what matters.",
+    thought_s=11.6,
+)
+WANTED = "What did I want to do in November?"
+CALL = ToolCall("call00001", "files__read_text_file", '{"path": "notes/2026-11.md", "head": 40}')
 SIZE = 1280, 880
 NARROW = 560, 600
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
@@ -134,6 +150,8 @@ def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
     window.preferences.set_theme(Choice.LIGHT)
     take_controls(window)
     take_branches(window, arguments.question)
+    take_thought(window)
+    take_tools(window)
     if arguments.models is not None:
         take_models(window, arguments.models)
     press(window, "Ctrl+,")
@@ -173,6 +191,44 @@ def take_branches(window: MainWindow, question: str) -> None:
     press(window, "Esc")
     wait_for(lambda: window.engine.state is State.IDLE)
     save(grab(window.chat), "branches")
+
+
+def take_thought(window: MainWindow) -> None:
+    """Write a thought folded above an answer, made up: the embedded model does not think."""
+    model, shown = window.engine.model, window.session.conversation
+    assert model is not None
+    window.engine.model = replace(model, chat=ChatFacts("switch", True, ("low", "medium", "high")))
+    window.session.show(Conversation([Message("user", ASKED), THOUGHTFUL]))
+    window.resize(SIZE[0], 520)
+    save(grab(window.chat), "thought")
+    window.resize(*SIZE)
+    window.engine.model = model
+    window.session.show(shown)
+
+
+def take_tools(window: MainWindow) -> None:
+    """Write a tool call that asks, made up: the embedded model calls none."""
+    servers, model, shown = window.calls.servers, window.engine.model, window.session.conversation
+    assert model is not None
+    window.engine.model = replace(model, chat=ChatFacts("switch", tools=True))
+    servers.put(Server("files", "sleep", ("600",), is_on=True))
+    tool = Tool.read("files", "read_text_file", "Read a file.", {"type": "object"})
+    servers.host.told.emit(
+        {"type": "server", "server": "files", "state": "ready", "sentence": "", "last_words": "",
+         "tools": [tool.to_json()]}
+    )  # fmt: skip
+    answer = Message("assistant", "I look into your notes first.", tool_calls=[CALL])
+    conversation = Conversation([Message("user", WANTED), answer])
+    window.session.show(conversation)
+    window.calls.take(conversation, answer)
+    window.resize(SIZE[0], 580)
+    pause(200)
+    save(grab(window.chat), "tools")
+    window.resize(*SIZE)
+    window.calls.stop(conversation)
+    servers.remove("files")
+    window.engine.model = model
+    window.session.show(shown)
 
 
 def take_models(window: MainWindow, folder: Path) -> None:

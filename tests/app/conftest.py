@@ -1,4 +1,4 @@
-"""Tests of the window: without a screen, with a make-believe engine."""
+"""Fixtures of the window tests: no screen, a fake engine."""
 
 import json
 import os
@@ -25,7 +25,7 @@ def qapp_cls() -> type[QApplication]:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Model:
-    """Make a "model" for the make-believe engine: see fake_worker.py for the options."""
+    """Write "model" files for the fake engine. fake_worker.py lists the options."""
 
     def make(name: str = "model", **options: Any) -> Path:
         path = tmp_path / f"{name}.gguf"
@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> Model:
 
 @pytest.fixture
 def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
-    """Open windows with the make-believe engine, or with another worker."""
+    """Open windows with the fake engine or with another worker."""
     windows: list[WindowPage] = []
     if not (tmp_path / "settings.json").exists():
         manual = {"automatic": False, "method": "promoe"}
@@ -62,19 +62,19 @@ def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
 
 @pytest.fixture(autouse=True)
 def english(qapp: QApplication) -> None:
-    """Whatever the language of the system is."""
+    """Show the windows in English, whatever the language of the system is."""
     language.apply(qapp, "en")
 
 
 @pytest.fixture(autouse=True)
 def no_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests name the models they want."""
+    """Hide the embedded model. Tests name the models that they load."""
     monkeypatch.setattr("app.session.known_models.embedded_model", lambda: None)
 
 
 @pytest.fixture(autouse=True)
 def bare_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Other programs' models are none of the tests' business; measuring takes seconds."""
+    """Hide the models of other programs and skip measuring, which takes seconds."""
     monkeypatch.setattr("app.library.library.known_folders", lambda: [])
     monkeypatch.setattr("app.library.library.Library.measure", lambda *_: None)
     monkeypatch.setattr("app.library.page.models_folder", lambda: tmp_path / "downloads")

@@ -1,9 +1,9 @@
-"""Starts the application as a user does, with a make-believe engine, and prints what it does.
+"""Start the application as a user does, with a fake engine, and print its state.
 
     python start_child.py WAIT_S [MODEL]
 
-Prints a line of JSON whenever the window changes: is it minimised, the model that it opened, and
-the chats that it keeps. A line on standard input is done: "minimise", "chat" or "close".
+Print a line of JSON when the window changes: whether it is minimised, its model, and its stored
+chats. A line on standard input is a command: "minimise", "chat" or "close".
 """
 
 import json
@@ -29,7 +29,7 @@ app.main.WAIT_S = float(sys.argv[1])
 
 
 class Watch(QObject):
-    """Tells what becomes of the window."""
+    """Reports changes of the window."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Everything can be named, found and used without a mouse."""
+"""Every control has a name and works from the keyboard."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ PAGES = ("chat", "models", "settings", "diagnostics", "shortcuts", "about")
 
 
 def interactive(root: QWidget) -> list[QWidget]:
-    """The controls that are seen below a widget, without the parts that Qt makes of one."""
+    """Return the visible controls below a widget, without the inner parts of Qt's controls."""
     found = []
     for widget in root.findChildren(QWidget):
         own = widget.objectName().startswith("qt_") or isinstance(widget, QScrollBar)
@@ -71,7 +71,7 @@ def test_every_control_of_every_page_has_a_name_and_a_role(
         assert controls
         for widget in controls:
             name, role = described(widget)
-            # Qt's role of whatever scrolls, or is painted; the latter says more about itself.
+            # Scroll areas and painted widgets have this role. A painted one needs a description.
             plain = role == QAccessible.Role.Client and (
                 isinstance(widget, QAbstractScrollArea) or bool(widget.accessibleDescription())
             )
@@ -120,7 +120,7 @@ def walk(window: MainWindow) -> None:
         is_text = isinstance(focused, QPlainTextEdit | QLineEdit | QTextBrowser)
         is_list = isinstance(focused, QAbstractItemView)
         assert with_focus != without or is_text or is_list, described(focused)
-    # Of buttons that exclude each other one is a stop; arrow keys lead to the others.
+    # Tab stops at one button of an exclusive group; arrow keys lead to the others.
     missed = [widget for widget in wanted - reached if not in_group(widget)]
     assert [described(widget)[0] for widget in missed] == []
 

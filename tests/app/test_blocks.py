@@ -1,4 +1,4 @@
-"""Markdown in pieces becomes the same blocks, however it was cut."""
+"""Streamed Markdown becomes the same blocks, wherever the pieces are cut."""
 
 import pytest
 from hypothesis import given

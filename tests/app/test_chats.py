@@ -1,4 +1,4 @@
-"""Chats in the window: kept as they are said, listed, branched, deleted, brought back."""
+"""Chats in the window: stored while they grow, listed, branched, deleted, restored."""
 
 import json
 import os
@@ -19,6 +19,7 @@ from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import language
 from app.window.main_window import MainWindow
+from backend.protocol.chat import Delta
 from backend.text import text
 
 
@@ -65,7 +66,7 @@ def test_a_question_is_on_disk_before_it_is_sent(
     window.link.generate = spy  # type: ignore[method-assign]
     ask(window, "Is this kept?")
     assert seen == [[("Is this kept?",)]]
-    query = "SELECT coalesce(group_concat(text, ''), '') FROM piece"
+    query = "SELECT coalesce(group_concat(content, ''), '') FROM piece"
     qtbot.waitUntil(lambda: "tin soldier" in on_disk(tmp_path, query)[0][0], timeout=WAIT_MS)
     wait_idle(qtbot, window)
     assert on_disk(tmp_path, "SELECT count(*) FROM piece") == [(0,)]
@@ -308,7 +309,7 @@ def test_late_text_does_not_reach_another_chat(
     qtbot.waitUntil(lambda: bool(last(window).content), timeout=WAIT_MS)
     second = window.session.conversation
     window.chats.open(first)
-    window.link.text.emit("late")
+    window.link.text.emit(Delta(content="late"), "late")
     wait_idle(qtbot, window)
     assert said(window) == before
     assert second.last is not None and "late" in second.last.content

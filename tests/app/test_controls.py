@@ -1,4 +1,4 @@
-"""The engine's one switch and the strip, with a make-believe engine."""
+"""The engine's settings and the strip below the chat, with a fake engine."""
 
 import json
 import sys
@@ -15,6 +15,7 @@ from app.state.engine_choice import EngineChoice
 from app.state.engine_state import State
 from app.widgets.fields import Number
 from app.window.main_window import MainWindow
+from backend.text import text, to_json
 
 
 def plain(text: str) -> str:
@@ -26,7 +27,7 @@ def wait_idle(qtbot: Any, window: MainWindow) -> None:
 
 
 def sent(window: MainWindow) -> list[EngineChoice]:
-    """What the engine is told from now on."""
+    """Return a list that gets every request to the engine from now on."""
     told: list[EngineChoice] = []
     configure = window.link.configure
 
@@ -201,7 +202,7 @@ def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
     assert window.top_bar.mode.automatic.isChecked()
     assert window.top_bar.rate.force_text == "a small cache, to see it work"
     assert window.engine.rate_for(embedded) == 0.25
-    assert window.engine.rate_for(model("another")) == 1.0  # as much as memory permits
+    assert window.engine.rate_for(model("another")) == 1.0  # the largest that memory permits
 
 
 # Memory
@@ -269,11 +270,26 @@ def test_a_pack_is_offered_with_its_size_and_gain_and_written(
     assert strip.offer == "" and not strip.unpack.isVisible()
 
 
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ((), "The drive is full."),
+        (({"error": to_json(text("pack.no_experts"))},), "This model has no experts to pack."),
+    ],
+)
 def test_a_pack_that_fails_is_said(
-    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+    qtbot: Any,
+    open_window: Opener,
+    model: Model,
+    monkeypatch: pytest.MonkeyPatch,
+    lines: tuple[dict[str, object], ...],
+    sentence: str,
 ) -> None:
     monkeypatch.setattr("app.controls.pack_offer.is_large", lambda _: True)
-    commands = {("--offer",): script(OFFER), (): script(status=1, trouble="The drive is full.")}
+    commands = {
+        ("--offer",): script(OFFER),
+        (): script(*lines, status=1, trouble="The drive is full."),
+    }
     monkeypatch.setattr(
         "app.controls.pack_offer.pack_command", lambda path, *options: commands[options]
     )
@@ -284,8 +300,8 @@ def test_a_pack_that_fails_is_said(
     wait_idle(qtbot, window)
     window.controls.strip.pack.click()
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
-    assert window.chat.banner.sentence == "The drive is full."
-    assert window.controls.strip.pack.isVisible()  # it can be tried again
+    assert window.chat.banner.sentence == sentence
+    assert window.controls.strip.pack.isVisible()  # the user can try again
 
 
 def test_packing_can_be_stopped_and_what_was_written_be_deleted(
@@ -336,7 +352,7 @@ def test_another_machine_is_used_once_it_is_trusted(
     assert settings.load(window.preferences.path)[0].trusted_devices == ["rpc://127.0.0.1:50052"]
     pick(window, "device", "cpu")
     wait_idle(qtbot, window)
-    pick(window, "device", "rpc://127.0.0.1:50052")  # it is in the list now, and not asked again
+    pick(window, "device", "rpc://127.0.0.1:50052")  # now it is in the list, so no question comes
     wait_idle(qtbot, window)
     assert told[-1].device == "rpc://127.0.0.1:50052"
     window.reset_settings()

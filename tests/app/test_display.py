@@ -1,4 +1,4 @@
-"""No window is not a crash but a sentence."""
+"""Without a display the application ends with a sentence, not a crash."""
 
 import os
 import subprocess

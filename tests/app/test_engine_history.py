@@ -1,4 +1,4 @@
-"""The answer pass by pass, from the worker's batches to the maps of any moment."""
+"""The history of an answer: the worker's batches, and the maps of any pass."""
 
 import base64
 import random
@@ -17,7 +17,7 @@ N_LAYER, N_EXPERT, N_PROMPT = 3, 11, 2
 
 
 class Answer:
-    """A made-up answer: its maps, and the batches that a worker would send."""
+    """A made-up answer: its maps, and the batches that a worker would send for it."""
 
     def __init__(self, n_pass: int, n_each: int = 5, seed: int = 1) -> None:
         chance = random.Random(seed)
@@ -37,7 +37,7 @@ class Answer:
                     self.batches.append(batch)
 
     def uses(self, n_pass: int) -> list[int]:
-        """How many tokens used each expert in the first passes."""
+        """Return the number of tokens that used each expert in the first passes."""
         decoded = self.maps[N_PROMPT:n_pass]
         return [sum(bool(m[i] & 12) for m in decoded) for i in range(N_LAYER * N_EXPERT)]
 

@@ -35,7 +35,7 @@ def plain(text: str) -> str:
 
 
 def residency(number: int) -> bytes:
-    """Expert 0 of each layer is in memory and used; another arrives, a third was missed."""
+    """Return a map: in each layer expert 0 is resident and used, one is in flight, one missed."""
     row = bytearray(N_EXPERT)
     row[0] = 1 + 4
     row[1 + number % 6] = 2
@@ -44,7 +44,7 @@ def residency(number: int) -> bytes:
 
 
 def batches(n_token: int = N_TOKEN, first: int = 0) -> Iterator[Batch]:
-    """An answer of a piece of prompt and some tokens, every third of which waits."""
+    """Return the batches of a prompt and some tokens. Every third token stalls."""
     watch = Watch()
     for number in range(first, n_token + 1):
         stall_s = 0.004 if number % 3 == 0 else 0.0
@@ -70,7 +70,7 @@ def panel(qtbot: Any, qapp: QApplication) -> Iterator[EnginePanel]:
     yield panel
     panel.close()
     panel.deleteLater()
-    # At once: every widget that is left makes the next theme slower.
+    # Delete it now: every widget that is left makes the next change of theme slower.
     QCoreApplication.sendPostedEvents(panel, QEvent.Type.DeferredDelete)
 
 
@@ -139,8 +139,8 @@ def test_use_is_an_alternative_view(qtbot: Any, panel: EnginePanel) -> None:
     assert colour(7) == QColor(colours.stall)
     qtbot.mouseClick(panel.parts.view_button(View.USE), Qt.MouseButton.LeftButton)
     assert panel.map.view is View.USE
-    assert colour(0) == QColor(colours.resident)  # used most, and in memory
-    assert colour(7) == QColor(colours.other)  # used most, and not in memory
+    assert colour(0) == QColor(colours.resident)  # used most, and resident
+    assert colour(7) == QColor(colours.other)  # used most, and not resident
     assert colour(3) == QColor(colours.absent)  # never used
     qtbot.mouseClick(panel.parts.view_button(View.STATE), Qt.MouseButton.LeftButton)
     assert colour(7) == QColor(colours.stall)
@@ -180,7 +180,7 @@ def test_a_token_of_the_time_line_shows_its_moment(qtbot: Any, panel: EnginePane
     qtbot.keyClick(panel.time_line, Qt.Key.Key_Home)
     qtbot.keyClick(panel.time_line, Qt.Key.Key_Right)
     qtbot.keyClick(panel.time_line, Qt.Key.Key_Right)
-    assert panel.moments.token == 2  # the third token is pass 3, which waited
+    assert panel.moments.token == 2  # the third token is pass 3, which stalled
     assert plain(panel.parts.place.text()) == "token 3 of 150"
     assert panel.map.residency is not None and panel.map.residency.data == residency(3)
     assert panel.stall.stall_s == [0.004, 0, 0, 0]

@@ -33,7 +33,7 @@ def window(qtbot: Any, open_window: Opener) -> MainWindow:
 
 
 def ask(qtbot: Any, window: MainWindow) -> None:
-    """Ask until an answer is long enough to say something."""
+    """Ask until an answer is long enough for statistics."""
     for _ in range(20):
         assert window.session.send(QUESTION)
         qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
@@ -49,7 +49,7 @@ def test_an_answer_can_be_looked_at_token_by_token(
     ask(qtbot, window)
     panel, last = window.panel, window.session.conversation.last
     assert last is not None and last.statistics is not None
-    # Every token was told of but for the last, after which nothing had to be computed.
+    # The worker reports every token except the last, which is not computed.
     assert last.statistics.n_token - 1 <= panel.moments.n_token <= last.statistics.n_token
     figures = panel.moments.history.figures
     for name in ("hits", "late", "misses", "bytes_read"):
@@ -82,7 +82,7 @@ def test_after_an_answer_the_simulator_says_what_would_help(qtbot: Any, window: 
     told: list[Advice] = []
     window.link.advice.connect(told.append)
     ask(qtbot, window)
-    told.clear()  # what was said about an answer that was too short
+    told.clear()  # advice for an answer that was too short
     qtbot.waitUntil(lambda: bool(told), timeout=WAIT_MS)
     advice = told[0]
     assert 0 <= advice.stall_share <= 1

@@ -1,4 +1,4 @@
-"""What a user can do wrong, with the real worker: a plain sentence, and everything works on."""
+"""Users' mistakes, with the real worker: one plain sentence, and the window goes on."""
 
 import shutil
 from collections.abc import Callable
@@ -31,7 +31,7 @@ def load(qtbot: Any, window: MainWindow, path: Path) -> None:
 
 
 def answers(qtbot: Any, window: MainWindow, text: str = "Hello.") -> str:
-    """Ask something, stop after some words, and return them."""
+    """Ask, stop after some words, and return them."""
     assert window.session.send(text), window.engine.state
     session = window.session
 
@@ -100,7 +100,7 @@ def too_long(qtbot: Any, window: MainWindow, folder: Path) -> None:
     window.chat.composer.input.setPlainText(text)
     window.chat.composer.button.click()
     qtbot.waitUntil(window.chat.banner.isVisible, timeout=WAIT_MS)
-    assert "256" in window.chat.banner.sentence  # and how many the prompt has
+    assert "256" in window.chat.banner.sentence  # and the number of its tokens
     assert window.chat.composer.input.toPlainText().split() == text.split()
 
 
@@ -123,7 +123,7 @@ def full_disk(qtbot: Any, window: MainWindow, folder: Path) -> None:
     assert not window.session.send("word " * 20_000)
     assert "the disk is full" in window.chat.banner.sentence
     assert window.chat.composer.input.toPlainText().startswith("word word")
-    window.chat.banner.buttons[0].click()  # send it anyway; it is longer than the context, too
+    window.chat.banner.buttons[0].click()  # send it anyway; it also exceeds the context
     wait(qtbot, window, State.IDLE)
     assert answers(qtbot, window)
     connection.execute("PRAGMA max_page_count = 100000")

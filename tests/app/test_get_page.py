@@ -1,4 +1,4 @@
-"""The page that downloads models, with a local server that speaks the hub's protocol."""
+"""The page that downloads models, against a local server with the hub's protocol."""
 
 import os
 import threading
@@ -67,7 +67,7 @@ def test_a_repository_by_keyboard(qtbot: Any, open_window: Opener, hub: FakeHub)
     qtbot.waitUntil(lambda: get.search.found[0].is_exact, timeout=WAIT_MS)
     found = get.search.found
     assert [item.offer.name for item in found] == ["Tiny-Q4_0", "Tiny-Q8_0"]
-    assert [item.is_exact for item in found] == [True, False]  # the other is judged from it
+    assert [item.is_exact for item in found] == [True, False]  # the other is estimated
     assert all(item.row.verdict and item.row.verdict.kind is Kind.FITS for item in found)
     assert get.sentence.startswith("All its experts fit in memory")
     qtbot.keyClick(get.address, Qt.Key.Key_Down)
@@ -130,7 +130,7 @@ def test_interrupted_downloads_come_back(qtbot: Any, open_window: Opener, hub: F
     window.library.downloads.add(_job(window))
     downloads = window.library.downloads
     qtbot.waitUntil(lambda: downloads.all()[0].n_byte >= 20_000, timeout=WAIT_MS)
-    threading.Timer(0.3, hub.release.set).start()  # after the window told it to stop
+    threading.Timer(0.3, hub.release.set).start()  # after the window stopped it
     window.close()
     n_request = len(hub.requests)
     again = open_window()

@@ -28,7 +28,7 @@ TRANSLATIONS = ROOT / "app" / "text" / "translations" / "de.ts"
 
 @pytest.fixture
 def spoken(qapp: QApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> QApplication:
-    """Speaks a German of three texts, of which one is not finished."""
+    """A German translation of three texts, one of them unfinished."""
     (tmp_path / "de.ts").write_text(
         """<?xml version="1.0" encoding="utf-8"?>
         <!DOCTYPE TS>
@@ -81,7 +81,7 @@ def test_what_the_system_speaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def messages(path: Path) -> dict[tuple[str, str, str], list[str]]:
-    """Return all translations of a .ts file; those that are not finished are empty."""
+    """Return all translations of a .ts file. Unfinished ones are empty."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for context in ElementTree.parse(path).getroot().iter("context"):
         for message in context.iter("message"):
@@ -109,7 +109,7 @@ def test_the_german_file_is_complete_and_up_to_date(tmp_path: Path) -> None:
     assert "tr() cannot" not in done.stderr
     kept = messages(german)
     wanted = messages(copy)
-    assert sorted(wanted.keys() - kept.keys()) == []  # `make translations`, then translate
+    assert sorted(wanted.keys() - kept.keys()) == []  # else `make translations`
     assert sorted(kept.keys() - wanted.keys()) == []  # no longer in the source
     for (_, source, _), forms in kept.items():
         assert all(forms), f"{source!r} is not translated"
@@ -145,7 +145,7 @@ def test_every_message_has_an_id_and_its_values() -> None:
                 used.add(id)
                 fields = {name for _, name, _, _ in string.Formatter().parse(ENGLISH[id]) if name}
                 assert values == fields, f"{path.name}: {id} has other values"
-    assert ENGLISH.keys() == used  # each is said somewhere
+    assert ENGLISH.keys() == used  # each is used somewhere
     assert len(set(ENGLISH.values())) == len(ENGLISH)
 
 

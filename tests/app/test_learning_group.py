@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QPushButton
 from app.pages.learning_section import LearningGroup
 from app.session.worker_link import EngineLink
 from app.state.engine_choice import EngineChoice
+from backend.protocol.chat import ChatOptions
 from backend.protocol.client import worker_command
 from backend.protocol.status import LearningFacts
 from backend.system.paths import embedded_model
@@ -20,7 +21,7 @@ WAIT_MS = 60_000
 
 @pytest.fixture
 def link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineLink]:
-    """A worker whose data folder is its own."""
+    """Return a link to a worker with a data folder of its own."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     one = EngineLink(worker_command())
     one.start()
@@ -32,7 +33,7 @@ def click(qtbot: Any, widget: Any) -> None:
     if isinstance(widget, QPushButton):
         qtbot.mouseClick(widget, Qt.MouseButton.LeftButton)
     else:
-        widget.click()  # a box's middle is not where its mark is
+        widget.click()  # the mark of a box is not at its middle
 
 
 def test_consent_recording_and_deleting(qtbot: Any, link: EngineLink, tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_consent_recording_and_deleting(qtbot: Any, link: EngineLink, tmp_path: 
     with qtbot.waitSignal(link.loaded, timeout=WAIT_MS):
         link.load(embedded_model(), EngineChoice(automatic=False, cache_rate=0.25, n_thread=1))
     with qtbot.waitSignal(link.done, timeout=WAIT_MS):
-        link.generate([{"role": "user", "content": "Hi!"}], {"temperature": 0}, 8)
+        link.generate([{"role": "user", "content": "Hi!"}], {"temperature": 0}, ChatOptions(), 8)
     qtbot.waitUntil(group.delete.isEnabled, timeout=WAIT_MS)
     assert "tokens that training needs" in group.sentence
     assert group.size_text.endswith("Of each model at most 512\N{NO-BREAK SPACE}MiB are kept.")

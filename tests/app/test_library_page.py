@@ -1,4 +1,4 @@
-"""The page with all models, on real files and with the make-believe engine."""
+"""The page with all models, on real files, with the fake engine."""
 
 import time
 from pathlib import Path
@@ -30,7 +30,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 @pytest.fixture
 def folder(tmp_path: Path, tiny: bytes) -> Path:
-    """A folder with a good model, a broken one, a dense one and a split one without a part."""
+    """Return a folder with a good, a broken and a dense model, and a split one without a part."""
     made = tmp_path / "models"
     made.mkdir()
     (made / "good.gguf").write_bytes(tiny)
@@ -74,7 +74,7 @@ def test_a_dropped_folder_is_listed_and_watched(
     wait_for(qtbot, window, "good", "new", "dense", "split")
     window.close()
     again = open_window()
-    again.top_bar.model.library.emit()  # as the button's menu does
+    again.top_bar.model.library.emit()  # as the button's menu does it
     wait_for(qtbot, again, "good", "new", "dense", "split")
 
 
@@ -92,7 +92,7 @@ def test_verdicts_and_reasons_are_in_words(qtbot: Any, open_window: Opener, fold
     assert "dense model" in said["dense"] and said["dense"].startswith("It fits in memory.")
     assert said["cut"].startswith("It cannot be used: ") and "than the file has" in said["cut"]
     assert said["split"] == "It cannot be used: part 2 of 3 is missing."
-    assert names(window)[-1] in ("cut", "split")  # what can be used comes first
+    assert names(window)[-1] in ("cut", "split")  # usable models come first
 
 
 def test_search_sort_and_load_by_keyboard(

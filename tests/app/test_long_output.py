@@ -1,7 +1,7 @@
-"""What sees a model's output takes time linear in its length, whatever the output is.
+"""The code that handles a model's output takes time linear in the output's length.
 
-Each check runs in a process whose processor time is limited to some ten times what linear work
-takes. Quadratic work takes a hundred times as much or more.
+Each check runs in a process whose processor time is limited to about ten times the time of linear
+work. Quadratic work takes at least a hundred times as long.
 """
 
 from __future__ import annotations

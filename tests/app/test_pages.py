@@ -1,4 +1,4 @@
-"""Settings, diagnostics, shortcuts, about: what they show, and that it works by keyboard."""
+"""The pages Settings, Diagnostics, Shortcuts and About: contents, and use by keyboard."""
 
 import json
 import os

@@ -1,7 +1,7 @@
 """No text of the window escapes the translation.
 
-A make-believe language puts every translated text in brackets. Then all widgets are asked for all
-that they show or tell a screen reader: outside the brackets may only be what needs no translation.
+A pseudo language puts every translated text in brackets. The test collects all texts that widgets
+show or give to a screen reader. Text outside the brackets must not need translation.
 """
 
 import re
@@ -46,7 +46,7 @@ WORD = re.compile(r"[^\W\d_]{2,}")
 
 
 class Marks(QTranslator):
-    """Puts every text in brackets, Qt's own too."""
+    """Puts every text in brackets, also Qt's own."""
 
     def isEmpty(self) -> bool:  # noqa: N802
         return False
@@ -68,7 +68,7 @@ def marked(qapp: QApplication) -> Iterator[None]:
 
 
 def unmarked(text: str) -> str:
-    """Return what is outside all brackets and needs translation, or nothing."""
+    """Return the text outside all brackets that needs translation, or ""."""
     before = None
     while before != text:  # innermost first
         before, text = text, re.sub(r"\u27e6[^\u27e6\u27e7]*\u27e7", " ", text)
@@ -77,7 +77,7 @@ def unmarked(text: str) -> str:
 
 
 def texts(widget: QWidget) -> Iterator[tuple[str, str]]:
-    """Yield (what it is, text) for all that a widget shows or tells."""
+    """Yield (description, text) for every text that a widget shows or gives to a screen reader."""
     for name in ("toolTip", "accessibleName", "accessibleDescription", "windowTitle",
                  "statusTip", "whatsThis", "placeholderText", "prefix", "suffix"):  # fmt: skip
         read = getattr(widget, name, None)
@@ -111,10 +111,10 @@ def actions(widget: QWidget) -> Iterator[QAction]:
 
 
 def escaped(root: QWidget) -> set[str]:
-    """Return what is not translated below a widget, each with where it is."""
+    """Return the untranslated texts below a widget, each with its place."""
     found = set()
     for widget in (root, *root.findChildren(QWidget)):
-        if type(widget).__name__ in ("TextBlock", "QCalendarView"):  # what was said in a chat
+        if type(widget).__name__ in ("TextBlock", "QCalendarView"):  # messages of a chat
             told = [item for item in texts(widget) if item[0] != "text"]
         else:
             told = list(texts(widget))

@@ -1,4 +1,4 @@
-"""A second start raises the first window; whatever became of that one, no chat is lost."""
+"""A second start raises the first window. If that one hangs or was killed, no chat is lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals and modes ar
 
 
 class Start:
-    """One start of the application, in a process of its own."""
+    """A start of the application in a process of its own."""
 
     def __init__(self, home: Path, runtime: Path, *words: str, wait_s: float = 60.0) -> None:
         names = ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME")
@@ -36,7 +36,7 @@ class Start:
         )  # fmt: skip
 
     def until(self, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-        """Read what the window tells until something is so."""
+        """Read reports of the window until one meets a condition."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             told: dict[str, Any] = json.loads(line)
@@ -56,7 +56,7 @@ class Start:
 
 @pytest.fixture
 def runtime() -> Iterator[Path]:
-    """A folder for sockets; its path must be short."""
+    """Return a folder for sockets, whose paths must be short."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
 

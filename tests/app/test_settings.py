@@ -1,4 +1,4 @@
-"""Settings survive, and a broken file costs nothing but the settings in it."""
+"""Settings are kept; a broken file loses only its own settings."""
 
 import json
 import os
@@ -77,15 +77,15 @@ def test_recent_models_are_few_and_newest_first() -> None:
 
 @dataclass(frozen=True)
 class More(EngineChoice):
-    """Has a setting more of each kind that the window draws by itself."""
+    """Settings with one more of each kind for which the window makes a control."""
 
     flavour: str = setting(
-        "plain", "choice", "The flavour may be {known}, not {value}.", choices=("plain", "sweet"),
+        "plain", "choice", choices=("plain", "sweet"),
         option="--flavour", help="the taste", title="Flavour", words=("as it is", "sugared"),
-        tooltip="How it tastes.",
+        tooltip="How it tastes.", rebuilds="cache",
     )  # fmt: skip
     n_spoon: int = setting(
-        0, "count", "There may be 0 to 9 spoons, not {value}.", lowest=0, highest=9,
+        0, "count", lowest=0, highest=9,
         option="--spoons", metavar="N", title="Spoons", words=("none",),
     )  # fmt: skip
     stirred: bool = setting(
@@ -95,7 +95,7 @@ class More(EngineChoice):
 
 @dataclass(frozen=True)
 class MoreFacts(CacheFacts):
-    """What is in force of one of them."""
+    """Facts with one of these settings in force."""
 
     flavour: str = "plain"
 
@@ -126,9 +126,14 @@ def test_a_setting_that_is_defined_once_is_everywhere(
     path.write_text(json.dumps({"method": "lru"}))
     assert settings.load(path)[0].engine == More(method="lru")
 
+    assert asked.parts("cache") == {"method": asked.method, "hybrid": "off", "flavour": "sweet"}
+    facts = {name: value for name, value in vars(CACHE).items() if name != "kv_type"}
+    in_force = MoreFacts.of(replace(asked, flavour="plain", kv_type="q4_0"), **facts)
+    assert (in_force.flavour, in_force.kv_type) == ("plain", "q4_0")
+
     strip = ControlsStrip()
     qtbot.addWidget(strip)
-    strip.show_choice(asked, InForce(MODEL, MoreFacts(**vars(CACHE))))
+    strip.show_choice(asked, InForce(MODEL, in_force))
     flavour, spoons, stirred = map(strip.control, ("flavour", "n_spoon", "stirred"))
     assert isinstance(flavour, DropDown) and isinstance(spoons, Number)
     assert isinstance(stirred, DropDown)

@@ -1,4 +1,4 @@
-"""The chats on disk: kept, found, branched, deleted, exchanged; and disks that fail."""
+"""The chats on disk: stored, searched, branched, deleted, exported; and faulty disks."""
 
 import json
 import sqlite3
@@ -20,6 +20,7 @@ from app.store.chats import ChatStore, title_of
 from app.store.exchange import ImportRefused, import_file, to_json, to_markdown
 from app.store.schema import ChatsTaken, StoreError
 from app.store.search import match_expression
+from backend.protocol.chat import ToolCall
 from backend.text import Text, text
 
 
@@ -66,8 +67,8 @@ def test_an_answer_that_was_being_written_comes_back_cut_off(path: Path) -> None
     store.add(chat_id, 0, question)
     store.add(chat_id, question.id, answer)
     for piece in ("Once ", "there ", "was"):
-        store.append(answer.id, piece)
-    # Another reader sees it before anything was closed.
+        store.append(answer.id, "", piece, piece)
+    # Another reader sees it before the store is closed.
     with closing(sqlite3.connect(path)) as reader:
         assert reader.execute("SELECT count(*) FROM piece").fetchone() == (3,)
     assert texts(store, chat_id)[-1] == "Once there was"
@@ -94,7 +95,7 @@ def test_branches(path: Path) -> None:
     other = Message("user", "Why not?")
     store.add(chat_id, 0, other)
     assert texts(store, chat_id) == ["Why not?"]
-    store.switch(chat_id, other.id, 1)  # round to the first question, down its newest branch
+    store.switch(chat_id, other.id, 1)  # back to the first question and down its newest branch
     conversation = store.load(chat_id)
     assert conversation is not None
     assert [message.content for message in conversation.messages] == ["Why?", "Second."]
@@ -181,7 +182,7 @@ def _memory() -> sqlite3.Connection:
     return connection
 
 
-# Files that are not as they should be
+# Old, new, damaged and unwritable files
 
 
 def test_an_older_file_is_kept_before_it_is_changed(path: Path) -> None:
@@ -195,8 +196,9 @@ def test_an_older_file_is_kept_before_it_is_changed(path: Path) -> None:
     opened.connection.close()
     assert opened.lock is not None
     opened.lock.close()
-    with closing(sqlite3.connect(path.with_name("chats.version-1.db"))) as kept:
-        assert kept.execute("PRAGMA user_version").fetchone() == (1,)
+    version = len(schema.STEPS)
+    with closing(sqlite3.connect(path.with_name(f"chats.version-{version}.db"))) as kept:
+        assert kept.execute("PRAGMA user_version").fetchone() == (version,)
         assert kept.execute("SELECT id FROM chat").fetchone() == (chat_id,)
 
 
@@ -306,7 +308,7 @@ def test_presets_of_chats_and_models(path: Path) -> None:
     store.close()
 
 
-# Out and in
+# Export and import
 
 
 WORDS = "Look:\n\n```c\nint x;\n```\n\n## You\n\n<!-- 5feceb66 user -->\n\ttabs  \n"
@@ -368,7 +370,7 @@ def test_json_goes_round_with_branches(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_note_keeps_its_id(path: Path, tmp_path: Path) -> None:
-    """In the file and in an export. Notes of before ids are plain text."""
+    """Check the file and an export. Older notes without ids are plain text."""
     store = ChatStore.open(path)
     full = text("engine.prompt_too_long", n=9000, n_context=8192)
     notes = [full, "Stopped.", '{"a": 1}', ""]
@@ -396,7 +398,7 @@ def chats(**chat: object) -> str:
     "content",
     [
         "", "[]", "{}", "null", "hello", "{" * 100_000, "[" * 100_000,
-        '{"format": "outrider-chats", "version": 2, "chats": []}',
+        '{"format": "outrider-chats", "version": 3, "chats": []}',
         '{"format": "outrider-chats", "version": 1, "chats": [1]}',
         chats(messages=[{"role": "system", "content": "x"}]),
         chats(messages=[{"role": "user"}]),
@@ -407,6 +409,9 @@ def chats(**chat: object) -> str:
         chats(messages=[{"role": "user", "content": "x", "parent": 7}]),
         chats(messages=[{"role": "user", "content": "x", "ending": "exploded"}]),
         chats(messages=[{"role": "user", "content": "\ud800"}]),
+        chats(messages=[{"role": "user", "content": "x", "tool_calls": [{"function": 3}]}]),
+        chats(messages=[{"role": "user", "content": "x", "reasoning": 3}]),
+        chats(messages=[{"role": "user", "content": "x", "details": []}]),
         chats(messages=[{"role": "user", "content": "x", "figures": {"statistics": 3}}]),
         chats(messages=[{"role": "user", "content": "x", "figures": {"thought_s": 1e300}}]),
         chats(messages=[], leaf=0), chats(messages=[], title=None),
@@ -440,7 +445,7 @@ def test_what_cannot_be_read_is_refused(path: Path, tmp_path: Path) -> None:
 
 
 def test_any_damaged_byte_leaves_chats_that_can_be_used() -> None:
-    """A few of the bytes that the program tries by itself, which takes all of them."""
+    """Try some bytes. tests/benchmarks/damaged_chats.py tries all of them."""
     program = Path(__file__).parents[1] / "benchmarks" / "damaged_chats.py"
     done = subprocess.run(
         [sys.executable, str(program), "--step", "61"], capture_output=True, text=True, timeout=240
@@ -455,4 +460,137 @@ def test_a_title_and_a_preset_of_a_wrong_type_are_exported(tmp_path: Path) -> No
     store.connection.execute("UPDATE chat SET title = X'4142', preset = X'7B'")
     data = json.loads(to_json(store, [chat_id]))
     assert (data["chats"][0]["title"], data["chats"][0]["preset"]) == ("AB", None)
+    store.close()
+
+
+# Thoughts, tool calls and their results
+
+
+CALL = ToolCall("call00001", "get_weather", '{"city": "Wien"}')
+
+
+def parts() -> list[Message]:
+    """Return a question, an answer with a thought and a call, the result, and the next answer."""
+    return [
+        Message("user", "Weather?", details={"attachments": [{"name": "a.txt"}]}),
+        Message("assistant", "I look.", reasoning="Hm,\n</details>", tool_calls=[CALL],
+                raw="<think>Hm,\n</details></think>I look.<tool_call>…", thought_s=1.5),
+        Message("tool", "22 °C", tool_call_id=CALL.id, name=CALL.name,
+                details={"state": "done", "approval": "once"}),
+        Message("assistant", "It is warm."),
+    ]  # fmt: skip
+
+
+def add_all(store: ChatStore, chat_id: int, messages: list[Message]) -> None:
+    parent = 0
+    for message in messages:
+        store.add(chat_id, parent, message)
+        parent = message.id
+
+
+def loaded(store: ChatStore, chat_id: int) -> list[Message]:
+    conversation = store.load(chat_id)
+    assert conversation is not None
+    return [replace(message, id=0) for message in conversation.messages]
+
+
+def test_parts_of_messages_are_kept_apart(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id = store.new_chat("t")
+    add_all(store, chat_id, parts())
+    store.close()
+    again = ChatStore.open(path)
+    assert loaded(again, chat_id) == parts()
+    assert again.search("warm") and not again.search("Hm")
+    again.close()
+
+
+def test_a_growing_thought_survives_a_killed_process(path: Path) -> None:
+    store = ChatStore.open(path)
+    chat_id = store.new_chat("t")
+    answer = Message("assistant", "", Ending.WAITING)
+    store.add(chat_id, 0, answer)
+    for piece in (("Hm", "", "<think>Hm"), (", so", "", ", so"), ("", "Yes", "</think>Yes")):
+        store.append(answer.id, *piece)
+    assert store._lock is not None
+    store._lock.close()  # as if the process had died: the journal stays
+    again = ChatStore.open(path)
+    (last,) = loaded(again, chat_id)
+    assert (last.reasoning, last.content, last.raw) == ("Hm, so", "Yes", "<think>Hm, so</think>Yes")
+    assert last.ending is Ending.CUT_OFF
+    again.close()
+
+
+def test_a_file_of_version_1_is_migrated(path: Path) -> None:
+    path.parent.mkdir(parents=True)
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        schema.migrate(old, schema.STEPS[:1])
+        old.execute("PRAGMA foreign_keys = OFF")
+        old.execute("INSERT INTO chat VALUES (1, 'old', 1, 1, 2, NULL, 4, 0, NULL)")
+        said = [
+            (1, None, "user", "<think>q", "finished"),
+            (2, 1, "assistant", "  <think>\nalpha\n</think>\n\nbeta", "finished"),
+            (3, 2, "user", "gamma", "finished"),
+            (4, 3, "assistant", "<think>delta", "streaming"),
+            (5, 1, "assistant", "epsilon", "stopped"),
+        ]
+        old.executemany("INSERT INTO message VALUES (?, 1, ?, ?, ?, ?, '', '{}', 3)", said)
+        pieces = [(number, f" p{number}") for number in range(1, 12)]
+        old.executemany("INSERT INTO piece VALUES (4, ?, ?)", [*pieces, (12, "</think>zeta")])
+    store = ChatStore.open(path)
+    assert store.trouble == ""
+    first, second, third, last = loaded(store, 1)
+    assert (first.content, first.reasoning, third.content) == ("<think>q", "", "gamma")
+    assert (second.reasoning, second.content) == ("alpha", "beta")
+    assert second.raw_text == "  <think>\nalpha\n</think>\n\nbeta" and second.branch == (1, 2)
+    assert last.reasoning == "delta" + "".join(piece for _, piece in pieces)
+    assert (last.content, last.ending) == ("zeta", Ending.CUT_OFF)
+    assert [bool(store.search(word)) for word in ("beta", "zeta", "alpha", "delta")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert store.connection.execute("PRAGMA foreign_key_check").fetchall() == []
+    store.delete(1)
+    store.close()
+    with closing(sqlite3.connect(path)) as reader:
+        assert reader.execute("SELECT count(*) FROM message").fetchone() == (0,)
+    with closing(sqlite3.connect(path.with_name("chats.version-1.db"))) as kept:
+        assert kept.execute("SELECT count(*) FROM message").fetchone() == (5,)
+
+
+@pytest.mark.parametrize("kind", ["json", "md"])
+def test_parts_go_round(path: Path, tmp_path: Path, kind: str) -> None:
+    store = ChatStore.open(path)
+    chat_id = store.new_chat("t")
+    add_all(store, chat_id, parts())
+    conversation = store.load(chat_id)
+    assert conversation is not None
+    out = to_json(store, [chat_id]) if kind == "json" else to_markdown(conversation)
+    file = tmp_path / f"chat.{kind}"
+    file.write_text(out, encoding="utf-8", newline="\n")
+    (new,) = import_file(store, file)
+    expected = parts()
+    if kind == "md":  # the Markdown has no figures, approvals or raw text
+        assert "<details><summary>Thought</summary>\n\nHm," in out
+        for message in expected:
+            message.raw, message.details, message.thought_s = None, {}, 0.0
+    assert loaded(store, new) == expected
+    store.close()
+
+
+def test_exports_of_version_1_are_read(path: Path, tmp_path: Path) -> None:
+    store = ChatStore.open(path)
+    whole = "<think>hm</think>\n\nyes"
+    said = [
+        {"parent": None, "role": "user", "content": "<think>q"},
+        {"parent": 0, "role": "assistant", "content": whole},
+    ]
+    (tmp_path / "old.json").write_text(chats(messages=said, title="t"))
+    (tmp_path / "old.md").write_text(
+        "<!-- outrider chat 0123abcd -->\n# t\n\n<!-- 0123abcd user -->\n## You\n\n<think>q\n"
+        f"\n<!-- 0123abcd assistant -->\n## Answer\n\n{whole}\n\n<!-- 0123abcd end -->\n"
+    )
+    for name in ("old.json", "old.md"):
+        question, answer = loaded(store, import_file(store, tmp_path / name)[0])
+        assert (question.content, question.reasoning) == ("<think>q", "")
+        assert (answer.content, answer.reasoning, answer.raw) == ("yes", "hm", whole)
     store.close()

@@ -1,4 +1,4 @@
-"""Formulas, reasoning, code colours and long texts in pieces."""
+"""Formulas, colours of code, and long texts in pieces."""
 
 from typing import Any
 
@@ -10,7 +10,6 @@ from app.chat.markdown import highlight
 from app.chat.markdown.blocks import PROSE_LINES, BlockSplitter
 from app.chat.markdown.latex import readable, replace_math
 from app.chat.text_block import TextBlock
-from app.state import reasoning
 from app.state.context_fit import counts, fit
 from app.widgets import theme
 from backend.text import text
@@ -41,32 +40,6 @@ def test_formulas_in_markdown(qtbot: Any) -> None:
     qtbot.addWidget(block)
     block.show_markdown(r"So $a_1 * b_1 * c$ and \(x^2\), \[ \frac{1}{2} \] end")
     assert block.toPlainText() == "So a₁ * b₁ * c and x², 1/2 end"
-
-
-@pytest.mark.parametrize(
-    ("text", "thought", "answer"),
-    [
-        ("<think>a</think>\n\nb", "a", "b"), ("  <think>\na\n</think>b", "\na\n", "b"),
-        ("a</think>b", "a", "b"), ("just this", None, "just this"),
-        ("[THINK]a[/THINK]b", "a", "b"), ("text <think> later </think>", None, None),
-        ("<|channel|>analysis<|message|>a<|channel|>final<|message|>b", "a", "b"),
-    ],
-)  # fmt: skip
-def test_reasoning_is_told_from_the_answer(
-    text: str, thought: str | None, answer: str | None
-) -> None:
-    parts = reasoning.find(text)
-    assert (text[parts.begin : parts.end] if parts.has_thought else None) == thought
-    assert reasoning.without_thought(text) == (text if answer is None else answer)
-
-
-def test_reasoning_that_arrives_letter_by_letter_is_never_shown_as_an_answer() -> None:
-    text = "<think>hm</think>yes"
-    for n in range(1, len(text) + 1):
-        parts = reasoning.find(text[:n])
-        assert parts.has_thought
-        assert "<" not in text[:n][parts.begin : parts.end]
-        assert text[:n][parts.rest :] == text[len("<think>hm</think>") : n]
 
 
 def test_thousands_of_short_lines_are_many_blocks() -> None:

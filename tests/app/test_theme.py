@@ -1,4 +1,4 @@
-"""Both sets of colours can be read."""
+"""Both themes are readable."""
 
 import pytest
 from PySide6.QtGui import QColor
@@ -9,7 +9,7 @@ from app.widgets.theme import DARK, LIGHT, Choice, Colours
 
 
 def contrast(one: str, other: str) -> float:
-    """The contrast ratio of WCAG 2.1."""
+    """Return the contrast ratio of WCAG 2.1."""
 
     def luminance(name: str) -> float:
         colour = QColor(name)

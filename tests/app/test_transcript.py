@@ -1,4 +1,4 @@
-"""Where messages stand on the screen, and where typing goes after the user acted on one."""
+"""The order of messages on the screen, and the focus after an action on one."""
 
 import itertools
 import os
@@ -39,7 +39,7 @@ def wait_idle(qtbot: Any, window: MainWindow) -> None:
 
 
 def on_screen(window: MainWindow) -> list[tuple[int, int, str]]:
-    """Each message's top and bottom on the screen and its text, from top to bottom."""
+    """Return top, bottom and text of each message on the screen, from the top."""
     column = window.chat.transcript
     found: list[tuple[QWidget, str]] = [
         (view, view.text) for view in column.findChildren(AnswerView)
@@ -51,7 +51,7 @@ def on_screen(window: MainWindow) -> list[tuple[int, int, str]]:
 
 
 def wait_order(qtbot: Any, window: MainWindow, n_message: int) -> None:
-    """Wait until the screen shows the conversation, each message below the one before."""
+    """Wait until the screen shows the messages in order, one below the other."""
     expected = [message.content for message in window.session.conversation.messages]
     assert len(expected) == n_message
 
@@ -65,13 +65,13 @@ def wait_order(qtbot: Any, window: MainWindow, n_message: int) -> None:
 
 
 def tops(window: MainWindow) -> list[int]:
-    """Where the messages begin: the end of the last one is there only when it was rendered."""
+    """Return the tops of the messages. The last one's bottom is unknown until it is rendered."""
     return [top for top, _, _ in on_screen(window)]
 
 
 @pytest.fixture
 def chat(open_window: Opener, model: Model) -> MainWindow:
-    """A window whose engine repeats what it hears, so that every answer is another text."""
+    """Open a window with an engine that repeats the question, so that all answers differ."""
     window = open_window(model(echo=True, token_s=0.0))
     window.resize(1200, 800)
     return window
@@ -148,12 +148,12 @@ def by_keyboard(qtbot: Any) -> Act:
 
 @pytest.fixture(params=[by_mouse, by_keyboard])
 def press(qtbot: Any, request: pytest.FixtureRequest) -> Act:
-    """Press a button, with the mouse or from the keyboard."""
+    """Press a button with the mouse or the keyboard."""
     return request.param(qtbot)  # type: ignore[no-any-return]
 
 
 def active(qtbot: Any, window: MainWindow) -> MainWindow:
-    """Make it the window that gets the keys, with all its parts beside the chat."""
+    """Give the window the keyboard, and a width that shows all its parts."""
     window.resize(1400, 900)
     window.activateWindow()
     qtbot.waitUntil(lambda: QApplication.activeWindow() is window, timeout=WAIT_MS)
@@ -161,7 +161,7 @@ def active(qtbot: Any, window: MainWindow) -> MainWindow:
 
 
 def button(window: MainWindow, text: str) -> QPushButton:
-    """The last button with this text that is shown."""
+    """Return the last visible button with this text."""
     found = [
         item
         for item in window.findChildren(QPushButton)
@@ -176,7 +176,7 @@ def is_editing() -> bool:
 
 
 def check_typing(qtbot: Any, window: MainWindow, text: str = "and then") -> None:
-    """Type, whatever has the focus, and look where it lands."""
+    """Type into the widget with the focus, and check that the composer gets the text."""
     for n_typed, letter in enumerate(text, 1):
         focused = QApplication.focusWidget()
         assert focused is not None

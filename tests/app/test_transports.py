@@ -1,4 +1,4 @@
-"""One script of a make-believe worker through both transports: the same text, the same sentence."""
+"""A scripted worker through both transports: the same text and the same sentence."""
 
 import json
 import signal
@@ -10,6 +10,7 @@ import pytest
 from window_samples import WAIT_MS
 
 from app.session.worker_link import EngineLink
+from backend.protocol.chat import ChatOptions
 from backend.protocol.client import WorkerClient, WorkerDied
 from backend.protocol.messages import EXIT_PROTOCOL, VERSION
 
@@ -35,11 +36,11 @@ def qt(qtbot: Any, script: list[Any]) -> tuple[str, str]:
     link = EngineLink([*WORKER, json.dumps(script)])
     texts: list[str] = []
     ends: list[str] = []
-    link.text.connect(texts.append)
+    link.text.connect(lambda _, raw: texts.append(raw))
     link.died.connect(ends.append)
     link.done.connect(lambda *_: ends.append(""))
     link.start()
-    link.generate([], {})
+    link.generate([], {}, ChatOptions())
     qtbot.waitUntil(lambda: bool(ends), timeout=WAIT_MS)
     assert link.is_running == (ends == [""])
     link.shut_down()

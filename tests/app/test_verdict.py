@@ -1,4 +1,4 @@
-"""The line in words says what follows from the numbers, and nothing else."""
+"""The line in words below an answer states only what its figures show."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Single widgets, each with what it is told."""
+"""Single widgets with made-up data."""
 
 from dataclasses import replace
 from typing import Any
@@ -59,7 +59,7 @@ def test_the_slider_says_percent_experts_and_memory(qtbot: Any) -> None:
     control.slider.setSliderDown(True)
     control.slider.setValue(64)
     assert plain(control.asked_text) == "50 % · 64 of 128 experts"
-    assert plain(control.force_text) == "7.6 GiB of memory"  # as long as it is held
+    assert plain(control.force_text) == "7.6 GiB of memory"  # while it is held
     control.slider.setSliderDown(False)
     control.show_state(replace(STATE, asked_rate=0.5))
     assert plain(control.force_text) == "7.6 GiB; in force: 32 experts"
@@ -434,7 +434,7 @@ def test_a_kept_answer_has_its_lines_at_once_as_after_a_change_of_theme(qtbot: A
     assert line_height() == first > 18
 
 
-# A line that is cut
+# Lines that are cut
 
 
 def test_a_line_without_room_is_cut_and_still_known_whole(qtbot: Any) -> None:

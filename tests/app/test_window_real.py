@@ -25,8 +25,8 @@ QUESTION = "Tell me a long story about a soldier and the sea."
 @pytest.fixture
 def window(open_window: Opener) -> MainWindow:
     window = open_window(command=worker_command())
-    # A short context, because the embedded model fills what there is; one thread, because threads
-    # that wait for each other take very long on a machine that is busy with something else.
+    # A short context, because the embedded model fills any; one thread, because threads
+    # that wait for each other are slow on a busy machine.
     window.engine.choose(
         EngineChoice(automatic=False, method="promoe", context_length=256, n_thread=1)
     )
@@ -61,7 +61,7 @@ def answer(window: MainWindow) -> Message:
 
 
 def wait_text(qtbot: Any, window: MainWindow, n_char: int) -> None:
-    """Wait for so much text; a small model may end sooner by itself, and is asked again."""
+    """Wait for this much text. Ask again when the small model ends sooner."""
     for _ in range(20):
         qtbot.waitUntil(
             lambda: window.engine.state is State.IDLE or len(answer(window).content) >= n_char,
@@ -80,7 +80,7 @@ def test_an_answer_streams_with_its_figures_and_map(qtbot: Any, window: MainWind
     timer.start(1)
     load(qtbot, window)
     timer.stop()
-    assert turns.count(State.LOADING) > 3  # the event loop turned while the model was loaded
+    assert turns.count(State.LOADING) > 3  # the event loop ran while the model was loading
     described = window.panel.map.accessibleDescription
     qtbot.waitUntil(lambda: "8 layers of 32 experts" in described(), timeout=WAIT_MS)
     ask(window)

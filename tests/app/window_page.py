@@ -1,4 +1,4 @@
-"""The window as a user has it: what can be asked, pressed and read, without the widgets' tree."""
+"""The window as tests use it: ask, press and read, without knowledge of the widget tree."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ from window_samples import WAIT_MS
 
 from app.chat.answer import AnswerView
 from app.chat.text_block import TextBlock
-from app.state.conversation import Message
+from app.state.conversation import Conversation, Message
 from app.state.engine_state import State
 from app.window.main_window import MainWindow
 
 
 class WindowPage(MainWindow):
-    """`qtbot` is the test's. Waiting ends in a failed test after WAIT_MS."""
+    """`qtbot` is the test's. A wait longer than WAIT_MS fails the test."""
 
     qtbot: Any
 
@@ -22,8 +22,16 @@ class WindowPage(MainWindow):
         self.chat.composer.input.setPlainText(text)
         self.chat.composer.button.click()
 
+    def ask_and_leave(self, n_char: int = 1) -> Conversation:
+        """Ask, wait for `n_char` characters and open a new chat. Return the chat that was left."""
+        self.ask()
+        self.wait_text(n_char)
+        left = self.session.conversation
+        self.press("New chat")
+        return left
+
     def press(self, name: str) -> None:
-        """Click the visible button whose text, or name for screen readers, begins so."""
+        """Click the visible button whose text or accessible name begins with `name`."""
         found = [
             button
             for button in self.findChildren(QAbstractButton)
@@ -34,7 +42,7 @@ class WindowPage(MainWindow):
         found[0].click()
 
     def move_rate(self, n_slot: int) -> None:
-        """Move the slider of the cache rate and let go of it."""
+        """Move the slider of the cache rate and release it."""
         slider = self.top_bar.rate.slider
         slider.setSliderDown(True)
         slider.setValue(n_slot)
@@ -50,25 +58,25 @@ class WindowPage(MainWindow):
 
     @property
     def answer(self) -> Message:
-        """The last answer as the session has it."""
+        """Return the session's last answer."""
         last = self.session.conversation.last
         assert last is not None and last.role == "assistant"
         return last
 
     def answer_texts(self) -> list[str]:
-        """The prose of the answers as it is shown, from the first to the last."""
+        """Return the visible prose of the answers, from the first to the last."""
         views = [view for view in self.chat.findChildren(AnswerView) if view.isVisible()]
         blocks = [view.findChildren(TextBlock) for view in sorted(views, key=lambda v: v.y())]
         return ["\n".join(block.toPlainText() for block in prose) for prose in blocks]
 
     @property
     def notice(self) -> str:
-        """The sentence above the composer; empty where none is shown."""
+        """Return the sentence above the composer, or "" if none is shown."""
         return self.chat.banner.sentence if self.chat.banner.isVisible() else ""
 
     @property
     def choices(self) -> list[str]:
-        """The buttons below that sentence."""
+        """Return the texts of the notice's buttons."""
         return [button.text() for button in self.chat.banner.buttons]
 
     @property
@@ -79,7 +87,7 @@ class WindowPage(MainWindow):
         self.qtbot.waitUntil(lambda: self.engine.state is state, timeout=WAIT_MS)
 
     def wait_text(self, n_char: int = 1) -> None:
-        """Wait until the last answer has so many characters."""
+        """Wait until the last answer has at least `n_char` characters."""
         self.qtbot.waitUntil(lambda: len(self.answer.content) >= n_char, timeout=WAIT_MS)
 
     def wait_notice(self, words: str) -> None:

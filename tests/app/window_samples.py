@@ -1,4 +1,4 @@
-"""Facts and limits that several tests share."""
+"""Facts and limits for several tests."""
 
 import sys
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from backend.protocol.statistics import Statistics
 from backend.protocol.status import CacheFacts, ModelFacts
 
 FAKE_WORKER = [sys.executable, str(Path(__file__).parents[1] / "fake_worker.py")]
-WAIT_MS = 20_000  # the most that a test waits for something that must happen
+WAIT_MS = 20_000  # the longest time that a test waits for an event
 
 Model = Callable[..., Path]
-Opener = Callable[..., Any]  # makes a window_page.WindowPage
+Opener = Callable[..., Any]  # opens a window_page.WindowPage
 
 GIB = 2**30
 MODEL = ModelFacts(

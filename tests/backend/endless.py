@@ -1,4 +1,4 @@
-"""A tiny model that never ends its answer of its own accord, so that tests can stop it."""
+"""A tiny model that never ends its answer by itself, so that tests can stop it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ N_LAYER, N_EXPERT, N_EXPERT_USED = 3, 8, 2
 def make_endless(path: Path) -> Path:
     """Write a tiny qwen3moe model whose control tokens always score zero.
 
-    With the likeliest token taken each time (temperature 0) another one wins always.
+    At temperature 0 another token always wins.
     """
     make_tiny(
         "qwen3moe", "Q8_0", path, n_layer=N_LAYER, n_expert=N_EXPERT, n_expert_used=N_EXPERT_USED

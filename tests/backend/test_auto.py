@@ -27,7 +27,7 @@ SETTINGS = [
 
 @dataclass(frozen=True)
 class Luck:
-    """What a token would meet under any setting."""
+    """The random conditions of a token, the same for every setting."""
 
     link: float
     work: float
@@ -48,7 +48,7 @@ class World:
     expert_bytes: int = 2_600_000
 
     def luck(self, seed: int, n_token: int) -> list[Luck]:
-        """The same for every setting: a wandering drive, tokens of unequal work, hiccups."""
+        """Draw the conditions of each token: a drifting drive, unequal work, hiccups."""
         dice = random.Random(seed)
         luck, drive, work = [], 0.0, 0.0
         for _ in range(n_token):
@@ -59,7 +59,7 @@ class World:
         return luck
 
     def cost(self, setting: Setting, luck: Luck) -> PassCost:
-        """One token under this setting."""
+        """Return the cost of a token with this setting."""
         share = self.misses if setting.eviction == "lru" else self.other_misses
         n_miss = min(self.n_request * share * luck.work, self.n_request)
         expert_s = self.expert_bytes / self.link * luck.link
@@ -89,7 +89,7 @@ class World:
 
 
 def live(auto: Auto, world: World, luck: list[Luck]) -> tuple[list[float], list[Setting]]:
-    """Decode with what `auto` says; seconds and the kept setting of every token."""
+    """Decode with the settings of `auto`. Return the seconds and the kept setting of each token."""
     seconds, kept = [], []
     for chance in luck:
         window = world.cost(auto.setting, chance)
@@ -102,7 +102,7 @@ def live(auto: Auto, world: World, luck: list[Luck]) -> tuple[list[float], list[
 
 
 def changes(kept: list[Setting]) -> int:
-    """How often the kept setting became another one."""
+    """Return how often the kept setting changed."""
     return sum(a != b for a, b in zip(kept, kept[1:], strict=False))
 
 
@@ -280,7 +280,7 @@ def test_middle_leaves_out_what_is_extreme() -> None:
 
 
 def lru_misses(passes: list[list[set[int]]], n_slot: int) -> list[int]:
-    """What LRU caches of the layers miss in each pass; all needs of a pass are of the same age."""
+    """Return each pass's misses in an LRU cache per layer. A pass's requests have the same age."""
     caches: dict[int, OrderedDict[int, None]] = {}
     missed = []
     for needs in passes:
@@ -298,13 +298,13 @@ def lru_misses(passes: list[list[set[int]]], n_slot: int) -> list[int]:
 
 
 def snapshot_of(needs: list[set[int]], n_expert: int, flag: int) -> bytes:
-    """As Patch.snapshot(): 4, 8 or 12 where an expert was needed, 1 where one is resident."""
+    """Return cells as Patch.snapshot(): 4, 8 or 12 for a needed expert, 1 for a resident one."""
     return bytes(flag if e in layer else e % 2 for layer in needs for e in range(n_expert))
 
 
 @pytest.mark.parametrize("n_asked", [1, 5, 40])
 def test_a_tokens_work_is_what_lru_would_have_missed(n_asked: int) -> None:
-    """One expert per layer and pass, so that no two are of the same age."""
+    """One expert per layer and pass, so that no two have the same age."""
     dice = random.Random(0)
     n_expert, n_slot = 12, 4
     passes = [[{min(dice.randrange(12), dice.randrange(12))} for _ in range(3)] for _ in range(200)]

@@ -1,4 +1,4 @@
-"""`outrider bench`: what is forced, the bound, the command on a small model, and refusals."""
+"""`outrider bench`: forced routing, the bound, the command on a small model, refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EMBEDDED = Path(__file__).resolve().parents[2] / "assets" / "embedded" / "outrid
 
 
 def trace_of(n_layer: int, n_expert: int = 32, n_used: int = 3) -> Trace:
-    """A prompt of 4 tokens and 6 decoded ones; the last layer computes only the prompt's last."""
+    """Return a trace of 4 prompt tokens and 6 decoded ones. The last layer computes 1 of the 4."""
     chance = np.random.default_rng(1)
     n_token = np.array([4, *[1] * 6], np.int32)
     n = int(n_token.sum())
@@ -113,7 +113,7 @@ def turn(prompt: dict[str, Any], tokens: list[dict[str, Any]], **more: Any) -> d
 
 @pytest.fixture
 def result() -> dict[str, Any]:
-    """Experts of 100 bytes, a link of 1000 bytes a second, 0.1 s to compute a token."""
+    """Return a result: experts of 100 bytes, a link of 1000 bytes/s, 0.1 s to compute a token."""
     alone = {"whole_bytes_per_s": 900.0, "chunk_bytes_per_s": 1000.0, "token_s": 0.1}
     read = {"hits": 2, "misses": 2, "bytes_read": 250, "bytes_useful": 200, "bytes_wasted": 50}
     kept = {"hits": 4}

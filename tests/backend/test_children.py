@@ -21,7 +21,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def bundle(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Behave as a bundled application does, whose executable is a script that begins likewise."""
+    """Behave as a bundled application. Its executable is a script that starts like a bundle."""
     executable = folder / name
     begin = (
         f"import runpy, sys; sys.executable = {str(executable)!r}; "

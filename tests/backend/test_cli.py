@@ -16,9 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from endless import make_endless
 from factory import make_tiny
+from processes import wait_until_gone
 
 from backend.cli import main
 
@@ -45,7 +47,8 @@ def environment(**more: str) -> dict[str, str]:
 def outrider(*words: object, fake: bool = False, **options: Any) -> "subprocess.CompletedProcess":
     """Run the command in a process of its own."""
     command = [*(FAKE_CLI if fake else REAL_CLI), *map(str, words)]
-    settings = {"env": environment(), "capture_output": True, "text": True, "timeout": 120}
+    settings = {"env": environment(), "text": True, "timeout": 120}
+    settings |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     if "input" not in options and "stdin" not in options:
         settings["stdin"] = subprocess.DEVNULL
     return subprocess.run(command, **{**settings, **options})
@@ -64,7 +67,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_endless(tmp_path_factory.mktemp("cli") / "tiny.gguf")
 
 
-# The whole of it.
+# The command as a whole.
 
 
 def test_help_and_version_load_nothing_heavy() -> None:
@@ -107,8 +110,11 @@ def test_help_and_version_load_nothing_heavy() -> None:
         (["chat", "m", "--context", "0"], "from 1"),
         (["chat", "m", "--threads", "-1"], "from 0"),
         (["chat", "m", "--seed", "x"], "whole number"),
-        (["chat", "m", "--temperature", "-1"], "at least 0"),
-        (["chat", "m", "--temperature", "inf"], "at least 0"),
+        (["chat", "m", "--seed", "4294967295"], "from 0 to 4294967294"),
+        (["chat", "m", "--temperature", "-1"], "from 0 to 100"),
+        (["chat", "m", "--temperature", "inf"], "from 0 to 100"),
+        (["trace", "m", "--temperature", "101"], "from 0 to 100"),
+        (["verify", "m", "--threads", "1025"], "from 0 to 1024"),
         (["chat", "m", "--method", "magic"], "promoe"),
         (["chat", "m", "--json"], "-p"),
         (["chat", "m", "-p", " "], "empty"),
@@ -261,6 +267,48 @@ def test_json_is_one_object_with_every_figure() -> None:
     assert report["hits"] + report["late"] + report["misses"] == 3 * 2
 
 
+def test_thought_answer_and_calls_are_apart(tmp_path: Path) -> None:
+    """A program that reads the output gets the content alone."""
+    model = tmp_path / "thinks"
+    calls = [["look", '{"at": 1}']]
+    options = {"n_layer": 2, "thought": "so so", "text": "yes.", "calls": calls}
+    model.write_text(json.dumps(options))
+    done = outrider("chat", model, "-p", "?", "--json", fake=True)
+    report = json.loads(done.stdout)
+    assert (report["reasoning"], report["content"], report["text"]) == ("so so", "yes.", "yes.")
+    assert report["tool_calls"][0]["function"] == {"name": "look", "arguments": '{"at": 1}'}
+    assert report["raw"].startswith("<think>so so</think>yes.")
+    done = outrider("chat", model, "-p", "?", fake=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "yes.\n", "")
+
+
+def test_how_a_model_thinks_and_answers_reaches_the_engine(tmp_path: Path) -> None:
+    model, schema, grammar = (tmp_path / name for name in ("m", "schema.json", "list.gbnf"))
+    chat = {"thinking": "switch", "efforts": ["low", "high"]}
+    model.write_text(json.dumps({"n_layer": 2, "echo": "options", "chat": chat}))
+    schema.write_text('{"type": "object"}')
+    grammar.write_text('root ::= "ä"', encoding="utf-8")
+
+    def options(*words: object) -> tuple[dict[str, Any], str]:
+        done = outrider("chat", model, "-p", "?", *words, fake=True)
+        return json.loads(done.stdout), done.stderr
+
+    assert options() == ({}, "")
+    thinking = {"thinking": False, "effort": "low"}
+    assert options("--think", "off", "--effort", "low") == (thinking, "")
+    assert options("--effort", "max")[1] == "This model knows the efforts low, high.\n"
+    assert options("--schema", schema)[0] == {"json_schema": {"type": "object"}}
+    assert options("--grammar", grammar)[0] == {"grammar": 'root ::= "ä"'}
+    model.write_text(json.dumps({"n_layer": 2, "echo": "options"}))
+    assert options("--think", "on")[1] == "This model never thinks; it has no switch.\n"
+    for words, sentence in (
+        (("--schema", grammar), "is not a JSON schema"),
+        (("--schema", tmp_path / "none"), "No such file"),
+        (("--grammar", grammar, "--schema", schema), "not allowed with"),
+    ):
+        check_one_sentence(outrider("chat", model, "-p", "?", *words, fake=True), sentence, 2)
+
+
 @posix
 @pytest.mark.parametrize(
     ("prompt", "sentence"),
@@ -309,9 +357,7 @@ def test_closed_output_is_quiet(words: list[str], tiny: Path) -> None:
     read_end, write_end = os.pipe()
     os.close(read_end)
     try:
-        done = outrider(
-            *words, fake=True, capture_output=False, stdout=write_end, stderr=subprocess.PIPE
-        )
+        done = outrider(*words, fake=True, stdout=write_end)
     finally:
         os.close(write_end)
     assert (done.returncode, done.stderr) == (141, "")
@@ -321,9 +367,7 @@ def test_closed_output_is_quiet(words: list[str], tiny: Path) -> None:
 def test_full_disk_behind_the_output_is_one_sentence(tiny: Path) -> None:
     for words in (["chat", "model", "-p", "count 3"], ["inspect", tiny]):
         with open("/dev/full", "w") as full:
-            done = outrider(
-                *words, fake=True, capture_output=False, stdout=full, stderr=subprocess.PIPE
-            )
+            done = outrider(*words, fake=True, stdout=full)
         check_one_sentence(done, "No space left", status=1)
 
 
@@ -350,7 +394,7 @@ def test_interrupt_stops_the_answer_and_keeps_it() -> None:
 
 
 class Terminal:
-    """A command on a pseudo-terminal."""
+    """A command that runs on a pseudo-terminal."""
 
     def __init__(self, *words: str) -> None:
         import pty
@@ -368,7 +412,7 @@ class Terminal:
         self.text = ""
 
     def expect(self, pattern: str) -> str:
-        """Read until the pattern is seen; returns the text to its end and forgets it."""
+        """Read until the pattern appears. Return the text up to its end and drop it."""
         deadline = time.monotonic() + 120
         while (found := re.search(pattern, self.text)) is None:
             assert time.monotonic() < deadline, f"{pattern!r} never came: {self.text!r}"
@@ -411,6 +455,22 @@ def test_terminal_answers_and_leaves(terminal: Terminal) -> None:
     assert terminal.process.wait(120) == 0
 
 
+def test_terminal_shows_thoughts_dim_and_what_the_model_saw(terminal: Terminal) -> None:
+    said = [["<think>so", {"reasoning": "so"}], ["</think>yes", {"content": "yes"}]]
+    terminal.type("/raw\n")
+    terminal.expect("There is no answer yet")
+    terminal.type(f"say {json.dumps(said)}\n")
+    terminal.expect(r"\x1b\[2mso\x1b\[0m\r\n\r\nyes\r\n")
+    terminal.type("/think off\n")
+    terminal.expect("never thinks")
+    terminal.type("/think loud\n")
+    terminal.expect("needs on, off or auto")
+    terminal.type("/effort low\n")
+    terminal.expect("no efforts")
+    terminal.type("/raw\n")
+    terminal.expect(r'"role": "user".*, \{\}\]<think>so</think>yes')  # rendered as for that answer
+
+
 def test_terminal_interrupt_stops_only_the_answer(terminal: Terminal) -> None:
     for _ in range(2):
         terminal.type("forever\n")
@@ -423,7 +483,7 @@ def test_terminal_interrupt_stops_only_the_answer(terminal: Terminal) -> None:
 
 
 def test_terminal_two_interrupts_leave(terminal: Terminal) -> None:
-    # Between showing its prompt and waiting, readline can miss one; the next wakes it.
+    # readline can miss an interrupt between its prompt and its wait; the next one wakes it.
     for _ in range(30):
         terminal.interrupt()
         try:
@@ -442,7 +502,7 @@ def test_terminal_second_interrupt_leaves_a_hanging_answer(terminal: Terminal) -
     while terminal.process.poll() is None:
         terminal.interrupt()
         time.sleep(0.1)
-    # The last interrupt may come while Python ends, after the program gave its status.
+    # The last interrupt may come while Python ends, after the program set its status.
     assert terminal.process.returncode in (130, -signal.SIGINT)
     wait_until_gone(worker)
 
@@ -463,24 +523,12 @@ def test_terminal_offers_to_start_a_dead_worker_again(terminal: Terminal, wish: 
 
 
 def wait_for_worker(parent: int) -> int:
-    """The process id of a command's worker, once there is one."""
-    import psutil
-
+    """Wait for a command's worker and return its process id."""
     deadline = time.monotonic() + 120
     while not (children := psutil.Process(parent).children()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     return int(children[0].pid)
-
-
-def wait_until_gone(pid: int) -> None:
-    """Wait for the end of a process that is not this one's child."""
-    import psutil
-
-    deadline = time.monotonic() + 60
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "the worker is still there"
-        time.sleep(0.02)
 
 
 # outrider chat with the real engine
@@ -518,6 +566,23 @@ def test_real_conversation_from_a_pipe(tiny: Path) -> None:
     done = outrider("chat", tiny, "--max-tokens", "4", *FIXED, input=lines)
     assert done.returncode == 0, done.stderr
     assert "everything in memory" in done.stderr and "first token after" in done.stderr
+
+
+def test_real_prompt_with_files(tiny: Path, tmp_path: Path) -> None:
+    for name in ("a.txt", "b.md"):
+        (tmp_path / name).write_text("the and " * 20, encoding="utf-8")
+    words = ["chat", str(tiny), "-p", "the", "--max-tokens", "2", "--json", *FIXED]
+    files = [word for name in ("a.txt", "b.md") for word in ("--attach", str(tmp_path / name))]
+    alone, with_files = (
+        json.loads(outrider(*words, *more).stdout)["n_prompt"] for more in ([], files)
+    )
+    assert with_files > alone + 80
+    done = outrider(*words, "--attach", str(tmp_path))
+    check_one_sentence(done, "is a folder", status=1)
+    lines = f"/attach {tmp_path / 'a.txt'}\nthe\n/stats\n/attach {tmp_path / 'none'}\n"
+    done = outrider("chat", str(tiny), "--max-tokens", "2", *FIXED, input=lines)
+    assert "a.txt goes with the next message (160 characters)." in done.stderr
+    assert "none cannot be read" in done.stderr and done.returncode == 1
 
 
 @posix

@@ -7,15 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from endless import make_endless
 from factory import make_tiny
+from processes import kill_parent, wait_until_gone
 
 from backend.protocol.client import RequestFailed, WorkerClient, WorkerDied, worker_command
 from backend.protocol.worker_exit import describe_exit
@@ -293,7 +292,7 @@ def test_real_answer_after_a_stop_is_whole(real: WorkerClient) -> None:
                 if not text:
                     real.stop(reply)
                 text += message["text"]
-        # To go on with what was said reuses everything up to where the stop hit.
+        # To go on with the answer reuses all tokens up to the stop.
         said = [*turns, {"role": "assistant", "content": text}]
         more = list(real.request("generate", messages=said, **{**request, "max_tokens": 2}))
         assert more[-1]["reason"] == "length" and len(tokens(more)) == 2
@@ -355,31 +354,17 @@ def test_real_dense_model_runs_without_a_cache(tmp_path: Path) -> None:
 @posix
 @pytest.mark.parametrize("state", ["loaded", "answering"])
 def test_real_worker_is_gone_soon_after_its_client_was_killed(tiny: Path, state: str) -> None:
-    script = (
-        "import sys, time\n"
+    code = (
+        "import time\n"
         "from backend.protocol.client import WorkerClient\n"
         "client = WorkerClient()\n"
         f"client.request('load', path={str(tiny)!r}, **{LOAD!r}).final()\n"
-        "if sys.argv[1] == 'answering':\n"
+        f"if {state!r} == 'answering':\n"
         "    client.request('generate', prompt='the', sampling={}, max_tokens=-1)\n"
         "print(client.pid, flush=True)\n"
         "time.sleep(60)\n"
     )
-    root = str(Path(__file__).resolve().parents[2])
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script, state],
-        env={**os.environ, "PYTHONPATH": root},
-        stdout=subprocess.PIPE,
-    )
-    assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 60
-    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline, "the worker outlived its client"
-        time.sleep(0.02)
+    wait_until_gone(kill_parent(code))
 
 
 def test_real_conversation_goes_on_after_stops() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from backend.protocol import connection as protocol
+from backend.protocol.chat import Delta, ToolCall
 from backend.protocol.connection import Connection, Event
 from backend.protocol.messages import (
     EXIT_PROTOCOL,
@@ -25,7 +26,7 @@ CACHE = {"rate": 0.5, "n_slot": 2, "mode": "cached"}
 STATS = {"n_token": 3, "layers": [{"layer": 1, "stall_s": 0.5}]}
 STATE = {"allowed": True, "share": 0.5}
 GARBLED = "The engine sent something that could not be understood."
-# Each message, the type of the request that it belongs to, and what shows that it was read.
+# Each message, the type of its request, and a sign that it was read.
 MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
     ({"type": "started", "n_prompt": 2}, "generate", lambda: True),
     ({"type": "waits", "n_before": 2}, "generate", lambda n: n == 2),
@@ -36,7 +37,12 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
     ({"type": "cache", "cache": CACHE}, "set_cache_rate", lambda: True),
     ({"type": "unloaded"}, "unload", lambda: True),
     ({"type": "prefill", "done": 1, "total": 2}, "generate", lambda d, t: (d, t) == (1, 2)),
-    ({"type": "text", "text": "naïve 🦊"}, "generate", lambda t: t == "naïve 🦊"),
+    (
+        {"type": "text", "text": "naïve 🦊", "reasoning": "so", "tool_calls": [[1, "a", "f", "{"]]},
+        "generate",
+        lambda d, t: (d, t) == (Delta("so", "", {1: ToolCall("a", "f", "{")}), "naïve 🦊"),
+    ),
+    ({"type": "formatted", "prompt": "<s>"}, "format", lambda p: p == "<s>"),
     ({"type": "stats", "stats": STATS}, "generate", lambda s: s.layer_stall_s == {1: 0.5}),
     ({"type": "done", "reason": "stop", "stats": STATS}, "generate", lambda r, s: s.n_token == 3),
     (
@@ -53,6 +59,13 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
         {"type": "devices", "devices": [{"name": "D", "description": "d"}]}, "devices",
         lambda d: d == [("D", "d")],
     ),
+    ({"type": "attaching", "done": 1, "total": 2}, "attach", lambda *v: v == (1, 1, 2)),
+    (
+        {"type": "attached", "file": {"name": "a", "kind": "pdf", "text": "ü", "n_page": 2}},
+        "attach", lambda i, f, r: (i, f.name, f.text, f.n_page, r) == (1, "a", "ü", 2, ""),
+    ),
+    ({"type": "attached", "refusal": "No."}, "attach", lambda i, f, r: (f, r) == (None, "No.")),
+    ({"type": "counted", "n_token": 3}, "count", lambda i, n: (i, n) == (1, 3)),
     ({"type": "server", "on": True}, "serve", lambda m: m["on"]),
     ({"type": "pong", "n_token": 3}, "ping", lambda: True),
     ({"type": "error", "message": "No."}, "load", lambda r, s: (r, s) == ("load", "No.")),
@@ -61,7 +74,7 @@ MESSAGES: list[tuple[dict[str, Any], str, Callable[..., Any]]] = [
 
 
 def greeted(*requests: str) -> Connection:
-    """A worker that has greeted at 0 s and was asked for these things; nothing is to be written."""
+    """Return a connection that was greeted at 0 s and has sent these requests."""
     connection = Connection(0.0)
     assert [e.kind for e in connection.receive(encode(HELLO), 0.0)] == ["hello"]
     for kind in requests:
@@ -138,12 +151,16 @@ def test_garbage_ends_it_after_what_was_good(garbage: bytes) -> None:
     connection = greeted("generate")
     one, two, late = (encode({"type": "text", "id": 1, "text": text}) for text in "abc")
     events = connection.receive(one + two + garbage + late, 1.0)
-    assert [e[:2] for e in events] == [("text", ("a",)), ("text", ("b",)), ("died", (GARBLED,))]
+    assert [e[:2] for e in events] == [
+        ("text", (Delta(), "a")),
+        ("text", (Delta(), "b")),
+        ("died", (GARBLED,)),
+    ]
     assert connection.is_over and connection.receive(encode(HELLO), 1.0) == []
 
 
 def test_what_came_before_garbage_is_not_lost() -> None:
-    """However many messages were read at once with it."""
+    """Messages that were read together with garbage still arrive."""
     connection = Connection(0.0)
     number = connection.request("generate", 0.0)
     said = [{"type": "text", "id": number, "text": piece} for piece in "ab"]
@@ -178,7 +195,7 @@ def test_a_worker_that_never_greets_is_given_up() -> None:
 
 
 def run_until(connection: Connection, until_s: float, n_token: int | None) -> list[Event]:
-    """Tick at each deadline; pings are answered with `n_token`, or not at all."""
+    """Tick at each deadline. Answer pings with `n_token`, or not at all."""
     events = []
     while (now_s := connection.deadline_s) is not None and now_s <= until_s:
         events += connection.tick(now_s)
@@ -204,7 +221,7 @@ def test_a_worker_that_does_not_answer_pings_hangs_and_may_recover() -> None:
 def test_a_worker_without_progress_hangs_until_a_token_comes() -> None:
     connection = greeted("generate")
     assert run_until(connection, protocol.PROGRESS_LIMIT_S, n_token=0) == []
-    connection.request("learning", 121.0)  # asking for something else is no progress
+    connection.request("learning", 121.0)  # another request is no progress
     events = run_until(connection, 130.0, n_token=0)
     assert [event.kind for event in events] == ["hangs"]
     assert "no progress for 2 minutes" in events[0].values[0]
@@ -250,7 +267,7 @@ def test_death_in_every_state_is_one_sentence_and_the_end(state: str, way: str) 
     if way == "refused" and state == "greeting":
         words = "status 2"
     assert event.kind == "died" and words in event.values[0] and event.values[0].endswith(".")
-    # Nothing comes after it, and nothing more is sent.
+    # No message follows, and no request is sent.
     connection.take_output()
     connection.request("load", 1.0)
     connection.stop()

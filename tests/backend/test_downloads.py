@@ -36,7 +36,7 @@ WAIT_S = 20.0
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three types of one model, and one of them in three parts."""
+    """Return three quantisations of one model, one of them in three parts."""
     folder = tmp_path_factory.mktemp("models")
     for kind in ("Q4_0", "Q8_0", "F16"):
         make_tiny("qwen3moe", kind, folder / f"Tiny-{kind}.gguf", n_expert=16, n_expert_used=4)
@@ -88,7 +88,7 @@ def fetch(job: Job, stop: threading.Event | None = None) -> list[int]:
     return heard
 
 
-# What is typed
+# References that a user types
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_name_without_its_folder() -> None:
     assert safe_name("BF16/Модель-v1.gguf") == "Модель-v1.gguf"
 
 
-# What is there
+# Listings
 
 
 def test_a_repository_is_listed(hub: FakeHub, models: Path) -> None:
@@ -140,7 +140,7 @@ def test_a_repository_is_listed(hub: FakeHub, models: Path) -> None:
     assert [item.quantisation for item in found.offers] == ["Q4_0", "Q8_0", "F16"]
     assert found.offers[0].size_bytes == (models / "Tiny-Q4_0.gguf").stat().st_size
     assert found.n_left_out == 1 and not found.is_gated
-    (request,) = hub.requests  # nothing was fetched, and nothing else asked or told
+    (request,) = hub.requests  # no file was fetched, and no other request was sent
     assert request.path == f"api/models/{REPOSITORY}/revision/main"
     assert not {"torch", "agent"} & set(re.split("[/; ]+", request.agent))
 
@@ -218,7 +218,7 @@ def test_the_token_goes_to_the_hub_alone(
     assert tokens == {("hub", "Bearer hf_secret"), ("files", "")}
 
 
-# What it is, before it is fetched
+# Facts from headers, before a download
 
 
 def test_facts_before_anything_is_fetched(hub: FakeHub, models: Path) -> None:
@@ -266,7 +266,7 @@ def test_a_split_model_is_one_download(hub: FakeHub, tmp_path: Path) -> None:
     assert not (job.folder / INCOMPLETE).exists()
     n_request = len(hub.requests)
     fetch(job)
-    assert len(hub.requests) == n_request  # it is there already
+    assert len(hub.requests) == n_request  # it is complete already
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_faults_that_stay(hub: FakeHub, tmp_path: Path, fault: Fault, said: str)
     hub.faults = [fault]
     assert said in sentence(lambda: fetch(job))
     assert scan([tmp_path], [], FactsCache(None, 4096)).entries == []
-    fetch(job)  # asked again, it works
+    fetch(job)  # a second try works
     assert read_model(job.target)
 
 

@@ -1,4 +1,4 @@
-"""How a drive is to be read: measured once, kept, and measured again where what was kept is bad."""
+"""The way to read a drive: measured once, kept, and measured again if the kept file is invalid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUSY = drive.is_busy
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that is large enough, with holes."""
+    """Return a sparse file that is large enough to measure."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     path = tmp_path / "large"
     with path.open("wb") as file:
@@ -25,7 +25,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For every measurement whether it was of the queue."""
+    """Return a list that gets, for each measurement, whether it used the kernel's queue."""
     calls: list[bool] = []
 
     def measure(path: Path, *, ring: bool) -> drive.Speeds:

@@ -52,14 +52,14 @@ def config(**settings: Any) -> EngineConfig:
 
 
 def room(file: ModelFile, n_slot: int, n_context: int = 512) -> int:
-    """Bytes that are free where so many slots find room, and half of another one."""
+    """Return free bytes that have room for n_slot slots and a half."""
     slot_bytes = sum(file.expert_bytes_per_layer().values())
     needed = plan(file, 4, n_context, 0, min(512, n_context)).total_bytes
     return needed + HEADROOM + (n_slot - 4) * slot_bytes + slot_bytes // 2
 
 
 def device(free_bytes: int, name: str = "D", pointer: int = 1) -> Device:
-    """With half a gibibyte that nobody may take."""
+    """Return a device that keeps half a gibibyte as headroom."""
     return Device(name, "", free_bytes + HEADROOM, 512 * MIB, False, True, False, pointer)
 
 
@@ -158,7 +158,7 @@ def test_devices_get_what_finds_room(
 
 
 def test_what_llama_cpp_says_counts(files: dict[str, ModelFile]) -> None:
-    """It is asked for the placement in question, and its memory is not given to slots."""
+    """The planned placement is measured, and the measured bytes are not given to slots."""
     asked = []
 
     def say(place: Placement, n_context: int, n_ubatch: int, patched: bool) -> dict[str, int]:
@@ -213,6 +213,7 @@ CHANGES: list[tuple[dict[str, Any], dict[str, Any], Step]] = [
     ({"context_length": 512}, {"context_length": 256}, Step.CONTEXT),
     ({"n_thread": 1}, {"n_thread": 2, "cache_rate": 0.5}, Step.CONTEXT),
     ({"n_ubatch": 64}, {"n_ubatch": 32}, Step.CONTEXT),
+    ({"keeps_outputs": False}, {"keeps_outputs": True}, Step.CONTEXT),
     ({"cache_rate": 0.25}, {"cache_rate": 1.0}, Step.RELOAD),
     ({"method": "unified"}, {"method": "lru"}, Step.RELOAD),
     ({"pack": True}, {"pack": False}, Step.RELOAD),
@@ -241,7 +242,7 @@ def test_another_device_reloads(files: dict[str, ModelFile]) -> None:
 
 
 def loaded(file: ModelFile, first: EnginePlan, free_bytes: int, **settings: Any) -> EnginePlan:
-    """Other settings for a model that is loaded."""
+    """Plan other settings for a model that is loaded."""
     machine = MachineState(free_bytes, before=first, is_loaded=True)
     return plan_engine(file, replace(first.config, **settings), machine)
 
@@ -280,7 +281,7 @@ def test_a_store_in_ram_is_not_made_again_for_a_little_memory(files: dict[str, M
 
 
 def test_what_a_plan_takes_is_what_it_gives_back(files: dict[str, ModelFile]) -> None:
-    """So a plan made while it is loaded is the same."""
+    """A plan made while the model is loaded is therefore the same."""
     file = files["moe"]
     free_bytes = room(file, 7)
     first = plan_engine(file, config(cache_rate=0.5), MachineState(free_bytes))
@@ -291,7 +292,7 @@ def test_what_a_plan_takes_is_what_it_gives_back(files: dict[str, ModelFile]) ->
 
 
 def test_planning_needs_neither_llama_cpp_nor_native_code() -> None:
-    """The plan of an engine is arithmetic."""
+    """Planning imports neither."""
     program = (
         "import sys, backend.memory.engine_plan\n"
         "sys.exit(any(m in sys.modules for m in ('llama_cpp', 'backend._native', 'numpy')))"

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import factory
@@ -60,7 +60,7 @@ def array(item_type: int, count: int, items: bytes = b"") -> bytes:
 
 @dataclass
 class Tensor:
-    """dims in ggml order; offset None puts it behind the one before."""
+    """A tensor of a Builder. dims: in ggml's order. offset: None places it after the last one."""
 
     name: str | bytes
     dims: tuple[int, ...]
@@ -132,7 +132,7 @@ class Builder:
 
 
 def refusal(path: Path) -> str:
-    """The sentence with which a file is refused."""
+    """Return the sentence that refuses a file."""
     with pytest.raises(ModelFileError) as caught:
         read_model(path)
     sentence = str(caught.value)
@@ -553,7 +553,7 @@ def test_a_file_that_shrinks_while_it_is_read(
 ) -> None:
     path = Builder().write(tmp_path / "m.gguf")
     path.write_bytes(path.read_bytes()[:100])
-    larger = replace(FileIdentity.of(path), size_bytes=100_000)
+    larger = FileIdentity.of(path)._replace(size_bytes=100_000)
     monkeypatch.setattr(FileIdentity, "of", lambda _file: larger)
     assert "became shorter while it was read" in refusal(path)
 
@@ -573,7 +573,7 @@ BOMBS: dict[str, tuple[Callable[[Builder], None], str]] = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_large_files_cannot_exhaust_the_reader(name: str, tmp_path: Path) -> None:
-    """Sparse files of 32 GiB of zeroes behind a hostile header."""
+    """Sparse files: 32 GiB of zeros after a hostile header."""
     change, expected = BOMBS[name]
     builder = Builder()
     change(builder)
@@ -654,7 +654,7 @@ def mutated(whole: bytes, steps: list[tuple[str, int, int]]) -> bytes:
 
 
 def either_read_or_refused(path: Path) -> ModelFile | None:
-    """Exactly the two outcomes that a caller may see; anything else fails the test."""
+    """Return whether a file is read. Any outcome but reading or ModelFileError fails the test."""
     try:
         return read_model(path)
     except ModelFileError as error:
@@ -669,7 +669,7 @@ class GgufInitParams(ctypes.Structure):
 
 
 def ggml_reads(path: Path) -> bool:
-    """Whether ggml's own reader accepts the file."""
+    """Return whether ggml's reader accepts the file."""
     ggml = ggml_base()
     ggml.gguf_init_from_file.restype = ctypes.c_void_p
     ggml.gguf_init_from_file.argtypes = [ctypes.c_char_p, GgufInitParams]
@@ -689,7 +689,7 @@ def ggml_reads(path: Path) -> bool:
 @given(steps=st.lists(mutations, min_size=1, max_size=4))
 @example(steps=[("u64", 8, BIG)])
 def test_mutations_are_read_or_refused(steps: list[tuple[str, int, int]], tmp_path: Path) -> None:
-    """And ggml accepts what is accepted here, so it is never the laxer reader that decides."""
+    """ggml accepts every file that is accepted here: this reader is never the laxer one."""
     path = tmp_path / "m.gguf"
     path.write_bytes(mutated(SEED_BYTES, steps))
     model = either_read_or_refused(path)
@@ -836,7 +836,7 @@ VALIDATED = sorted(set(TENSOR_TYPES) - {9, 15, 24, 25, 26, 27, 28})
 
 @pytest.mark.parametrize("type_id", VALIDATED, ids=lambda i: TENSOR_TYPES[i].name)
 def test_the_scan_agrees_with_ggml(type_id: int) -> None:
-    """Against ggml_validate_row_data, block by block, with many exponents of all ones."""
+    """Compare with ggml_validate_row_data block by block. Many exponents are all ones."""
     kind, ggml = TENSOR_TYPES[type_id], ggml_base()
     ggml.ggml_validate_row_data.restype = ctypes.c_bool
     ggml.ggml_validate_row_data.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]

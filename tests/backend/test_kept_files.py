@@ -1,4 +1,4 @@
-"""Small files that are kept between runs: whatever is in them, their readers go on."""
+"""Small files that are kept between runs: no content stops their readers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def hostile(sound: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of the test's own."""
+    """Use a data folder of the test's own."""
     folder = tmp_path / "data"
     for module in (kept, consent):
         monkeypatch.setattr(module, "data_folder", lambda: folder)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factory import make_split, make_tiny
+from factory import make_mmproj, make_split, make_tiny
 
 from backend.gguf.model_file import read_model
 from backend.library.estimate import Kind, forecast, judge, speed
@@ -44,7 +44,7 @@ def facts(path: Path) -> Facts:
 
 
 def qwen(models: Path) -> Facts:
-    """Facts with the sizes of Qwen3-30B-A3B in Q4_K_M."""
+    """Return facts with the sizes of Qwen3-30B-A3B in Q4_K_M."""
     tiny = facts(models / "moe.gguf")
     slot_bytes = 48 * 2_654_208
     return replace(
@@ -112,6 +112,12 @@ def test_bad_files_become_entries_with_a_reason(models: Path, tmp_path: Path) ->
     assert "truncated" in found["cut.gguf"] and "link" in found["gone.gguf"]
     (entry,) = look(files=(tmp_path / "never.gguf",)).entries
     assert entry.trouble == "the file is gone"
+
+
+def test_the_vision_part_of_a_model_is_no_model(models: Path, tmp_path: Path) -> None:
+    os.link(models / "moe.gguf", tmp_path / "moe.gguf")
+    make_mmproj(tmp_path / "mmproj-moe-F16.gguf", 64)
+    assert [entry.path.name for entry in look(tmp_path).entries] == ["moe.gguf"]
 
 
 def test_links_and_repetitions_are_one_entry_and_loops_end(models: Path, tmp_path: Path) -> None:

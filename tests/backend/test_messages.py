@@ -37,7 +37,7 @@ def test_round_trip_in_pieces_of_any_size(step: int) -> None:
 
 def test_oversized_length_is_refused_before_its_body_comes() -> None:
     decoder = Decoder()
-    with pytest.raises(ProtocolError, match="more than the 16777216 allowed"):
+    with pytest.raises(ProtocolError, match="more than the 67108864 allowed"):
         decoder.feed(struct.pack(">I", MAX_BYTES + 1))
     with pytest.raises(ProtocolError):
         decoder.feed(encode({"type": "ping"}))
@@ -114,6 +114,15 @@ GENERATE = {
 }
 
 
+CALL = {"type": "function", "id": "a", "function": {"name": "f", "arguments": "{}"}}
+TURNS = [
+    {"role": "system", "content": [{"type": "text", "text": "Be brief."}]},
+    {"role": "user", "content": [{"type": "image", "data": "AAAA"}]},
+    {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [CALL]},
+    {"role": "tool", "content": "7", "tool_call_id": "a", "name": "f"},
+]
+
+
 @pytest.mark.parametrize(
     "message",
     [
@@ -121,6 +130,8 @@ GENERATE = {
         LOAD,
         {**LOAD, "cache_rate": 1, "from_the_future": []},
         GENERATE,
+        {**GENERATE, "messages": TURNS, "options": {}},
+        {"type": "format", "id": 3, "messages": TURNS},
         {**{k: v for k, v in GENERATE.items() if k != "messages"}, "prompt": "raw"},
         {"type": "stop", "id": 3},
         {"type": "set_cache_rate", "id": 4, "cache_rate": 0.5},
@@ -151,6 +162,21 @@ def test_good_requests_pass(message: dict) -> None:
         ({**GENERATE, "messages": "hello"}, '"messages"'),
         ({**GENERATE, "messages": [{"role": "user"}]}, '"messages"'),
         ({**GENERATE, "messages": [{"role": "user", "content": "\ud800"}]}, '"messages"'),
+        *(
+            ({**GENERATE, "messages": [message]}, '"messages"')
+            for message in (
+                {"role": "wizard", "content": ""},
+                {"role": "user", "content": None},
+                {"role": "user", "content": [{"type": "text"}]},
+                {"role": "user", "content": [{"type": "sound", "data": ""}]},
+                {"role": "user", "content": "", "tool_calls": [CALL]},
+                {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f"}}]},
+                {"role": "assistant", "content": "", "tool_calls": {}},
+                {"role": "assistant", "content": "", "reasoning_content": 1},
+                {"role": "tool", "content": "", "tool_call_id": "\ud800"},
+            )
+        ),
+        ({**GENERATE, "options": []}, '"options"'),
         ({**GENERATE, "prompt": "both"}, "either"),
         ({**GENERATE, "sampling": []}, '"sampling"'),
     ],

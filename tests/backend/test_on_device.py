@@ -1,4 +1,4 @@
-"""An engine on a device: what is planned, and a device that is gone in the middle of an answer."""
+"""An engine on a device: plans, and a device that fails during an answer."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ def file(tiny: Path) -> ModelFile:
 
 
 def wish(file: ModelFile, rate: float, n_context: int, **more: Any) -> Wish:
-    """At a cache rate."""
+    """Return the wish for a cache rate."""
     return Wish(slots(file, rate), n_context, **more)
 
 
 def a_device(free_bytes: int) -> Device:
-    """With half a gibibyte, of which a half is headroom, used by others or free."""
+    """Return a device of half a gibibyte; half of it is headroom, in use elsewhere or free."""
     return Device("D", "", free_bytes + 256 * MIB, 512 * MIB, False, True, False, 1)
 
 
@@ -89,7 +89,7 @@ def test_less_memory_means_fewer_slots(
 def test_ram_keeps_experts_for_the_device(
     tiny: Path, file: ModelFile, device: Server, open_engine: Callable[..., Engine]
 ) -> None:
-    """All of them where it can: then the file is read once, and the figures say so."""
+    """If RAM holds all experts, the file is read once, and the figures show that."""
     engine = open_engine(tiny, device=device.option, cache_rate=0.25, method="lru-overlapped")
     assert "RAM keeps all of them" in engine.cache.reason
     assert engine.cache.host_bytes >= file.expert_bytes_total
@@ -160,7 +160,7 @@ def test_layers_that_do_not_fit_stay_with_the_cpu(file: ModelFile) -> None:
 
 
 def a_part(file: ModelFile, n_layer: int, rate: float) -> DevicePlan:
-    """A plan of which the device holds so many layers, with hardly more than the least slots."""
+    """Return a plan with n layers on the device and hardly more than the minimum of slots."""
     for n_64th_mib in range(1, 4096):
         device = a_device(n_64th_mib * MIB // 64)
         plan = plan_devices(file, [device], wish(file, rate, 512, stages=False))
@@ -184,7 +184,7 @@ def test_the_layers_of_the_cpu_keep_what_ram_holds(n_own: int, file: ModelFile) 
     fixed -= (least + 1) * n_cpu_layer * one
 
     def at(room_bytes: int, asked_bytes: int | None = None) -> tuple[int, int]:
-        """Slots of the CPU's layers and of the store, with so much RAM for both."""
+        """Return the slots of the CPU's layers and of the host store for this RAM."""
         plan = host(fixed + room_bytes, asked_bytes)
         assert plan.cpu_bytes == plan.n_cpu_slot * one * n_cpu_layer
         return plan.n_cpu_slot, plan.n_slot
@@ -224,7 +224,7 @@ def test_ram_is_given_back_for_devices_first(
 def test_a_part_of_the_layers_with_all_the_ram(
     n_own: int, tmp_path: Path, device: Server, open_engine: Callable[..., Engine]
 ) -> None:
-    """The same tokens; what the CPU computes is all there, and nobody stops for it."""
+    """The tokens are the same. All experts of the CPU's layers are resident and cause no stall."""
     n_layer = 5
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=n_layer, n_ff_exp=256)
     total = read_model(path).expert_bytes_total
@@ -278,7 +278,7 @@ def plan_of(engine: Engine) -> DevicePlan:
 
 
 def used_bytes(running: Server, pointer: int) -> int:
-    """Of the device's memory, once it has done all that it was told to."""
+    """Return the used bytes of the device once its queued work is done."""
     from backend import _native
 
     free_bytes = int(_native.device_free_bytes(pointer))
@@ -286,7 +286,7 @@ def used_bytes(running: Server, pointer: int) -> int:
 
 
 def answer_of(engine: Engine) -> list[int]:
-    """With a prompt that takes several pieces."""
+    """Return the answer to a prompt that takes several passes."""
     sampling = Sampling(temperature=0)
     return [p.token_id for p in engine.generate_text("Once upon a time " * 20, sampling, 12)]
 
@@ -338,7 +338,7 @@ def test_memory_of_methods_with_caches_of_other_kinds(
 def test_memory_of_several_devices_and_of_a_part_of_the_layers(
     share: float, tmp_path: Path
 ) -> None:
-    """With a share of what all layers take, only the last ones find room there."""
+    """A device with room for a part of the layers gets the last ones."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=8, n_expert=32)
     with server(total_bytes=640 * MIB) as one, server(total_bytes=1024 * MIB) as other:
         config = EngineConfig(
@@ -382,7 +382,7 @@ def test_what_others_take_is_given_back_between_answers(tmp_path: Path) -> None:
 
 @needs_rpc
 def test_going_to_a_device_takes_no_more_than_is_free_there(tmp_path: Path) -> None:
-    """The plan for a device is made twice: before the weights are freed, and after."""
+    """A plan for a device is made twice: before and after the weights are freed."""
     path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf", n_expert=64, n_ff_exp=2048)
     with server(total_bytes=400 * MIB) as running:
         config = EngineConfig(device="cpu", cache_rate=0.95, n_thread=1, context_length=512)
@@ -439,7 +439,7 @@ def test_a_context_that_nobody_chose_is_shortened_where_layers_find_no_room(
 
 
 def test_pieces_of_a_prompt_are_as_long_as_pays(tmp_path: Path) -> None:
-    """Longer ones copy less, but take memory from the slots; so does the stage."""
+    """Longer pieces copy less, but they and the stage take memory from the slots."""
     sizes = {"n_embd": 256, "n_ff_exp": 128, "n_layer": 4, "n_expert": 64}
     model = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **sizes))
 
@@ -457,7 +457,7 @@ def test_pieces_of_a_prompt_are_as_long_as_pays(tmp_path: Path) -> None:
 
 @needs_rpc
 def test_a_dead_device_is_not_asked_by_models_that_are_loaded_later(tiny: Path) -> None:
-    """llama.cpp never forgets a remote device, and ends the process when it does not answer."""
+    """llama.cpp keeps a remote device for ever and ends the process if it does not answer."""
     with server() as running:
         engine = Engine.open(tiny, EngineConfig(device=running.option, n_thread=1))
         expected = answer_of(engine)

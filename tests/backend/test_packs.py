@@ -1,4 +1,4 @@
-"""Writing packs, and which of them are used."""
+"""Packs: written, checked, and used only if they are valid."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backend.packs.benefit import offer
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFile:
-    """Two layers of 8 experts."""
+    """Return a model with two layers of 8 experts."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_layer=2, n_expert=8))
 
@@ -74,7 +74,7 @@ def test_a_damaged_pack(file: ModelFile, at: str) -> None:
             pack.check(found)
     else:
         assert found is None
-        assert remark.startswith("m.pack is not used: it ") and remark.endswith("anew.")
+        assert remark.startswith("m.pack is not used: it ") and remark.endswith("again.")
 
 
 def test_a_pack_of_a_model_with_other_weights_is_not_used(file: ModelFile) -> None:
@@ -88,7 +88,7 @@ def test_a_pack_of_a_model_with_other_weights_is_not_used(file: ModelFile) -> No
     other = read_model(file.path)
     assert other.fingerprint == file.fingerprint
     assert pack.find(other)[1] == (
-        "m.pack is not used: it was made for another model; outrider pack makes it anew."
+        "m.pack is not used: it was made for another model; outrider pack writes it again."
     )
     pack.write(other, "file")
     assert pack.find(other)[1] == ""
@@ -108,7 +108,7 @@ def test_a_pack_for_another_processor_is_not_used(
 
 def test_it_goes_on_where_it_was_stopped(file: ModelFile, monkeypatch: pytest.MonkeyPatch) -> None:
     total = pack.plan_of(file, "file").n_bytes
-    with pytest.raises(pack.PackError, match="goes on there"):
+    with pytest.raises(pack.PackError, match="continues there"):
         pack.write(file, "file", progress=lambda done, _: done < 0.8 * total)
     part = file.path.with_name("m.pack.part")
     assert part.is_file() and pack.find(file) == (None, "")
@@ -126,7 +126,7 @@ def test_it_goes_on_where_it_was_stopped(file: ModelFile, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 100 kB."""
+    """Return a folder on a file system of 100 kB."""
     folder = tmp_path / "disk"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=100k", "tmpfs", str(folder)]

@@ -1,4 +1,4 @@
-"""The memory plan: slots, sizes against what llama.cpp really allocates, and verdicts."""
+"""The memory plan: slots, sizes compared with llama.cpp's allocations, verdicts."""
 
 import ctypes
 import math
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tiny(folder: Path, arch: str, **sizes: Any) -> ModelFile:
-    """A tiny model of an architecture, made once."""
+    """Return a tiny model of an architecture; each is written once."""
     path = folder / f"{arch}{''.join(f'-{k}{v}' for k, v in sizes.items())}.gguf"
     if not path.exists():
         make_tiny(arch, "Q8_0" if supported(arch, "Q8_0") else "F16", path, **sizes)
@@ -45,14 +45,14 @@ def tiny(folder: Path, arch: str, **sizes: Any) -> ModelFile:
 
 
 def at(model: ModelFile, rate: float, context_length: int, available_bytes: int) -> MemoryPlan:
-    """The plan at a cache rate."""
+    """Return the plan for a cache rate."""
     return plan(model, slots(model, rate), context_length, available_bytes)
 
 
 def allocated(
     path: Path, context_length: int, n_ubatch: int, kv_type: str = "f16"
 ) -> tuple[float, float]:
-    """MiB that llama.cpp says it allocates for (attention cache and states, computing)."""
+    """Return the MiB that llama.cpp reports for attention cache and states, and for computing."""
     import llama_cpp
     from llama_cpp._logger import llama_log_callback as usual
 

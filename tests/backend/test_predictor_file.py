@@ -1,4 +1,4 @@
-"""Files of weights: written, read, and refused in a sentence where they are of no use."""
+"""Files of weights: written, read, and refused with one sentence."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path, q4: Any) -> None:
     write(tmp_path / "a", MODEL, learned(), {"w1": "q4"})
     header, arrays = container.read(tmp_path / "a", KIND, predictor_file.VERSION)
     container.write(tmp_path / "b", {**header, "q4": q4}, arrays)
-    with pytest.raises(ContainerError, match=r"b cannot be used: its .*\."):
+    with pytest.raises(ContainerError, match=r"b cannot be used: it.*\."):
         read(tmp_path / "b", MODEL, SIZES)
 
 
@@ -166,7 +166,7 @@ def test_weights_of_no_use_are_not_written(
 
 
 def write_raw(path: Path, arrays: dict[str, Any] | None = None, **header: Any) -> None:
-    """A file of which nothing is checked."""
+    """Write a file without the checks of write()."""
     fields: dict[str, Any] = {
         "kind": KIND,
         "version": 1,

@@ -1,4 +1,4 @@
-"""When a cache gives memory back and when it takes it again, from readings that are made up."""
+"""When a cache shrinks and grows again, from made-up readings of free memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADROOM = 400 * MB
 
 
 class Machine:
-    """A cache, and memory that others take and give back; a second passes with every look."""
+    """A cache, and memory that others take and release. Each look takes a second."""
 
     def __init__(self, n_slot: int = 24, free: int = HEADROOM) -> None:
         self.n_slot, self.others = n_slot, 0

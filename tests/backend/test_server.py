@@ -1,81 +1,43 @@
-"""The local server: OpenAI's own client against the embedded model, and everything it refuses."""
+"""The local server: OpenAI's client with the embedded model, and all refusals."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+import anthropic
 import httpx
 import openai
 import pytest
 from factory import make_tiny, spoil
+from fake_engine import FakeEngine
+from served import KEY, Served
 
-from backend.engine.engine import Engine
-from backend.protocol.settings import EngineConfig
-from backend.server.application import make_server
-from backend.server.protocol import Ask, RequestRefused, StopFilter, read_chat, read_text
-from backend.server.turns import MAX_WAITING, EngineThread, Turns
+from backend.server.ask import Begin, RequestRefused, Wait
+from backend.server.engine_host import EngineThread
+from backend.server.openai_chat import read_chat
+from backend.server.openai_text import read_text
+from backend.server.turns import MAX_WAITING_OF_ONE, Turns
+from backend.system.paths import embedded_model
 
-KEY = "a-key"
+IMAGE_ELSEWHERE = {
+    "role": "user",
+    "content": [{"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}],
+}
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+TOOL = {"type": "function", "function": {"name": "f"}}
 HELLO = [{"role": "user", "content": "hello there"}]
 
 
-class Served:
-    """A tiny model behind a server on a free port."""
-
-    def __init__(self, path: Path) -> None:
-        self.engine = Engine.open(path, EngineConfig(cache_rate=0.5, context_length=256))
-        self.host = EngineThread(self.engine)
-        listener = socket.socket()
-        listener.bind(("127.0.0.1", 0))
-        self.port = listener.getsockname()[1]
-        self.server = make_server(Turns(self.host), KEY, self.port)
-        run = lambda: self.server.run(sockets=[listener])  # noqa: E731
-        self.thread = threading.Thread(target=run, daemon=True)
-        self.thread.start()
-        self.url = f"http://127.0.0.1:{self.port}"
-        while not self.server.started:
-            time.sleep(0.01)
-
-    def close(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(10)
-        self.host.close()
-        self.engine.close()
-
-    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
-        given = {"Authorization": f"Bearer {KEY}", **headers}
-        return httpx.post(self.url + path, json=body, headers=given, timeout=30)
-
-
-class Endless:
-    """An engine that writes until it is stopped."""
-
-    finish_reason = "cancelled"
-
-    def __init__(self) -> None:
-        self.model = SimpleNamespace(name="endless")
-        self.stopped = threading.Event()
-
-    def generate_text(self, *_asked: Any) -> Iterator[Any]:
-        while not self.stopped.is_set():
-            yield SimpleNamespace(text="x")
-
-    def statistics(self) -> Any:
-        return SimpleNamespace(n_prompt=1, n_token=1)
-
-    def stop(self) -> None:
-        self.stopped.set()
-
-    def idle(self) -> None:
-        pass
+@pytest.fixture(scope="module")
+def fake() -> Iterator[Served]:
+    server = Served(FakeEngine())
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="module")
@@ -161,17 +123,17 @@ def test_a_prompt_that_is_too_long_is_said_so(client: openai.OpenAI) -> None:
 
 
 def test_an_answer_that_nobody_hears_is_stopped() -> None:
-    engine = Endless()
+    engine = FakeEngine(gate=threading.Event())
     host = EngineThread(engine)
 
     async def leave() -> None:
-        said = Turns(host).answer(read_text({"prompt": "a", "max_tokens": 5}))
-        assert await anext(said) == "x"
-        await said.aclose()
+        news = Turns(host).answer(read_text({"prompt": "a", "max_tokens": 5}))
+        assert isinstance(await anext(news), Begin)
+        await news.aclose()
 
     asyncio.run(leave())
     host.close()  # waits for what was begun
-    assert engine.stopped.is_set()
+    assert engine.finish_reason == "cancelled" and engine.statistics().n_token == 0
 
 
 def test_a_stream_that_is_left_makes_room_for_the_next(client: openai.OpenAI) -> None:
@@ -204,49 +166,131 @@ def test_many_ask_at_once_and_each_gets_its_own(client: openai.OpenAI) -> None:
     assert [together[i] for i in range(len(prompts))] == [a.choices[0].text for a in alone]
 
 
-# Who may ask.
+# The embedded model, through every protocol.
+
+
+@pytest.fixture(scope="module")
+def embedded() -> Iterator[Served]:
+    server = Served(embedded_model())
+    yield server
+    server.close()
+
+
+def test_the_protocols_agree_about_an_answer(embedded: Served) -> None:
+    ask = [{"role": "user", "content": "What is a fox?"}]
+    url = embedded.url
+    by_openai = openai.OpenAI(base_url=url + "/v1", api_key=KEY, max_retries=0)
+    by_anthropic = anthropic.Anthropic(base_url=url, api_key=KEY, max_retries=0)
+    chat = by_openai.chat.completions.create(model="m", messages=ask, temperature=0, max_tokens=40)
+    text = chat.choices[0].message.content
+    assert text and chat.usage
+    response = by_openai.responses.create(model="m", input=ask, temperature=0, max_output_tokens=40)
+    assert response.output_text == text
+    more: Any = {"temperature": 0}
+    with by_anthropic.messages.stream(
+        model="m", messages=ask, max_tokens=40, extra_body=more
+    ) as stream:
+        streamed = "".join(stream.text_stream)
+        message = stream.get_final_message()
+    assert streamed == text and message.usage.output_tokens == chat.usage.completion_tokens
+    count = by_anthropic.messages.count_tokens(model="m", messages=ask)
+    usage = message.usage
+    n_prompt = usage.input_tokens + usage.cache_read_input_tokens
+    assert count.input_tokens == n_prompt == chat.usage.prompt_tokens
+    stop = text[len(text) // 2 :][:3]
+    cut = by_anthropic.messages.create(
+        model="m", messages=ask, max_tokens=40, stop_sequences=[stop], extra_body=more
+    )
+    assert (cut.stop_reason, cut.stop_sequence) == ("stop_sequence", stop)
+    assert cut.content[0].text == text[: text.index(stop)]
+
+
+def test_an_answer_is_continued(embedded: Served) -> None:
+    ask = [{"role": "user", "content": "What is a fox?"}]
+    body = {"messages": ask, "temperature": 0, "max_tokens": 40}
+    whole = embedded.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+    begun = {"role": "assistant", "content": whole[:15]}
+    rest = embedded.post("/v1/chat/completions", {**body, "messages": [*ask, begun]}).json()
+    assert rest["choices"][0]["message"]["content"]
+    assert not rest["choices"][0]["message"]["content"].startswith(whole[:15])
+
+
+def test_a_schema_binds_the_answer(embedded: Served) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"n": {"type": "integer"}, "name": {"enum": ["fox", "hen"]}},
+        "required": ["n", "name"],
+        "additionalProperties": False,
+    }
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
+    body = {"messages": HELLO, "response_format": form, "seed": 1, "max_tokens": 100}
+    said = embedded.post("/v1/chat/completions", body).json()["choices"][0]
+    found = json.loads(said["message"]["content"])
+    assert found["name"] in ("fox", "hen") and type(found["n"]) is int
+
+
+def test_a_model_without_tools_cannot_be_made_to_call_one(embedded: Served) -> None:
+    body = {"messages": HELLO, "tools": [TOOL], "max_tokens": 5}
+    assert embedded.post("/v1/chat/completions", body).status_code == 200
+    refused = embedded.post("/v1/chat/completions", {**body, "tool_choice": "required"})
+    assert refused.status_code == 400 and "knows no tools" in refused.text
+
+
+def test_text_becomes_tokens_and_text_again(embedded: Served) -> None:
+    tokens = embedded.post("/tokenize", {"content": "a small fox"}).json()["tokens"]
+    assert embedded.post("/detokenize", {"tokens": tokens}).json()["content"] == "a small fox"
+
+
+# Access.
 
 
 @pytest.mark.parametrize("given", ["", "Bearer", "Bearer wrong", "Basic a-key", f"Bearer {KEY}x"])
-def test_without_the_key_nothing_is_said(served: Served, given: str) -> None:
+def test_without_the_key_nothing_is_said(fake: Served, given: str) -> None:
     for path in ("/v1/models", "/v1/chat/completions", "/nowhere"):
-        answer = httpx.get(served.url + path, headers={"Authorization": given})
+        answer = httpx.get(fake.url + path, headers={"Authorization": given})
         assert answer.status_code == 401 and answer.json()["error"]["code"] == "invalid_api_key"
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
-def test_other_names_for_this_machine_are_refused(served: Served, host: str) -> None:
-    answer = served.post("/v1/completions", {"prompt": "a"}, Host=host)
+def test_other_names_for_this_machine_are_refused(fake: Served, host: str) -> None:
+    answer = fake.post("/v1/completions", {"prompt": "a"}, Host=host)
     assert answer.status_code in (400, 403)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost:{}", "LOCALHOST", "[::1]:{}"])
-def test_this_machines_names_are_not(served: Served, host: str) -> None:
-    headers = {"Authorization": f"Bearer {KEY}", "Host": host.format(served.port)}
-    assert httpx.get(served.url + "/v1/models", headers=headers).status_code == 200
+def test_this_machines_names_are_not(fake: Served, host: str) -> None:
+    headers = {"Authorization": f"Bearer {KEY}", "Host": host.format(fake.port)}
+    assert httpx.get(fake.url + "/v1/models", headers=headers).status_code == 200
 
 
-def test_no_other_origin_may_read(served: Served) -> None:
-    answer = served.post(
+def test_no_other_origin_may_read(fake: Served) -> None:
+    answer = fake.post(
         "/v1/completions", {"prompt": "a", "max_tokens": 1}, Origin="http://x.example"
     )
     assert not [h for h in answer.headers if h.lower().startswith("access-control")]
-    assert httpx.options(served.url + "/v1/completions").status_code == 401
+    assert httpx.options(fake.url + "/v1/completions").status_code == 401
 
 
-# What is refused.
+# Refusals.
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
         ([], "JSON object"),
-        ({}, "messages must be"),
+        ({}, "messages must hold"),
         ({"messages": []}, "at least one"),
         ({"messages": ["a"]}, "messages.0 must be an object"),
-        ({"messages": [{"role": "tool", "content": "a"}]}, "role must be one of"),
+        ({"messages": [{"role": "judge", "content": "a"}]}, "role must be system, developer, user"),
         ({"messages": [{"role": "user"}]}, "content must be text"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "text only"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url must be"),
+        ({"messages": [{"role": "user", "content": [{"type": "file"}]}]}, "cannot read"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "text", "text": 1}]}]},
+            "messages.0.content.0.text must be text",
+        ),
+        ({"messages": [IMAGE_ELSEWHERE]}, "fetches nothing from the network"),
+        ({"messages": [{"role": "assistant", "tool_calls": [CALL]}]}, "result is missing"),
         ({"messages": HELLO, "temperature": "hot"}, "temperature must be a number"),
         ({"messages": HELLO, "temperature": -1}, "temperature"),
         ({"messages": HELLO, "top_p": 2}, "top_p"),
@@ -256,12 +300,18 @@ def test_no_other_origin_may_read(served: Served) -> None:
         ({"messages": HELLO, "seed": "a"}, "seed must be a whole number"),
         ({"messages": HELLO, "stream": 3}, "stream must be true or false"),
         ({"messages": HELLO, "stream_options": 3}, "stream_options"),
-        ({"messages": HELLO, "stop": ["a"] * 5}, "at most 4"),
-        ({"messages": HELLO, "stop": [""]}, "none of them empty"),
-        ({"messages": HELLO, "n": 2}, "cannot do what n asks"),
-        ({"messages": HELLO, "tools": [{}]}, "cannot do what tools asks"),
-        ({"messages": HELLO, "presence_penalty": 1}, "presence_penalty"),
-        ({"messages": HELLO, "frobnicate": 1}, "frobnicate is not known"),
+        ({"messages": HELLO, "stop": [1]}, "stop must be text or a list of text"),
+        ({"messages": HELLO, "n": 0}, "n must be a positive"),
+        ({"messages": HELLO, "n": 1000}, "n must be at most 128"),
+        ({"messages": HELLO, "tools": [{}]}, "tools.0.function.name must be text"),
+        ({"messages": HELLO, "tools": [TOOL], "tool_choice": "g"}, "no tool called 'g'"),
+        ({"messages": HELLO, "tools": [TOOL], "grammar": "root ::= x"}, "cannot be combined"),
+        ({"messages": HELLO, "presence_penalty": 3}, "presence_penalty must be -2 to 2"),
+        ({"messages": HELLO, "logit_bias": {"a": 1}}, "must map tokens to numbers"),
+        ({"messages": HELLO, "logit_bias": {"1": 1000}}, "from -100 to 100"),
+        ({"messages": HELLO, "logprobs": True, "top_logprobs": 21}, "from 0 to 20"),
+        ({"messages": HELLO, "top_logprobs": 2}, "needs logprobs"),
+        ({"messages": HELLO, "response_format": {"type": "xml"}}, "text, json_object or json_sch"),
     ],
 )
 def test_a_chat_that_cannot_be_served_is_refused_by_name(body: Any, words: str) -> None:
@@ -269,18 +319,19 @@ def test_a_chat_that_cannot_be_served_is_refused_by_name(body: Any, words: str) 
         read_chat(body)
 
 
-@pytest.mark.parametrize("prompt", [3, ["a", "b"], [1, 2], {}])
-def test_a_prompt_must_be_one_text(prompt: Any) -> None:
-    with pytest.raises(RequestRefused, match="one string"):
+@pytest.mark.parametrize("prompt", [3, [1, 2], {}, [], ["a"] * 129])
+def test_a_prompt_must_be_text(prompt: Any) -> None:
+    with pytest.raises(RequestRefused, match="prompt (must be text|and n must ask)"):
         read_text({"prompt": prompt})
 
 
-def test_what_changes_nothing_is_passed_over() -> None:
-    ask = read_chat(
-        {"messages": HELLO, "user": "u", "n": 1, "logprobs": False, "tools": [], "top_p": None}
-    )
+def test_unknown_fields_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(3):
+        ask = read_chat({"messages": HELLO, "frobnicate_47": 1, "user": "u", "top_p": None})
     assert ask.max_tokens == -1 and not ask.stream
-    assert read_text({"prompt": ["one"]}).prompt == "one"
+    assert [r.getMessage() for r in caplog.records] == [
+        "The field frobnicate_47 is not known here and was ignored."
+    ]
 
 
 def test_parts_of_text_are_joined_and_developers_are_the_system() -> None:
@@ -289,54 +340,73 @@ def test_parts_of_text_are_joined_and_developers_are_the_system() -> None:
     assert ask.messages == ({"role": "system", "content": "ab"},)
 
 
-def test_what_is_no_json_is_refused(served: Served) -> None:
+def test_what_is_no_json_is_refused(fake: Served) -> None:
     for data in (b"", b"{", b"[" * 100_000, b"\xff"):
         answer = httpx.post(
-            served.url + "/v1/completions",
+            fake.url + "/v1/completions",
             content=data,
             headers={"Authorization": f"Bearer {KEY}"},
         )
         assert answer.status_code == 400 and "error" in answer.json()
-    assert served.post("/v1/nothing", {}).status_code == 404
+    assert fake.post("/v1/nothing", {}).status_code == 404
 
 
 @pytest.mark.parametrize("value", ["1" + "0" * 400, "-1e999", "1e309", "NaN", '"\\ud800"'])
-@pytest.mark.parametrize("name", ["prompt", "max_tokens", "temperature", "top_k", "seed", "n", "x"])
-def test_what_does_not_fit_is_refused(served: Served, name: str, value: str) -> None:
+@pytest.mark.parametrize("name", ["prompt", "temperature", "seed", "x"])
+def test_what_does_not_fit_is_refused(fake: Served, name: str, value: str) -> None:
     body = {"prompt": "a", "max_tokens": 1, name: "HERE"}
     answer = httpx.post(
-        served.url + "/v1/completions",
+        fake.url + "/v1/completions",
         content=json.dumps(body).replace('"HERE"', value),
         headers={"Authorization": f"Bearer {KEY}"},
     )
     assert answer.status_code == 400 and answer.json()["error"]["message"].endswith(".")
 
 
-def test_long_names_are_cut(served: Served) -> None:
-    answer = served.post("/v1/completions", {"prompt": "a", "x" * 200_000: 1})
+@pytest.mark.parametrize(("n", "status"), [(125, 200), (150, 400), (900, 400)])
+def test_what_is_nested_too_deeply_is_refused(fake: Served, n: int, status: int) -> None:
+    schema: Any = {}
+    for _ in range(n // 2):
+        schema = {"items": [schema]}
+    answer = fake.post("/v1/chat/completions", {"messages": HELLO, "metadata": schema})
+    assert answer.status_code == status and (status == 200 or "nested" in answer.text)
+
+
+def test_long_names_are_cut(fake: Served) -> None:
+    messages = [{"role": "user", "content": [{"type": "x" * 200_000}]}]
+    answer = fake.post("/v1/chat/completions", {"messages": messages})
     assert answer.status_code == 400 and len(answer.content) < 500
     key = {"Authorization": f"Bearer {KEY}"}
-    answer = httpx.get(f"{served.url}/v1/models/{'x' * 20_000}", headers=key)
+    answer = httpx.get(f"{fake.url}/v1/models/{'x' * 20_000}", headers=key)
     assert answer.status_code == 404 and len(answer.content) < 500
     headers = {"Authorization": f"Bearer {KEY}"}
-    assert httpx.get(served.url + "/v1/completions", headers=headers).status_code == 405
+    assert httpx.get(fake.url + "/v1/completions", headers=headers).status_code == 405
+
+
+class Stuck:
+    """A host whose engine never has time."""
+
+    model_name, models, n_other = "stuck", (), 0
+
+    def submit(self, work: Any) -> None:
+        pass
 
 
 def test_too_many_waiting_are_refused() -> None:
-    class Stuck:
-        model_name = "stuck"
-
-        def submit(self, work: Any) -> None:
-            pass
-
     turns = Turns(Stuck())
     ask = read_text({"prompt": "a"})
 
     async def crowd() -> None:
-        waiting = [asyncio.ensure_future(anext(turns.answer(ask))) for _ in range(MAX_WAITING)]
-        await asyncio.sleep(0)
-        with pytest.raises(RequestRefused, match="Too many"):
-            await anext(turns.answer(ask))
+        waiting = [
+            asyncio.ensure_future(anext(turns.answer(ask, "greedy")))
+            for _ in range(MAX_WAITING_OF_ONE)
+        ]
+        await asyncio.wait(waiting[1:])  # each learns its place in the queue
+        with pytest.raises(RequestRefused, match="Too many") as refused:
+            await anext(turns.answer(ask, "greedy"))
+        assert refused.value.status == 429 and refused.value.retry_s > 0
+        other = await anext(turns.answer(ask, "modest"))  # another client may still wait
+        assert isinstance(other, Wait)
         for task in waiting:
             task.cancel()
 
@@ -355,48 +425,11 @@ def test_values_that_are_not_finite_are_no_answer(tmp_path: Path) -> None:
 
 
 def test_without_a_model_there_is_an_error() -> None:
-    class Empty:
+    class Empty(Stuck):
         model_name = None
-
-        def submit(self, work: Any) -> None:
-            work(None)
 
     async def ask() -> None:
         await anext(Turns(Empty()).answer(read_text({"prompt": "a"})))
 
     with pytest.raises(RequestRefused, match="No model"):
         asyncio.run(ask())
-
-
-# Stop strings.
-
-
-@pytest.mark.parametrize(
-    ("pieces", "stops", "shown", "stopped"),
-    [
-        (["ab", "cd"], [], "abcd", False),
-        (["ab", "cd"], ["bc"], "a", True),
-        (["ab", "cd"], ["x"], "abcd", False),
-        (["a", "a", "b"], ["ab"], "a", True),
-        (["xy", "z"], ["yzw"], "xyz", False),
-        (["one two"], ["two", "one"], "", True),
-        (["aaab"], ["aab"], "a", True),
-    ],
-)
-def test_stop_strings_are_found_across_pieces(
-    pieces: list[str], stops: list[str], shown: str, stopped: bool
-) -> None:
-    filtered = StopFilter(stops)
-    text = "".join([*map(filtered.feed, pieces), filtered.rest()])
-    assert (text, filtered.stopped) == (shown, stopped)
-
-
-def test_what_cannot_begin_a_stop_is_shown_at_once() -> None:
-    filtered = StopFilter(["END"])
-    assert [filtered.feed(t) for t in ("a", "E", "N", "x")] == ["a", "", "", "ENx"]
-
-
-def test_an_ask_is_plain_data() -> None:
-    ask = read_chat({"messages": HELLO, "stop": "x", "stream": True, "max_tokens": 3})
-    assert isinstance(ask, Ask) and ask.stops == ("x",) and ask.stream
-    assert json.dumps(ask.messages)

@@ -1,4 +1,4 @@
-"""Threads that wait for each other: when they are to sleep, and what makes them."""
+"""Threads that wait for each other: when and how they are made to sleep."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_waiting_for_a_processor_is_contention_until_it_is_over_for_long() -> No
     assert contention.observe(100 * MS, 100 * MS)
     for _ in range(3):
         assert contention.observe(200 * MS, 1 * MS)
-    assert contention.observe(200 * MS, 30 * MS)  # neither: it starts counting again
+    assert contention.observe(200 * MS, 30 * MS)  # neither: the count starts again
     assert [contention.observe(200 * MS, 0) for _ in range(4)] == [True] * 3 + [False]
 
 

@@ -21,7 +21,7 @@ def write(path: Path, text: str) -> None:
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """A /proc of a machine with 16 GiB, 8 of them available, and no control groups."""
+    """Return a /proc of a machine with 16 GiB, of which 8 are available, and no control groups."""
     proc = tmp_path / "proc"
     kib = GIB // 1024
     write(proc / "meminfo", f"MemTotal: {16 * kib} kB\nMemFree: 1 kB\nMemAvailable: {8 * kib} kB\n")

@@ -1,4 +1,4 @@
-"""Traces: written, read, cut into parts; what does not fit together is refused in a sentence."""
+"""Traces: written, read, cut into parts, and refused with one sentence if inconsistent."""
 
 import os
 from collections.abc import Callable
@@ -19,7 +19,7 @@ N_LAYER, N_EXPERT, N_USED, N_EMBD = 3, 8, 2, 4
 
 
 def make_trace(seed: int = 0, n_request: int = 3, **changes: Any) -> Trace:
-    """Requests of a prompt, whose last layer computes its last token only, and a few tokens."""
+    """Return requests of a prompt and a few tokens. The last layer computes one prompt token."""
     random = np.random.default_rng(seed)
     n_token = np.array([n for _ in range(n_request) for n in (5, 1, 1)], np.int32)
     n_routed = np.repeat(n_token[:, None], N_LAYER, axis=1)

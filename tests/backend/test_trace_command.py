@@ -1,4 +1,4 @@
-"""`outrider trace`: what is recorded is what the model routed; no input ends in a traceback."""
+"""`outrider trace`: it records the model's routing, and no input ends in a traceback."""
 
 import json
 import os
@@ -53,7 +53,7 @@ def check_one_sentence(result: tuple[int, str, str], words: str, status: int = 1
     assert words in result[2], result[2]
 
 
-# What is recorded.
+# Recording.
 
 
 def test_a_trace_of_some_prompts(
@@ -79,7 +79,7 @@ def test_a_trace_of_some_prompts(
 
 
 def record(path: Path, rate: float, method: str, **options: Any) -> tuple[Trace, list[list[int]]]:
-    """A trace of two prompts, and the tokens of their answers."""
+    """Record two prompts. Return the trace and the tokens of the answers."""
     config = EngineConfig(cache_rate=rate, method=method, n_thread=1, context_length=256)
     engine = Engine.open(path, config)
     try:
@@ -106,11 +106,11 @@ def test_every_prompt_is_recorded_from_its_first_token_on(tiny: Path) -> None:
         assert request.phases.tolist() == [PREFILL] + [DECODE] * 5
         assert request.tokens[-5:].tolist() == answer[:-1]
     first, second = trace.each_request()
-    assert first.tokens[0] == second.tokens[0]  # not what the one before had left behind
+    assert first.tokens[0] == second.tokens[0]  # not the leftovers of the prompt before
 
 
 def test_the_routing_is_that_of_the_router_on_the_inputs(tmp_path: Path) -> None:
-    """Inputs, weights and scores belong together, and the choice is the best of them."""
+    """Inputs, weights and scores agree, and the experts with the best scores are chosen."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_expert=16, n_expert_used=4)
     trace, _ = record(path, 0.25, "promoe", scores=True, inputs=True)
     assert trace.inputs is not None and trace.scores is not None and trace.weights is not None
@@ -241,7 +241,7 @@ def test_bad_input_is_one_sentence(
         check_one_sentence(run(capsys, model, "--prompts", file, "--out", target), words)
     assert not out.exists()
     assert prompts.read_text().startswith("one two")
-    assert time.perf_counter() - began_s < 30  # nothing of it loads a model
+    assert time.perf_counter() - began_s < 30  # no case loads a model
 
 
 def test_a_dense_model_and_one_that_cannot_be_cached(

@@ -1,4 +1,4 @@
-"""The container: what is written is read again; whatever else is refused with one sentence."""
+"""The container: it reads what it has written and refuses all else with one sentence."""
 
 import errno
 import io
@@ -238,7 +238,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_one_member_cannot_be_claimed_many_times(path: Path) -> None:
-    """The list of contents may point to the same bytes again and again."""
+    """A hostile list of contents may name the same bytes many times."""
     raw = path.read_bytes()
     begin = raw.index(b"PK\x01\x02")
     end = raw.index(b"PK\x05\x06")
@@ -267,7 +267,7 @@ def test_every_cut_is_seen(path: Path) -> None:
 
 
 def test_changed_bytes_are_seen_or_change_nothing(path: Path) -> None:
-    """Some bytes mean nothing, such as times and padding; everything else is checked."""
+    """Some bytes, such as times and padding, have no meaning. All others are checked."""
     raw = path.read_bytes()
     expected = container.read(path, KIND, 1)
     random_ = random.Random(1)

@@ -1,4 +1,4 @@
-"""The recorder: what it is told, in the order of a pass, is what it hands over."""
+"""The recorder returns the recorded passes in order."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ class Pass:
 
 
 def placed(passes: list[Pass], name: str, width: int, dtype: Any) -> np.ndarray:
-    """What the array of that name has to be: rows of a layer belong to a pass's last tokens."""
+    """Return the expected array. The rows of a layer belong to the last tokens of a pass."""
     n = sum(len(p.tokens) for p in passes)
     whole = np.zeros((n, N_LAYER, width), dtype)
     end = 0
@@ -111,7 +111,7 @@ def test_a_pass_that_came_to_nothing_is_dropped_whole() -> None:
     before = recorder.bytes
     Pass(1, 4, 1).tell(recorder, DECODE, whole=False)
     assert (recorder.bytes, recorder.n_pass, recorder.n_dropped) == (before, 1, 1)
-    recorder.pass_began(DECODE, np.zeros(1, np.int32))  # and nobody says how it ends
+    recorder.pass_began(DECODE, np.zeros(1, np.int32))  # without a report of its end
     kept[1].tell(recorder, DECODE)
     assert recorder.n_dropped == 2
     taken = recorder.take()

@@ -1,10 +1,11 @@
-"""The worker process: requests and their ends, stop, faults, and what happens when a side dies.
+"""The worker process: requests and answers, stop, faults, and the death of either side.
 
-The engine here is a fake whose faults can be called up (fake_worker.py); test_client.py and
-test_cli.py run the real one.
+The engine is a fake that fails on demand (fake_worker.py). test_client.py and test_cli.py run the
+real one.
 """
 
 import base64
+import json
 import os
 import signal
 import socket
@@ -17,7 +18,9 @@ from typing import Any
 
 import httpx
 import pytest
+from processes import kill_parent, wait_until_gone
 
+from backend.protocol.chat import AnswerText, Delta, ToolCall
 from backend.protocol.messages import FINAL, VERSION, Decoder, encode
 
 FAKE = Path(__file__).parents[1] / "fake_worker.py"
@@ -25,7 +28,7 @@ LOAD = {"cache_rate": 0.5, "method": "promoe", "context_length": 512, "n_thread"
 
 
 class Pipe:
-    """A worker process, spoken to frame by frame."""
+    """A worker process; tests exchange single frames with it."""
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
@@ -46,7 +49,7 @@ class Pipe:
         self.process.stdin.write(data)
 
     def receive(self) -> dict[str, Any]:
-        """The next message; EOFError at the end."""
+        """Return the next message. Raises EOFError at the end."""
         assert self.process.stdout is not None
         while not self.inbox:
             data = self.process.stdout.read(65536)
@@ -56,7 +59,7 @@ class Pipe:
         return self.inbox.pop(0)
 
     def until(self, wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:
-        """Every message to the first wanted one, that included."""
+        """Return all messages up to and with the first of this type."""
         messages = [self.receive()]
         while not wanted(messages[-1]):
             messages.append(self.receive())
@@ -66,7 +69,7 @@ class Pipe:
         return self.until(lambda m: m.get("id") == job_id and m["type"] in FINAL)
 
     def ready(self) -> "Pipe":
-        """Greeted, with a model loaded."""
+        """Return a worker that was greeted and has loaded a model."""
         self.send("hello", version=VERSION)
         self.send("load", id=1000, path="model", **LOAD)
         assert self.reply(1000)[-1]["type"] == "loaded"
@@ -125,7 +128,7 @@ def test_answer_text_is_whole_and_in_order(pipe: Pipe) -> None:
     assert types(messages).count("started") == 1
     assert types(messages).index("started") < types(messages).index("text")
     assert {"prefill", "residency"} <= set(types(messages))
-    assert pipe.receive()["type"] == "residency"  # the map once more after the end
+    assert pipe.receive()["type"] == "residency"  # the map once more, after the end
 
 
 def test_raw_prompt_goes_without_messages(pipe: Pipe) -> None:
@@ -160,7 +163,7 @@ def test_stop_of_a_waiting_request_leaves_the_running_one(pipe: Pipe) -> None:
     pipe.generate(2, "forever")
     pipe.until(lambda m: m["type"] == "text")
     pipe.send("stop", id=2)
-    pipe.send("stop", id=77)  # nobody's
+    pipe.send("stop", id=77)  # an unknown request
     pipe.send("ping", id=3)
     pipe.reply(3)
     pipe.send("stop", id=1)
@@ -224,7 +227,7 @@ def test_cache_rate_changes_between_answers_only(pipe: Pipe) -> None:
     pipe.send("stop", id=2)
     assert pipe.reply(2)[-1]["type"] == "done"
     pipe.send("set_cache_rate", id=5, cache_rate=7)
-    assert pipe.reply(5)[-1]["message"] == "The cache rate must lie between 0 and 1, not 7."
+    assert pipe.reply(5)[-1]["message"] == "The setting cache_rate must be 0 to 1, not 7."
 
 
 def test_unload_then_no_model(pipe: Pipe) -> None:
@@ -250,6 +253,39 @@ def test_engine_error_ends_the_request_only(pipe: Pipe, prompt: str, sentence: s
     assert "".join(m["text"] for m in messages if m["type"] == "text") == "w1 w2 w3 "
     pipe.generate(2, "count 1")
     assert pipe.reply(2)[-1]["type"] == "done"
+
+
+def test_an_answer_comes_split_and_raw(pipe: Pipe) -> None:
+    """Thought, content and calls are joined in batches, in order."""
+    call = [0, "id7", "look", '{"a":']
+    said: list[tuple[str, dict[str, Any]]] = [
+        ("<think>", {}),
+        ("so", {"reasoning": "so"}),
+        ("</think>", {}),
+        ("yes", {"content": "yes"}),
+        ("<call>look {", {"tool_calls": [call]}),
+        ("1}", {"tool_calls": [[0, "", "", "1}"]]}),
+    ]
+    pipe.ready()
+    pipe.generate(1, f"say {json.dumps(said)}")
+    texts = [m for m in pipe.reply(1) if m["type"] == "text"]
+    assert "".join(m["text"] for m in texts) == "".join(raw for raw, _ in said)
+    answer = AnswerText()
+    for message in texts:
+        answer.add(Delta.from_json(message))
+    assert answer == AnswerText("so", "yes", [ToolCall("id7", "look", '{"a":1}')])
+
+
+def test_a_conversation_is_rendered_with_its_options(pipe: Pipe) -> None:
+    pipe.ready()
+    turns = [{"role": "user", "content": "hello"}]
+    for options in ({}, {"thinking": False, "stops": ["a"]}):
+        pipe.send("format", id=1, messages=turns, options=options)
+        final = pipe.reply(1)[-1]
+        assert (final["type"], json.loads(final["prompt"])) == ("formatted", [turns, options])
+    for kind in ("format", "generate"):
+        pipe.send(kind, id=2, messages=turns, options={"mood": 1}, sampling={}, max_tokens=-1)
+        assert "'mood'" in pipe.reply(2)[-1]["message"]
 
 
 def test_load_error_is_one_sentence_and_another_load_works(pipe: Pipe) -> None:
@@ -343,7 +379,7 @@ def test_worker_leaves_when_nobody_reads(pipe: Pipe) -> None:
 
 def test_a_slow_reader_blocks_neither_stop_nor_the_end(pipe: Pipe) -> None:
     pipe.ready()
-    pipe.generate(1, "count 200000")  # more than a pipe holds; nobody reads meanwhile
+    pipe.generate(1, "count 200000")  # more than a pipe holds, while nobody reads
     time.sleep(0.3)
     pipe.send("stop", id=1)
     messages = pipe.reply(1)
@@ -360,33 +396,14 @@ def test_interrupt_from_the_terminal_is_ignored(pipe: Pipe) -> None:
     assert pipe.reply(1)[-1]["type"] == "pong"
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
-def test_worker_is_gone_soon_after_its_parent_was_killed(tmp_path: Path) -> None:
-    script = (
+@pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
+def test_worker_is_gone_soon_after_its_parent_was_killed() -> None:
+    code = (
         "import subprocess, sys, time\n"
         f"p = subprocess.Popen([sys.executable, {str(FAKE)!r}], stdin=subprocess.PIPE)\n"
         "print(p.pid, flush=True); time.sleep(60)\n"
     )
-    parent = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
-    parent.kill()
-    parent.wait()
-    parent.stdout.close()
-    deadline = time.monotonic() + 60
-    while _alive(pid):
-        assert time.monotonic() < deadline, "the worker outlived its parent"
-        time.sleep(0.02)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
+    wait_until_gone(kill_parent(code))
 
 
 # Other settings, and the local server.
@@ -413,10 +430,10 @@ def test_the_server_answers_in_turns_with_the_client(pipe: Pipe) -> None:
     body = {"prompt": "count 5", "max_tokens": 100}
     asked = httpx.post(f"{url}/completions", json=body, headers=headers, timeout=30).json()
     assert asked["choices"][0]["text"] == "w1 w2 w3 w4 w5 "
-    # An answer for the client waits for one that a program has begun, and says so.
+    # The client's answer waits for the answer to a program, and a message says so.
     stream = {"prompt": "endless", "max_tokens": 100_000, "stream": True}
     with httpx.stream("POST", f"{url}/completions", json=stream, headers=headers) as reply:
-        pieces = reply.iter_bytes()  # kept: the connection ends with it
+        pieces = reply.iter_bytes()  # kept, because the connection ends with it
         next(pieces)
         pipe.send("generate", id=2, prompt="count 3", sampling={}, max_tokens=-1)
         first = pipe.until(lambda m: m.get("id") == 2)[-1]
@@ -456,3 +473,32 @@ def test_another_model_ends_what_a_program_waits_for(pipe: Pipe) -> None:
         pipe.send("load", id=2, path="other", **LOAD)
         assert pipe.reply(2)[-1]["type"] == "loaded"
         assert [line for line in lines if line][-1] == "data: [DONE]"
+
+
+def test_files_are_read_while_the_engine_answers(pipe: Pipe, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("some words", encoding="utf-8")
+    pipe.ready()
+    pipe.generate(1, "until it is stopped")
+    pipe.send("attach", id=2, path=str(tmp_path / "a.txt"))
+    pipe.send("attach", id=3, path=str(tmp_path))
+    file = pipe.reply(2)[-1]["file"]
+    assert (file["name"], file["kind"], file["text"]) == ("a.txt", "text", "some words")
+    assert "is a folder" in pipe.reply(3)[-1]["refusal"]
+    pipe.send("stop", id=1)
+    pipe.send("count", id=4, text=file["text"])
+    assert pipe.reply(4)[-1]["n_token"] == 2
+    content = [{"type": "file", "name": "a", "text": "x"}, {"type": "text", "text": "count 3"}]
+    pipe.generate(5, "", messages=[{"role": "user", "content": content}])
+    assert pipe.reply(5)[-1]["stats"]["n_token"] == 3
+
+
+def test_a_file_that_is_no_longer_wanted_is_not_read(pipe: Pipe, tmp_path: Path) -> None:
+    """This holds without a model, too."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("words", encoding="utf-8")
+    pipe.send("hello", version=VERSION)
+    for number, name in enumerate(("a.txt", "b.txt"), 1):
+        pipe.send("attach", id=number, path=str(tmp_path / name))
+    pipe.send("stop", id=2)
+    assert pipe.reply(1)[-1]["file"]["name"] == "a.txt"
+    assert "was not read to its end" in pipe.reply(2)[-1]["refusal"]

@@ -1,10 +1,10 @@
-"""Whether the advice after an answer comes true: the answer again, with the cache recommended.
+"""Check the advice after an answer: repeat the answer with the recommended cache.
 
     python tests/benchmarks/advice_forecast.py [--links 20,50] [--rates 0.25] [--threads 1]
 
-The embedded model behind a link that is throttled to some MB/s. An answer, the advice from its
-trace, then the same question with the same seed, so the same tokens, in a cache of the size that
-was recommended. Prints the times as fast that were forecast, and that were measured.
+The embedded model runs behind a link throttled to some MB/s. It answers a question. Then it answers
+the same question with the same seed, so with the same tokens, in a cache of the size that the
+advice recommends. The program prints the forecast and the measured speed-up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SAMPLING = Sampling(temperature=0.7, seed=3)
 
 
 def main() -> int:
-    """Ask, take the advice, ask again."""
+    """Ask, apply the advice and ask again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--links", default="20,50", help="MB/s, comma-separated")
     parser.add_argument("--rates", default="0.25")
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def row(config: EngineConfig, link_mb_per_s: float, n_more: int) -> str:
-    """One line of the table."""
+    """Return a line of the table."""
     experiment = Experiment(link_bytes_per_s=1e6 * link_mb_per_s)
     engine = Engine.open(embedded_model(), config, experiment=experiment)
     try:
@@ -64,7 +64,7 @@ def row(config: EngineConfig, link_mb_per_s: float, n_more: int) -> str:
         before_s = answer(engine, traces)
         file = engine.file
         question = Question(**Advisor(engine).question())
-        # So little memory that it still waits afterwards: what computing takes is no forecast.
+        # So little memory that stalls remain afterwards: compute time alone is no forecast.
         slot_bytes = engine.cache.bytes // engine.cache.n_slot
         question = replace(question, spare_bytes=n_more * slot_bytes)
         found, _ = learned.load(file)
@@ -91,7 +91,7 @@ def row(config: EngineConfig, link_mb_per_s: float, n_more: int) -> str:
 
 
 def answer(engine: Engine, traces: AnswerTraces) -> float:
-    """Answer the question; returns the seconds of a decoded token."""
+    """Answer the question. Return the seconds of a decoded token."""
     traces.begin()
     try:
         for _ in engine.generate(QUESTION, SAMPLING):

@@ -1,13 +1,13 @@
-"""The adaptive method against fixed ones, live, at several cache rates.
+"""Compare the adaptive method with fixed ones, live, at several cache rates.
 
     PYTHONPATH=tests python -m factory large large.gguf
     python tests/benchmarks/auto_settings.py large.gguf --rates 0.25,0.5,0.75 --memory-cap 4e9
     python tests/benchmarks/auto_settings.py assets/embedded/outrider-tiny.gguf --text FILE
 
-Every method has a process of its own, under a memory cgroup of its own where --memory-cap is given
-(needs root). They take turns of a few tokens, so that a drive whose speed wanders wanders for all;
-all decode the same tokens, after the same prompt, through what the engine does for every token. The
-second half of a run counts as settled. Random tokens are fed without --text.
+Every method has its own process and, with --memory-cap (needs root), its own memory cgroup. The
+methods take turns of a few tokens, so that a drive of varying speed affects all of them. All decode
+the same tokens after the same prompt, and do for each token what the engine does. The second half
+of a run counts as settled. Without --text the tokens are random.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ METHODS = "lru,lru-overlapped,promoe,auto"
 
 
 class Runner:
-    """A loaded model that decodes given tokens one by one, as the engine would."""
+    """A loaded model that decodes given tokens one by one, as the engine does."""
 
     def __init__(self, path: Path, method: str, rate: float, n_thread: int) -> None:
         from backend.engine.loaded_model import LoadedModel
@@ -53,7 +53,7 @@ class Runner:
         self.position = 0
 
     def tokens(self, text: Path | None, n_token: int) -> list[int]:
-        """What all methods decode."""
+        """Return the tokens that all methods decode."""
         if text is None:
             return random_tokens(n_token, self.loaded.llama.n_vocab)
         tokens = self.loaded.llama.tokenize(text.read_text(encoding="utf-8"), add_bos=True)
@@ -62,7 +62,7 @@ class Runner:
         return tokens[:n_token]
 
     def decode(self, tokens: list[int], *, is_token: bool) -> float:
-        """One pass; seconds."""
+        """Compute a pass. Return its seconds."""
         from backend import _native
 
         patch, context = self.loaded.patch, self.loaded.context
@@ -84,7 +84,7 @@ class Runner:
 
 
 def run_child(args: argparse.Namespace) -> None:
-    """Decode as many tokens as each line of stdin says, and answer with their seconds."""
+    """Decode the number of tokens that each line of stdin gives. Print their seconds."""
     runner = Runner(args.model, args.child, float(args.rates), args.threads)
     tokens = runner.tokens(args.text, N_PROMPT + args.tokens)
     for i in range(0, N_PROMPT, N_UBATCH):
@@ -109,7 +109,7 @@ def run_child(args: argparse.Namespace) -> None:
 
 
 def answer(message: dict[str, Any]) -> None:
-    """One line of JSON."""
+    """Print a line of JSON."""
     print(json.dumps(message), flush=True)
 
 
@@ -154,14 +154,14 @@ class Child:
         return json.loads(self.process.stdout.readline())
 
     def take_turn(self, n_token: int) -> None:
-        """Decode some tokens; nobody else does meanwhile."""
+        """Decode some tokens while all others wait."""
         assert self.process.stdin
         self.process.stdin.write(f"{n_token}\n")
         self.process.stdin.flush()
         self.times_s += self._read()["times_s"]
 
     def end(self) -> None:
-        """Hear what else it counted."""
+        """End the process. Read its other counters."""
         assert self.process.stdin
         self.process.stdin.close()
         self.rest = self._read()
@@ -170,12 +170,12 @@ class Child:
             self.cap.folder.rmdir()
 
     def speed(self, begin: int = 0) -> float:
-        """Tokens per second."""
+        """Return tokens per second."""
         return len(self.times_s[begin:]) / math.fsum(self.times_s[begin:])
 
 
 def run_setting(args: argparse.Namespace, rate: float) -> None:
-    """All methods at one rate."""
+    """Run all methods at one rate."""
     children: dict[str, Child] = {}
     for method in args.methods.split(","):
         drop_page_cache(args.model)
@@ -216,7 +216,7 @@ def run_setting(args: argparse.Namespace, rate: float) -> None:
 
 
 def main() -> None:
-    """Run every rate and print speeds, ratios and what auto decided."""
+    """Run every rate. Print speeds, ratios and the decisions of auto."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", type=Path)
     parser.add_argument("--rates", default="0.25,0.5,0.75")

@@ -1,10 +1,10 @@
-"""The adaptive method against fixed ones over a trace, in the simulator's virtual time.
+"""Compare the adaptive method with fixed ones on a trace, in simulated time.
 
     python tests/benchmarks/auto_simulated.py TRACE --machines laptop-ssd --rates 0.17,0.33
 
-TRACE is a trace file, or a CSV of routings. A pass is simulated at a time, so that settings can
-change between two; the fixed settings go through the same steps. Where the trace has no inputs, the
-predictor is one that is right with a set probability. The first pass of each request is the prompt.
+TRACE is a trace file or a CSV of routings. Passes are simulated one by one, so that settings can
+change between two passes; fixed settings go through the same steps. For a trace without inputs, the
+predictor is right with a set probability. The first pass of each request is the prompt.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ COUNTERS = (
 
 
 def read(path: Path) -> Trace:
-    """A trace file, or a CSV of routings."""
+    """Read a trace file or a CSV of routings."""
     if path.suffix == ".csv":
         from backend.traces.csv_reader import read_csv
 
@@ -82,7 +82,7 @@ class World:
             self.passes.append((bool(trace.phases[i] == DECODE), one))
 
     def core(self) -> Any:
-        """A cold core of the adaptive method's parts."""
+        """Return a cold core of the adaptive method's parts."""
         method = replace(
             METHODS["lru-overlapped"],
             predictor=part("accuracy", accuracy=self.accuracy, seed=1),
@@ -97,7 +97,7 @@ class World:
         )
 
     def run(self, fixed: Setting | None) -> tuple[np.ndarray, Auto]:
-        """Microseconds of every decoded token, under one setting or as `auto` says."""
+        """Return the microseconds of every decoded token, with one setting or with `auto`."""
         auto = Auto(self.evictions, max_depth=1)
         core = self.core()
         shape = self.trace.shape()
@@ -139,7 +139,7 @@ class World:
 
 
 def main() -> None:
-    """Print the speed of each setting and of auto, to the best fixed one."""
+    """Print the speed of each setting and of auto, relative to the best fixed one."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("trace", type=Path)
     parser.add_argument("--machines", default="laptop-ssd")
@@ -181,7 +181,7 @@ def main() -> None:
 
 
 def describe(setting: Setting) -> str:
-    """A setting in a few words."""
+    """Return a setting in a few words."""
     ahead = f"prefetch {setting.min_precision}" if setting.prefetch else "reactive"
     return f"{ahead} {setting.eviction}"
 

@@ -1,14 +1,13 @@
-"""Kills the window and its worker at random moments, and looks for what was acknowledged.
+"""Kill the window and its worker at random moments, and look for acknowledged data.
 
     python tests/benchmarks/chat_kills.py [--rounds 200] [--seed 1]
 
-Each round starts a window of its own, without a screen, on the same file of chats. It sends, lets
-answers stream, changes questions, asks again, renames, deletes and undoes, and writes to a pipe
-what it has shown as done: this is what counts as acknowledged. At a random moment the window is
-killed with SIGKILL, in every third round its worker first. Then the file is checked whole, and
-every message, name and deletion that was acknowledged, in this round or an earlier one, must be
-there. An answer may have become longer since; a name or a deletion may have been followed by
-another that was begun before the kill.
+Each round starts a window without a screen on the same file of chats. The window sends, streams
+answers, changes questions, asks again, renames, deletes and undoes. It writes to a pipe what it has
+shown as done: this is acknowledged. At a random moment the window is killed with SIGKILL, in every
+third round its worker first. Then the file must pass its integrity check, and must have every
+message, name and deletion acknowledged in this round or an earlier one. An answer may be longer
+than acknowledged. A name or a deletion may be replaced by one that began before the kill.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ TESTS = ROOT / "tests"
 
 
 def window_main(folder: Path, seed: int) -> None:
-    """The window that will be killed: acts at random until then."""
+    """Run the window that will be killed. Act at random until then."""
     os.environ["QT_QPA_PLATFORM"] = "offscreen"
     sys.path[:0] = [str(ROOT), str(TESTS / "app")]
     from PySide6.QtCore import QTimer
@@ -53,7 +52,7 @@ def window_main(folder: Path, seed: int) -> None:
         print(json.dumps({"kind": kind, **fields}), flush=True)
 
     def shown() -> None:
-        """Say which messages are shown; a live answer counts with what is known to be kept."""
+        """Tell the messages on the screen. Of a growing answer, the stored part counts."""
         for message in window.session.conversation.messages:
             if message.id and message.role == "user":
                 tell("message", id=message.id, text=message.content)
@@ -104,7 +103,7 @@ def window_main(folder: Path, seed: int) -> None:
     telling.timeout.connect(shown)
 
     def begin(state: State) -> None:
-        """The kill's clock starts here: what happens while a model loads is not what is tried."""
+        """Start the kill's clock here: the time while a model loads is not tested."""
         if state is State.IDLE and not timer.isActive():
             tell("ready", pid=window.link.pid)
             timer.start(15)
@@ -117,15 +116,15 @@ def window_main(folder: Path, seed: int) -> None:
 
 
 class Expected:
-    """What was acknowledged so far."""
+    """The data acknowledged so far."""
 
     def __init__(self) -> None:
-        self.final: dict[int, str] = {}  # messages that must be exactly so
-        self.begun: dict[int, str] = {}  # answers that must begin so
-        self.titles: dict[int, set[str]] = {}  # the last one, and those begun after it
+        self.final: dict[int, str] = {}  # messages that must be equal to these
+        self.begun: dict[int, str] = {}  # answers that must begin with these
+        self.titles: dict[int, set[str]] = {}  # the last name, and those begun after it
         self.deleted: set[int] = set()
-        self.unsure: set[int] = set()  # whose deletion or return was begun and not acknowledged
-        self.homes: dict[int, int] = {}  # message id -> chat id, of all that were ever seen
+        self.unsure: set[int] = set()  # deletion or return not acknowledged
+        self.homes: dict[int, int] = {}  # message id -> chat id, of all messages ever seen
         self.n_told = 0
 
     def take(self, line: str) -> None:
@@ -153,7 +152,7 @@ class Expected:
             self.deleted.discard(number)
 
     def lost(self, path: Path) -> list[str]:
-        """Return a sentence for everything that is not as it was acknowledged."""
+        """Return a sentence for each difference from the acknowledged data."""
         faults = []
         with closing(sqlite3.connect(path)) as reader:
             if reader.execute("PRAGMA integrity_check").fetchone() != ("ok",):
@@ -167,7 +166,7 @@ class Expected:
                 for number, title, gone in reader.execute("SELECT id, title, deleted_s FROM chat")
             }
             for number, text in reader.execute(
-                "SELECT message_id, text FROM piece ORDER BY message_id, number"
+                "SELECT message_id, content FROM piece ORDER BY message_id, number"
             ).fetchall():
                 said[number] += text
         for number, text in list(self.final.items()):
@@ -194,7 +193,7 @@ class Expected:
 
 
 def one_round(folder: Path, seed: int, expected: Expected, worker_first: bool) -> int:
-    """Start a window, kill it, and return how many things it acknowledged."""
+    """Start a window, kill it, and return the number of things that it acknowledged."""
     rng = random.Random(seed)
     process = subprocess.Popen(
         [sys.executable, __file__, "--window", str(folder), "--seed", str(seed)],

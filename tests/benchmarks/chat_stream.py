@@ -1,13 +1,12 @@
-"""Whether the window stays alive while a long answer streams, and how soon Stop answers.
+"""Measure the delays of the window while a long answer streams, and the delay of Stop.
 
     python tests/benchmarks/chat_stream.py [--tokens 20000] [--rate 400] [--stops 20]
 
-A make-believe engine behind the real worker sends an answer of code, tables, lists and thousands of
-short lines. A timer that wants to fire every millisecond measures for how long the GUI thread was
-busy at a time: the time from one of its turns to the next, in wall time and in the thread's own
-processor time (the first also counts what other programs took). Then answers are stopped at random
-moments: measured is the time from the key to the engine's end of the answer. What the user sees
-changes at once. Runs without a screen: Qt paints into memory.
+A fake engine behind the real worker sends an answer of code, tables, lists and thousands of short
+lines. A timer of one millisecond measures the time between two turns of the event loop, as wall
+time and as the GUI thread's processor time. Wall time includes the time of other programs. Then
+answers are stopped at random moments, and the program measures the time from the key to the end of
+the answer in the engine. The screen changes at once. Qt paints into memory, without a screen.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ FAKE_WORKER = [sys.executable, str(ROOT / "tests" / "fake_worker.py")]
 
 
 def answer(n_token: int) -> str:
-    """Return a text of about so many words, with everything that is hard to show."""
+    """Return a text of about this many words, with everything that is slow to show."""
     rng = random.Random(3)
     parts: list[str] = []
     n_word = 0

@@ -1,10 +1,10 @@
-"""How long ten thousand chats take to open, to list and to search.
+"""Measure how long ten thousand chats take to open, to list and to search.
 
     python tests/benchmarks/chats_many.py [--chats 10000] [--messages 50] [--keep FILE]
 
-Writes chats of random English-like words (some common, most rare, as in real text), and prints the
-time to open the file, to list it, to start the whole window on it, to open a chat and to search,
-for words typed letter by letter.
+Write chats of random words (some common, most rare, as in real text). Print the time to open the
+file, to list it, to start the window on it, to open a chat, and to search for words typed letter by
+letter.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def main() -> None:
                 slowest = max(slowest, took)
                 print(f"search {text[:n]!r}: {1000 * took:.1f} ms, {len(found)} chats")
         print(f"slowest search: {1000 * slowest:.1f} ms")
-        for text in TYPED:  # without the titles, which alone may fill the list
+        for text in TYPED:  # without matches in titles, which may fill the list
             words = text.split()
             timed(
                 f"messages with {text!r}",

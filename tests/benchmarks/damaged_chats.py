@@ -1,10 +1,10 @@
-"""Changes every byte of the first pages of a file of chats, and opens and uses it each time.
+"""Change every byte of the first pages of a file of chats; open and use it each time.
 
     python tests/benchmarks/damaged_chats.py [--step 1] [--pages 2]
 
-Each change must leave a store that can list, search, load and change chats, or that says in a
-sentence why one chat cannot be. A file that is not used must have been set aside whole. Prints how
-often each outcome was, and what failed; the exit status is 1 where something did.
+After each change the store must list, search, load and change chats, or refuse one chat with a
+sentence. A file that is not used must be set aside whole. Print the count of each outcome, and the
+failures. The exit status is 1 if there is a failure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PAGE_BYTES = 4096
 
 
 def fill(path: Path) -> bytes:
-    """Make a file with some chats, and return its bytes."""
+    """Write a file with some chats. Return its bytes."""
     store = ChatStore.open(path)
     for number in range(3):
         chat_id = store.new_chat(f"chat {number}")
@@ -42,7 +42,7 @@ def fill(path: Path) -> bytes:
 
 
 def use(path: Path) -> str:
-    """Open the file and do all that a window does with it; returns the outcome."""
+    """Open the file and do all that a window does with it. Return the outcome."""
     store = ChatStore.open(path)
     outcome = "set aside" if "broken-1" in store.trouble else "in memory" if store.trouble else ""
     try:
@@ -66,14 +66,14 @@ def use(path: Path) -> str:
 
 
 def changes(data: bytes, pages: int, step: int) -> Iterator[tuple[int, bytes]]:
-    """Yield places and the whole file with that byte changed, in four ways."""
+    """Yield (place, file with that byte changed), in four ways for each place."""
     for place in range(0, min(pages * PAGE_BYTES, len(data)), step):
         for value in {0x00, 0xFF, data[place] ^ 0x01, data[place] ^ 0x80} - {data[place]}:
             yield place, data[:place] + bytes([value]) + data[place + 1 :]
 
 
 def run(folder: Path, pages: int, step: int) -> tuple[Counter[str], list[str]]:
-    """Try all changes; returns the outcomes, and what failed."""
+    """Try all changes. Return the outcomes and the failures."""
     path = folder / "chats.db"
     data = fill(path)
     outcomes: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""Compares cached models with stock llama.cpp on a device of this machine, bit by bit.
+"""Compare cached models with stock llama.cpp on a device of this machine, bit by bit.
 
 From the repository's root, for one run of every combination:
 
@@ -40,7 +40,7 @@ PROCESS_S = 900
 
 
 def compare(arguments: argparse.Namespace, arch: str) -> Iterator[dict[str, Any]]:
-    """One result for each number of layers, store, method and rate."""
+    """Yield a result for each number of layers, store, method and rate."""
     pointers = tuple(d.pointer for d in devices.resolve(arguments.device))
     with tempfile.TemporaryDirectory() as folder:
         path = make_tiny(
@@ -48,7 +48,7 @@ def compare(arguments: argparse.Namespace, arch: str) -> Iterator[dict[str, Any]
         )
         file = read_model(path)
         for thirds in arguments.thirds:
-            # The output layer is the first that llama.cpp puts on a device.
+            # llama.cpp puts the output layer on a device first.
             at = Placement(pointers, N_LAYER * thirds // 3 + 1)
             model = load_native(file, at)
             runner = Runner(model, 1)
@@ -91,7 +91,7 @@ def compare(arguments: argparse.Namespace, arch: str) -> Iterator[dict[str, Any]
 
 
 def run_apart(arch: str) -> tuple[list[dict[str, Any]], str]:
-    """The results of one architecture, and how its process failed, or ""."""
+    """Return the results of one architecture, and how its process failed, or ""."""
     command = [sys.executable, __file__, "--only", arch, *sys.argv[1:]]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PROCESS_S)
@@ -103,7 +103,7 @@ def run_apart(arch: str) -> tuple[list[dict[str, Any]], str]:
 
 
 def main() -> int:
-    """Print a line for each architecture and number of layers; 1 where any logit differs."""
+    """Print a line for each architecture and number of layers. Return 1 if a logit differs."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--device", required=True)
     parser.add_argument("--architectures", nargs="+", default=ARCHITECTURES, choices=CACHEABLE)

@@ -1,9 +1,9 @@
-"""The tables of docs/devices.md: what the machine presets would make of three models' geometry.
+"""Make the tables of docs/devices.md: three models' geometry on the machine presets.
 
     PYTHONPATH=. python tests/benchmarks/device_tables.py ROUTES.csv [--out docs/devices.md]
 
-ROUTES.csv is the recorded routing of Qwen3-30B-A3B that docs/simulator.md names. The other models'
-routing is drawn at random. Nothing here was measured on a graphics card.
+ROUTES.csv is the recorded routing of Qwen3-30B-A3B that docs/simulator.md names. The routing of the
+other models is random. No figure here was measured on a graphics card.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Ids = NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Geometry:
-    """Numbers of weights. dense: of one layer beside its routed experts."""
+    """Numbers of weights. dense: the weights of one layer except its routed experts."""
 
     name: str
     n_layer: int
@@ -67,11 +67,11 @@ class Geometry:
 
     @property
     def matrix_bytes(self) -> int:
-        """Of one of an expert's three matrices."""
+        """Return the bytes of one of an expert's three matrices."""
         return round(self.n_embd * self.n_ff * self.bits / 8)
 
     def about(self) -> dict[str, float]:
-        """What a trace says of its model, for the simulator."""
+        """Return the facts about a model that a trace has, for the simulator."""
         return {
             "layer_dense_bytes": self.dense * self.bits / 8,
             "output_bytes": self.output * self.bits / 8,
@@ -81,7 +81,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class Speed:
-    """Tokens per second, of the second of two requests: the cache is warm."""
+    """Tokens per second of the second of two requests, so with a warm cache."""
 
     decode: float
     prefill: float
@@ -93,7 +93,7 @@ DEEPSEEK = Geometry("DeepSeek-V2-Lite", 26, 64, 6, 2048, 1408, 31.1e6, 210e6)
 
 
 def random_ids(model: Geometry, n: int) -> Ids:
-    """Tokens that keep some experts of the token before, and else draw by popularity."""
+    """Return ids: a token keeps some experts of the token before and draws others by popularity."""
     random = np.random.default_rng(1)
     ids = np.zeros((n, model.n_layer, model.n_used), np.uint8)
     for layer in range(model.n_layer):
@@ -112,7 +112,7 @@ def random_ids(model: Geometry, n: int) -> Ids:
 
 
 def requests(model: Geometry, ids: Ids) -> list[Trace]:
-    """Two of them: a short one, and one of N_PROMPT tokens, drawn from all, before its answer."""
+    """Return two requests: a short one, and one with a prompt of N_PROMPT tokens."""
     drawn = np.random.default_rng(2).integers(0, len(ids), N_PROMPT)
     short = ids[: len(ids) - N_DECODE]
     return [
@@ -140,7 +140,7 @@ def _request(model: Geometry, ids: Ids, n_decode: int) -> Trace:
 
 
 def future_of(traces: Sequence[Trace]) -> Any:
-    """All of them in advance, for what knows what comes."""
+    """Return all requests as a future, for methods that know the future."""
     future = _native.Future()
     for trace in traces:
         at = 0
@@ -153,7 +153,7 @@ def future_of(traces: Sequence[Trace]) -> Any:
 
 
 def slots(model: Geometry, shape: Any, name: str, rate: float) -> Any:
-    """A layout whose stage is a part of the rate, as backend.memory.placement makes it."""
+    """Return a layout whose stage is a part of the rate, as backend.memory.placement plans it."""
     method = METHODS[name]
     plain = layout(method, shape, slots_of(rate, shape.n_expert))
     n_slot = plain.pools[0].n_slot
@@ -167,7 +167,7 @@ def slots(model: Geometry, shape: Any, name: str, rate: float) -> Any:
 def simulate(
     model: Geometry, traces: Sequence[Trace], hardware: Hardware, name: str, rate: float
 ) -> Speed:
-    """The second request's speeds."""
+    """Return the speeds of the second request."""
     shape = traces[0].shape()
     hybrid = "auto" if name.endswith(HYBRID) else "off"
     name = name.removesuffix(HYBRID)
@@ -190,7 +190,7 @@ def simulate(
 
 
 def with_host(machine: Any, model: Geometry) -> Any:
-    """The machine with a processor that computes experts in RAM beside the device."""
+    """Return the machine with a host that computes experts in RAM beside the device."""
     figures = {n: getattr(machine, n) for n in dir(machine) if not n.startswith("_")}
     weights = 3 * model.n_embd * model.n_ff
     figures["host_us"] = HAND_OVER_US
@@ -200,7 +200,7 @@ def with_host(machine: Any, model: Geometry) -> Any:
 
 
 def resident(traces: Sequence[Trace], hardware: Hardware) -> Speed:
-    """With everything on the device."""
+    """Return the speeds with all weights on the device."""
     shape = traces[0].shape()
     method = METHODS["lru-overlapped"]
     core = _native.Core(shape, layout(method, shape, shape.n_expert), composition(method, shape))
@@ -216,10 +216,10 @@ def resident(traces: Sequence[Trace], hardware: Hardware) -> Speed:
 def layer_offload(
     model: Geometry, traces: Sequence[Trace], hardware: Hardware, rate: float
 ) -> Speed:
-    """Whole layers' experts on the device; of the others the processor computes.
+    """Return the speeds with the experts of whole layers on the device, the others in RAM.
 
-    A prompt's experts are computed by the processor, or copied for it, one layer after the other,
-    whichever is faster: stock llama.cpp copies from 32 tokens on (op_offload).
+    For a prompt, the processor computes the experts in RAM, or each layer is copied to the device,
+    whichever is faster. Stock llama.cpp copies from 32 tokens on (op_offload).
     """
     machine = machine_for(traces[0], hardware)
     n_device = int(rate * model.n_layer)
@@ -249,7 +249,7 @@ Table = dict[str, list[Speed]]
 
 
 def table(model: Geometry, traces: Sequence[Trace], hardware: Hardware) -> Table:
-    """All methods at all rates; of what is fully resident one speed."""
+    """Return the speeds of all methods at all rates, and one speed if all is resident."""
     found = {"layer offload": [layer_offload(model, traces, hardware, r) for r in RATES]}
     for name in SHOWN:
         found[name] = [simulate(model, traces, hardware, name, rate) for rate in RATES]
@@ -258,7 +258,7 @@ def table(model: Geometry, traces: Sequence[Trace], hardware: Hardware) -> Table
 
 
 def lines_of(model: Geometry, found: Table) -> Iterator[str]:
-    """Lines of Markdown: decode / prefill, in tokens per second."""
+    """Return lines of Markdown: decode / prefill, in tokens per second."""
     yield f"| {model.name} | " + " | ".join(f"{100 * r:.0f} %" for r in RATES) + " |"
     yield "|---" * (len(RATES) + 1) + "|"
     for name, speeds in found.items():
@@ -269,7 +269,7 @@ def lines_of(model: Geometry, found: Table) -> Iterator[str]:
 
 
 def ratio_lines(found: dict[tuple[str, str], Table]) -> Iterator[str]:
-    """How many times as fast as static and LRU: mean over the rates, and the most."""
+    """Return lines with the speed-up over static and LRU: the mean over the rates, and the most."""
     phases = " | ".join(f"{p}: static | lru | layer offload" for p in ("decode", "prefill"))
     yield f"| card, model | of | {phases} |"
     yield "|---" * 8 + "|"
@@ -285,12 +285,12 @@ def ratio_lines(found: dict[tuple[str, str], Table]) -> Iterator[str]:
 
 
 def ratios_of(of: Table, name: str, other: str, phase: str) -> list[float]:
-    """How many times as fast as the other, at every rate."""
+    """Return the speed-up over the other method at every rate."""
     return [getattr(a, phase) / getattr(b, phase) for a, b in zip(of[name], of[other], strict=True)]
 
 
 def paper_lines(found: dict[tuple[str, str], Table]) -> Iterator[str]:
-    """What the papers print, and what the simulator says of the nearest that it can run."""
+    """Return lines with the papers' figures, and simulated figures of the nearest setting."""
     hardware = load(MACHINES[0])
     tables = [of for (machine, _), of in found.items() if machine == MACHINES[0]]
 
@@ -363,7 +363,7 @@ def main() -> None:
     parser.add_argument("routes", type=Path)
     parser.add_argument("--out", type=Path, help="a document with the two marks")
     arguments = parser.parse_args()
-    # llama.cpp computes a prompt's last layer for its last token only.
+    # llama.cpp computes the last layer of a prompt for its last token only.
     trace = read_csv(arguments.routes)
     recorded = trace.ids[int(trace.n_token[0]) :].astype(np.uint8)
     models = [

@@ -1,17 +1,17 @@
-"""Experts that a device lacks: copied, computed by the processor, or both, behind slow links.
+"""Compare three ways to serve a device's missing experts behind slow links.
 
     PYTHONPATH=.:tests python tests/benchmarks/hybrid.py [--rounds N] [--json OUT.json]
 
-The device is llama.cpp's rpc server in another process (tests/loopback.py) with one thread; the
-processor's share has one thread too. What computing needs is the rate at which that thread consumes
-experts, measured first; the link is then throttled to as much, and to 4 and 16 times less. Last
-comes the link at which copying alone should take as long as computing alone, by what copying took
-behind the slowest link. The three ways take turns within every round; a figure is the median of its
-rounds.
+Missing experts are copied, computed by the processor, or both. The device is llama.cpp's rpc server
+in another process (tests/loopback.py) with one thread; the processor computes with one thread, too.
+First the program measures the bytes of experts that this thread computes per second. The link is
+then throttled to this rate, to a fourth and to a sixteenth of it. The last link is the one at which
+copying alone should take as long as computing alone, extrapolated from the slowest link. The three
+ways take turns within every round. A figure is the median of its rounds.
 
-A pass computes many tokens, as a piece of a prompt does, with experts in MXFP4, whose kernels are
-the slowest for each byte here: so a socket, which moves 1 GB/s, can carry what computing needs, and
-carrying it, which takes a part of the same two cores, costs little beside computing.
+A pass computes many tokens, like a piece of a prompt. The experts are in MXFP4, whose kernels are
+the slowest per byte here. So a socket, which moves 1 GB/s, can supply the computation, and copying,
+which uses the same two cores, costs little beside it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SLOW = 4.0
 
 @dataclass(frozen=True)
 class Figure:
-    """One way behind one link: medians of its rounds."""
+    """One way behind one link: the medians of its rounds."""
 
     ratio: float
     link_bytes_per_s: float
@@ -71,7 +71,7 @@ class Figure:
 
 
 class Bench:
-    """A model on the device, whose cache is laid out anew for every turn."""
+    """A model on the device. Every turn rebuilds its cache."""
 
     def __init__(self, path: Path, placement: Placement, rate: float, n_token: int) -> None:
         self._rate, self.n_token = rate, n_token
@@ -81,7 +81,7 @@ class Bench:
         self._chance = np.random.default_rng(1)
 
     def turn(self, way: str, link_bytes_per_s: float, n_warm: int, n_pass: int) -> Figure:
-        """Passes after some that warm the cache up."""
+        """Run passes, after some that warm up the cache."""
         method, shape = METHODS[METHOD], self.patch.shape
         self.patch.configure(
             layout(method, shape, slots_of(self._rate, shape.n_expert)),
@@ -122,7 +122,7 @@ class Bench:
         )
 
     def need(self) -> tuple[float, float]:
-        """Bytes of experts that the processor computes with in a second, and rows of each."""
+        """Return the bytes of experts that the processor computes per second, and their rows."""
         self.turn("cpu-only", 0, 2, 4)
         counts, shape = self.patch.counts(), self.patch.shape
         n_byte = sum(c.on_host * shape.expert_bytes(la) for la, c in enumerate(counts))
@@ -151,7 +151,7 @@ class Bench:
 
 
 def medians(figures: Sequence[Figure], ratio: float) -> Figure:
-    """Of the rounds of one way behind one link."""
+    """Return the medians of the rounds of one way behind one link."""
     rows = [asdict(f) for f in figures]
     middle = {
         key: statistics.median(row[key] for row in rows)
@@ -164,7 +164,7 @@ def medians(figures: Sequence[Figure], ratio: float) -> Figure:
 def compare(
     bench: Bench, links: Sequence[tuple[float, float]], n_round: int, n_pass: int
 ) -> Iterator[Figure]:
-    """The three ways in turn behind each link, (ratio, bytes per second)."""
+    """Measure the three ways in turn behind each link, (ratio, bytes per second)."""
     found: dict[tuple[float, str], list[Figure]] = {}
     for i in range(n_round):
         for ratio, link in links:
@@ -178,9 +178,9 @@ def compare(
 
 
 def equal_link(figures: Sequence[Figure]) -> float:
-    """The link at which copying alone takes as long as computing alone, in bytes per second.
+    """Return the link at which copying alone takes as long as computing alone, in bytes/s.
 
-    Behind the slowest link a pass takes as long as its bytes do.
+    Behind the slowest link, copying takes all the time of a pass.
     """
     slowest = min((f for f in figures if f.way == "off"), key=lambda f: f.link_bytes_per_s)
     computing = statistics.median(f.tokens_per_s for f in figures if f.way == "cpu-only")
@@ -188,7 +188,7 @@ def equal_link(figures: Sequence[Figure]) -> float:
 
 
 def table(figures: Sequence[Figure]) -> list[str]:
-    """A line for each way, and what hybrid is beside the better of the others."""
+    """Return a line for each way, and the speed-up of hybrid over the better of the others."""
     lines = [
         f"{'link':>10} {'times less':>10} {'way':<9} {'token/s':>8} {'on CPU':>7} {'stall':>7} "
         f"{'CPU':>7} {'wait':>7} {'link busy':>9}"

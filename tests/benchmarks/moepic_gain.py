@@ -1,13 +1,13 @@
-"""What MoEpic's cache configurator gains over uniform layouts, in the simulator's virtual time.
+"""Measure the gain of MoEpic's cache configurator over uniform layouts, in simulated time.
 
     python tests/benchmarks/moepic_gain.py TRACE [--model MODEL.gguf] --rates 0.06,0.17,0.33
 
-The first half of the decoded tokens runs uniform with theta = 0.5 and fills the statistics; what
-Algorithm 1 makes of them is then compared with the uniform layouts on the second half. Every layout
-is warmed by the same first half. TRACE is a trace file, or a CSV of routings. Where it has no
-inputs, or no model is named, the predictor is one that is right with a set probability. TRACE may
-be "even" instead: 400 tokens of a model of Qwen1.5-MoE's sizes (MoEpic's own) whose routers choose
-every expert equally often; with --layer-us and --expert-us the machine computes as MoEpic's does.
+The first half of the decoded tokens runs uniform with theta = 0.5 and fills the statistics. The
+plan of Algorithm 1 is then compared with uniform layouts on the second half. The first half warms
+up every layout. TRACE is a trace file or a CSV of routings. If it has no inputs, or no model is
+given, the predictor is right with a set probability. TRACE may also be "even": 400 tokens of a
+model of the sizes of Qwen1.5-MoE (as in the paper) whose routers choose all experts equally often.
+With --layer-us and --expert-us the machine has the compute times of MoEpic's.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from backend.traces.trace import DECODE, Trace, read_trace  # noqa: E402
 
 @dataclass(frozen=True)
 class Run:
-    """One layout over the trace: means over the second half of the decoded tokens."""
+    """One layout on the trace: means over the second half of the decoded tokens."""
 
     token_ms: float
     stall_ms: float
@@ -60,7 +60,7 @@ class Bench:
         )
 
     def run(self, layout: Any, machine: Any, statistics: Any = None) -> Run:
-        """Simulate from a cold cache; only the first half where statistics are to be filled."""
+        """Simulate from a cold cache. To fill statistics, simulate the first half only."""
         trace = self.trace if statistics is None else self.trace.passes(0, self.half)
         future = self.future if statistics is None else trace.future()
         composition = _native.Composition(
@@ -119,7 +119,7 @@ class Bench:
 
 
 def even_trace() -> Trace:
-    """24 layers of 60 experts of 8.65 M weights in 16 bits, of which each token uses any 4."""
+    """Return a trace: 24 layers of 60 experts (8.65 M weights, 16 bits), any 4 per token."""
     n_token, n_layer, n_expert, n_used = 400, 24, 60, 4
     rng = np.random.default_rng(0)
     order = rng.random((n_token, n_layer, n_expert)).argsort(axis=2)
@@ -139,7 +139,7 @@ def even_trace() -> Trace:
 
 
 def with_times(machine: Any, layer_us: float | None, expert_us: float | None) -> Any:
-    """The machine with other times to compute a layer and an expert."""
+    """Return the machine with other times to compute a layer and an expert."""
     if layer_us is None or expert_us is None:
         return machine
     return _native.Machine(

@@ -1,11 +1,11 @@
-"""What the engine panel costs: answers with it and without it in turn, in one run.
+"""Measure the cost of the engine panel: answers with and without it, in turn.
 
     python tests/benchmarks/panel_cost.py [--rounds 6] [--threads 2] [--model MODEL]
 
-The window (without a screen, but painting) and the real worker share this machine, as they do a
-user's. Each round is on, off, off, on, with the same question and the same seed, so that all four
-answers are the same tokens; first a usual answer, then one that fills the context. Prints the ratio
-of decoding speeds, and what each of the two processes used of a core.
+The window (which paints into memory) and the real worker share this machine, as on a user's. Each
+round is on, off, off, on, with the same question and seed, so that all four answers have the same
+tokens: first of usual length, then filling the context. Print the ratio of decoding speeds, and the
+share of a core that each of the two processes used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from backend.system.paths import embedded_model  # noqa: E402
 QUESTION = "Tell me a long story about a soldier and the sea."
 KINDS = {
     "usual": {"temperature": 0.7, "seed": 3},
-    # So warm that it never comes to an end, but for that of the context.
+    # So high a temperature that only the end of the context ends it.
     "long": {"temperature": 3.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "seed": 3},
 }
 CONTEXT = 1024
@@ -45,7 +45,7 @@ CONTEXT = 1024
 
 @dataclass(frozen=True)
 class Run:
-    """One answer. CPU times are seconds of a core, of the whole answer."""
+    """One answer. CPU times are seconds of a core for the whole answer."""
 
     n_token: int
     tokens_per_s: float
@@ -55,7 +55,7 @@ class Run:
 
 
 def main() -> int:
-    """Run all rounds and print what they say."""
+    """Run all rounds and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--threads", type=int, default=2)
@@ -87,11 +87,11 @@ def main() -> int:
 
 
 def answer(window: MainWindow, sampling: dict[str, float], *, shown: bool) -> Run:
-    """Ask once, with the panel or without it."""
+    """Ask once, with or without the panel."""
     window.panel.setVisible(shown)
     window.session.new_chat()
     window.session.conversation.preset = Preset(sampling=sampling)
-    pause(1500)  # the advice of the answer before is through
+    pause(1500)  # the advice for the answer before is finished
     worker = psutil.Process(window.link.pid)
     before = worker.cpu_times(), time.process_time(), time.perf_counter()
     window.session.send(QUESTION)
@@ -108,7 +108,7 @@ def answer(window: MainWindow, sampling: dict[str, float], *, shown: bool) -> Ru
 
 
 def report(name: str, rounds: list[list[Run]]) -> None:
-    """Print what the panel costs, by rounds and by processes."""
+    """Print the cost of the panel, by round and by process."""
     changes = [
         (math.log(a.tokens_per_s * d.tokens_per_s) - math.log(b.tokens_per_s * c.tokens_per_s)) / 2
         for a, b, c, d in rounds
@@ -133,7 +133,7 @@ def report(name: str, rounds: list[list[Run]]) -> None:
 
 
 def wait_for(condition: object, limit_s: float = 300.0) -> None:
-    """Let the window live until something is so."""
+    """Run the event loop until a condition is met."""
     end_s = time.monotonic() + limit_s
     while not condition():  # type: ignore[operator]
         if time.monotonic() > end_s:
@@ -142,7 +142,7 @@ def wait_for(condition: object, limit_s: float = 300.0) -> None:
 
 
 def pause(time_ms: int) -> None:
-    """Let the window live for a while."""
+    """Run the event loop for a while."""
     loop = QEventLoop()
     QTimer.singleShot(time_ms, loop.quit)
     loop.exec()

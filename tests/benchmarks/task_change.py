@@ -1,12 +1,12 @@
-"""How many requests a method needs after the task changes (MoE-Infinity, Table 3), simulated.
+"""Simulate how many requests a method needs after a change of task (MoE-Infinity, Table 3).
 
     python tests/benchmarks/task_change.py sums.trace wiki.trace --rates 0.17,0.33
 
-Each trace holds the requests of one task. A cache answers --before requests of one task and then
---after of the other. Its twin has answered as many others of the second task before, and answers
-the same ones: what the first is worse than the second is the price of the change, request by
-request. It has recovered at the first request from which --window of them take no more than
---tolerance longer than the twin's. Draws differ in which requests are taken, and in their order.
+Each trace has the requests of one task. A cache serves --before requests of one task and then
+--after of the other. Its twin serves --before other requests of the second task and then the same
+--after requests. The difference between the two is the price of the change, request by request. The
+cache has recovered at the first request from which --window requests take at most --tolerance
+longer than the twin's. Draws differ in the choice of requests and in their order.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from backend.traces.trace import DECODE, Trace, join, read_trace  # noqa: E402
 
 @dataclass(frozen=True)
 class Requests:
-    """Of each request: milliseconds a decoded token took, and the share of hits."""
+    """For each request: milliseconds per decoded token, and the share of hits."""
 
     token_ms: Any
     hit_rate: Any
 
 
 def answer(method: str, rate: float, machine: Any, requests: list[Trace], n_last: int) -> Requests:
-    """Simulate the requests one after the other, from a cold cache; the last ones count."""
+    """Simulate the requests one after the other, from a cold cache. The last ones count."""
     trace = join(requests)
     shape, future = trace.shape(), trace.future()
     chosen = METHODS[method]
@@ -64,7 +64,7 @@ def answer(method: str, rate: float, machine: Any, requests: list[Trace], n_last
 
 
 def recovery(changed: Any, twin: Any, window: int, tolerance: float) -> int | None:
-    """Requests until a window of them takes no longer than the twin's; None where none does."""
+    """Return the requests until a window of them is as fast as the twin's, or None."""
     for n in range(len(changed) - window + 1):
         span = slice(n, n + window)
         if changed[span].mean() <= (1 + tolerance) * twin[span].mean():
@@ -73,7 +73,7 @@ def recovery(changed: Any, twin: Any, window: int, tolerance: float) -> int | No
 
 
 def row(method: str, rate: float, first: Path, second: Path, args: argparse.Namespace) -> str:
-    """One method at one rate, from the first task to the second."""
+    """Return the line of one method at one rate, from the first task to the second."""
     old = [r for r in read_trace(first).each_request() if (r.phases == DECODE).any()]
     new = [r for r in read_trace(second).each_request() if (r.phases == DECODE).any()]
     sized = with_model(first, old[0], args.file) if args.file else old[0]

@@ -1,9 +1,10 @@
-"""Prompts of two tasks, to be traced for task_change.py and moepic_gain.py.
+"""Write prompts of two tasks. Their traces are the input of task_change.py and moepic_gain.py.
 
     python tests/benchmarks/task_prompts.py --data ../shared/data --out prompts
 
-Writes sums.jsonl (GSM8K's test questions), wiki.jsonl (paragraphs of SQuAD's development set, from
-an encyclopaedia) and mixed.jsonl (twenty of each, in turn). Both sets are for evaluation only.
+The files are sums.jsonl (GSM8K's test questions), wiki.jsonl (paragraphs of SQuAD's development
+set, from an encyclopaedia) and mixed.jsonl (twenty of each, in turn). Use both sets for evaluation
+only.
 """
 
 from __future__ import annotations

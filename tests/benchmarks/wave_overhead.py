@@ -1,10 +1,10 @@
-"""What a wave costs beside the kernels' own time: decoding with few slots, so that waves are many.
+"""Measure the cost of a wave beside the kernels' time: few slots, so many waves.
 
     python tests/benchmarks/wave_overhead.py assets/embedded/outrider-tiny.gguf --rate 0.2
 
-Prints, per graph that was computed in waves, the time in all, in ggml, and the difference, which is
-ours; the smallest of some rounds, since other programs only add. One thread: several wait for each
-other within ggml.
+Print, for each graph computed in waves, the total time, the time in ggml, and the difference, which
+is ours. Each figure is the smallest of some rounds, because other programs only add time. There is
+one thread, because several threads wait for each other within ggml.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Plays the live side for a Core: performs its commands, and ends copies when a test says so."""
+"""Plays the live side of a Core: performs its commands; tests end the copies."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ WHOLE = _native.WHOLE_EXPERT
 
 
 @dataclass
-class Said:
-    """What the core answered to one event, with what followed from cancels that were honoured."""
+class Response:
+    """The core's commands after one event, and after the cancels that followed from it."""
 
     order: list[int] | None = None
     high: list[tuple[int, int]] = field(default_factory=list)  # (expert, chunk) of copies
@@ -32,7 +32,7 @@ class Said:
 
 
 def chunks_of(*experts: int) -> list[tuple[int, int]]:
-    """Every chunk of these experts, in order."""
+    """Return every chunk of these experts, in order."""
     return [(e, c) for e in experts for c in range(len(CHUNK_BYTES))]
 
 
@@ -45,7 +45,7 @@ def composition(
     depth: int = 100,
     **numbers: float,
 ) -> Composition:
-    """A method of the usual parts; numbers are the scheduler's; forecasts are fetched at once."""
+    """Return a method of the usual parts, which prefetches at once. numbers: of the scheduler."""
     spec = Spec(scheduler, {name: float(value) for name, value in numbers.items()})
     return Composition(
         Spec(predictor), [Spec(eviction)], spec, spec, n_predict=n_predict, depth=depth
@@ -53,7 +53,7 @@ def composition(
 
 
 class Driver:
-    """One core and what is on its way to it. `check()` follows every event."""
+    """A core and its copies in flight. `check()` follows every event."""
 
     def __init__(
         self,
@@ -92,35 +92,35 @@ class Driver:
         self.core.pass_began(phase)
         self.core.check()
 
-    def routed(self, layer: int, *experts: int) -> Said:
+    def routed(self, layer: int, *experts: int) -> Response:
         self.layer = layer
-        return self.obey(self.core.routed(layer, list(experts)))
+        return self.perform(self.core.routed(layer, list(experts)))
 
-    def predicted(self, layer: int, *experts: int) -> Said:
-        return self.obey(self.core.predicted(layer, list(experts)))
+    def predicted(self, layer: int, *experts: int) -> Response:
+        return self.perform(self.core.predicted(layer, list(experts)))
 
-    def gate_seen(self, layer: int, rows: NDArray[np.float32]) -> Said:
-        return self.obey(self.core.gate_seen(layer, np.ascontiguousarray(rows, np.float32)))
+    def gate_seen(self, layer: int, rows: NDArray[np.float32]) -> Response:
+        return self.perform(self.core.gate_seen(layer, np.ascontiguousarray(rows, np.float32)))
 
-    def computed(self, expert: int, part: Part = Part.top) -> Said:
-        return self.obey(self.core.computed(self.layer, expert, part))
+    def computed(self, expert: int, part: Part = Part.top) -> Response:
+        return self.perform(self.core.computed(self.layer, expert, part))
 
-    def aborted(self) -> Said:
-        return self.obey(self.core.aborted())
+    def aborted(self) -> Response:
+        return self.perform(self.core.aborted())
 
-    def arrive(self, expert: int, chunk: int = WHOLE, layer: int | None = None) -> Said:
-        """A copy ends well; WHOLE: every copy of the expert that flies at this moment."""
+    def arrive(self, expert: int, chunk: int = WHOLE, layer: int | None = None) -> Response:
+        """End a copy with success. WHOLE: every copy of the expert in flight."""
         return self._end(self.core.copied, expert, chunk, layer)
 
-    def fail(self, expert: int, chunk: int = WHOLE, layer: int | None = None) -> Said:
+    def fail(self, expert: int, chunk: int = WHOLE, layer: int | None = None) -> Response:
         return self._end(self.core.failed, expert, chunk, layer)
 
     def start(self, expert: int, chunk: int = WHOLE, layer: int | None = None) -> None:
-        """A copy has begun: a cancel comes too late for it."""
+        """Begin a copy. It can no longer be cancelled."""
         self.begun.update(self._tickets(expert, chunk, layer))
 
-    def bring(self, layer: int, *experts: int) -> None:
-        """One pass in which the layer needs these; all arrive and are computed."""
+    def make_resident(self, layer: int, *experts: int) -> None:
+        """Run a pass in which the layer needs these experts. All arrive and are computed."""
         self.begin()
         waiting = list(self.routed(layer, *experts).compute)
         while not self.core.idle():
@@ -130,8 +130,8 @@ class Driver:
                 waiting += self.end_next()
         self.settle()
 
-    def bring_cut(self, layer: int, *experts: int) -> None:
-        """As bring(), for experts in two parts."""
+    def make_cut_resident(self, layer: int, *experts: int) -> None:
+        """As make_resident(), for experts in two parts."""
         self.begin()
         todo = self.core.routed(layer, list(experts))
         while todo:
@@ -144,19 +144,19 @@ class Driver:
         assert self.core.idle()
 
     def settle(self) -> None:
-        """Everything that flies arrives."""
+        """End all copies in flight."""
         while self.flying:
             self.end_next()
 
     def end_next(self) -> list[int]:
         ticket = next(iter(self.flying))
         del self.flying[ticket]
-        return self.obey(self.core.copied(ticket)).compute
+        return self.perform(self.core.copied(ticket)).compute
 
-    # What the core knows.
+    # State of the core.
 
     def slots(self, layer: int = 0) -> list[tuple[str, int, bool]]:
-        """(state, expert, pinned) of the slots of the layer's own pool, or of its share of one."""
+        """Return (state, expert, pinned) of the slots of the layer's pool or share of a pool."""
         part = Part.top if self.layout.layers[layer].pool[0] >= 0 else Part.bottom
         pool = self.layout.layers[layer].pool[0 if part == Part.top else 1]
         return [
@@ -166,14 +166,14 @@ class Driver:
         ]
 
     def state(self, expert: int, layer: int = 0) -> str:
-        """The state of the slot that holds or awaits the expert; "absent" without one."""
+        """Return the state of the expert's slot, or "absent"."""
         return next((s for s, e, _ in self.slots(layer) if e == expert), "absent")
 
     def pinned(self, layer: int = 0) -> set[int]:
         return {e for _, e, pinned in self.slots(layer) if pinned}
 
     def held(self, layer: int = 0) -> set[int]:
-        """The experts that are resident or arriving."""
+        """Return the experts that are resident or in flight."""
         return {e for _, e, _ in self.slots(layer) if e >= 0}
 
     def n_state(self, state: str, layer: int = 0) -> int:
@@ -187,35 +187,35 @@ class Driver:
 
     # Commands.
 
-    def obey(self, commands: list[Any]) -> Said:
-        said, todo = Said(), list(commands)
+    def perform(self, commands: list[Any]) -> Response:
+        response, todo = Response(), list(commands)
         while todo:
             command = todo.pop(0)
-            said.kinds.append(type(command).__name__)
+            response.kinds.append(type(command).__name__)
             if isinstance(command, _native.Copy):
                 assert command.ticket not in self.flying
                 self.flying[command.ticket] = command
                 urgent = command.urgency == _native.Urgency.high
-                (said.high if urgent else said.low).append((command.expert, command.chunk))
+                (response.high if urgent else response.low).append((command.expert, command.chunk))
             elif isinstance(command, _native.Cancel):
                 copy = self.flying[command.ticket]
-                said.cancelled.append((copy.expert, copy.chunk))
+                response.cancelled.append((copy.expert, copy.chunk))
                 if command.ticket not in self.begun:
                     del self.flying[command.ticket]
                     todo += self.core.cancelled(command.ticket)
             elif isinstance(command, _native.Order):
-                said.order = list(command.experts)
+                response.order = list(command.experts)
             elif isinstance(command, _native.Compute):
                 of = self.layout.layers[command.layer]
                 pools = {Part.top: of.pool[0], Part.bottom: of.pool[1], Part.staged: of.stage}
                 slot = self.core.slots(pools[command.part])[command.slot]
                 assert slot == ("ready", command.layer, command.part, command.expert, True)
-                said.compute.append(command.expert)
+                response.compute.append(command.expert)
             else:
                 assert isinstance(command, _native.GiveUp)
-                said.gave_up.append(command.expert)
+                response.gave_up.append(command.expert)
         self.core.check()
-        return said
+        return response
 
     def _tickets(self, expert: int, chunk: int, layer: int | None) -> list[int]:
         found = [
@@ -226,12 +226,12 @@ class Driver:
         assert found, f"no copy of expert {expert}, chunk {chunk} flies"
         return found
 
-    def _end(self, event: Any, expert: int, chunk: int, layer: int | None) -> Said:
-        said = Said()
+    def _end(self, event: Any, expert: int, chunk: int, layer: int | None) -> Response:
+        response = Response()
         for ticket in self._tickets(expert, chunk, layer):
             del self.flying[ticket]
-            more = self.obey(event(ticket))
+            more = self.perform(event(ticket))
             for name, value in vars(more).items():
                 if isinstance(value, list):
-                    getattr(said, name).extend(value)
-        return said
+                    getattr(response, name).extend(value)
+        return response

@@ -1,4 +1,4 @@
-"""Plays traces to a shipped eviction and to its plain reference, and compares whom they let go."""
+"""Plays traces to an eviction and to its Python reference, and compares the victims."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sizes:
 def markov_trace(
     seed: int, sizes: Sizes, n_request: int = 3, n_decode: int = 25, longest_prompt: int = 20
 ) -> list[Pass]:
-    """Tokens follow each other by a sparse random chain; experts follow the token, with noise."""
+    """Return a trace: tokens from a sparse random chain, experts by token, with noise."""
     rng = np.random.default_rng(seed)
     n_word = 24
     follow = rng.dirichlet(np.full(n_word, 0.08), n_word)
@@ -49,7 +49,7 @@ def markov_trace(
             logits = affinity[words] + noise
             ids, weights = [], []
             for layer in range(sizes.n_layer):
-                # As llama.cpp: of a prompt the last layer computes the last token only.
+                # As in llama.cpp, the last layer computes only the last token of a prompt.
                 rows = logits[-1:, layer] if layer == sizes.n_layer - 1 else logits[:, layer]
                 best = np.argsort(-rows, 1)[:, : sizes.n_expert_used]
                 chosen = np.exp(np.take_along_axis(rows, best, 1))
@@ -74,7 +74,7 @@ def future_of(passes: list[Pass], sizes: Sizes) -> Future:
 
 
 class Pair:
-    """A shipped eviction and its reference, told the same."""
+    """An eviction and its reference, with the same events."""
 
     def __init__(
         self,
@@ -85,12 +85,12 @@ class Pair:
         self.shipped, self.reference, self.sizes = shipped, reference, sizes
 
     def victim(self, candidates: list[tuple[int, int]]) -> tuple[int, int]:
-        """The (layer, expert) that leaves, the first of equals; both must agree."""
+        """Return the (layer, expert) that both evict. Among equals it is the first."""
         theirs = [self.reference.keep(layer, e) for layer, e in candidates]
         ours = [self.shipped.keep(layer, Part.top, e) for layer, e in candidates]
         chosen = ours.index(min(ours))
         expected = theirs.index(min(theirs))
-        # Rounding may part what is equal: 4 * rho against 1.
+        # Rounding may separate equal values: 4 * rho and 1.
         same = chosen == expected or math.isclose(theirs[chosen], theirs[expected], rel_tol=1e-9)
         assert same, (candidates[chosen], candidates[expected])
         return candidates[chosen]
@@ -105,9 +105,9 @@ def play(
     weighted: bool = True,
     forecasts: np.random.Generator | None = None,
 ) -> tuple[int, int]:
-    """Fill slots by whom both let go. Returns hits and victims.
+    """Fill slots in place of the common victims. Return hits and victims.
 
-    forecasts: make some up, right and wrong ones, and prefetch them.
+    forecasts: also prefetch made-up forecasts, right and wrong ones.
     """
     sizes, shipped, reference = pair.sizes, pair.shipped, pair.reference
     slots: list[list[tuple[int, int] | None]] = [

@@ -1,4 +1,4 @@
-"""Plays traces to a shipped predictor and to its plain reference, and compares what they say."""
+"""Plays traces to a predictor and to its Python reference, and compares the forecasts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reference.predictors import Pass, Scores, Sizes
 
 from backend._native import Future, Layout, Phase, PredictorProbe, Shape, Spec
 
-Told = tuple[int, list[int], list[float]]
+Forecast = tuple[int, list[int], list[float]]
 
 
 def probe_of(
@@ -21,7 +21,7 @@ def probe_of(
     arrays: dict[str, Any] | None = None,
     n_predict: int = 0,
 ) -> PredictorProbe:
-    """A shipped predictor in surroundings of these sizes."""
+    """Return a predictor for a model of these sizes."""
     future = None
     if sizes.future:
         future = Future()
@@ -56,7 +56,7 @@ def random_trace(
     longest_prompt: int = 40,
     n_vocabulary: int = 30,
 ) -> list[Pass]:
-    """Like what models do: experts follow the token, the topic of the request, and each other."""
+    """Return a trace like a model's: experts depend on token, topic and each other."""
     rng = np.random.default_rng(seed)
     by_token = rng.standard_normal((n_vocabulary, sizes.n_layer, sizes.n_expert))
     topics = 2 * rng.standard_normal((3, sizes.n_layer, sizes.n_expert))
@@ -70,7 +70,7 @@ def random_trace(
             logits = by_token[tokens] + topic + noise
             ids, weights, inputs = [], [], []
             for layer in range(sizes.n_layer):
-                # As llama.cpp: of a prompt the last layer computes the last token only.
+                # As in llama.cpp, the last layer computes only the last token of a prompt.
                 rows = logits[-1:, layer] if layer == sizes.n_layer - 1 else logits[:, layer]
                 best = np.argsort(-rows, 1)[:, : sizes.n_expert_used]
                 chosen = np.exp(np.take_along_axis(rows, best, 1))
@@ -84,10 +84,12 @@ def random_trace(
     return passes
 
 
-def agree(told: list[Told], said: list[Scores], n_predict: int, tolerance: float) -> None:
-    """The same layers in the same order, and experts in an order that the scores allow."""
-    assert [t[0] for t in told] == [s.layer for s in said]
-    for (_, experts, scores), reference in zip(told, said, strict=True):
+def agree(
+    forecasts: list[Forecast], wanted: list[Scores], n_predict: int, tolerance: float
+) -> None:
+    """Require the same layers in the same order, and experts in an order that the scores allow."""
+    assert [t[0] for t in forecasts] == [s.layer for s in wanted]
+    for (_, experts, scores), reference in zip(forecasts, wanted, strict=True):
         values = reference.values
         if reference.voters:
             agree_on_named(set(experts), reference, n_predict, tolerance)
@@ -98,19 +100,19 @@ def agree(told: list[Told], said: list[Scores], n_predict: int, tolerance: float
         slack = tolerance * max(1.0, float(np.abs(best).max(initial=0)))
         np.testing.assert_allclose(values[experts], best, rtol=0, atol=slack)
         np.testing.assert_allclose(scores, values[experts], rtol=0, atol=slack)
-        if tolerance == 0:  # of equals the lowest index
+        if tolerance == 0:  # equals in the order of their index
             assert experts == sorted(experts, key=lambda e: (-values[e], e))
 
 
-def agree_on_named(told: set[int], said: Scores, n_predict: int, tolerance: float) -> None:
-    """Whoever is among the n_predict best of one of the tokens, and nobody else."""
+def agree_on_named(forecasts: set[int], wanted: Scores, n_predict: int, tolerance: float) -> None:
+    """Require exactly the experts that are among the n_predict best of a token."""
     surely, maybe = set[int](), set[int]()
-    for scores in said.voters:
+    for scores in wanted.voters:
         worst = np.sort(scores)[::-1][:n_predict][-1]
         slack = tolerance * max(1.0, float(np.abs(scores).max()))
         surely |= set(np.flatnonzero(scores > worst + slack).tolist())
         maybe |= set(np.flatnonzero(scores >= worst - slack).tolist())
-    assert surely <= told <= maybe
+    assert surely <= forecasts <= maybe
 
 
 def play(
@@ -120,23 +122,23 @@ def play(
     n_predict: int,
     tolerance: float = 1e-5,
 ) -> int:
-    """Returns the number of forecasts, all of which were what the reference says."""
+    """Compare all forecasts with the reference. Return their number."""
     n = 0
     for p in passes:
         if p.begins_request:
             probe.request_began()
             reference.request_began()
-        told, said = probe.pass_began(Phase[p.phase], p.tokens), reference.pass_began(p)
-        agree(told, said, n_predict, tolerance)
-        n += len(told)
+        forecasts, wanted = probe.pass_began(Phase[p.phase], p.tokens), reference.pass_began(p)
+        agree(forecasts, wanted, n_predict, tolerance)
+        n += len(forecasts)
         for layer, ids in enumerate(p.ids):
             flat = [e for token in ids for e in token]
             weights = [w for token in p.weights[layer] for w in token]
-            told = probe.routed(layer, flat, weights)
-            agree(told, reference.routed(layer), n_predict, tolerance)
-            n += len(told)
+            forecasts = probe.routed(layer, flat, weights)
+            agree(forecasts, reference.routed(layer), n_predict, tolerance)
+            n += len(forecasts)
             if probe.wants_input:
-                told = probe.gate_seen(layer, p.inputs[layer].astype(np.float32))
-                agree(told, reference.gate_seen(layer), n_predict, tolerance)
-                n += len(told)
+                forecasts = probe.gate_seen(layer, p.inputs[layer].astype(np.float32))
+                agree(forecasts, reference.gate_seen(layer), n_predict, tolerance)
+                n += len(forecasts)
     return n

@@ -1,4 +1,4 @@
-"""Allocations by name: within the budget, never below the least that computes, and as asked."""
+"""Allocations by name: within the budget, at least what computes, and as asked."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def all_bytes(shape: Shape) -> int:
 
 
 def n_slots(layout: Layout) -> list[int]:
-    """Slots for tops of each layer, 0 where it keeps nothing."""
+    """Return the slots for tops of each layer; 0 where it keeps nothing."""
     pools = [layer.pool[0] for layer in layout.layers]
     return [layout.pools[p].n_slot if p >= 0 else 0 for p in pools]
 
 
 def slot_bytes(shape: Shape, layout: Layout, pool: int) -> int:
-    """Bytes of a slot: of each chunk the largest that it may hold."""
+    """Return the bytes of a slot: the sum over chunks of the largest that it may hold."""
     largest = [0, 0, 0]
     for i, layer in enumerate(layout.layers):
         for part in (0, 1):
@@ -53,7 +53,7 @@ def slot_bytes(shape: Shape, layout: Layout, pool: int) -> int:
 
 
 def check(shape: Shape, layout: Layout, rate: float) -> None:
-    """What holds of every allocation."""
+    """Check the properties of every allocation."""
     layout.validate(shape)
     k = shape.n_expert_used
     for layer, n_top in zip(layout.layers, n_slots(layout), strict=True):
@@ -90,7 +90,7 @@ def test_uniform(shape: Shape, rate: float, theta: float) -> None:
         asked = max(1, math.floor(theta * shape.cuts(i) + 0.5)) / shape.cuts(i)
         if tops[0] < shape.n_expert:
             assert layer.top_share == pytest.approx(asked)
-        else:  # all tops fit: they may be larger
+        else:  # all tops fit, so they may be larger
             assert layer.top_share >= asked - 1e-9
 
 

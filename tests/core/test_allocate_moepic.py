@@ -1,4 +1,4 @@
-"""MoEpic's statistics and configurator against the plain reference, and what must hold of them."""
+"""MoEpic's statistics and configurator: compared with the reference, and their properties."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from backend._native import (
 def run(
     seed: int, n_layer: int, n_expert: int, k: int, n_pass: int, bias: float = 1.0
 ) -> tuple[MoepicStatistics, plain.Statistics]:
-    """Tell both of the same random passes, with forecasts that are right half the time."""
+    """Play the same random passes to both, with forecasts that are right half the time."""
     rng = random.Random(seed)
     shipped, slow = MoepicStatistics(n_layer, n_expert), plain.Statistics(n_layer, n_expert)
     hot = [rng.sample(range(n_expert), n_expert) for _ in range(n_layer)]
@@ -95,14 +95,14 @@ def test_priority_is_count_and_recency() -> None:
         statistics = MoepicStatistics(1, 3)
         for e in [0, 0] + [2] * (gap - 1) + [1]:
             statistics.routed(0, [e])
-        # Expert 2 was used far more often, so that it is first; then 0 or 1.
+        # Expert 2 was used far more often, so it is first; then 0 or 1.
         statistics.routed(0, [1])
         found = [int(x) for x in statistics.reuse()]
         before = MoepicStatistics(1, 3)
         for e in [0, 0] + [2] * (gap - 1) + [1]:
             before.routed(0, [e])
         delta = [a - int(b) for a, b in zip(found, before.reuse(), strict=True)]
-        # Equal at 64: the lower index goes first.
+        # Equal at 64: the lower index is first.
         assert delta == ([0, 0, 1] if rank == 1 else [0, 1, 0])
 
 
@@ -209,7 +209,7 @@ def test_configurator_equals_the_plain_one(
         assert layout.pools[layout.layers[i].pool[0]].n_slot == expected.n_slot[i]
         assert k <= expected.n_slot[i] <= n_expert
 
-    # Never more than the budget, but for the least that computes: K tops of the smallest cut in
+    # Never more than the budget, except for the minimum: K tops of the smallest cut in
     # each layer, and a bottom of each kind.
     least = sum(p.least(i) for i in range(n_layer))
     least += sum(

@@ -1,4 +1,4 @@
-"""Ranks of a forecast that prove wrong are not fetched any more."""
+"""Ranks of a forecast that are mostly wrong are no longer prefetched."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ N_EXPERT = 16
 
 
 def one_pass(c: Confidence, forecast: list[int], needed: list[int]) -> list[int]:
-    """Returns what of the forecast is worth fetching."""
+    """Return the experts of the forecast that are worth a prefetch."""
     experts, scores = c.worthwhile(0, forecast, [1.0 / (1 + e) for e in forecast])
-    assert scores == pytest.approx([1.0 / (1 + e) for e in experts])  # in step
+    assert scores == pytest.approx([1.0 / (1 + e) for e in experts])  # in the same order
     c.judge(0, [int(e in needed) for e in range(N_EXPERT)])
     return list(experts)
 
 
 def passes(c: Confidence, n: int, *, second_is_right: bool) -> list[list[int]]:
-    """Forecasts of two experts, of which the first is always right; other ones every time."""
+    """Return the prefetches of n passes. The first of two predicted experts is always right."""
     found = []
     for i in range(n):
         first, second, other = (i * 3) % N_EXPERT, (i * 3 + 1) % N_EXPERT, (i * 3 + 2) % N_EXPERT
@@ -54,7 +54,7 @@ def test_only_the_last_forecast_of_a_layer_is_judged() -> None:
     c.judge(0, [0] * N_EXPERT)  # another layer
     c.judge(1, [int(e == 4) for e in range(N_EXPERT)])
     assert c.precision(0) == 1.0
-    c.judge(1, [0] * N_EXPERT)  # nothing was forecast since
+    c.judge(1, [0] * N_EXPERT)  # no forecast since
     assert c.precision(0) == 1.0
 
 
@@ -63,7 +63,7 @@ def test_a_forecast_without_scores_stays_without() -> None:
 
 
 def test_absent_experts_are_judged_by_how_long_ago_they_were_used() -> None:
-    """Those that the layer used lately are right, those that it never used are not."""
+    """Experts that the layer used recently are right; experts never used are wrong."""
     c = Confidence(1, N_EXPERT, min_precision=0.5)
     kept: list[int] = []
     for i in range(400):

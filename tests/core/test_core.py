@@ -1,4 +1,4 @@
-"""The core, events in and commands out: what is copied, cancelled and computed, and when."""
+"""The core: events in, commands out. Which copies and computations it orders, and when."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from backend._native import Core, Layout, Shape
 def test_a_miss_is_copied_at_once_and_computed_after_its_last_chunk() -> None:
     d = Driver(n_slot=4)
     d.begin()
-    said = d.routed(0, 5)
-    assert said.order == [5]
-    assert said.high == [(5, 0), (5, 1), (5, 2)]
-    assert said.low == said.compute == []
+    response = d.routed(0, 5)
+    assert response.order == [5]
+    assert response.high == [(5, 0), (5, 1), (5, 2)]
+    assert response.low == response.compute == []
     assert d.state(5) == "pending"
     assert d.arrive(5, 2).compute == []
     assert d.arrive(5, 0).compute == []
@@ -28,28 +28,28 @@ def test_a_miss_is_copied_at_once_and_computed_after_its_last_chunk() -> None:
 
 def test_a_hit_is_computed_at_once() -> None:
     d = Driver(n_slot=4)
-    d.bring(0, 1, 2)
+    d.make_resident(0, 1, 2)
     d.begin()
-    said = d.routed(0, 2, 1)
-    assert said.compute == [2, 1] and not d.flying
+    response = d.routed(0, 2, 1)
+    assert response.compute == [2, 1] and not d.flying
     assert (d.counts().hits, d.counts().misses) == (2, 2)
 
 
 def test_every_token_may_choose_the_same_expert() -> None:
     d = Driver(n_slot=4)
     d.begin()
-    said = d.routed(0, 3, 1, 3, 1, 1, 6)
-    assert said.order == [3, 1, 6]
-    assert sorted(said.high) == chunks_of(1, 3, 6)
+    response = d.routed(0, 3, 1, 3, 1, 1, 6)
+    assert response.order == [3, 1, 6]
+    assert sorted(response.high) == chunks_of(1, 3, 6)
     assert d.counts().misses == 3
 
 
 def test_hits_are_computed_while_misses_fly() -> None:
     d = Driver(n_slot=4)
-    d.bring(0, 1, 2)
+    d.make_resident(0, 1, 2)
     d.begin()
-    said = d.routed(0, 7, 2)
-    assert said.order == [2, 7] and said.compute == [2]
+    response = d.routed(0, 7, 2)
+    assert response.order == [2, 7] and response.compute == [2]
     d.computed(2)
     assert d.arrive(7).compute == [7]
 
@@ -62,8 +62,8 @@ def test_copies_come_in_the_computing_order() -> None:
 
 def test_layers_have_slots_of_their_own() -> None:
     d = Driver(n_slot=[2, 3])
-    d.bring(0, 1, 2)
-    d.bring(1, 1, 4, 5)
+    d.make_resident(0, 1, 2)
+    d.make_resident(1, 1, 4, 5)
     assert d.held(0) == {1, 2} and d.held(1) == {1, 4, 5}
     d.begin()
     assert d.routed(1, 2).high == chunks_of(2)
@@ -75,8 +75,8 @@ def test_layers_have_slots_of_their_own() -> None:
 def test_a_forecast_is_copied_low_and_becomes_resident_unused() -> None:
     d = Driver(n_slot=4)
     d.begin()
-    said = d.predicted(1, 3, 0)
-    assert said.low == chunks_of(3, 0) and said.high == [] and said.order is None
+    response = d.predicted(1, 3, 0)
+    assert response.low == chunks_of(3, 0) and response.high == [] and response.order is None
     d.settle()
     assert d.state(3, 1) == d.state(0, 1) == "ready" and d.pinned(1) == set()
     c = d.counts(1)
@@ -88,11 +88,11 @@ def test_a_forecast_is_copied_low_and_becomes_resident_unused() -> None:
 
 def test_a_forecast_touches_what_is_resident() -> None:
     d = Driver(n_slot=3)
-    d.bring(0, 1)
-    d.bring(0, 2)
-    d.bring(0, 3)
+    d.make_resident(0, 1)
+    d.make_resident(0, 2)
+    d.make_resident(0, 3)
     d.begin()
-    assert d.predicted(0, 1).low == []  # already there, and now the most recently used
+    assert d.predicted(0, 1).low == []  # already resident, and now the most recently used
     d.routed(0, 5)
     assert d.held() == {1, 3, 5}
 
@@ -100,7 +100,7 @@ def test_a_forecast_touches_what_is_resident() -> None:
 def test_what_was_just_fetched_by_a_forecast_is_not_the_next_to_leave() -> None:
     d = Driver(n_slot=3)
     for e in (1, 2, 3):
-        d.bring(0, e)
+        d.make_resident(0, e)
     d.begin()
     for e in (6, 7):
         d.predicted(0, e)
@@ -110,7 +110,7 @@ def test_what_was_just_fetched_by_a_forecast_is_not_the_next_to_leave() -> None:
 
 def test_a_forecast_evicts_nothing_that_it_names() -> None:
     d = Driver(n_slot=2)
-    d.bring(0, 1, 2)
+    d.make_resident(0, 1, 2)
     d.begin()
     assert d.predicted(0, 1, 2, 3, 4).low == []
     assert d.held() == {1, 2}
@@ -118,7 +118,7 @@ def test_a_forecast_evicts_nothing_that_it_names() -> None:
 
 def test_a_forecast_never_takes_a_pinned_slot() -> None:
     d = Driver(n_slot=2)
-    d.bring(0, 1, 2)
+    d.make_resident(0, 1, 2)
     d.begin()
     assert d.routed(0, 1, 2).compute == [1, 2]
     assert d.predicted(0, 3, 4).low == []
@@ -132,7 +132,7 @@ def test_what_was_forecast_and_left_unneeded_is_wasted() -> None:
     d.begin()
     d.predicted(0, 1, 2)
     d.settle()
-    d.bring(0, 3, 4)
+    d.make_resident(0, 3, 4)
     c = d.counts()
     assert (c.prefetches_wasted, c.prefetches_useful) == (2, 0)
     assert (c.bytes_wasted, c.bytes_useful) == (2 * EXPERT_BYTES, 2 * EXPERT_BYTES)
@@ -146,11 +146,11 @@ def test_at_the_gate_forecasts_are_dropped_and_needed_ones_come_back_high() -> N
     d.begin()
     d.predicted(1, 3, 4)
     d.arrive(3, 0)
-    said = d.routed(1, 3, 6)
-    assert said.cancelled == [(3, 1), (3, 2), *chunks_of(4)]
-    assert said.order == [3, 6]  # more of 3 has arrived
-    assert sorted(said.high) == [(3, 1), (3, 2), *chunks_of(6)]
-    assert d.state(4, 1) == "absent"  # not needed: its slot is free again
+    response = d.routed(1, 3, 6)
+    assert response.cancelled == [(3, 1), (3, 2), *chunks_of(4)]
+    assert response.order == [3, 6]  # more chunks of 3 have arrived
+    assert sorted(response.high) == [(3, 1), (3, 2), *chunks_of(6)]
+    assert d.state(4, 1) == "absent"  # not needed, so its slot is free again
     assert d.n_state("free", 1) == 2
     assert (d.counts(1).late, d.counts(1).misses) == (1, 1)
     d.arrive(3, 1)
@@ -171,8 +171,8 @@ def test_a_copy_that_has_begun_ends_as_usual() -> None:
     d.begin()
     d.predicted(1, 3)
     d.start(3)
-    said = d.routed(1, 3)
-    assert said.cancelled == chunks_of(3) and said.high == []
+    response = d.routed(1, 3)
+    assert response.cancelled == chunks_of(3) and response.high == []
     assert d.arrive(3).compute == [3]
 
 
@@ -182,14 +182,14 @@ def test_half_an_unneeded_expert_is_dropped_when_the_begun_half_ends() -> None:
     d.predicted(1, 3)
     d.start(3, 1)
     d.routed(1, 5)
-    assert d.state(3, 1) == "pending"  # one chunk still flies
+    assert d.state(3, 1) == "pending"  # one chunk is still in flight
     d.arrive(3, 1)
     assert d.state(3, 1) == "absent"
     assert d.counts(1).bytes_wasted == CHUNK_BYTES[1]
 
 
 def test_an_expert_that_lost_its_forecast_halfway_can_be_needed_again() -> None:
-    """The rest of it is ordered anew even though one chunk still flies from back then."""
+    """The other chunks are ordered again although one copy from before is still in flight."""
     d = Driver(n_slot=4)
     d.begin()
     d.predicted(1, 3)
@@ -198,8 +198,8 @@ def test_an_expert_that_lost_its_forecast_halfway_can_be_needed_again() -> None:
     d.arrive(5)
     d.computed(5)
     d.begin()
-    said = d.routed(1, 3)
-    assert said.high == [(3, 1), (3, 2)]
+    response = d.routed(1, 3)
+    assert response.high == [(3, 1), (3, 2)]
     d.arrive(3, 1)
     d.arrive(3, 2)
     assert d.arrive(3, 0).compute == [3]
@@ -220,8 +220,8 @@ def test_without_chunks_whole_experts_are_copied() -> None:
 def test_without_early_preemption_an_expert_is_fetched_when_its_turn_comes() -> None:
     d = Driver(n_slot=4, early_preemption=False)
     d.begin()
-    said = d.routed(0, 6, 7)
-    assert said.high == chunks_of(6) and said.low == []
+    response = d.routed(0, 6, 7)
+    assert response.high == chunks_of(6) and response.low == []
     assert d.arrive(6).compute == [6] and d.state(7) == "absent"
     assert d.computed(6).high == chunks_of(7)
     assert d.counts().misses == 2
@@ -231,23 +231,23 @@ def test_without_early_preemption_forecasts_are_carried_out() -> None:
     d = Driver(n_slot=4, early_preemption=False)
     d.begin()
     d.predicted(0, 3, 4, 5)
-    said = d.routed(0, 4, 3)
-    assert said.cancelled == said.high == chunks_of(4)  # its turn has come: it overtakes
+    response = d.routed(0, 4, 3)
+    assert response.cancelled == response.high == chunks_of(4)  # it is next, so it overtakes
     assert d.flights() == [*chunks_of(3), *chunks_of(5), *chunks_of(4)]
     d.arrive(5)
     assert d.state(5) == "ready"  # although not needed
     assert d.arrive(4).compute == [4]
-    said = d.computed(4)
-    assert said.cancelled == said.high == chunks_of(3)
+    response = d.computed(4)
+    assert response.cancelled == response.high == chunks_of(3)
     assert d.arrive(3).compute == [3]
 
 
 def test_without_reorder_the_routers_order_is_kept() -> None:
     d = Driver(n_slot=4, reorder=False)
-    d.bring(0, 2)
+    d.make_resident(0, 2)
     d.begin()
-    said = d.routed(0, 6, 2, 7)
-    assert said.order == [6, 2, 7] and said.compute == []
+    response = d.routed(0, 6, 2, 7)
+    assert response.order == [6, 2, 7] and response.compute == []
     assert d.arrive(7).compute == []
     assert d.arrive(6).compute == [6, 2, 7]
 
@@ -262,10 +262,13 @@ def test_with_reorder_what_arrives_first_is_computed_first() -> None:
 
 def test_without_reorder_a_later_expert_gives_way_to_an_earlier_one() -> None:
     d = Driver(n_slot=2, reorder=False)
-    d.bring(0, 1, 2)
+    d.make_resident(0, 1, 2)
     d.begin()
-    said = d.routed(0, 5, 2, 1)
-    assert said.high == chunks_of(5) and d.held() == {5, 2}  # 1, the last of the order, went
+    response = d.routed(0, 5, 2, 1)
+    assert response.high == chunks_of(5) and d.held() == {
+        5,
+        2,
+    }  # 1, the last of the order, was evicted
     assert d.arrive(5).compute == [5, 2]
     assert d.computed(5).high == chunks_of(1)
     assert d.arrive(1).compute == [1]
@@ -280,11 +283,11 @@ def test_without_reorder_a_later_expert_gives_way_to_an_earlier_one() -> None:
 def test_the_least_recently_used_leaves() -> None:
     d = Driver(n_slot=3)
     for e in (1, 2, 3):
-        d.bring(0, e)
-    d.bring(0, 1)
-    d.bring(0, 4)
+        d.make_resident(0, e)
+    d.make_resident(0, 1)
+    d.make_resident(0, 4)
     assert d.held() == {1, 3, 4}
-    d.bring(0, 5)
+    d.make_resident(0, 5)
     assert d.held() == {1, 4, 5}
 
 
@@ -292,7 +295,7 @@ def test_the_least_recently_used_leaves() -> None:
 def test_what_this_pass_still_needs_does_not_leave(reorder: bool) -> None:
     d = Driver(n_slot=3, reorder=reorder)
     for e in (1, 2, 3):
-        d.bring(0, e)
+        d.make_resident(0, e)
     d.begin()
     d.routed(0, 1, 6)  # 1 is the oldest, but needed
     assert d.held() == {1, 3, 6}
@@ -301,10 +304,10 @@ def test_what_this_pass_still_needs_does_not_leave(reorder: bool) -> None:
 def test_more_experts_than_slots_are_computed_one_slot_at_a_time() -> None:
     d = Driver(n_slot=2)
     d.begin()
-    said = d.routed(0, 0, 1, 2, 3)
-    assert said.order == [0, 1, 2, 3] and said.high == chunks_of(0, 1)
+    response = d.routed(0, 0, 1, 2, 3)
+    assert response.order == [0, 1, 2, 3] and response.high == chunks_of(0, 1)
     assert d.arrive(1).compute == [1]
-    assert d.computed(1).high == chunks_of(2)  # into the slot that 1 has left
+    assert d.computed(1).high == chunks_of(2)  # into the slot of 1
     assert d.held() == {0, 2}
     d.arrive(0)
     assert d.computed(0).high == chunks_of(3)
@@ -316,24 +319,24 @@ def test_more_experts_than_slots_are_computed_one_slot_at_a_time() -> None:
 
 def test_resident_ones_are_computed_before_they_are_displaced() -> None:
     d = Driver(n_slot=2)
-    d.bring(0, 6, 7)
+    d.make_resident(0, 6, 7)
     d.begin()
-    said = d.routed(0, 0, 1, 6, 7)
-    assert said.order == [6, 7, 0, 1] and said.compute == [6, 7] and said.high == []
+    response = d.routed(0, 0, 1, 6, 7)
+    assert response.order == [6, 7, 0, 1] and response.compute == [6, 7] and response.high == []
     assert d.computed(6).high == chunks_of(0)
 
 
 def test_what_was_fetched_in_vain_leaves_first() -> None:
     d = Driver(n_slot=3)
-    d.bring(0, 1)
-    d.bring(0, 2)
+    d.make_resident(0, 1)
+    d.make_resident(0, 2)
     d.begin()
     d.predicted(0, 7)
     d.settle()
     d.routed(0, 2)
     d.computed(2)
-    d.bring(0, 3)
-    assert d.held() == {1, 2, 3}  # not 1, which was used before 7 was fetched
+    d.make_resident(0, 3)
+    assert d.held() == {1, 2, 3}  # not 1, although it was used before 7 was fetched
 
 
 # Faults.
@@ -344,9 +347,9 @@ def test_a_failed_copy_quarantines_its_slot_and_the_expert_is_ordered_again() ->
     d.begin()
     d.routed(0, 5)
     d.arrive(5, 0)
-    assert d.fail(5, 1).high == []  # chunk 2 still flies into that slot
-    said = d.arrive(5, 2)
-    assert said.high == chunks_of(5)
+    assert d.fail(5, 1).high == []  # chunk 2 is still in flight to that slot
+    response = d.arrive(5, 2)
+    assert response.high == chunks_of(5)
     assert d.n_state("quarantined") == 1
     assert d.arrive(5).compute == [5]
     d.computed(5)
@@ -360,12 +363,12 @@ def test_three_failures_are_the_end() -> None:
     d.routed(0, 5, 6)
     assert d.fail(5).high == chunks_of(5)
     assert d.fail(5).high == chunks_of(5)
-    said = d.fail(5)
-    assert said.gave_up == [5] and said.high == []
+    response = d.fail(5)
+    assert response.gave_up == [5] and response.high == []
     d.aborted()
     assert d.core.idle()
     d.settle()
-    d.bring(0, 5)  # and the next pass tries again
+    d.make_resident(0, 5)  # and the next pass tries again
     assert d.state(5) == "ready"
 
 
@@ -397,34 +400,34 @@ def test_a_forecast_that_fails_after_the_gate_is_ordered_again() -> None:
 
 
 def test_no_copy_goes_into_a_slot_that_has_failed() -> None:
-    """Chunk 1 has failed, chunk 0 flies, chunk 2 is cancelled at the gate: all starts afresh."""
+    """Chunk 1 has failed, chunk 0 is in flight, chunk 2 is cancelled: all are copied again."""
     d = Driver(n_slot=2)
     d.begin()
     d.predicted(0, 5)
     d.start(5, 0)
     d.fail(5, 1)
-    said = d.routed(0, 5)
-    assert (5, 2) in said.cancelled and said.high == []
+    response = d.routed(0, 5)
+    assert (5, 2) in response.cancelled and response.high == []
     assert d.arrive(5, 0).high == chunks_of(5)
     assert d.arrive(5).compute == [5]
 
 
-# The end of a pass before its time.
+# A pass that is aborted.
 
 
 def test_after_an_abort_nothing_is_pinned_and_whole_experts_stay() -> None:
     d = Driver(n_slot=4)
-    d.bring(0, 1)
+    d.make_resident(0, 1)
     d.begin()
     d.routed(0, 1, 5, 6, 7)
     d.arrive(5)
     d.start(6, 0)
-    said = d.aborted()
-    assert said.cancelled == chunks_of(6, 7) and said.high == said.low == []
+    response = d.aborted()
+    assert response.cancelled == chunks_of(6, 7) and response.high == response.low == []
     assert d.core.idle() and d.pinned() == set()
     assert d.flights() == [(6, 0)] and d.held() == {1, 5, 6}
     d.settle()
-    assert d.held() == {1, 5} and d.n_state("ready") == 2  # a part of 6 is of no use
+    assert d.held() == {1, 5} and d.n_state("ready") == 2  # a part of 6 is useless
     d.begin()
     assert d.routed(0, 5).compute == [5]
 
@@ -436,8 +439,8 @@ def test_copies_that_outlive_an_aborted_pass_are_late_for_the_next() -> None:
     d.start(6)
     d.aborted()
     d.begin()
-    said = d.routed(0, 6)
-    assert said.high == [] and d.counts().late == 1
+    response = d.routed(0, 6)
+    assert response.high == [] and d.counts().late == 1
     assert d.arrive(6).compute == [6]
 
 
@@ -446,7 +449,7 @@ def test_half_an_expert_that_an_abort_left_behind_does_not_block_its_slot(
     early_preemption: bool,
 ) -> None:
     d = Driver(n_slot=1, early_preemption=early_preemption)
-    d.bring(0, 7)
+    d.make_resident(0, 7)
     d.begin()
     d.predicted(0, 4)
     d.start(4, 0)
@@ -454,7 +457,7 @@ def test_half_an_expert_that_an_abort_left_behind_does_not_block_its_slot(
     assert d.flights() == [(4, 0)]
     d.begin()
     d.routed(0, 0, 4)
-    waiting = d.arrive(4).compute  # by now all of it, which is first: the slot is its own
+    waiting = d.arrive(4).compute  # all chunks have arrived, so the slot holds it
     assert waiting == [4]
     d.computed(4)
     assert d.arrive(0).compute == [0]
@@ -464,7 +467,7 @@ def test_an_abort_without_a_layer_is_harmless() -> None:
     d = Driver(n_slot=2)
     d.begin()
     assert d.aborted().kinds == []
-    d.bring(0, 1)
+    d.make_resident(0, 1)
 
 
 # Accounting.
@@ -472,7 +475,7 @@ def test_an_abort_without_a_layer_is_harmless() -> None:
 
 def test_every_request_is_a_hit_late_or_a_miss() -> None:
     d = Driver(n_slot=4)
-    d.bring(0, 1)
+    d.make_resident(0, 1)
     d.begin()
     d.predicted(0, 2)
     d.start(2)
@@ -488,9 +491,9 @@ def test_bytes_read_are_useful_wasted_or_undecided() -> None:
     d.settle()
     c = d.counts()
     assert (c.bytes_read, c.bytes_useful, c.bytes_wasted) == (2 * EXPERT_BYTES, 0, 0)
-    d.bring(0, 1)
+    d.make_resident(0, 1)
     assert d.counts().bytes_useful == EXPERT_BYTES
-    d.bring(0, 3)  # 2 leaves unused
+    d.make_resident(0, 3)  # 2 is evicted unused
     c = d.counts()
     assert (c.bytes_read, c.bytes_useful, c.bytes_wasted) == (
         3 * EXPERT_BYTES,
@@ -501,7 +504,7 @@ def test_bytes_read_are_useful_wasted_or_undecided() -> None:
 
 def test_snapshot_says_what_is_where_and_how_it_was_found() -> None:
     d = Driver(n_slot=4, n_layer=1)
-    d.bring(0, 1)
+    d.make_resident(0, 1)
     d.begin()
     d.predicted(0, 2, 4)
     d.start(2)

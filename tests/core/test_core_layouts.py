@@ -1,4 +1,4 @@
-"""Cut experts, pools that layers share, buffers, depth, and what the papers' pipelines add."""
+"""Cut experts, shared pools, buffers, prefetch distance, and the papers' pipelines."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from backend._native import Core, LayerLayout, Layout, Part, PoolLayout, Shape, 
 
 
 def cut(n_top: int, n_bottom: int, n_layer: int = 2) -> Layout:
-    """Half of each expert in slots of its layer, the other half in a buffer for all layers."""
+    """Return a layout: half of each expert in slots per layer, half in a common buffer."""
     pools = [PoolLayout(n_top) for _ in range(n_layer)] + [PoolLayout(n_bottom, True)]
     return Layout(pools, [LayerLayout(0.5, [layer, n_layer]) for layer in range(n_layer)])
 
 
 def shared(n_slot: int, *, buffer: bool = False, n_layer: int = 2) -> Layout:
-    """One pool for all layers."""
+    """Return a layout with one pool for all layers."""
     return Layout([PoolLayout(n_slot, buffer)], [LayerLayout(1.0, [0, -1])] * n_layer)
 
 
@@ -45,18 +45,18 @@ def test_a_resident_top_computes_while_its_bottom_is_on_its_way() -> None:
         d.core.copied(c.ticket)
     d.core.computed(0, 5, Part.top)
     d.core.computed(0, 5, Part.bottom)
-    said = d.core.routed(0, [5])
-    assert [part_of(c) for c in said if hasattr(c, "part")] == [(5, Part.top), (5, Part.bottom)]
-    assert [type(c).__name__ for c in said] == ["Order", "Compute", "Copy"]
+    response = d.core.routed(0, [5])
+    assert [part_of(c) for c in response if hasattr(c, "part")] == [(5, Part.top), (5, Part.bottom)]
+    assert [type(c).__name__ for c in response] == ["Order", "Compute", "Copy"]
     c = d.counts()
-    assert (c.hits, c.misses) == (1, 3)  # a bottom is let go when it was computed
+    assert (c.hits, c.misses) == (1, 3)  # a bottom is evicted once it is computed
 
 
 def test_the_bytes_of_both_parts_are_the_experts() -> None:
     layout, shape = cut(4, 4), Shape(8, 2, [CHUNK_BYTES] * 2, n_cut=[2, 2])
     layout.validate(shape)
     d = Driver(n_slot=0, layout=layout)
-    d.bring_cut(0, 5)
+    d.make_cut_resident(0, 5)
     assert d.counts().bytes_read == EXPERT_BYTES
 
 
@@ -88,15 +88,15 @@ def test_layers_of_different_kinds_do_not_share_slots() -> None:
 
 def test_one_layer_may_take_anothers_slots() -> None:
     d = Driver(n_slot=0, layout=shared(3))
-    d.bring(0, 1, 2, 3)
+    d.make_resident(0, 1, 2, 3)
     assert d.held(0) == {1, 2, 3}
-    d.bring(1, 1, 2)
+    d.make_resident(1, 1, 2)
     assert d.held(1) == {1, 2} and len(d.held(0)) == 1
 
 
 def test_the_same_expert_of_two_layers_is_two() -> None:
     d = Driver(n_slot=0, layout=shared(4))
-    d.bring(0, 1)
+    d.make_resident(0, 1)
     d.begin()
     assert d.routed(1, 1).high == chunks_of(1)
 
@@ -112,7 +112,7 @@ def test_a_need_waits_for_a_slot_that_another_layers_forecast_fills() -> None:
 
 def test_a_buffer_lets_go_what_was_computed() -> None:
     d = Driver(n_slot=0, layout=shared(3, buffer=True))
-    d.bring(0, 1, 2)
+    d.make_resident(0, 1, 2)
     assert d.held(0) == set()
     assert d.counts().bytes_useful == d.counts().bytes_read == 2 * EXPERT_BYTES
 
@@ -132,8 +132,8 @@ def test_a_forecast_never_displaces_what_waits_in_a_buffer() -> None:
 def test_through_k_slots_at_most_k_missing_experts_are_open() -> None:
     d = Driver(n_slot=8, scheduler="stream", k_slots=2)
     d.begin()
-    said = d.routed(0, 4, 1, 6)
-    assert [e for e, _ in said.high] == [4, 1]
+    response = d.routed(0, 4, 1, 6)
+    assert [e for e, _ in response.high] == [4, 1]
     assert d.arrive(1).compute == []  # one after the other
     assert d.arrive(4).compute == [4, 1]
     assert [e for e, _ in d.computed(4).high] == [6]
@@ -141,11 +141,11 @@ def test_through_k_slots_at_most_k_missing_experts_are_open() -> None:
 
 def test_hits_do_not_count_among_the_k() -> None:
     d = Driver(n_slot=8, scheduler="stream", k_slots=1)
-    d.bring(0, 1)
-    d.bring(0, 2)
+    d.make_resident(0, 1)
+    d.make_resident(0, 2)
     d.begin()
-    said = d.routed(0, 5, 1, 2)
-    assert [e for e, _ in said.high] == [5]
+    response = d.routed(0, 5, 1, 2)
+    assert [e for e, _ in response.high] == [5]
     assert d.arrive(5).compute == [5, 1, 2]
 
 
@@ -160,8 +160,8 @@ def test_the_next_layers_copies_wait_for_the_first_expert() -> None:
     d.begin()
     d.routed(0, 4, 1)
     assert d.predicted(1, 3).low == []
-    said = d.arrive(4)
-    assert said.compute == [4] and [e for e, _ in said.low] == [3]
+    response = d.arrive(4)
+    assert response.compute == [4] and [e for e, _ in response.low] == [3]
 
 
 # Forecasts.

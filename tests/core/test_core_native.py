@@ -1,4 +1,4 @@
-"""What the bindings hide of the core, tested in C++ (core_test.cc)."""
+"""Parts of the core without bindings, tested in C++ (core_test.cc)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="builds with a U
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """core_test, linked with the library that the last build of the native part left."""
+    """Build core_test with the library of the last build of the native part."""
     libraries = sorted(
         ROOT.glob("build/*/backend/native/core/liboutrider_core.a"),
         key=lambda path: path.stat().st_mtime,

@@ -1,4 +1,4 @@
-"""Random events against a small model of the slots, for every scheduler and kind of layout."""
+"""Random events and a small model of the slots, for every scheduler and kind of layout."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ SCHEDULERS: dict[str, tuple[str, dict[str, float]]] = {
 
 
 def one_pool(n_slot: int, *, buffer: bool) -> Layout:
-    """All layers in the same slots."""
+    """Return a layout with one pool for all layers."""
     return Layout([PoolLayout(n_slot, buffer)], [LayerLayout(1.0, [0, -1])] * N_LAYER)
 
 
 def cut(n_slot: int) -> Layout:
-    """Tops in slots of each layer, bottoms in a buffer of all."""
+    """Return a layout with tops in slots of each layer and bottoms in a common buffer."""
     pools = [PoolLayout(n_slot) for _ in range(N_LAYER)] + [PoolLayout(n_slot, True)]
     return Layout(pools, [LayerLayout(0.5, [layer, N_LAYER]) for layer in range(N_LAYER)])
 
 
 def uncached(n_slot: int) -> Layout:
-    """Everything is bottom: nothing is kept (MoEpic with theta 0)."""
+    """Return a layout of bottoms only, which keeps nothing (MoEpic with theta 0)."""
     return Layout([PoolLayout(n_slot, True)], [LayerLayout(0.0, [-1, 0])] * N_LAYER)
 
 
 def staged(n_slot: int) -> Layout:
-    """Slots of each layer, and a stage of all for what prompts do not keep."""
+    """Return a layout with slots of each layer and a common stage for prompts."""
     shape = Shape(N_EXPERT, 1, [CHUNK_BYTES] * N_LAYER)
     return Layout.per_layer([n_slot] * N_LAYER).staged(shape, max(1, 4 - n_slot))
 
@@ -68,24 +68,24 @@ Unit = tuple[int, Part]  # a part of an expert
 
 
 def own(part: Part) -> Part:
-    """What lies in the stage is an expert's top, as where experts are not cut it is all of it."""
+    """Return the part that a slot holds. A stage holds tops: whole experts, as none is cut."""
     return Part.top if part == Part.staged else part
 
 
 @dataclass
 class Slot:
-    """What really is in a slot's memory: what each chunk is of, None where nothing is whole."""
+    """The contents of a slot's memory: the owner of each chunk, None if it is incomplete."""
 
     content: list[tuple[int, Unit] | None] = field(
         default_factory=lambda: [None] * len(CHUNK_BYTES)
     )
-    flying: dict[int, list[int]] = field(default_factory=dict)  # ticket -> chunks under way
-    failed: bool = False  # a copy of what is under way
+    flying: dict[int, list[int]] = field(default_factory=dict)  # ticket -> chunks in flight
+    failed: bool = False  # one of the copies in flight
     computing: bool = False
 
 
 class Memory:
-    """The model: a copy writes to its slot until it ends, a computation reads the whole slot."""
+    """The model: a copy writes to its slot until it ends; computing reads the whole slot."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -93,7 +93,7 @@ class Memory:
         self.slot_of: dict[int, Slot] = {}  # by ticket
 
     def at(self, command: Any) -> Slot:
-        """The slot that a Copy or Compute names."""
+        """Return the slot of a Copy or Compute."""
         layer = self.layout.layers[command.layer]
         pools = {Part.top: layer.pool[0], Part.bottom: layer.pool[1], Part.staged: layer.stage}
         return self.pools[pools[command.part]][command.slot]
@@ -143,9 +143,9 @@ class Machine:
         self.begun: set[int] = set()
         self.layer = -1
         self.todo: set[Unit] = set()  # needed, not computed
-        self.ready: list[Unit] = []  # Compute was said
-        self.slot_of: dict[Unit, Slot] = {}  # of what is in `ready`
-        self.part_of: dict[Unit, Part] = {}  # as Compute named it, likewise
+        self.ready: list[Unit] = []  # ordered by Compute
+        self.slot_of: dict[Unit, Slot] = {}  # of the units in `ready`
+        self.part_of: dict[Unit, Part] = {}  # as in their Compute
         self.n_request = [0] * N_LAYER
         self.log: list[tuple[Any, ...]] = []
         self.events = _native.EventLog()
@@ -153,7 +153,7 @@ class Machine:
         self.core.pass_began(Phase.prefill)
 
     def event(self, kind: str, number: int) -> None:
-        """Something of this kind happens, if it can; `number` chooses which."""
+        """Let an event of this kind happen, if one can. `number` chooses it."""
         options = {
             "route": [self.layer + 1] if not self.todo and self.layer + 1 < N_LAYER else [],
             "predict": range(N_LAYER),
@@ -174,18 +174,18 @@ class Machine:
         self.layer = layer
         self.todo = {(e, p) for e in experts for p in self.parts[layer]}
         self.n_request[layer] += len(self.todo)
-        self.obey(self.core.routed(layer, experts + experts[:1]))
+        self.perform(self.core.routed(layer, experts + experts[:1]))
 
     def on_predict(self, layer: int, number: int) -> None:
-        self.obey(self.core.predicted(layer, some_experts(number)))
+        self.perform(self.core.predicted(layer, some_experts(number)))
 
     def on_arrive(self, ticket: int, _number: int) -> None:
         self.memory.end(self.flights.pop(ticket), whole=True)
-        self.obey(self.core.copied(ticket))
+        self.perform(self.core.copied(ticket))
 
     def on_fail(self, ticket: int, _number: int) -> None:
         self.memory.end(self.flights.pop(ticket), whole=False, failed=True)
-        self.obey(self.core.failed(ticket))
+        self.perform(self.core.failed(ticket))
 
     def on_start(self, ticket: int, _number: int) -> None:
         self.begun.add(ticket)
@@ -194,10 +194,10 @@ class Machine:
         self.ready.remove(unit)
         self.todo.remove(unit)
         self.slot_of.pop(unit).computing = False
-        self.obey(self.core.computed(self.layer, unit[0], self.part_of.pop(unit)))
+        self.perform(self.core.computed(self.layer, unit[0], self.part_of.pop(unit)))
 
     def on_serve(self, _option: None, number: int) -> None:
-        """The layer is finished, with no more copies than that takes; the last or first first."""
+        """Finish the layer with as few copies as possible. `number` chooses their order."""
         for _ in range(1000):
             if not self.todo:
                 return
@@ -218,14 +218,14 @@ class Machine:
         for slot in itertools.chain(*self.memory.pools):
             slot.computing = False
         self.todo, self.ready, self.slot_of, self.part_of = set(), [], {}, {}
-        self.obey(self.core.aborted())
+        self.perform(self.core.aborted())
         self.on_pass(None, 0)
 
     def on_pass(self, _option: None, number: int) -> None:
         self.layer = -1
         self.core.pass_began(Phase.decode if number % 2 else Phase.prefill)
 
-    def obey(self, commands: list[Any]) -> None:
+    def perform(self, commands: list[Any]) -> None:
         queue = list(commands)
         while queue:
             command = queue.pop(0)
@@ -277,7 +277,7 @@ class Machine:
         assert not self.todo or self.ready or self.flights, "nothing can happen any more"
 
     def finish(self) -> None:
-        """What is needed is computed, and what flies arrives."""
+        """Compute all that is needed, then end all copies in flight."""
         self.event("serve", 0)
         for ticket in list(self.flights):
             self.on_arrive(ticket, 0)
@@ -286,7 +286,7 @@ class Machine:
 
 
 def some_experts(number: int) -> list[int]:
-    """A choice of experts in an order, both told by the number."""
+    """Return experts in an order. The number determines both."""
     chosen = [e for e in range(N_EXPERT) if number >> e & 1]
     turn = (number >> N_EXPERT) % max(len(chosen), 1)
     return chosen[turn:] + chosen[:turn]
@@ -299,7 +299,7 @@ def as_tuple(command: Any) -> tuple[Any, ...]:
 
 
 def events() -> Any:
-    """Mostly what a pass consists of; faults and aborts now and then."""
+    """Return events: mostly those of a normal pass, with a few faults and aborts."""
     weights = {"route": 6, "predict": 4, "start": 5, "serve": 4, "arrive": 3, "compute": 2}
     weights |= {"pass": 4, "fail": 1, "abort": 1}
     kinds = st.sampled_from([kind for kind, n in weights.items() for _ in range(n)])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from core_driver import CHUNK_BYTES, Driver, Said
+from core_driver import CHUNK_BYTES, Driver, Response
 
 from backend._native import Layout, Part, Phase, Shape
 
@@ -14,23 +14,23 @@ WARM = (4, 5, 6, 7, 0, 1, 2, 3)
 
 
 def run(driver: Driver, *experts: int) -> tuple[list[int], list[int], int]:
-    """A layer of a prompt; returns the experts read and computed, in order, and most at once."""
+    """Run a layer of a prompt. Return the experts read and computed, and the largest wave."""
     driver.begin(Phase.prefill)
-    said = driver.routed(0, *experts)
-    waiting, read = list(said.compute), [e for e, _ in said.high]
+    response = driver.routed(0, *experts)
+    waiting, read = list(response.compute), [e for e, _ in response.high]
     computed: list[int] = []
     most = 0
     while not driver.core.idle():
         most = max(most, len({c.expert for c in driver.flying.values()}))
         if waiting:
             computed.append(waiting.pop(0))
-            said = driver.computed(computed[-1])
+            response = driver.computed(computed[-1])
         else:
-            said = driver.obey(
+            response = driver.perform(
                 driver.core.copied(driver.flying.pop(next(iter(driver.flying))).ticket)
             )
-        waiting += said.compute
-        read += [e for e, _ in said.high]
+        waiting += response.compute
+        read += [e for e, _ in response.high]
     assert sorted(computed) == sorted(set(experts))
     return read, computed, most
 
@@ -38,8 +38,8 @@ def run(driver: Driver, *experts: int) -> tuple[list[int], list[int], int]:
 @pytest.mark.parametrize("n_stream", [1, 2, 3, 8])
 def test_each_needed_expert_is_read_at_most_once(n_stream: int) -> None:
     driver = Driver(4, chunks=False, n_stream=n_stream)
-    driver.bring(0, 0, 1)
-    driver.bring(0, 6, 7)
+    driver.make_resident(0, 0, 1)
+    driver.make_resident(0, 6, 7)
     read, _, most = run(driver, *PROMPT)
     assert sorted(read) == [2, 3, 4, 5]
     assert most <= n_stream
@@ -54,8 +54,8 @@ def test_what_is_most_worth_keeping_stays_not_what_was_read_last() -> None:
 
 def test_worthy_ones_that_are_here_are_not_read_again() -> None:
     driver = Driver(4, chunks=False, n_stream=1)
-    driver.bring(0, 2, 3)
-    driver.bring(0, 4, 0)
+    driver.make_resident(0, 2, 3)
+    driver.make_resident(0, 4, 0)
     read, computed, _ = run(driver, *PROMPT)
     assert computed[0] == 0, "whose slot the others pass through"
     assert read == [1, 5, 6, 7]
@@ -64,21 +64,21 @@ def test_worthy_ones_that_are_here_are_not_read_again() -> None:
 
 def test_little_is_computed_at_a_time_so_that_reads_go_on() -> None:
     driver = Driver(4, chunks=False, n_stream=4)
-    driver.bring(0, 0, 1)
-    driver.bring(0, 6, 7)
+    driver.make_resident(0, 0, 1)
+    driver.make_resident(0, 6, 7)
     driver.begin(Phase.prefill)
-    said = driver.routed(0, *PROMPT)
-    assert len(said.compute) == 1 and said.high == []
-    said = driver.computed(said.compute[0])
-    assert len(said.high) == 1 and len(said.compute) == 1
+    response = driver.routed(0, *PROMPT)
+    assert len(response.compute) == 1 and response.high == []
+    response = driver.computed(response.compute[0])
+    assert len(response.high) == 1 and len(response.compute) == 1
 
 
 def test_what_finds_room_is_not_streamed() -> None:
     driver = Driver(6, chunks=False, n_stream=1)
-    driver.bring(0, 0, 1)
+    driver.make_resident(0, 0, 1)
     driver.begin(Phase.prefill)
-    said = driver.routed(0, 3, 2, 1, 4)
-    assert [e for e, _ in said.high] == [2, 3, 4] and said.compute == [1]
+    response = driver.routed(0, 3, 2, 1, 4)
+    assert [e for e, _ in response.high] == [2, 3, 4] and response.compute == [1]
 
 
 def test_decoding_does_not_stream() -> None:
@@ -88,14 +88,14 @@ def test_decoding_does_not_stream() -> None:
 
 
 def staged(n_slot: int, n_stage: int) -> Driver:
-    """Three layers of eight experts, with a stage for all of them."""
+    """Return a driver with three layers of eight experts and a common stage."""
     layout = Layout.per_layer([n_slot] * 3)
     layout = layout.staged(Shape(8, 2, [CHUNK_BYTES] * 3), n_stage)
     return Driver(n_slot, n_layer=3, chunks=False, n_stream=8, n_wave=4, layout=layout)
 
 
 def in_stage(driver: Driver) -> set[tuple[int, int]]:
-    """(layer, expert) of what the stage holds or awaits."""
+    """Return the (layer, expert) that the stage holds or awaits."""
     pool = driver.layout.layers[0].stage
     slots = driver.core.slots(pool) if pool >= 0 else []
     return {(layer, expert) for _, layer, _, expert, _ in slots if expert >= 0}
@@ -105,30 +105,30 @@ def part(driver: Driver, expert: int) -> Part:
     return Part.staged if (driver.layer, expert) in in_stage(driver) else Part.top
 
 
-def finish(driver: Driver, said: Said) -> int:
-    """All that the layer needs arrives and is computed; returns how many waves that took."""
-    n_wave, waiting = 0, list(said.compute)
+def finish(driver: Driver, response: Response) -> int:
+    """Let all needed experts arrive and be computed. Return the number of waves."""
+    n_wave, waiting = 0, list(response.compute)
     while not driver.core.idle():
         if waiting:
             n_wave += 1
             for expert in waiting:
-                said = driver.computed(expert, part(driver, expert))
-                waiting = waiting[1:] + said.compute
+                response = driver.computed(expert, part(driver, expert))
+                waiting = waiting[1:] + response.compute
         else:
             ticket = next(t for t, c in driver.flying.items() if c.layer == driver.layer)
-            waiting += driver.obey(driver.core.copied(driver.flying.pop(ticket).ticket)).compute
+            waiting += driver.perform(driver.core.copied(driver.flying.pop(ticket).ticket)).compute
     return n_wave
 
 
 def test_a_stage_leaves_the_layers_own_slots_to_what_they_hold() -> None:
     driver = staged(4, 8)
     for layer in range(3):
-        driver.bring(layer, 0, 1, 2, 3)
+        driver.make_resident(layer, 0, 1, 2, 3)
     driver.begin(Phase.prefill)
-    said = driver.routed(0, *WARM)
-    assert sorted(e for e, _ in said.high) == [4, 5, 6, 7]
+    response = driver.routed(0, *WARM)
+    assert sorted(e for e, _ in response.high) == [4, 5, 6, 7]
     assert in_stage(driver) >= {(0, e) for e in (4, 5, 6, 7)}
-    finish(driver, said)
+    finish(driver, response)
     assert driver.held(0) == {0, 1, 2, 3}
     assert not {layer for layer, _ in in_stage(driver)} & {0}, "what was computed leaves at once"
 
@@ -136,22 +136,24 @@ def test_a_stage_leaves_the_layers_own_slots_to_what_they_hold() -> None:
 def test_the_next_layers_are_ordered_before_they_are_routed() -> None:
     driver = staged(4, 8)
     for layer in range(3):
-        driver.bring(layer, 0, 1, 2, 3)
+        driver.make_resident(layer, 0, 1, 2, 3)
     driver.begin(Phase.prefill)
-    said = driver.routed(0, *WARM)
-    assert [e for e, _ in said.low] == [4, 5, 6, 7], "of the next layer, in the order of the file"
-    finish(driver, said)
+    response = driver.routed(0, *WARM)
+    assert [e for e, _ in response.low] == [4, 5, 6, 7], (
+        "of the next layer, in the order of the file"
+    )
+    finish(driver, response)
     assert in_stage(driver) == {(layer, e) for layer in (1, 2) for e in (4, 5, 6, 7)}
     driver.settle()
-    said = driver.routed(1, *WARM)
-    assert said.high == [] and sorted(said.compute) == list(range(8))
+    response = driver.routed(1, *WARM)
+    assert response.high == [] and sorted(response.compute) == list(range(8))
     assert driver.counts(1).hits == 8 and driver.counts(1).misses == 4, "those that were brought"
 
 
 def test_what_was_staged_in_vain_gives_way() -> None:
     driver = staged(4, 4)
     for layer in range(3):
-        driver.bring(layer, 0, 1, 2, 3)
+        driver.make_resident(layer, 0, 1, 2, 3)
     driver.begin(Phase.prefill)
     finish(driver, driver.routed(0, *WARM))
     driver.settle()
@@ -164,16 +166,16 @@ def test_what_was_staged_in_vain_gives_way() -> None:
 def test_few_needed_experts_are_no_reason_to_order_ahead() -> None:
     driver = staged(2, 8)
     for layer in range(3):
-        driver.bring(layer, 0, 1)
+        driver.make_resident(layer, 0, 1)
     driver.begin(Phase.prefill)
-    said = driver.routed(0, 3, 2, 4, 0, 1)
-    assert len(said.high) == 3 and said.low == []
+    response = driver.routed(0, 3, 2, 4, 0, 1)
+    assert len(response.high) == 3 and response.low == []
 
 
 def test_a_staged_layer_is_computed_in_a_few_waves() -> None:
     driver = staged(4, 8)
     for layer in range(3):
-        driver.bring(layer, 0, 1, 2, 3)
+        driver.make_resident(layer, 0, 1, 2, 3)
     driver.begin(Phase.prefill)
     assert finish(driver, driver.routed(0, *WARM)) <= 3
 
@@ -181,7 +183,7 @@ def test_a_staged_layer_is_computed_in_a_few_waves() -> None:
 def test_a_small_stage_fills_again_and_again() -> None:
     driver = staged(2, 2)
     for layer in range(3):
-        driver.bring(layer, 2, 3)
+        driver.make_resident(layer, 2, 3)
     driver.begin(Phase.prefill)
     finish(driver, driver.routed(0, *WARM))
     assert driver.held(0) == {2, 3} and driver.counts(0).bytes_read == 8 * sum(CHUNK_BYTES)
@@ -197,33 +199,33 @@ def test_without_slots_of_its_own_free_a_cold_layer_fills_those_first() -> None:
 def test_a_layer_with_a_slot_for_every_expert_gets_all_of_them() -> None:
     driver = Driver([8, 4], chunks=False, fill=1)
     driver.begin()
-    said = driver.routed(0, 5, 2)
-    assert [e for e, _ in said.low] == [0, 1, 3, 4, 6, 7]
+    response = driver.routed(0, 5, 2)
+    assert [e for e, _ in response.low] == [0, 1, 3, 4, 6, 7]
     assert all(copy.slot == copy.expert for copy in driver.flying.values())
-    finish(driver, said)
+    finish(driver, response)
     driver.settle()
     assert driver.core.may_skip(0) and not driver.core.may_skip(1)
     driver.begin()
-    assert driver.obey(driver.core.unasked(0, 3)).kinds == []
+    assert driver.perform(driver.core.unasked(0, 3)).kinds == []
     assert driver.counts(0).hits == 3 * 2 and driver.counts(0).misses == 2
 
 
 def prompt(n_slot: int, n_stage: int = 0, **options: int) -> Driver:
-    """Three layers of 40 experts whose slots hold the first ones; in a prompt."""
+    """Return a driver in a prompt: three layers of 40 experts. The slots hold the first ones."""
     shape = Shape(40, 2, [CHUNK_BYTES] * 3)
     layout = Layout.per_layer([n_slot] * 3).staged(shape, n_stage)
     driver = Driver(n_slot, n_layer=3, n_expert=40, layout=layout, n_stream=8, **options)
     for layer in range(3):
-        driver.bring(layer, *range(n_slot))
+        driver.make_resident(layer, *range(n_slot))
     driver.begin(Phase.prefill)
     return driver
 
 
 def test_what_is_expected_of_the_next_layer_is_read_when_all_that_is_needed_was_ordered() -> None:
     driver = prompt(4, chunks=False)
-    said = driver.routed(0, *range(10))
-    assert driver.predicted(1, 9, 0, 8, 1).low == [] and len(said.high) < 6
-    finish(driver, said)
+    response = driver.routed(0, *range(10))
+    assert driver.predicted(1, 9, 0, 8, 1).low == [] and len(response.high) < 6
+    finish(driver, response)
     assert driver.held(1) | {c.expert for c in driver.flying.values()} == {0, 1, 8, 9}
 
 
@@ -248,21 +250,21 @@ def test_a_layer_that_computed_fewer_tokens_is_not_expected_to_need_more() -> No
         for layer, experts in enumerate([(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 4, 5), (0, 1)]):
             finish(driver, driver.routed(layer, *experts))
             if layer == 1:
-                said = driver.predicted(2, 10, 11, 12, 13)
+                response = driver.predicted(2, 10, 11, 12, 13)
         driver.settle()
-    assert [e for e, _ in said.low] == [10, 11]
+    assert [e for e, _ in response.low] == [10, 11]
 
 
 def test_only_as_much_is_read_ahead_as_the_link_brought_before() -> None:
-    """What waits in vain has taken a slot from something else."""
+    """A useless prefetch has evicted another expert."""
     driver = prompt(20)
     finish(driver, driver.routed(0, *range(20)))
     expected = list(range(20, 38))
     first = driver.predicted(1, *expected)
     assert {e for e, _ in first.low} == set(range(20, 36))
-    said = driver.routed(1, *range(20))  # nothing of it had begun
-    assert len(said.cancelled) == 48
-    finish(driver, said)
+    response = driver.routed(1, *range(20))  # no copy had begun
+    assert len(response.cancelled) == 48
+    finish(driver, response)
     second = driver.predicted(2, *expected)
     assert {e for e, _ in second.low} < {e for e, _ in first.low}
 

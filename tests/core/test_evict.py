@@ -1,4 +1,4 @@
-"""The evictions, against slow and plain ones: the same victims, one by one."""
+"""The evictions, compared with simple references: the same victims, one by one."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_a_given_popularity() -> None:
 
 @pytest.fixture(scope="module")
 def recorded() -> tuple[Sizes, list[Pass]]:
-    """Three layers of the recorded trace: the prompt and 28 tokens."""
+    """Return three layers of the recorded trace: the prompt and 28 tokens."""
     if not ROUTES.exists():
         pytest.skip("the shared traces are not there")
     layers = [0, 20, 47]

@@ -1,4 +1,4 @@
-"""The store in the host's memory: a second residency between the file and the slots."""
+"""The host store: a second residency between the file and the slots."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ALL_CHUNKS = (1 << len(CHUNK_BYTES)) - 1
 
 
 class Levels:
-    """Performs a core's commands as the live side does, and ends copies when it is told to."""
+    """Performs a core's commands as the live side does. Tests end the copies."""
 
     def __init__(
         self, n_slot: int, n_host: int, *, n_layer: int = 2, n_expert: int = 8, **parts: Any
@@ -44,9 +44,9 @@ class Levels:
         self.gave_up = False
 
     def routed(self, layer: int, *experts: int) -> None:
-        self.obey(self.core.routed(layer, list(experts)))
+        self.perform(self.core.routed(layer, list(experts)))
 
-    def obey(self, commands: list[Any]) -> None:
+    def perform(self, commands: list[Any]) -> None:
         todo = list(commands)
         while todo:
             command = todo.pop(0)
@@ -74,10 +74,10 @@ class Levels:
         del self.flying[copy.ticket]
         if copy.route == Route.file_to_host:
             self.here[copy.layer, copy.slot] |= mask(copy)
-        self.obey(self.core.copied(copy.ticket))
+        self.perform(self.core.copied(copy.ticket))
 
     def fail(self, copy: Copy) -> None:
-        """With a read into the store fails what waits for it."""
+        """A failed read into the store fails the copies that wait for it."""
         waiting = [
             c
             for c in self.flying.values()
@@ -88,10 +88,10 @@ class Levels:
         ]
         for c in [copy, *waiting]:
             self.flying.pop(c.ticket)
-            self.obey(self.core.failed(c.ticket))
+            self.perform(self.core.failed(c.ticket))
 
     def settle(self) -> None:
-        """All that flies arrives, in the order in which it can."""
+        """End all copies in flight, in a possible order."""
         while ended := [c for c in self.flying.values() if self.can_end(c)]:
             self.end(ended[0])
         assert not self.flying
@@ -99,10 +99,10 @@ class Levels:
     def compute_all(self) -> None:
         while self.ready:
             c = self.ready.pop(0)
-            self.obey(self.core.computed(c.layer, c.expert, c.part))
+            self.perform(self.core.computed(c.layer, c.expert, c.part))
 
     def layer(self, layer: int, *experts: int) -> None:
-        """The layer needs these; all arrive and are computed."""
+        """Run a layer that needs these experts. All arrive and are computed."""
         self.routed(layer, *experts)
         while self.flying or self.ready:
             self.settle()
@@ -110,7 +110,7 @@ class Levels:
         assert self.core.idle()
 
     def routes(self, expert: int) -> list[Route]:
-        """Of the expert's copies so far, without repetition."""
+        """Return the sources of the expert's copies so far, without repetition."""
         return list(dict.fromkeys(c.route for c in self.log if c.expert == expert))
 
     def forget(self) -> None:
@@ -151,7 +151,7 @@ def test_what_is_not_here_is_read_and_then_copied_on() -> None:
 
 
 def test_a_layer_uses_what_is_here_before_it_gives_way() -> None:
-    """Of six needed experts, four are here; the others go past them, and the newest stay."""
+    """Four of six needed experts are resident. The others bypass the store; the newest stay."""
     levels = Levels(n_slot=2, n_host=4)
     levels.core.pass_began(Phase.prefill)
     levels.layer(0, 0, 1, 2, 3)
@@ -161,12 +161,12 @@ def test_a_layer_uses_what_is_here_before_it_gives_way() -> None:
     assert Route.file_to_host not in levels.routes(0)
     read = {c.expert for c in levels.log if c.route != Route.host_to_slot}
     assert read == {4, 5}
-    assert levels.in_host() == {0, 1, 2, 3}  # routed after 4 and 5: the more recent ones
+    assert levels.in_host() == {0, 1, 2, 3}  # more recent, because routed after 4 and 5
 
 
 @pytest.mark.parametrize("n_host", [3, 4])
 def test_a_store_no_larger_than_the_slots_holds_something_else(n_host: int) -> None:
-    """Experts that come in turn: the same four in both levels would never be found."""
+    """Experts are used in turn. If both levels kept the same four, there would be no hit."""
     levels = Levels(n_slot=4, n_host=n_host)
     levels.core.pass_began(Phase.decode)
     for _ in range(6):
@@ -193,7 +193,7 @@ def test_a_forecast_that_is_called_back_leaves_no_half_expert() -> None:
     levels.core.pass_began(Phase.decode)
     levels.routed(0, 0, 1)
     levels.settle()
-    levels.obey(levels.core.predicted(1, [4]))
+    levels.perform(levels.core.predicted(1, [4]))
     first = next(c for c in levels.flying.values() if c.expert == 4)
     assert first.urgency == Urgency.low and first.route == Route.file_to_host
     levels.end(first)
@@ -209,7 +209,7 @@ def test_a_needed_forecast_is_queued_high_on_both_ways() -> None:
     levels.core.pass_began(Phase.decode)
     levels.routed(0, 0, 1)
     levels.settle()
-    levels.obey(levels.core.predicted(1, [4]))
+    levels.perform(levels.core.predicted(1, [4]))
     levels.compute_all()
     levels.routed(1, 4, 5)
     of_four = [c for c in levels.flying.values() if c.expert == 4]
@@ -220,12 +220,12 @@ def test_a_needed_forecast_is_queued_high_on_both_ways() -> None:
 
 
 def test_what_is_expected_beyond_the_slots_is_fetched_into_the_store() -> None:
-    """The slots are taken by what is needed now; the store has room."""
+    """The slots hold the experts needed now; the store has room."""
     levels = Levels(n_slot=2, n_host=6, depth=1)
     levels.core.pass_began(Phase.decode)
     levels.routed(0, 0, 1)
     levels.settle()
-    levels.obey(levels.core.predicted(1, [4, 5, 6]))
+    levels.perform(levels.core.predicted(1, [4, 5, 6]))
     levels.settle()
     assert levels.in_host(1) == {4, 5, 6}
     assert {e for _, _, _, e, _ in levels.core.slots(1)} == {4, 5}
@@ -243,7 +243,7 @@ def test_a_read_that_fails_is_tried_again_and_then_given_up() -> None:
             levels.end(next(c for c in mine if levels.can_end(c)))
     assert levels.gave_up
     assert not any(c.expert == 0 for c in levels.flying.values())
-    levels.obey(levels.core.aborted())
+    levels.perform(levels.core.aborted())
     levels.settle()
     assert 0 not in levels.in_host()
     levels.core.pass_began(Phase.decode)
@@ -255,7 +255,7 @@ def test_a_read_that_fails_is_tried_again_and_then_given_up() -> None:
 @pytest.mark.parametrize("n_host", [1, 3, 8])
 @pytest.mark.parametrize("seed", range(8))
 def test_whatever_comes_no_invariant_breaks(n_host: int, seed: int) -> None:
-    """Forecasts, failures, stops and late ends in any order; each layer comes to its end."""
+    """Forecasts, failures, stops and late ends come in any order. Each layer is finished."""
     random = Random(1000 * n_host + seed)
     levels = Levels(n_slot=random.choice([2, 3, 5]), n_host=n_host, n_layer=3)
     for _ in range(30):
@@ -264,13 +264,13 @@ def test_whatever_comes_no_invariant_breaks(n_host: int, seed: int) -> None:
             levels.routed(layer, *random.sample(range(8), random.choice([2, 2, 4, 6])))
             if random.random() < 0.6:
                 forecast = random.sample(range(8), 3)
-                levels.obey(levels.core.predicted(random.randrange(3), forecast))
+                levels.perform(levels.core.predicted(random.randrange(3), forecast))
             stopped = random.random() < 0.05
             while not levels.core.idle() and not stopped:
                 ending = [c for c in levels.flying.values() if levels.can_end(c)]
                 if levels.ready and (not ending or random.random() < 0.5):
                     c = levels.ready.pop(random.randrange(len(levels.ready)))
-                    levels.obey(levels.core.computed(c.layer, c.expert, c.part))
+                    levels.perform(levels.core.computed(c.layer, c.expert, c.part))
                 elif random.random() < 0.02:
                     levels.fail(random.choice(ending))
                 else:
@@ -280,10 +280,10 @@ def test_whatever_comes_no_invariant_breaks(n_host: int, seed: int) -> None:
             if stopped:
                 levels.gave_up = False
                 levels.ready.clear()
-                levels.obey(levels.core.aborted())
+                levels.perform(levels.core.aborted())
                 break
     levels.settle()
     for layer in range(3):
         host, slots = levels.core.host_counts(layer), levels.core.counts(layer)
         assert host.bytes_found + host.bytes_awaited <= slots.bytes_read
-        assert host.bytes_awaited <= host.bytes_read * 2  # each read is awaited by one copy or more
+        assert host.bytes_awaited <= host.bytes_read * 2  # one or more copies wait for each read

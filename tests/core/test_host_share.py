@@ -1,4 +1,4 @@
-"""Of what a layer misses: what is copied, and what the host computes; the rule, then the core."""
+"""A layer's misses are copied or computed by the host: the rule, then the core."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_slower_one_gets_its_share_or_nothing(
 def end_us(
     speeds: HostSpeeds, missing: list[tuple[int, int, int]], on_host: Any, queue: Any
 ) -> float:
-    """When device and host are done: the definition, without any order to choose."""
+    """Return the time at which device and host end, by definition."""
 
     def us(first: float, further: float, m: tuple[int, int, int]) -> float:
         return m[0] * (first + further * (m[2] - 1))
@@ -65,7 +65,7 @@ def end_us(
 
 @pytest.mark.parametrize("n_row", [1, 7])
 def test_no_other_number_ends_sooner(n_row: int) -> None:
-    """Experts of one size and equally many rows: none is better, if it is a tenth better."""
+    """With equal sizes and rows, no other number is better by a tenth."""
     missing = [(BYTES, BYTES, n_row)] * 5
     queue = {"compute_us": 900.0, "copy_us": 300.0}
     for link, host, device in itertools.product((0.25, 1.0, 3.0), repeat=3):
@@ -119,11 +119,11 @@ def test_off_and_all() -> None:
     assert host_share(HOST_ONLY, HostSpeeds(possible=False), missing) == [False] * 3
 
 
-# The core with it.
+# The core with this rule.
 
 
 class Live:
-    """A core whose copies and host end when a test says so."""
+    """A core whose copies and host work end when a test asks."""
 
     def __init__(
         self,
@@ -142,14 +142,14 @@ class Live:
         )
         self.copies: list[Any] = []
         self.withdrawn: list[int] = []
-        self.begun: set[int] = set()  # experts that the host will not leave to others
+        self.begun: set[int] = set()  # experts that the host has begun
         if speeds is not None:
             self.core.measured([speeds, speeds])
         if start:
             self.core.pass_began(Phase.decode)
 
-    def hear(self, commands: list[Any]) -> tuple[list[int], list[int]]:
-        """Returns the experts that the device and the host shall compute now."""
+    def perform(self, commands: list[Any]) -> tuple[list[int], list[int]]:
+        """Perform the commands. Return the experts that device and host compute now."""
         device: list[int] = []
         host: list[int] = []
         for c in commands:
@@ -160,32 +160,32 @@ class Live:
             elif isinstance(c, _native.Withdraw):
                 self.withdrawn.append(c.expert)
                 if c.expert not in self.begun:
-                    device_too, host_too = self.hear(self.core.withdrawn(c.layer, c.expert))
+                    device_too, host_too = self.perform(self.core.withdrawn(c.layer, c.expert))
                     device, host = device + device_too, host + host_too
             elif isinstance(c, _native.Cancel):
                 self.copies = [copy for copy in self.copies if copy.ticket != c.ticket]
-                device_too, host_too = self.hear(self.core.cancelled(c.ticket))
+                device_too, host_too = self.perform(self.core.cancelled(c.ticket))
                 device, host = device + device_too, host + host_too
         self.core.check()
         return device, host
 
     def caught_up(self, us: float = 0) -> tuple[list[int], list[int]]:
-        return self.hear(self.core.caught_up(us))
+        return self.perform(self.core.caught_up(us))
 
     def routed(self, *experts: int, layer: int = 0) -> tuple[list[int], list[int]]:
         self.layer = layer
-        return self.hear(self.core.routed(layer, list(experts)))
+        return self.perform(self.core.routed(layer, list(experts)))
 
     def arrive(self) -> list[int]:
-        """All copies end; returns what the device can compute."""
+        """End all copies. Return the experts that the device can compute."""
         ready: list[int] = []
         while self.copies:
-            ready += self.hear(self.core.copied(self.copies.pop(0).ticket))[0]
+            ready += self.perform(self.core.copied(self.copies.pop(0).ticket))[0]
         return ready
 
     def computed(self, *experts: int) -> None:
         for e in experts:
-            self.hear(self.core.computed(self.layer, e))
+            self.perform(self.core.computed(self.layer, e))
 
     def copied(self) -> set[int]:
         return {c.expert for c in self.copies}
@@ -260,15 +260,15 @@ def test_a_layer_ends_whatever_happens_first() -> None:
             live.begun = set(host[: chance.randint(0, 2)])
             if live.copies and (chance.random() < 0.5 or not (host or device)):
                 copy = live.copies.pop(chance.randrange(len(live.copies)))
-                said = live.hear(live.core.copied(copy.ticket))
+                response = live.perform(live.core.copied(copy.ticket))
             elif host and (chance.random() < 0.5 or not device):
-                said = live.hear(live.core.computed(live.layer, host.pop(0)))
+                response = live.perform(live.core.computed(live.layer, host.pop(0)))
             else:
-                said = live.hear(live.core.computed(live.layer, device.pop(0)))
-            device, host = device + said[0], host + said[1]
+                response = live.perform(live.core.computed(live.layer, device.pop(0)))
+            device, host = device + response[0], host + response[1]
             n_before = len(live.withdrawn)
-            said = live.caught_up()
-            device, host = device + said[0], host + said[1]
+            response = live.caught_up()
+            device, host = device + response[0], host + response[1]
             gone = set(live.withdrawn[n_before:]) - live.begun
             host = [e for e in host if e not in gone]
         assert not host and not device
@@ -297,7 +297,7 @@ def test_everything_on_the_host_and_kept_for_the_next_time() -> None:
 def test_what_is_kept_takes_the_place_of_the_least_worthy() -> None:
     cases: list[tuple[Hybrid, float, set[int]]] = [
         (AUTO, 1.2, {4}),
-        (AUTO, 100.0, set()),  # the hits so far are not worth it
+        (AUTO, 100.0, set()),  # too few hits so far
         (HOST_ONLY, 1.2, set()),
     ]
     for hybrid, link, expected in cases:
@@ -316,10 +316,10 @@ def test_what_is_kept_takes_the_place_of_the_least_worthy() -> None:
 
 
 def test_a_late_one_may_be_the_hosts() -> None:
-    """Its copy is called back where it has not begun, and its slot is free again."""
+    """Its copy is cancelled if it has not begun, and its slot is free again."""
     slow_link = HostSpeeds(link_us_per_byte=100.0, host_us_per_byte=1.0)
     live = Live(speeds=slow_link)
-    live.hear(live.core.predicted(0, [0, 1]))
+    live.perform(live.core.predicted(0, [0, 1]))
     assert live.copied() == {0, 1}
     assert live.routed(0, 1, 2, 3) == ([], [0, 1, 2, 3])
     assert not live.copies
@@ -330,7 +330,7 @@ def test_a_late_one_may_be_the_hosts() -> None:
 def test_an_aborted_pass_forgets_the_hosts_share() -> None:
     live = Live(speeds=EVEN)
     live.routed(0, 1, 2, 3)
-    live.hear(live.core.aborted())
+    live.perform(live.core.aborted())
     assert live.core.idle()
     live.arrive()
     live.core.pass_began(Phase.decode)
@@ -339,11 +339,11 @@ def test_an_aborted_pass_forgets_the_hosts_share() -> None:
 
 
 def test_a_prompt_that_streams() -> None:
-    """More experts than slots: the host's need none of them."""
+    """There are more experts than slots. Experts of the host need no slot."""
     live = Live(n_slot=2, speeds=EVEN)
     live.core.pass_began(Phase.prefill)
     live.layer = 0
-    device, host = live.hear(live.core.routed(0, [0, 1, 2, 3, 4, 5, 6, 7]))
+    device, host = live.perform(live.core.routed(0, [0, 1, 2, 3, 4, 5, 6, 7]))
     assert device == [] and len(host) == 4
     live.computed(*host)
     while not live.core.idle():
@@ -362,7 +362,7 @@ def test_speeds_that_make_no_sense() -> None:
 
 
 def test_replay_with_speeds() -> None:
-    """What was measured is part of the log, so that the same events give the same commands."""
+    """The log has the measured speeds, so the same events give the same commands."""
     log = _native.EventLog()
     live, fresh = Live(start=False), Live(start=False)
     live.core.record(log)

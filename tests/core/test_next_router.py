@@ -22,7 +22,7 @@ def routers(seed: int, n_layer: int = 3) -> list[Matrix]:
 
 
 def inputs(seed: int, n_token: int) -> Matrix:
-    """Of a size that makes scores with a standard deviation of about 1, as routers do."""
+    """Return inputs whose scores have a standard deviation of about 1, as real ones."""
     rows = np.random.default_rng(seed).standard_normal((n_token, N_EMBD))
     return (rows / N_EMBD**0.5).astype(np.float32)
 
@@ -34,7 +34,7 @@ def probe(matrices: list[Matrix], n_predict: int = 4, **numbers: float) -> Predi
 
 
 def predicted(p: PredictorProbe, layer: int, rows: Matrix) -> tuple[int, list[int]]:
-    """The layer that is forecast, and its experts, the best first."""
+    """Return the forecast layer and its experts, the best first."""
     p.pass_began(Phase.decode)
     ((target, experts, scores),) = p.gate_seen(layer, rows)
     assert scores == sorted(scores, reverse=True) and len(scores) == len(experts)
@@ -42,7 +42,7 @@ def predicted(p: PredictorProbe, layer: int, rows: Matrix) -> tuple[int, list[in
 
 
 def best(matrix: Matrix, rows: Matrix, n: int) -> list[int]:
-    """numpy's opinion: every asked token votes with exp(score - its best score), for its n best."""
+    """Return the best experts. Each asked token votes for its n best: exp(score - its best)."""
     n_asked = min(len(rows), MAX_ASKED)
     asked = [len(rows) - 1 - i * len(rows) // n_asked for i in range(n_asked)]
     scores = rows[asked].astype(np.float64) @ matrix.astype(np.float64).T

@@ -1,4 +1,4 @@
-"""The predictors, against slow and plain ones written from the papers."""
+"""The predictors, compared with simple references written from the papers."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_next_router(sizes: Sizes, stride: int) -> None:
 
 
 def learned_arrays(sizes: Sizes, seed: int, names: set[str]) -> dict[str, Any]:
-    """Random networks with these terms, for all layers but one at stride 1 and for some at 2."""
+    """Return random networks with these terms: at stride 1 for all but one layer, some at 2."""
     e, d, h, r = sizes.n_expert, sizes.n_embd, 17, 3
     shapes = {"w1": (h, d), "b1": (h,), "w2": (e, h), "b2": (e,), "router": (e,), "skip": (e, d)}
     shapes |= {"skip_down": (r, d), "skip_up": (e, r), "chosen": (e, e), "before": (e, e)}
@@ -187,7 +187,7 @@ TERMS = [
 @pytest.mark.parametrize("terms", TERMS, ids=lambda t: "+".join(sorted(t)))
 @pytest.mark.parametrize("stride", [0, 1, 2])
 def test_learned(sizes: Sizes, terms: set[str], stride: int) -> None:
-    stride = min(stride, sizes.n_layer)  # further ahead there is nothing
+    stride = min(stride, sizes.n_layer)  # there is nothing further ahead
     sizes = with_routers(sizes, 13)
     arrays = learned_arrays(sizes, 14, terms)
     assert compare("learned", plain.Learned, sizes, 15, arrays=arrays, stride=stride)
@@ -203,7 +203,7 @@ def test_learned_with_other_activations(activation: int) -> None:
 @pytest.mark.parametrize("terms", [MLP | {"b2", "hidden_before"}, {"skip", "before"}], ids=str)
 @pytest.mark.parametrize("stride", [0, 1, 2])
 def test_learned_from_token_ids(sizes: Sizes, terms: set[str], stride: int) -> None:
-    """The first layers, once more, as soon as the token is known; some tokens have no row."""
+    """The first layers are forecast again when the token is known. Some tokens have no row."""
     of_token = Sizes(**{**vars(sizes), "n_embd": 5})
     arrays = {
         "t" + key.removeprefix("l").replace(".s1.", "."): value
@@ -217,7 +217,7 @@ def test_learned_from_token_ids(sizes: Sizes, terms: set[str], stride: int) -> N
 
 
 def rounded(matrix: Any) -> Any:
-    """What bytes with a factor for each row can hold."""
+    """Round an array to what int8 with a factor per row can hold."""
     scale = np.abs(matrix).max(-1, keepdims=True) / np.float32(127)
     return np.rint(matrix / scale) * scale
 
@@ -227,14 +227,14 @@ def test_learned_with_bytes(sizes: Sizes) -> None:
     terms = MLP | {"b1", "skip", "skip_down", "skip_up"}
     arrays = learned_arrays(sizes, 25, terms)
     arrays = {k: rounded(v) if v.ndim == 2 else v for k, v in arrays.items()}
-    tolerance = 5e-4 if sizes.n_embd < 512 else 3e-3  # the wider, the more inputs are rounded
+    tolerance = 5e-4 if sizes.n_embd < 512 else 3e-3  # a wider layer rounds more inputs
     assert compare("learned", plain.Learned, sizes, 26, arrays=arrays, tolerance=tolerance, bytes=1)
 
 
 def test_learned_with_bytes_bears_anything() -> None:
     sizes = SIZES[0]
     arrays = {"l0.s1.skip": rng_of(27).standard_normal((12, 24)).astype(np.float32)}
-    arrays["l0.s1.skip"][3:] = 0  # rows without any largest value
+    arrays["l0.s1.skip"][3:] = 0  # rows without a largest value
     arrays["l0.s1.skip"][4] = 1e-44
     probe = probe_of("learned", sizes, {"bytes": 1}, arrays)
     clean = rng_of(28).standard_normal((1, 24)).astype(np.float32)
@@ -306,7 +306,7 @@ def test_oracle(sizes: Sizes, n_predict: int) -> None:
             0,
             passes=passes,
             n_predict=n_predict,
-            tolerance=1e-3,  # how the reference breaks ties
+            tolerance=1e-3,  # as the reference breaks ties
             lookahead=lookahead,
         )
         assert n == len(passes) * sizes.n_layer
@@ -347,7 +347,7 @@ def test_set_accuracy_is_what_was_set(accuracy: float) -> None:
 
 
 def test_set_accuracy_of_a_prompt_names_what_its_tokens_use() -> None:
-    """Those that are asked name theirs; what most of them named comes first."""
+    """Each asked token names its experts. Experts named most often come first."""
     sizes = Sizes(n_layer=3, n_expert=32, n_expert_used=4)
     passes = random_trace(25, sizes, n_request=1, n_decode=1)
     known = Sizes(**{**vars(sizes), "future": passes})
@@ -380,7 +380,7 @@ def test_recorded_routings(
 
 
 def recorded(n_pass: int, n_layer: int) -> list[Pass]:
-    """The first passes of a model with many experts, and its first layers."""
+    """Return the first passes and first layers of a recorded model with many experts."""
     from backend.traces.trace import PREFILL, read_trace
 
     trace = read_trace(ROUTES)

@@ -1,4 +1,4 @@
-"""What predictors refuse, in a sentence, and what they bear."""
+"""Settings that predictors refuse with a sentence, and extreme ones that they accept."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_who_looks_ahead_needs_routers(routers: Any, why: str) -> None:
 
 
 def everything() -> list[tuple[str, Arrays]]:
-    """One of each predictor, with arrays where it needs some."""
+    """Return one of each predictor, with the arrays that it needs."""
     given = {"learned": learned(w1=np.ones((6, 4)), w2=np.ones((8, 6)), chosen=np.ones((8, 8)))}
     given["expert_mlp"] = expert_mlp()
     return [(name, given.get(name, {})) for name in predictor_names()]
@@ -140,35 +140,32 @@ def everything() -> list[tuple[str, Arrays]]:
 def test_odd_events_are_borne(name: str, arrays: Arrays) -> None:
     sizes = Sizes(**{**vars(SIZES), "routers": ROUTERS, "future": FUTURE * 20})
     probe = probe_of(name, sizes, {}, arrays, n_predict=5)
-    said = []
+    forecasts: list[Any] = []
     bad = np.full((1, 4), np.nan, np.float32)
 
-    def hear(told: list[Any]) -> None:
-        said.extend(told)
-
-    hear(probe.gate_seen(1, bad))  # before any pass
-    hear(probe.routed(1, [1, 2], [np.nan, np.inf]))
+    forecasts.extend(probe.gate_seen(1, bad))  # before any pass
+    forecasts.extend(probe.routed(1, [1, 2], [np.nan, np.inf]))
     for phase in (Phase.prefill, Phase.decode, Phase.decode):
         for tokens in ([], [5], [-1], [3] * 300, [2**31 - 1]):
-            hear(probe.pass_began(phase, tokens))
+            forecasts.extend(probe.pass_began(phase, tokens))
             probe.request_began()
             n = len(tokens)
             for layer in (0, 2, 1, 1):  # out of order, and twice
-                hear(probe.routed(layer, [7, 7] * n, [np.nan] * 2 * n))
-                hear(probe.routed(layer, [], []))
-                hear(probe.gate_seen(layer, np.full((n, 4), np.inf, np.float32)))
-                hear(probe.gate_seen(layer, np.full((n + 3, 4), -1, np.float32)))
-                hear(probe.gate_seen(layer, np.ones((n, 2), np.float32)))  # too narrow
-    n_odd = len(said)
+                forecasts.extend(probe.routed(layer, [7, 7] * n, [np.nan] * 2 * n))
+                forecasts.extend(probe.routed(layer, [], []))
+                forecasts.extend(probe.gate_seen(layer, np.full((n, 4), np.inf, np.float32)))
+                forecasts.extend(probe.gate_seen(layer, np.full((n + 3, 4), -1, np.float32)))
+                forecasts.extend(probe.gate_seen(layer, np.ones((n, 2), np.float32)))  # too narrow
+    n_odd = len(forecasts)
     for _ in range(3):  # and it still works
-        hear(probe.pass_began(Phase.decode, [5]))
+        forecasts.extend(probe.pass_began(Phase.decode, [5]))
         for layer in range(3):
-            hear(probe.routed(layer, [1, 2], [0.5, 0.5]))
-            hear(probe.gate_seen(layer, np.ones((1, 4), np.float32)))
-        if name == "eam":  # which learns from past requests
+            forecasts.extend(probe.routed(layer, [1, 2], [0.5, 0.5]))
+            forecasts.extend(probe.gate_seen(layer, np.ones((1, 4), np.float32)))
+        if name == "eam":  # eam learns from past requests
             probe.request_began()
-    assert len(said) > n_odd
-    for layer, experts, scores in said:
+    assert len(forecasts) > n_odd
+    for layer, experts, scores in forecasts:
         assert 0 <= layer < 3 and 0 < len(experts) <= 5
         assert all(0 <= e < 8 for e in experts)
         assert len(scores) in (0, len(experts))
@@ -177,7 +174,7 @@ def test_odd_events_are_borne(name: str, arrays: Arrays) -> None:
 
 
 def test_an_aborted_pass_leaves_no_trace_in_paths() -> None:
-    """What a layer chose says nothing of a layer that is not the next."""
+    """A layer's choice predicts only the next layer."""
     probe = probe_of("correlation", SIZES)
     probe.pass_began(Phase.decode)
     probe.routed(0, [1, 2])

@@ -1,4 +1,4 @@
-"""An engine in a process of its own, which tells what happened as one JSON object.
+"""Run an engine in a process of its own. Print the result as one JSON object.
 
     python engine_child.py residency MODEL RATE
     python engine_child.py shortage MODEL
@@ -32,7 +32,7 @@ PROMPT = "it was one of the words that they had not said " * 8
 
 
 def resident_pages(path: Path) -> list[bool]:
-    """For every page of the file whether it is in the page cache."""
+    """Return for each page of the file whether it is in the page cache."""
     libc = ctypes.CDLL(None, use_errno=True)
     with path.open("rb") as handle:
         # Private and writable, for an address; nothing is written.
@@ -49,7 +49,7 @@ def resident_pages(path: Path) -> list[bool]:
 
 
 def expert_pages(file: ModelFile) -> set[int]:
-    """The pages that hold experts and nothing else."""
+    """Return the pages that hold only experts."""
     pages: set[int] = set()
     for tensors in file.expert_tensors.values():
         for t in tensors:
@@ -64,7 +64,7 @@ def drop_cached(path: Path) -> None:
 
 
 def status_bytes(name: str) -> int:
-    """A field of /proc/self/status, such as VmHWM."""
+    """Return the bytes of a field of /proc/self/status, such as VmHWM."""
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if name in x)
     return int(line.split()[1]) * 1024
 
@@ -74,7 +74,7 @@ def open_engine(path: Path, rate: float) -> Engine:
 
 
 def tokens(engine: Engine) -> list[int]:
-    engine.forget()  # so that the passes are the same every time
+    engine.forget()  # so that the passes are always the same
     return [p.token_id for p in engine.generate_text(PROMPT, Sampling(temperature=0), 8)]
 
 
@@ -99,7 +99,7 @@ def residency(path: Path, rate: float) -> dict[str, object]:
 
 
 def shortage(path: Path) -> dict[str, object]:
-    """faults.c makes large pieces of memory unavailable while the file "shortage" exists."""
+    """faults.c refuses large allocations while the file "shortage" exists."""
     engine = open_engine(path, 0.0)
     expected, facts = tokens(engine), engine.cache
     sign, error = Path("shortage"), ""
@@ -116,7 +116,7 @@ def shortage(path: Path) -> dict[str, object]:
     sign.unlink()
     found["n_slot_later"] = engine.set_cache_rate(0.97).n_slot
     found["same_tokens_later"] = tokens(engine) == expected
-    # Now there is not even memory for what was there before.
+    # Now memory is missing for the old rate, too.
     sign.touch()
     errors = []
     other = EngineConfig(cache_rate=0.97, method="lru", n_thread=1, context_length=256)
@@ -131,20 +131,20 @@ def shortage(path: Path) -> dict[str, object]:
 
 
 def hang(path: Path) -> dict[str, object]:
-    """faults.c lets no read end while the file "hanging" exists."""
+    """faults.c delays every read while the file "hanging" exists."""
     engine = open_engine(path, 0.0)
     expected = tokens(engine)
     sign, was_hanging = Path("hanging"), []
     begun = threading.Event()
 
     def stop_when_it_hangs() -> None:
-        begun.wait()  # a stop before the answer has begun is not for it
+        begun.wait()  # an earlier stop would not count for this answer
         while not any(byte & 2 for byte in engine.residency()):
             time.sleep(0.001)
         engine.stop()
 
     def answer() -> int:
-        """Of a prompt that shares nothing with the others."""
+        """Return the tokens for a prompt that shares no prefix with the others."""
         asked = engine.generate_text(
             "of " * 40, Sampling(temperature=0), 8, on_prefill=lambda *_: begun.set()
         )
@@ -152,7 +152,7 @@ def hang(path: Path) -> dict[str, object]:
         was_hanging.append(sign.exists())
         return len(pieces)
 
-    engine.set_cache_rate(0.5)  # of another number of slots, so nothing is resident
+    engine.set_cache_rate(0.5)  # the number of slots is new, so nothing is resident
     sign.touch()
     stopper = threading.Thread(target=stop_when_it_hangs)
     stopper.start()
@@ -186,7 +186,7 @@ def ram(path: Path, device: str, host_bytes: int) -> dict[str, object]:
     unread_bytes = host.bytes - int(engine.loaded.patch.host_held_bytes)
     found: dict[str, object] = {
         "planned": host.total_bytes,
-        "unread": unread_bytes,  # of the store: experts that no token has chosen
+        "unread": unread_bytes,  # bytes of the store without data: no token chose these experts
         "used": status_bytes("VmRSS"),
         "store": host.bytes,
     }

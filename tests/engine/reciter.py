@@ -1,4 +1,4 @@
-"""Tiny models with a known answer, and others to talk with."""
+"""Tiny models with a known answer or another chat template."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gguf import GGUFReader, GGUFWriter
 
 
 def byte_token(byte: int) -> int:
-    """The id of the token that stands for one byte."""
+    """Return the id of the token of one byte."""
     return tiny_vocabulary().tokens.index(byte_symbols()[byte])
 
 
 def make_reciter(path: Path, text: str, *, ends: bool = True, arch: str = "qwen3moe") -> Path:
-    """A model that continues a prompt ending in a line break with `text`, byte by byte.
+    """Write a model that continues a prompt that ends in a line break with `text`, byte by byte.
 
-    Every byte of the text must be another one. Attention and experts add nothing to a token's
+    All bytes of the text must differ. Attention and experts add nothing to a token's
     embedding, and the output matrix holds for each byte the embedding of the one before. With
     `ends` the end-of-answer token follows, otherwise the line break and the text again.
     """
@@ -42,7 +42,7 @@ def make_reciter(path: Path, text: str, *, ends: bool = True, arch: str = "qwen3
 
 
 def with_template(path: Path, out: Path, template: str | None) -> Path:
-    """A copy of a model with another chat template, or with none."""
+    """Write a copy of a model with another chat template, or with none."""
     reader = GGUFReader(path)
     writer = GGUFWriter(out, reader.fields["general.architecture"].contents())
     for key, value in reader.fields.items():

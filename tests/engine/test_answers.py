@@ -28,12 +28,12 @@ def assistant(text: str) -> dict[str, str]:
 
 
 def say(engine: Engine, prompt: str, n: int = 20, sampling: Sampling = GREEDY) -> list[Piece]:
-    """The pieces of an answer to a raw prompt; those that bring a token of their own."""
+    """Return the pieces of an answer to a raw prompt that have a token."""
     return list(engine.generate_text(prompt, sampling, n))
 
 
 def n_token(engine: Engine, *turns: dict[str, str]) -> int:
-    """Of a short answer to a conversation."""
+    """Return the number of tokens of a short answer to a conversation."""
     list(engine.generate(turns, GREEDY, 3))
     return engine.statistics().n_token
 
@@ -60,7 +60,7 @@ def test_characters_are_split_across_tokens(
 def test_an_answer_that_ends_within_a_character(
     n_token: int, open_engine: OpenEngine, tmp_path: Path
 ) -> None:
-    """What was streamed is what decoding all bytes at once gives."""
+    """The streamed text equals that of all bytes decoded at once."""
     engine = open_engine(make_reciter(tmp_path / "m.gguf", TEXT))
     pieces = say(engine, "\n", n_token)
     assert text_of(pieces) == TEXT.encode()[:n_token].decode(errors="replace")
@@ -76,7 +76,7 @@ def test_random_bytes_are_streamed_as_they_decode_at_once(
         n = engine.statistics().n_token
         data = b"".join(engine.loaded.llama.piece(p.token_id) for p in pieces[:n])
         assert text_of(pieces) == data.decode(errors="replace")
-        assert len(pieces) in (n, n + 1)  # one more for the rest of a character
+        assert len(pieces) in (n, n + 1)  # one more piece for the rest of a character
 
 
 def test_the_same_seed_gives_the_same_answer(open_engine: OpenEngine, tiny: Path) -> None:
@@ -176,10 +176,10 @@ def test_what_is_known_of_the_prompt_is_reused(
     prompt = "it was on the way that they had " * 4
     assert n_reused(prompt) == 0
     n_prompt = engine.statistics().n_prompt
-    # The very same prompt: its last token is computed again.
+    # The same prompt: only its last token is computed again.
     assert n_reused(prompt) == (n_prompt - 1 if can_go_back else 0)
     assert n_reused(prompt + "!") == (n_prompt if can_go_back else 0)
-    # Another end: all before it is kept where the model can go back.
+    # Another end: the prefix is kept if the model can go back.
     n = n_reused(prompt[:-20] + "something else")
     assert 0 < n < n_prompt if can_go_back else n == 0
     assert n_reused("altogether different") == 0

@@ -27,7 +27,7 @@ PROMPT = "it was one of the words that they had not said " * 8  # some 100 token
 
 
 def tokens(engine: Engine, prompt: str = PROMPT, n: int = 12) -> list[int]:
-    """Of an answer from the beginning: what is known of the prompt is forgotten first.
+    """Return the tokens of an answer, after the engine has forgotten the prompt.
 
     How a text is cut into passes shows in the last bits of the logits, in stock llama.cpp too.
     """
@@ -42,7 +42,7 @@ def tokens_with_reuse(engine: Engine, prompt: str = PROMPT, n: int = 12) -> list
 
 @pytest.fixture(scope="session")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose answers do not end."""
+    """Return a model whose answers do not end."""
     from reciter import make_reciter
 
     path = tmp_path_factory.mktemp("models") / "endless.gguf"
@@ -64,7 +64,7 @@ def test_a_stop_between_two_tokens(
     assert list(answer) == []
     assert engine.finish_reason == "cancelled"
     assert text == "abcdefgh"[: n_before + 1]
-    # and the next answer knows nothing of it
+    # and the next answer is not affected
     pieces = list(engine.generate_text("\n", GREEDY, 4))
     assert "".join(p.text for p in pieces) == "abcd" and engine.finish_reason == "length"
 
@@ -90,7 +90,7 @@ def test_a_stop_from_another_thread(rate: float, open_engine: OpenEngine, endles
         stopper.join()
         assert engine.finish_reason == "cancelled"
         assert len(seen) <= stopped[0] + 1
-        # What a stopped pass has left behind does not show.
+        # The leftovers of a stopped pass do not change the next answer.
         assert "".join(p.text for p in engine.generate_text("\n", GREEDY, 9)) == "abcdefgh\n"
 
 
@@ -118,7 +118,7 @@ def test_a_stop_during_a_long_prompt(rate: float, open_engine: OpenEngine, tiny:
 def test_a_stop_within_a_pass(
     arch: str, method: str, open_engine: OpenEngine, tmp_path: Path
 ) -> None:
-    """In whatever state the cache is: the next answer is that of an engine without a past."""
+    """Whatever the state of the cache, the next answer is that of a new engine."""
     path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf")
     expected = tokens(open_engine(path))
     engine = open_engine(path, method=method)
@@ -132,11 +132,11 @@ def test_a_stop_within_a_pass(
 
         def stop_when_busy() -> None:
             for _ in range(10**6):
-                if any(byte & 2 for byte in engine.residency()):  # something is on its way
+                if any(byte & 2 for byte in engine.residency()):  # a copy is in flight
                     break
             engine.stop()
 
-        engine.set_cache_rate(0.0)  # nothing is resident any more
+        engine.set_cache_rate(0.0)  # nothing is resident
         engine.forget()
         n_token = len(list(engine.generate_text(PROMPT, GREEDY, -1, on_prefill)))
         stopper[0].join()
@@ -149,7 +149,7 @@ def test_a_stop_within_a_pass(
 def test_a_stop_within_a_pass_of_plain_llama_cpp(
     arch: str, open_engine: OpenEngine, tmp_path: Path
 ) -> None:
-    """The prompt is one pass of many nodes, which does not run to its end."""
+    """The prompt is one pass of many nodes. The stop ends it early."""
     path = make_tiny(arch, "Q8_0", tmp_path / "m.gguf", n_layer=16, n_ctx=4096)
     engine = open_engine(path, cache_rate=1.0, context_length=4096, n_ubatch=4096)
     prompt = PROMPT * 12
@@ -168,7 +168,7 @@ def test_a_stop_within_a_pass_of_plain_llama_cpp(
         list(engine.generate_text(prompt, GREEDY, 10**6, on_prefill))
         stopper.join()
         assert engine.finish_reason == "cancelled"
-    assert len(passes_ended) < 4  # one may be done before a busy machine gets to the stop
+    assert len(passes_ended) < 4  # on a busy machine, one may end before the stop
     assert tokens(engine, prompt, 3) == expected
 
 
@@ -196,7 +196,7 @@ def test_an_answer_may_be_abandoned(open_engine: OpenEngine, endless: Path) -> N
 def test_every_rate_gives_the_same_answer_without_loading_again(
     arch: str, open_engine: OpenEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # F16 has one layout only, so that stock llama.cpp at 1.0 computes the same too.
+    # F16 has only one layout, so stock llama.cpp at 1.0 computes the same.
     path = make_tiny(arch, "F16", tmp_path / "m.gguf")
     engine = open_engine(path, cache_rate=0.25)
     expected = tokens(engine)
@@ -211,7 +211,7 @@ def test_every_rate_gives_the_same_answer_without_loading_again(
             assert facts.n_slot == max(int(rate * n_expert), n_used)
             assert facts.rate == facts.n_slot / n_expert and facts.min_rate == n_used / n_expert
             assert facts.bytes >= facts.n_slot * engine.model.expert_bytes
-            # Another cache begins empty; one of as many slots is the same.
+            # A cache of another number of slots begins empty; one of the same number is kept.
             assert (set(engine.residency()) == {0}) == (facts.n_slot != n_before)
             assert tokens_with_reuse(engine) == expected_with_reuse
             assert engine.statistics().n_reused > 0  # the conversation is kept
@@ -230,7 +230,7 @@ def test_a_rate_out_of_range_changes_nothing(
 ) -> None:
     engine = open_engine(tiny, cache_rate=0.5)
     before = engine.cache
-    with pytest.raises(ValueError, match=r"^The cache rate must lie between 0 and 1, not .+\.$"):
+    with pytest.raises(ValueError, match=r"^The setting cache_rate must be 0 to 1, not .+\.$"):
         engine.set_cache_rate(rate)
     assert engine.cache == before and len(tokens(engine, n=3)) == 3
 
@@ -292,7 +292,7 @@ def test_a_file_that_is_shorter_for_a_while(open_engine: OpenEngine, tmp_path: P
         with pytest.raises(EngineError, match=r"^m\.gguf was changed or replaced [^.]+\.$"):
             tokens(engine)
     path.write_bytes(data)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as if it had never happened
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # the fault leaves no trace
     assert tokens(engine) == expected
 
 
@@ -362,15 +362,15 @@ def test_two_engines_on_one_file_have_caches_of_their_own(
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"cache_rate": -0.01}, "cache rate"),
-        ({"cache_rate": 1.01}, "cache rate"),
-        ({"cache_rate": float("nan")}, "cache rate"),
-        ({"method": "magic"}, "'magic' is not known"),
-        ({"context_length": 0}, "context length"),
-        ({"n_thread": -1}, "threads"),
-        ({"n_thread": 5000}, "threads"),
-        ({"n_ubatch": -1}, "batch"),
-        ({"kv_type": "q5"}, "attention cache"),
+        ({"cache_rate": -0.01}, "cache_rate"),
+        ({"cache_rate": 1.01}, "cache_rate"),
+        ({"cache_rate": float("nan")}, "cache_rate"),
+        ({"method": "magic"}, "method .* not 'magic'"),
+        ({"context_length": 0}, "context_length"),
+        ({"n_thread": -1}, "n_thread"),
+        ({"n_thread": 5000}, "n_thread"),
+        ({"n_ubatch": -1}, "n_ubatch"),
+        ({"kv_type": "q5"}, "kv_type"),
     ],
 )
 def test_settings_that_make_no_sense(settings: dict[str, Any], sentence: str) -> None:
@@ -386,12 +386,16 @@ def test_settings_that_make_no_sense(settings: dict[str, Any], sentence: str) ->
         ("top_p", [-0.1, 1.1, float("nan")]),
         ("min_p", [-0.1, 1.1]),
         ("repeat_penalty", [0, -1, 11]),
+        ("presence_penalty", [-2.1, 3, float("nan")]),
+        ("frequency_penalty", [-2.1, 3]),
+        ("logit_bias", [(1,), ((1, 200),), ((-1, 1),), ((True, 1),), ((1, "x"),), ((1 << 31, 1),)]),
+        ("n_probs", [-1, 101]),
         ("seed", [-1, (1 << 32) - 1, 1 << 32]),
     ],
 )
 def test_sampling_that_makes_no_sense(name: str, values: list[float]) -> None:
     for value in values:
-        with pytest.raises(ValueError, match=rf"^The sampling value {name} must be .+\.$"):
+        with pytest.raises(ValueError, match=rf"^The setting {name} must be .+\.$"):
             Sampling(**{name: value})  # type: ignore[arg-type]
 
 
@@ -442,7 +446,7 @@ def test_a_context_beyond_the_trained_one_is_the_same_context(
     context, held = engine._context, engine.residency()
     engine.change(EngineConfig(cache_rate=0.25, context_length=1 << 16, n_thread=1))
     assert engine._context is context
-    assert engine.residency() == held  # what was in memory still is
+    assert engine.residency() == held  # resident experts stay resident
 
 
 @pytest.mark.parametrize("rate", [0.25, 1.0])
@@ -495,7 +499,7 @@ def test_the_automatic_settings_take_what_memory_permits(
 
 
 class Memory:
-    """What the system says about its memory, and a clock: a second passes with every look."""
+    """A system's free memory and a clock. Each look takes a second."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.free_bytes = 1 << 40

@@ -1,4 +1,4 @@
-"""No answer comes of values that are not finite, or of a file that is no longer the one checked."""
+"""No answer comes from values that are not finite or from a file that has changed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ CHANGED = r"was changed or replaced after it was checked; load it again\."
 
 
 def say(engine: Engine) -> int:
-    """Answer; returns the number of pieces."""
+    """Answer and return the number of pieces."""
     return len(list(engine.generate_text("the", GREEDY, 4)))
 
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two layers of 8 experts."""
+    """Return a model with two layers of 8 experts."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     return make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=2, n_expert=8)
 
@@ -43,7 +43,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_expert_with_a_nan_ends_the_answer_and_is_named(
     rate: float, model: Path, open_engine: OpenEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At a rate of 1.0 the file is mapped, as one that is larger than the memory."""
+    """At a cache rate of 1.0 the file is mapped, like one that exceeds memory."""
     spoil(model, "blk.1.ffn_down_exps.weight")
     monkeypatch.setattr("backend.engine.loading.load_plain", load_mapped)
     engine = open_engine(model, cache_rate=rate)
@@ -93,7 +93,7 @@ def test_no_pack_is_made_of_a_nan(model: Path, tmp_path: Path) -> None:
 
 
 def write_into(path: Path) -> None:
-    """Write one byte over itself."""
+    """Overwrite one byte with the same value."""
     with path.open("r+b") as file:
         last = file.seek(-1, os.SEEK_END)
         byte = file.read(1)
@@ -102,7 +102,7 @@ def write_into(path: Path) -> None:
 
 
 def put_over(path: Path) -> None:
-    """Let another file of the same bytes have the name."""
+    """Replace a file by another one with the same bytes."""
     other = path.with_name("other")
     shutil.copy2(path, other)
     other.replace(path)

@@ -26,7 +26,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of its own, also for the processes that are started."""
+    """Return a data folder of the test's own. Child processes use it too."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     return consent.recordings_folder()
 

@@ -1,9 +1,7 @@
-"""Experts are where the plan says: in their slots, not in the page cache, not in memory twice."""
+"""Experts are in their slots as planned, not in the page cache and not in memory twice."""
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,6 +11,7 @@ from typing import Any
 import pytest
 from factory import make_tiny
 from loopback import needs_rpc, server
+from processes import run_script
 
 from backend.gguf.model_file import read_model
 from backend.protocol.settings import Sampling
@@ -25,7 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """53 MB of experts: four layers of 32, 4 used, 418 KB each."""
+    """Return a model with 53 MB of experts: four layers of 32, 4 used, 418 KB each."""
     path = tmp_path_factory.mktemp("models") / "large.gguf"
     return make_tiny(
         "qwen3moe", "Q8_0", path, n_layer=4, n_expert=32, n_embd=256, n_ff_exp=512, head_dim=64
@@ -34,7 +33,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library that makes the system misbehave (tests/live/faults.c)."""
+    """Return a library that injects faults (tests/live/faults.c)."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     library = tmp_path_factory.mktemp("faults") / "faults.so"
@@ -45,18 +44,7 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def child(*arguments: str, cwd: Path | None = None, **environment: str) -> dict[str, Any]:
-    python_path = os.pathsep.join(map(os.path.abspath, sys.path))
-    done = subprocess.run(
-        [sys.executable, str(HERE / "engine_child.py"), *arguments],
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": python_path} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    return run_script(HERE / "engine_child.py", *arguments, cwd=cwd, **environment)
 
 
 def check_residency(found: dict[str, Any]) -> None:
@@ -64,7 +52,7 @@ def check_residency(found: dict[str, Any]) -> None:
         pytest.skip("this file system's pages cannot be dropped")
     assert found["n_page"] > 12_000 and found["mode"] == "cached"
     assert found["bytes_read"] > 0.4 * found["expert_bytes"]  # most experts were read
-    # The rest is what was read ahead behind the header, or lies between two experts.
+    # The rest was read ahead behind the header, or lies between two experts.
     assert found["n_after"] < 0.05 * found["n_page"]
 
 
@@ -76,7 +64,7 @@ def test_experts_are_neither_in_the_page_cache_nor_all_in_memory(large: Path) ->
 
 
 def test_buffered_reads_leave_nothing_in_the_page_cache(large: Path, faults: Path) -> None:
-    """Where the file system refuses O_DIRECT."""
+    """This holds also if the file system refuses O_DIRECT."""
     check_residency(
         child(
             "residency", str(large), "0.125", OUTRIDER_FAULT="refuse-open", LD_PRELOAD=str(faults)
@@ -90,7 +78,9 @@ def test_without_memory_for_a_higher_rate_the_lower_one_stays(
     found = child(
         "shortage", str(large), cwd=tmp_path, OUTRIDER_FAULT="no-memory", LD_PRELOAD=str(faults)
     )
-    assert found["error"] == "There is not enough memory for the expert cache."
+    assert found["error"] == (
+        "There is not enough memory for the expert cache; a lower cache rate needs less."
+    )
     assert found["same_facts"] and found["same_tokens"]
     assert found["n_slot_later"] == 31 and found["same_tokens_later"]
     assert found["errors"] == [found["error"], "The expert cache has no memory."]
@@ -121,7 +111,7 @@ def test_ram_beside_a_device_is_what_was_planned(large: Path) -> None:
 
 
 def test_experts_larger_than_one_read(tmp_path: Path, open_engine: Any) -> None:
-    """Matrices of 9 MB take two reads; the answer is that of the model in memory."""
+    """Matrices of 9 MB take two reads. The answer equals that of the model in memory."""
     path = make_tiny(
         "llama", "F16", tmp_path / "m.gguf", n_layer=1, n_expert=3, n_expert_used=1, n_ff_exp=2304,
         n_embd=2048, head_dim=64,

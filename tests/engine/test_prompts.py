@@ -1,4 +1,4 @@
-"""Long prompts: the pieces that they are computed in, progress within a piece, a smaller cache."""
+"""Long prompts: their passes, progress within a pass, a smaller cache."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_stopped_prompt_is_no_longer_under_way(open_engine: OpenEngine, tiny: 
 
 
 def test_the_context_outlives_a_change_of_the_rate(open_engine: OpenEngine, tiny: Path) -> None:
-    """Although other pieces would fit at the other rate."""
+    """The context stays although memory would permit another n_ubatch at the other rate."""
     engine = open_engine(tiny, context_length=2048, cache_rate=0.25)
     answer(engine, n_char=400)
     engine.set_cache_rate(0.5)
@@ -71,7 +71,7 @@ def test_the_context_outlives_a_change_of_the_rate(open_engine: OpenEngine, tiny
 def test_a_quantised_attention_cache(
     kv_type: str, rate: float, open_engine: OpenEngine, tmp_path: Path
 ) -> None:
-    """Lossy, but what is computed through the cache of experts is the same with all resident."""
+    """A quantised attention cache is lossy, but the expert cache does not change the result."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", head_dim=32, n_ctx=2048)
     settings = {"context_length": 2048, "kv_type": kv_type, "n_ubatch": 256}
     first = answer(open_engine(path, cache_rate=rate, **settings))

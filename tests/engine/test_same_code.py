@@ -1,7 +1,7 @@
-"""What a live run of a method counted, the simulator counts too: both drive the same core.
+"""The simulator counts what a live run counted: both drive the same core.
 
-Copies are instant in both; the trace that the live run recorded is what the simulator is given.
-The parts one by one are in tests/live/test_same_as_simulated.py.
+Copies are instant in both. The simulator gets the trace of the live run.
+tests/live/test_same_as_simulated.py compares single parts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def counts_of(counts: list[_native.LayerCounts]) -> Counts:
 
 
 class Live:
-    """A tiny model that runs through an instant cache and records itself."""
+    """A tiny model that runs with an instant cache and records its routing."""
 
     def __init__(self, path: Path) -> None:
         self.file = read_model(path)

@@ -1,4 +1,4 @@
-"""Random answers, stops and cache rates: every pass that counts equals stock llama.cpp's."""
+"""Random answers, stops and cache rates: every completed pass equals stock llama.cpp's."""
 
 from __future__ import annotations
 

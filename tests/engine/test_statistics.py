@@ -22,7 +22,7 @@ PROMPT = "from all of these words one can be said to each other " * 3
 
 
 def answer(engine: Engine, prompt: str = PROMPT, n: int = 12) -> int:
-    """Tokens of an answer."""
+    """Return the tokens of an answer."""
     list(engine.generate_text(prompt, GREEDY, n))
     return engine.statistics().n_token
 
@@ -34,7 +34,7 @@ def test_requests_and_bytes_add_up(
 ) -> None:
     engine = open_engine(tiny, method=method, cache_rate=rate)
     if METHODS[method].adaptive and engine.cache.mode == "plain":
-        assert "unpatched" in engine.cache.reason  # where a cache would save next to nothing
+        assert "unpatched" in engine.cache.reason  # too small a model for a cache
         return
     for prompt in (PROMPT, PROMPT + "and so on", "quite another one"):
         n_token = answer(engine, prompt)
@@ -44,16 +44,16 @@ def test_requests_and_bytes_add_up(
             assert sum(getattr(x, name) for x in s.layers) == getattr(s, name)
         is_cut = engine.loaded.patch.layout.any_cut()
         n_used = model.n_expert_used * len(model.moe_layers) * (2 if is_cut else 1)
-        assert len(s.tokens) == n_token - 1  # the first comes with the prompt
+        assert len(s.tokens) == n_token - 1  # the first token comes from the prompt's pass
         assert {t.hits + t.late + t.misses for t in s.tokens} == {n_used}
         if METHODS[method].predictor is None:
-            # In the router's order an expert may have to leave before its turn and come back.
+            # In the router's order an expert may be evicted before its turn and read again.
             assert s.bytes_read == s.bytes_useful >= s.misses * model.expert_bytes
             if METHODS[method].decode != REACTIVE:
                 assert s.bytes_read == s.misses * model.expert_bytes
             assert s.bytes_wasted == s.prefetches_useful == s.prefetches_wasted == s.late == 0
         else:
-            # Others learn first, or have room for a layer's needs only.
+            # Other methods learn first, or have slots for one layer only.
             knows = method.startswith("promoe")
             assert s.prefetches_useful + s.prefetches_wasted > 0 or rate == 0.99 or not knows
 
@@ -81,7 +81,7 @@ def test_a_prompt_requests_what_its_tokens_choose(open_engine: OpenEngine, tiny:
     chosen = routed_experts(tiny, ids)
     n_request = [x.hits + x.late + x.misses for x in s.layers]
     expected = [len(np.unique(chosen[x.layer])) for x in s.layers]
-    expected[-1] = engine.model.n_expert_used  # of the last layer only the last token is wanted
+    expected[-1] = engine.model.n_expert_used  # the last layer computes only the last token
     assert n_request == expected
 
 
@@ -95,7 +95,7 @@ def test_the_cache_is_warm_for_the_next_answer(open_engine: OpenEngine, tiny: Pa
 
 
 def test_times_are_those_between_tokens(open_engine: OpenEngine, tiny: Path) -> None:
-    """Also what the reader of the answer takes, and what choosing a token takes."""
+    """They include the time of the answer's reader and of sampling."""
     engine = open_engine(tiny, cache_rate=0.25)
     pause_s = 0.02
     began_s = time.perf_counter()
@@ -115,7 +115,8 @@ def test_times_are_those_between_tokens(open_engine: OpenEngine, tiny: Path) -> 
 def test_choosing_a_token_is_counted(
     open_engine: OpenEngine, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from backend.llama.api import Context, Sampler
+    from backend.llama.api import Context
+    from backend.llama.sampler import Sampler
 
     engine, sample, pause_s = open_engine(tiny), Sampler.sample, 0.02
 

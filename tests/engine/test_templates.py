@@ -1,4 +1,4 @@
-"""Chat templates: what they make of a conversation, and those that fail, loop or explode."""
+"""Chat templates: their prompts, and templates that fail, loop or exhaust memory."""
 
 from __future__ import annotations
 
@@ -30,61 +30,44 @@ HELLO = [{"role": "user", "content": "Hello"}]
 LOAD = {"cache_rate": 0.5, "method": "lru", "context_length": 512, "n_thread": 1}
 posix = pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 
-# Each hangs within one operation in C that holds the interpreter and looks at no signal.
+# Each hangs or grows within llama.cpp's template engine, which checks no signal.
 HOSTILE = {
-    "compares": "{% set ns = namespace(a=[1], b=[1]) %}{% for i in range(64) %}"
-    "{% set ns.a = [ns.a, ns.a] %}{% set ns.b = [ns.b, ns.b] %}{% endfor %}"
-    "{% if ns.a == ns.b %}x{% endif %}",
-    "hashes": "{% set ns = namespace(a=(1,)) %}{% for i in range(64) %}"
-    "{% set ns.a = (ns.a, ns.a) %}{% endfor %}{{ {ns.a: 1} | length }}",
-    "counts": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
+    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+    "nests": "{% set n = namespace(a=[1]) %}{% for i in range(64) %}"
+    "{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a }}",
 }
 NASTY = {
     **HOSTILE,
-    "loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-    "loops in a filter": "{{ range(99999) | map('string') | map('length') | list | length }}" * 999,
     "calls itself": "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
-    "raises": "{{ raise_exception('No system role.\\nOr else.') }}",
+    "raises": "{{ raise_exception('No system role.\nOr else.') }}",
     "is not a template": "{% for %}",
     "has no end": "{% if true %}",
     "unknown filter": "{{ messages | elephant }}",
-    "undefined": "{{ nothing.at.all }}",
     "breaks out": "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "is huge": "{{ 'x' * 99999999 }}",
-    "is far too huge": "{{ 'x' * 99999999999 }}",
-    "is a huge list": "{{ [0] * 999999999 }}",
-    "counts too far": "{{ 9 ** (9 ** 9) }}",
-    "counts too far at run time": "{% set n = messages | length + 8 %}{{ n ** (n ** n) }}",
-    "rounds too far": "{{ 1 | round(999999999, 'ceil') }}",
-    "squares": "{% set n = namespace(x=9) %}{% for i in range(60) %}"
-    "{% set n.x = n.x * n.x %}{% endfor %}{{ n.x > 1 }}",
-    "is deeply nested": "{{ " + "(" * 9999 + "1" + ")" * 9999 + " }}",
-    "has deep blocks": "{% if true %}" * 2000 + "x" + "{% endif %}" * 2000,
-    "multiplies too far": "{% set x = 'x' * (messages | length * 99999999999) %}{{ x }}",
-    "pads": "{{ '%099999999999d' % 1 }}",
-    "pads otherwise": "{{ '{:099999999999d}'.format(1) }}",
-    "centres": "{{ 'x' | center(99999999999) }}",
-    "justifies": "{{ 'x'.ljust(99999999999) }}",
+    "is a huge list": "{{ range(99999999999) | list }}",
+    "is deeply nested": "{{ " + "(" * 99999 + "1" + ")" * 99999 + " }}",
+    "has deep blocks": "{% if true %}" * 50000 + "x" + "{% endif %}" * 50000,
+    "prints itself": "{% set a = namespace(x=1) %}{% set a.x = a %}{{ a | tojson }}",
     "replaces": "{% set x = 'x' * 99999 %}{{ x.replace('x', x) }}",
-    "joins": "{% set x = 'x' * 99999 %}{{ x.join(x) }}",
     "doubles": "{% set n = namespace(x='x') %}{% for i in range(60) %}"
     "{% set n.x = n.x ~ n.x %}{% endfor %}{{ n.x }}",
 }
 
 
 def turns(n: int) -> list[dict[str, str]]:
-    """n messages, the first and the last of the user."""
+    """Return n messages; the first and the last are the user's."""
     roles = ("user", "assistant")
     return [{"role": roles[i % 2], "content": "it was one of the words"} for i in range(n)]
 
 
 def rendered(engine: Engine, messages: list[dict[str, str]]) -> str:
-    prompt = engine.loaded.template.render(messages)
-    assert isinstance(prompt, str)
-    return prompt
+    assert engine.loaded.chat_format is not None
+    rendered = engine.loaded.chat_format.render(messages)
+    assert rendered is not None
+    return rendered.prompt
 
 
-def hostile(tiny: Path, folder: Path, name: str = "compares") -> Path:
+def hostile(tiny: Path, folder: Path, name: str = "loops") -> Path:
     return with_template(tiny, folder / "hostile.gguf", HOSTILE[name])
 
 
@@ -102,13 +85,13 @@ def start(*words: object) -> subprocess.Popen[str]:
 
 
 def rendering(process: int) -> psutil.Process:
-    """Wait until a process below this one is rendering, and return it."""
+    """Wait until a descendant process renders, and return it."""
     for _ in range(6000):
         for child in psutil.Process(process).children(recursive=True):
             try:
-                if "template_child" in " ".join(child.cmdline()):
+                if "format_child" in " ".join(child.cmdline()):
                     times = child.cpu_times()
-                    if times.user + times.system > 0.3:  # starting takes less
+                    if times.user + times.system > 0.3:  # the start takes less
                         return child
             except psutil.Error:
                 continue
@@ -152,7 +135,7 @@ def client() -> Iterator[WorkerClient]:
         yield client
 
 
-# What is made of a conversation.
+# Prompts of conversations.
 
 
 def test_without_a_template_it_is_chatml(open_engine: OpenEngine, tiny: Path) -> None:
@@ -167,34 +150,19 @@ def test_what_transformers_gives_a_template_is_there(
     template = (
         "{% for m in messages %}{% if loop.index > 1 %}{% break %}{% endif %}\n"
         "    {% generation %}{{ m | tojson }}{% endgeneration %}\n"
-        "{% endfor %}{{ tools is none }}{{ strftime_now('%Y') | length }}{{ '<é>' | tojson }}"
+        "{% endfor %}{{ tools is defined }}{{ strftime_now('%Y') | length }}{{ '<é>' | tojson }}"
     )
     engine = open_engine(with_template(tiny, tmp_path / "m.gguf", template))
     first = json.dumps(turns(1)[0])
-    assert rendered(engine, turns(3)) == f'{first}True4"<é>"'
+    assert rendered(engine, turns(3)) == f'{first}False4"<é>"'
 
 
-def test_a_chat_of_400_turns_is_rendered(
-    open_engine: OpenEngine, tiny: Path, tmp_path: Path
-) -> None:
-    """By a template that looks back over all messages at every one, as Gemma 4's does."""
-    template = (
-        "{% for m in messages %}{% set ns = namespace(n=0) %}"
-        "{% for j in range(loop.index0, -1, -1) %}"
-        "{% if messages[j].role == m.role %}{% set ns.n = ns.n + 1 %}{% endif %}"
-        "{% endfor %}{{ ns.n }} {% endfor %}"
-    )
-    engine = open_engine(with_template(tiny, tmp_path / "m.gguf", template))
-    assert rendered(engine, turns(801)).split() == [str(i // 2 + 1) for i in range(801)]
-
-
-def test_a_template_that_hides_answers_cannot_continue_one(
+def test_a_template_that_hides_answers_continues_one(
     open_engine: OpenEngine, tiny: Path, tmp_path: Path
 ) -> None:
     engine = open_engine(with_template(tiny, tmp_path / "m.gguf", "Hello, whoever you are."))
     assert rendered(engine, turns(1)) == "Hello, whoever you are."
-    with pytest.raises(EngineError, match="random qwen3moe cannot go on with an answer"):
-        engine.generate(turns(2), GREEDY, 3)
+    assert rendered(engine, turns(2)) == "Hello, whoever you are.it was one of the words"
 
 
 def test_rendering_goes_on_in_another_process_when_one_was_killed(
@@ -203,7 +171,7 @@ def test_rendering_goes_on_in_another_process_when_one_was_killed(
     engine = open_engine(tiny)
     prompt = rendered(engine, turns(3))
     for child in psutil.Process().children():
-        if "template_child" in " ".join(child.cmdline()):
+        if "format_child" in " ".join(child.cmdline()):
             child.kill()
             child.wait(30)
     assert rendered(engine, turns(3)) == prompt
@@ -229,7 +197,7 @@ def test_the_worker_survives_it(
     client.request("load", path=str(hostile(tiny, tmp_path, name)), **LOAD).final()
     with pytest.raises(RequestFailed, match="^The chat template of random qwen3moe takes too long"):
         client.request("generate", messages=HELLO, sampling={}, max_tokens=3).final()
-    greedy = {"temperature": 0}  # a drawn token may be the end of the answer
+    greedy = {"temperature": 0}  # a sampled token may end the answer
     done = client.request("generate", prompt="Hello", sampling=greedy, max_tokens=3).final()
     assert done["type"] == "done" and done["stats"]["n_token"] > 0
 
@@ -248,7 +216,7 @@ def test_the_server_answers_others_afterwards(
 ) -> None:
     server = serve(hostile(tiny, tmp_path, name))
     refused = server.post("chat/completions", {"messages": HELLO})
-    assert refused.status_code == 500 and "takes too long" in refused.json()["error"]["message"]
+    assert refused.status_code == 400 and "takes too long" in refused.json()["error"]["message"]
     assert server.post("completions", {"prompt": "Hello"}).status_code == 200
 
 
@@ -257,7 +225,7 @@ def test_training_says_it(tiny: Path, tmp_path: Path) -> None:
     from backend.evaluation.collect import Limits, collect
     from backend.gguf.model_file import read_model
 
-    file = read_model(with_template(tiny, tmp_path / "m.gguf", "{{ nothing.at.all }}"))
+    file = read_model(with_template(tiny, tmp_path / "m.gguf", "{{ messages | elephant }}"))
     config = EngineConfig(cache_rate=0.5, context_length=512, n_thread=1)
     n_asked = 0
 
@@ -271,7 +239,7 @@ def test_training_says_it(tiny: Path, tmp_path: Path) -> None:
     assert n_asked < 100
 
 
-# Stop, and the end.
+# Stop and shutdown.
 
 
 def test_a_stop_before_the_rendering(open_engine: OpenEngine, tiny: Path) -> None:

@@ -1,4 +1,4 @@
-"""Weights files that are broken, foreign or nonsense cost speed at most, never the answer."""
+"""Damaged, foreign or nonsense weights files cost speed at most. Answers stay right."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROMPT = "Some words to begin with, and a few more."
 
 
 def weights_of(file: ModelFile, fill: Any = None) -> predictor_file.PredictorWeights:
-    """A learned predictor of stride 2: drawn, or every value `fill`."""
+    """Return a learned predictor of stride 2: random, or every value `fill`."""
     sizes = learned.sizes_of(file)
     draw = np.random.default_rng(1)
     shapes = {"w1": (8, sizes.n_embd), "b1": (8,), "w2": (sizes.n_expert, 8)}
@@ -40,7 +40,7 @@ def weights_of(file: ModelFile, fill: Any = None) -> predictor_file.PredictorWei
 
 
 def refill(path: Path, fill: float) -> None:
-    """Every float of a file that was sound, whatever its writer would have said of it."""
+    """Set every float of a valid file, past the checks of its writer."""
     header, arrays = container.read(path, predictor_file.KIND, predictor_file.VERSION)
     container.write(path, header, {n: np.full_like(a, fill) for n, a in arrays.items()})
 
@@ -71,9 +71,9 @@ PLACES = {"beside": learned.beside, "data folder": learned.in_data_folder}
 
 @pytest.fixture
 def model(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModelFile:
-    """A model in a folder of its own, and a data folder of its own."""
+    """Return a model in a folder of its own, and use a data folder of the test's own."""
     monkeypatch.setattr(learned, "data_folder", lambda: tmp_path / "data")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # of the processes that are started
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # for child processes
     (tmp_path / "data" / "predictors").mkdir(parents=True)
     return read_model(Path(shutil.copy(tiny, tmp_path / "model.gguf")))
 
@@ -84,7 +84,7 @@ def answer(engine: Engine) -> list[int]:
 
 
 def assert_as_stock(file: ModelFile) -> None:
-    """What is verified is what an engine runs: with the weights that were found."""
+    """Verify the model with the weights that an engine finds."""
     known, _ = learned.load(file)
     compared = compare(file, [0.5], ["promoe"], n_token=12, n_thread=1, learned=known)
     assert all(result.identical for result in compared)
@@ -111,7 +111,7 @@ def test_an_unfit_file_is_left_out(
 
 @pytest.mark.parametrize("fill", [None, 0.0, 1e-40, 3e38])
 def test_nonsense_changes_nothing(fill: float | None, model: ModelFile, open_engine: Any) -> None:
-    """Files of right shapes whose values say nothing, or overflow as they are multiplied."""
+    """Weights of the right shapes that predict nothing, or overflow in multiplications."""
     expected = answer(open_engine(model.path, cache_rate=0.5))
     predictor_file.write(
         learned.beside(model, "learned"), model.fingerprint, weights_of(model, fill)

@@ -1,4 +1,4 @@
-"""Stock llama.cpp beside an engine, doing what it does."""
+"""Stock llama.cpp that repeats an engine's passes."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from backend.llama import api as llama
 
 
 class Twin:
-    """Repeats each pass of the engine that came to its end, and each forgetting, and compares.
+    """Repeats each completed pass and each forgetting of the engine, and compares the logits.
 
-    A pass that was stopped must leave no trace. Logits depend in their last bits on how a text
-    was cut into passes, so that only a twin with the same past can be compared bit by bit.
+    A pass that was stopped must leave no trace. The last bits of logits depend on how a text is
+    cut into passes, so only a twin with the same past can be compared bit by bit.
     """
 
     def __init__(self, path: Path, engine: Engine) -> None:
@@ -31,7 +31,7 @@ class Twin:
 
         def forget_from(position: int) -> bool:
             done: bool = forget(position)
-            # A recurrent model cannot go back over a stopped pass, which the twin has not seen.
+            # A recurrent model cannot undo a stopped pass, which the twin has not computed.
             assert self._context.forget_from(position if done else 0) or not done
             return done
 

@@ -10,6 +10,7 @@ From the command line, with `tests` on PYTHONPATH:
 from .blocks import random_data
 from .layout import Geometry
 from .stock import routed_experts, stock_logits
+from .vision import N_IMAGE_TOKEN, make_mmproj, make_png
 from .vocabulary import CHAT_TEMPLATE, tiny_vocabulary
 from .writing import (
     ARCHITECTURES,
@@ -27,10 +28,13 @@ __all__ = [
     "ARCHITECTURES",
     "CACHEABLE",
     "CHAT_TEMPLATE",
+    "N_IMAGE_TOKEN",
     "QUANTS",
     "REQUIRED_ARCHITECTURES",
     "Geometry",
     "make_large",
+    "make_mmproj",
+    "make_png",
     "make_split",
     "make_tiny",
     "random_data",

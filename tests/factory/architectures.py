@@ -62,7 +62,8 @@ def _qwen2moe(m: Layout) -> None:
         m.feed_forward(i, m.g.n_ff_shexp, "_shexp")
 
 
-def _qwen3moe(m: Layout) -> None:
+def qwen3moe(m: Layout) -> None:
+    """Build a norm of every head of the attention."""
     m.common_keys()
     m.key(expert_feed_forward_length=m.g.n_ff_exp)
     m.ends()
@@ -236,7 +237,7 @@ REQUIRED: dict[str, Architecture] = {
         _qwen2moe, {"n_expert": 12, "n_expert_used": 4, "n_ff_exp": 32, "n_head_kv": 4}
     ),
     "qwen3moe": Architecture(
-        _qwen3moe, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4, "n_ff_exp": 32}
+        qwen3moe, {"n_layer": 3, "n_expert": 16, "n_expert_used": 4, "n_ff_exp": 32}
     ),
     "olmoe": Architecture(_olmoe, {"n_expert": 16, "n_expert_used": 4, "n_head_kv": 4}),
     "deepseek2": Architecture(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .architectures import SIGMOID, Architecture
+from .architectures import SIGMOID, Architecture, qwen3moe
 from .layout import Layout
 
 
@@ -327,7 +327,15 @@ def _grovemoe(m: Layout) -> None:
             m.add(f"{b}.ffn_{name}_chexps.weight", n_in, n_out, n_chunk, kind="expert")
 
 
+def _qwen3vlmoe(m: Layout) -> None:
+    """Build Qwen3-MoE with positions in time, height and width (M-RoPE)."""
+    qwen3moe(m)
+    half = m.g.head_dim // 2
+    m.key(rope__dimension_sections=[half - 2 * (half // 4), half // 4, half // 4, 0])
+
+
 FURTHER: dict[str, Architecture] = {
+    "qwen3vlmoe": Architecture(_qwen3vlmoe, {"n_expert": 16, "n_expert_used": 4}),
     "dbrx": Architecture(_dbrx, {"n_expert": 16, "n_expert_used": 4}),
     "phimoe": Architecture(_phimoe, {"n_expert": 8, "n_expert_used": 2}),
     "grok": Architecture(_grok, {"n_expert": 8, "n_expert_used": 2}),

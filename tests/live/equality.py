@@ -1,11 +1,11 @@
-"""Compares a cached model with stock llama.cpp, bit by bit; also a program for the full product.
+"""Compares cached models with stock llama.cpp bit by bit; a program for all combinations.
 
-Where a method cuts experts, their two parts' outputs are added up, which rounds otherwise than
-stock llama.cpp: what such a method computes must not depend on what its cache holds, and is
-compared bit by bit with the same cuts when everything is resident. How near that is to stock, layer
-by layer, is the subject of test_parts.py.
+If a method cuts experts, the outputs of their two parts are added, and the sum rounds differently
+from stock llama.cpp. The result must not depend on the contents of the cache, so it is compared bit
+by bit with the same cuts when everything is resident. test_parts.py compares it with stock, layer
+by layer.
 
-From the repository's root (it takes long; --help tells how to choose less):
+From the repository's root (it takes long; --help lists options to run less):
 
     PYTHONPATH=tests:tests/live python -m live.equality
 """
@@ -48,7 +48,7 @@ RATES = (0.0, 0.125, 0.25, 0.5, 1.0)
 
 
 def random_tokens(n: int, seed: int = 1) -> list[int]:
-    """Ids of ordinary tokens, no control tokens."""
+    """Return random ids of ordinary tokens, without control tokens."""
     n_normal = len(tiny_vocabulary().tokens) - 3
     return [int(t) for t in np.random.default_rng(seed).integers(0, n_normal, n)]
 
@@ -68,7 +68,7 @@ class Runner:
         )
 
     def logits(self, n_prompt: int, n_decode: int = N_DECODE) -> Logits:
-        """Of a prompt of random tokens and some more, (n_prompt + n_decode, n_vocab)."""
+        """Return the logits of random tokens, (n_prompt + n_decode, n_vocab)."""
         tokens = random_tokens(n_prompt + n_decode, seed=n_prompt)
         self._context.forget_from(0)
         if self._patch is not None:
@@ -92,7 +92,7 @@ class Runner:
 def stock_logits(
     file: ModelFile, prompts: Sequence[int], n_thread: int, n_decode: int = N_DECODE
 ) -> dict[int, Logits]:
-    """By prompt length: what stock llama.cpp computes on the experts as they lie in the file."""
+    """Return, by prompt length, stock llama.cpp's logits in the file's layout."""
     model = loading.load_native(file)
     runner = Runner(model, n_thread)
     found = {n: runner.logits(n, n_decode) for n in prompts}
@@ -103,7 +103,7 @@ def stock_logits(
 
 @dataclass(frozen=True)
 class Outcome:
-    """One combination: the number of logits that differ, and what the cache had to do."""
+    """One combination: the number of logits that differ, and counters of the cache."""
 
     rate: float
     method: str
@@ -135,7 +135,7 @@ class Cached:
         composition: _native.Composition | None = None,
         **options: float,
     ) -> None:
-        """An empty cache. The context lives on, as in the engine."""
+        """Rebuild the cache, empty. The context stays, as in the engine."""
         known = {"n_thread": self._n_thread, "n_transfer_thread": 2, "max_token": N_UBATCH}
         self.patch.configure(
             layout, composition or _native.Composition(), _native.PatchOptions(**(known | options))
@@ -144,7 +144,7 @@ class Cached:
             self._runner = Runner(self.cached.model, self._n_thread, self.patch)
 
     def configure(self, rate: float, method: str, **options: float) -> None:
-        """A cache as a method asks for at a cache rate."""
+        """Rebuild the cache for a method at a cache rate."""
         chosen = METHODS[method]
         slots = layout(chosen, self.shape, slots_of(rate, self.shape.n_expert))
         self.setup(slots, composition(chosen, self.shape), **options)
@@ -154,7 +154,7 @@ class Cached:
         return self._runner.logits(n_prompt, n_decode)
 
     def counts(self) -> tuple[int, int, int]:
-        """Hits, late and misses of all layers since the cache was made."""
+        """Return hits, late and misses of all layers since the cache was rebuilt."""
         all_layers = self.patch.counts()
         hits, late, misses = (
             sum(getattr(c, name) for c in all_layers) for name in ("hits", "late", "misses")
@@ -164,7 +164,7 @@ class Cached:
     def compare(
         self, rate: float, method: str, expected: dict[int, Logits], **options: float
     ) -> list[Outcome]:
-        """One outcome for every prompt; the cache starts empty and stays warm between them."""
+        """Return an outcome for every prompt. The cache starts empty and stays warm."""
         self.configure(rate, method, **options)
         lies = self.patch.layout
         if lies.any_cut():
@@ -185,7 +185,7 @@ class Cached:
     def expected_when_cut(
         self, shares: Sequence[float], stock: dict[int, Logits]
     ) -> dict[int, Logits]:
-        """The logits of these cuts when every part is resident, of the same prompts as stock's."""
+        """Return the logits with these cuts if every part is resident, for the same prompts."""
         known = self._expected.setdefault(tuple(shares), {})
         self.setup(all_resident(self.shape, dict(enumerate(shares))))
         for n_prompt, logits in stock.items():
@@ -201,7 +201,7 @@ class Cached:
 
 
 def n_different(a: Logits, b: Logits) -> int:
-    """How many values are not the same, bit by bit."""
+    """Return the number of values that differ in a bit."""
     return int((a.view(np.uint32) != b.view(np.uint32)).sum())
 
 
@@ -212,7 +212,7 @@ def differences(
     n_thread: int,
     n_decode: int = N_DECODE,
 ) -> list[Outcome]:
-    """Compare one model at several (rate, method); every outcome, equal or not."""
+    """Compare one model at several (rate, method). Return every outcome, equal or not."""
     file = read_model(path)
     expected = stock_logits(file, prompts, n_thread, n_decode)
     cached = Cached(file, n_thread)
@@ -224,7 +224,7 @@ def differences(
 
 @dataclass
 class Tally:
-    """Of many comparisons."""
+    """Counts of many comparisons."""
 
     n_equal: int = 0
     n_requests: int = 0
@@ -240,7 +240,7 @@ class Tally:
 
 
 def variants(architectures: Sequence[str]) -> list[tuple[str, dict[str, bool]]]:
-    """Each architecture as it is, and with what else llama.cpp knows of it."""
+    """Yield each architecture, and the variants of it that llama.cpp supports."""
     found: list[tuple[str, dict[str, bool]]] = []
     for arch in architectures:
         found.append((arch, {}))
@@ -254,8 +254,8 @@ def variants(architectures: Sequence[str]) -> list[tuple[str, dict[str, bool]]]:
 
 
 def main() -> int:
-    """Compare every combination; print a line for each model, and every difference."""
-    from layer_outputs import errors_of_cuts  # which uses this module
+    """Compare every combination. Print a line for each model, and every difference."""
+    from layer_outputs import errors_of_cuts  # it uses this module
 
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--architectures", nargs="+", default=CACHEABLE)
@@ -271,7 +271,7 @@ def main() -> int:
         for n_thread in arguments.threads:
             for arch, sizes in variants(arguments.architectures):
                 for quant in arguments.types:
-                    width = {"n_ff_exp": 512 if quant == "Q4_K" else 128}  # so that it can be cut
+                    width = {"n_ff_exp": 512 if quant == "Q4_K" else 128}  # wide enough to be cut
                     path = make_tiny(arch, quant, Path(folder) / "m.gguf", **sizes | width)
                     name = " ".join([arch, *sizes, quant, f"{n_thread} threads"])
                     before = total.n_equal

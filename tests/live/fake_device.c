@@ -5,7 +5,9 @@
    its wait for it, no other thread may use that backend. (Vulkan resets command buffers in that wait.)
 
    fake_device() registers it; fake_counts() says what was asked of it; fake_limits() sets the largest
-   buffer and the largest tensor of experts that it takes. Preloaded with FAKE_CLOCK set, ggml's clock is a day ahead.
+   buffer, the largest tensor of experts that it takes, and how much memory can be pinned. Preloaded with
+   FAKE_CLOCK set, ggml's clock is a day ahead. With FAKE_REORDER set, a prompt's graph is reordered: a mat-mul of
+   shared experts runs between those of routed experts.
 
    The structures are those of ggml/src/ggml-backend-impl.h of the pinned llama.cpp.                */
 #define _GNU_SOURCE
@@ -52,9 +54,15 @@ struct ggml_backend {
     enum ggml_status (*graph_compute)(ggml_backend_t, struct ggml_cgraph *);
     void (*event_record)(ggml_backend_t, ggml_backend_event_t);
     void (*event_wait)(ggml_backend_t, ggml_backend_event_t);
-    void * graph_optimize;
+    void (*graph_optimize)(ggml_backend_t, struct ggml_cgraph *, void *);
     ggml_backend_dev_t device;
     void * context;
+};
+
+struct ggml_cgraph {
+    int size, n_nodes, n_leafs;
+    tensor_t ** nodes;
+    /* and more */
 };
 
 struct ggml_backend_event {
@@ -120,11 +128,15 @@ struct event {
 };
 
 struct counts {
-    atomic_long n_backend, n_async, n_shared, n_pinned_bytes, n_few, n_many, n_cut;
+    atomic_long n_backend, n_async, n_shared, n_pinned_bytes, n_few, n_many, n_cut, n_sync, n_upload, n_view;
 };
 static struct counts counts;
 
-static size_t max_buffer_bytes = SIZE_MAX, max_tensor_bytes = SIZE_MAX;
+static atomic_long n_memory_bytes; /* allocated; the kernels' is taken when many tokens are first computed */
+static const long kernel_bytes = 300L << 20;
+static atomic_bool has_kernels;
+
+static size_t max_buffer_bytes = SIZE_MAX, max_tensor_bytes = SIZE_MAX, max_pinned_bytes = SIZE_MAX;
 
 static void * run(void * argument) {
     struct stream * s = argument;
@@ -172,14 +184,18 @@ static void ask(struct stream * s, struct task task) {
     pthread_mutex_unlock(&s->mutex);
 }
 
-static void backend_synchronize(ggml_backend_t backend) {
-    struct stream * s = backend->context;
+static void finish(struct stream * s) {
     pthread_mutex_lock(&s->mutex);
     while (s->n_done != s->n_asked) {
         pthread_cond_wait(&s->changed, &s->mutex);
     }
     use(s, false);
     pthread_mutex_unlock(&s->mutex);
+}
+
+static void backend_synchronize(ggml_backend_t backend) {
+    counts.n_sync++;
+    finish(backend->context);
 }
 
 /* ---- a backend --------------------------------------------------------------------------------- */
@@ -191,7 +207,7 @@ static const char * backend_name(ggml_backend_t backend) {
 
 static void backend_free(ggml_backend_t backend) {
     struct stream * s = backend->context;
-    backend_synchronize(backend);
+    finish(s);
     pthread_mutex_lock(&s->mutex);
     s->over = true;
     pthread_cond_broadcast(&s->changed);
@@ -208,21 +224,48 @@ static void set_async(ggml_backend_t backend, tensor_t * tensor, const void * fr
 }
 
 static void get_async(ggml_backend_t backend, const tensor_t * tensor, void * to, size_t offset, size_t size) {
-    backend_synchronize(backend);
+    finish(backend->context);
     memcpy(to, (const char *) tensor->data + offset, size);
 }
 
 static enum ggml_status compute(ggml_backend_t backend, struct ggml_cgraph * graph) {
-    backend_synchronize(backend);
+    finish(backend->context);
+    counts.n_view++;
     const int n_node = ggml_graph_n_nodes(graph);
     for (int i = 0; i < n_node; i++) {
         const tensor_t * node = ggml_graph_node(graph, i);
         if (node->op == GGML_OP_MUL_MAT_ID) {
             (node->src[2]->ne[1] <= max_few_token ? &counts.n_few : &counts.n_many)[0]++;
+            has_kernels |= node->src[2]->ne[1] > max_few_token;
         }
     }
     counts.n_cut += strncmp(ggml_graph_node(graph, n_node - 1)->name, "ffn_moe_topk", 12) == 0;
     return ggml_backend_graph_compute(((struct stream *) backend->context)->cpu, graph);
+}
+
+static bool is_of(const tensor_t * node, enum ggml_op op, const char * part) {
+    return node->op == op && strstr(node->src[0]->name, part);
+}
+
+/* Move the first mat-mul of each layer's shared experts, which read what the routed ones read. */
+static void reorder(ggml_backend_t backend, struct ggml_cgraph * graph, void * parameters) {
+    (void) backend;
+    (void) parameters;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        if (!is_of(graph->nodes[i], GGML_OP_MUL_MAT_ID, "_exps") || graph->nodes[i]->src[2]->ne[1] <= max_few_token) {
+            continue;
+        }
+        int from = i + 1;
+        while (from < graph->n_nodes && !is_of(graph->nodes[from], GGML_OP_MUL_MAT, "_shexp")) {
+            from++;
+        }
+        if (from < graph->n_nodes) {
+            tensor_t * moved = graph->nodes[from];
+            memmove(&graph->nodes[i + 2], &graph->nodes[i + 1], (size_t) (from - i - 1) * sizeof moved);
+            graph->nodes[i + 1] = moved;
+            i = from + 1;
+        }
+    }
 }
 
 static void event_record(ggml_backend_t backend, ggml_backend_event_t event) {
@@ -282,6 +325,7 @@ static ggml_backend_t init_backend(ggml_backend_dev_t device, const char * param
     backend->graph_compute = compute;
     backend->event_record = event_record;
     backend->event_wait = event_wait;
+    backend->graph_optimize = getenv("FAKE_REORDER") ? reorder : NULL;
     backend->device = device;
     backend->context = s;
     return backend;
@@ -293,14 +337,33 @@ static struct ggml_backend_buffer_type memory, pinned;
 
 static const char * memory_name(ggml_backend_buffer_type_t buft) { return buft == &pinned ? "FAKE_Host" : "FAKE0"; }
 
+static void upload(ggml_backend_buffer_t buffer, tensor_t * tensor, const void * from, size_t offset, size_t size) {
+    (void) buffer;
+    counts.n_upload++;
+    memcpy((char *) tensor->data + offset, from, size);
+}
+
+static void (*free_cpu)(ggml_backend_buffer_t);
+
+static void free_buffer(ggml_backend_buffer_t buffer) {
+    n_memory_bytes -= (long) ggml_backend_buffer_get_size(buffer);
+    free_cpu(buffer);
+}
+
 static ggml_backend_buffer_t alloc_buffer(ggml_backend_buffer_type_t buft, size_t size) {
     if (size > max_buffer_bytes) {
         return NULL;
     }
     ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(ggml_backend_cpu_buffer_type(), size);
-    if (buffer) {
+    if (buffer && buft == &memory) {
         buffer->buft = buft;
-        counts.n_pinned_bytes += buft == &pinned ? (long) size : 0;
+        free_cpu = (void (*)(ggml_backend_buffer_t)) buffer->iface[0];
+        buffer->iface[0] = (void *) free_buffer;
+        buffer->iface[4] = (void *) upload; /* set_tensor */
+        n_memory_bytes += (long) size;
+    } else if (buffer && counts.n_pinned_bytes + size <= max_pinned_bytes) { /* otherwise ordinary memory */
+        buffer->buft = buft;
+        counts.n_pinned_bytes += (long) size;
     }
     return buffer;
 }
@@ -326,7 +389,8 @@ static const char * device_name(ggml_backend_dev_t device) {
 
 static void device_memory(ggml_backend_dev_t device, size_t * free_bytes, size_t * total_bytes) {
     (void) device;
-    *free_bytes = *total_bytes = (size_t) 4 << 30;
+    *total_bytes = (size_t) 4 << 30;
+    *free_bytes = *total_bytes - (size_t) (n_memory_bytes + (has_kernels ? kernel_bytes : 0));
 }
 
 static enum ggml_backend_dev_type device_type(ggml_backend_dev_t device) {
@@ -408,7 +472,8 @@ void * fake_device(void) {
     return &device;
 }
 
-void fake_limits(size_t of_a_buffer, size_t of_a_tensor) {
+void fake_limits(size_t of_a_buffer, size_t of_a_tensor, size_t of_pinned_bytes) {
+    max_pinned_bytes = of_pinned_bytes;
     max_buffer_bytes = of_a_buffer;
     max_tensor_bytes = of_a_tensor;
 }
@@ -421,8 +486,9 @@ int64_t ggml_time_us(void) {
 }
 
 /* So far: backends made, asynchronous copies, uses of a backend that another thread had not waited for,
-   bytes of pinned memory, mat-muls of experts for up to eight tokens and for more, and graphs that end
-   at a router's choice, within what a graphics card computes in one kernel. */
+   bytes of memory that were pinned, mat-muls of experts for up to eight tokens and for more, graphs that end
+   at a router's choice, within what a graphics card computes in one kernel; waits for a backend, blocking
+   uploads, and graphs. */
 void fake_counts(long * into) {
     into[0] = counts.n_backend;
     into[1] = counts.n_async;
@@ -431,4 +497,7 @@ void fake_counts(long * into) {
     into[4] = counts.n_few;
     into[5] = counts.n_many;
     into[6] = counts.n_cut;
+    into[7] = counts.n_sync;
+    into[8] = counts.n_upload;
+    into[9] = counts.n_view;
 }

@@ -1,8 +1,8 @@
-"""What a model does on the fake device; prints one JSON object.
+"""Run a model on the fake device. Print one JSON object.
 
     python fake_device_run.py LIBRARY MODEL METHOD [OPTION...]
 
-In a process of its own, since ggml never forgets a device.
+It is a process of its own, because ggml never removes a device.
 """
 
 from __future__ import annotations
@@ -10,40 +10,48 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import zlib
 from pathlib import Path
 from typing import Any
 
-from equality import Runner
+from equality import Runner, random_tokens
 
 from backend import _native
-from backend.engine.loading import CachedModel
+from backend.engine.loaded_model import LoadedModel
+from backend.engine.loading import CachedModel, load_native
 from backend.evaluation.verify import compare
 from backend.gguf.model_file import ModelFile, read_model
+from backend.llama.api import Context
 from backend.memory.placement import Placement
 from backend.methods.catalogue import METHODS
 from backend.methods.compose import composition, layout
+from backend.protocol.settings import EngineConfig
 
 RATES = (0.1, 0.5, 1.0)
 NO_LIMIT = 1 << 40
-COUNTS = ("n_backend", "n_async", "n_shared", "pinned_bytes", "n_few", "n_many", "n_cut")
+COUNTS = (
+    *("n_backend", "n_async", "n_shared", "pinned_bytes", "n_few", "n_many", "n_cut"),
+    *("n_sync", "n_upload", "n_view"),
+)
+N_PROMPT, N_TOKEN = 33, 60
 
 
 def counts(library: Any) -> dict[str, int]:
-    """What was asked of the device so far, see fake_counts()."""
+    """Return the counts of requests to the device so far; see fake_counts()."""
     into = (ctypes.c_long * len(COUNTS))()
     library.fake_counts(into)
     return dict(zip(COUNTS, into, strict=True))
 
 
 def since(library: Any, before: dict[str, int]) -> dict[str, Any]:
-    """What was asked of the device since then."""
+    """Return the counts of requests since then."""
     return {name: n - before[name] for name, n in counts(library).items()}
 
 
 def compared(
     library: Any, file: ModelFile, at: Placement, method: str, host_bytes: int
 ) -> dict[str, Any]:
-    """What comparing the model with stock llama.cpp asked of the device, and found."""
+    """Compare the model with stock llama.cpp. Return the requests and the results."""
     before = counts(library)
     results = list(
         compare(file, RATES, [method], n_token=48, n_thread=1, placement=at, host_bytes=host_bytes)
@@ -55,18 +63,89 @@ def compared(
     return found
 
 
+def token_costs(
+    library: Any, model: Any, cached: CachedModel | None = None
+) -> list[dict[str, int]]:
+    """What each decoded token asked of the device, and its logits; also its misses and waves."""
+    patch = cached.patch if cached else None
+    hook = {"callback": patch.callback, "user_data": patch.user_data} if patch else {}
+    context = Context(model, n_context=256, n_ubatch=64, n_thread=1, **hook)
+    if cached:
+        cached.computes_in(context)
+    tokens, found = random_tokens(N_PROMPT + N_TOKEN), []
+    for at, step in [
+        (0, tokens[:N_PROMPT]),
+        *((i, tokens[i : i + 1]) for i in range(33, len(tokens))),
+    ]:
+        before, missed, waves = counts(library), absent(patch), n_graph(patch)
+        if patch:
+            patch.begin_pass(_native.Phase.prefill if at == 0 else _native.Phase.decode, step)
+        assert context.decode(step, at) == 0
+        assert not patch or patch.end_pass()
+        found.append(since(library, before))
+        found[-1]["logits"] = zlib.crc32(context.logits(1).tobytes())
+        found[-1] |= {"misses": absent(patch) - missed, "n_graph": n_graph(patch) - waves}
+    if cached:
+        cached.computes_in(None)
+    context.close()
+    return found[1:]
+
+
+def absent(patch: Any) -> int:
+    """How many experts were late or missing so far."""
+    return sum(c.misses + c.late for c in patch.counts()) if patch else 0
+
+
+def n_graph(patch: Any) -> int:
+    """How many graphs were computed in waves so far."""
+    return int(patch.times().n_graph) if patch else 0
+
+
+def budget(
+    library: Any, file: ModelFile, at: Placement, method: str, n_slots: list[int]
+) -> list[list[dict[str, int]]]:
+    """token_costs() of stock llama.cpp, then with each of these numbers of slots in every layer."""
+    model = load_native(file, at)
+    found = [token_costs(library, model)]
+    model.close()
+    cached = CachedModel(file, n_thread=1, placement=at)
+    patch = cached.patch
+    for n_slot in n_slots:
+        layout = _native.Layout.per_layer([n_slot] * patch.shape.n_layer)
+        options = _native.PatchOptions(max_token=64, host_bytes=file.expert_bytes_total)
+        patch.configure(layout, composition(METHODS[method], patch.shape), options)
+        found.append(token_costs(library, cached.model, cached))
+    cached.close()
+    return found
+
+
+def loaded(file: ModelFile) -> list[dict[str, Any]]:
+    """Load the model as the engine does, twice: what the plan says each time."""
+    found = []
+    for _ in range(2):
+        config = EngineConfig(device="FAKE0", cache_rate=0.5, n_ubatch=64, n_thread=1)
+        model = LoadedModel(file, config, None)
+        assert model.plan.devices is not None
+        share = model.plan.devices.devices[0]
+        found.append({"headroom": share.headroom_bytes, "n_slot": model.plan.n_slot})
+        found[-1]["remark"] = model.cache.remark
+        model.close()
+    return found
+
+
 def ran(library: Any, file: ModelFile, at: Placement, options: argparse.Namespace) -> Any:
-    """One prompt and some tokens; the store's slots, and the core's events in words."""
+    """Run a prompt and some tokens. Return requests, slots of the store, and events in words."""
     cached = CachedModel(file, n_thread=1, placement=at)
     patch, chosen = cached.patch, METHODS[options.method]
-    library.fake_limits(options.max_buffer, options.max_tensor)
+    library.fake_limits(options.max_buffer, options.max_tensor, options.max_pinned)
     try:
         patch.record_events(True)
-        patch.configure(
-            layout(chosen, patch.shape, 0.25),
-            composition(chosen, patch.shape, hybrid=options.hybrid),
-            _native.PatchOptions(max_token=128, host_bytes=options.host_bytes),
-        )
+        for rate in options.rates:
+            patch.configure(
+                layout(chosen, patch.shape, rate),
+                composition(chosen, patch.shape, hybrid=options.hybrid),
+                _native.PatchOptions(max_token=128, host_bytes=options.host_bytes),
+            )
         runner = Runner(cached.model, 1, patch)
         before = counts(library)
         runner.logits(*options.tokens)
@@ -74,8 +153,12 @@ def ran(library: Any, file: ModelFile, at: Placement, options: argparse.Namespac
         runner.close()
         log = patch.take_events()
         events = [log.describe(i)[0] for i in range(len(log))]
-        return asked | {"host_slots": patch.host_slots, "events": events}
-    except RuntimeError as error:
+        held = {
+            "pinned_in_all": counts(library)["pinned_bytes"],
+            "lacks_pinned": patch.host_lacks_pinned,
+        }
+        return asked | held | {"host_slots": patch.host_slots, "events": events}
+    except (RuntimeError, AssertionError) as error:
         return {"error": str(error)}
     finally:
         cached.close()
@@ -87,20 +170,30 @@ def main() -> None:
     parser.add_argument("model", type=Path)
     parser.add_argument("method")
     parser.add_argument("--compare", type=int, nargs="+", metavar="HOST_BYTES")
+    parser.add_argument("--budget", type=int, nargs="+", metavar="N_SLOT")
+    parser.add_argument("--engine", action="store_true")
+    parser.add_argument("--rates", type=float, nargs="+", default=[0.25])
     parser.add_argument("--n-gpu-layers", type=int, default=999)
     parser.add_argument("--tokens", type=int, nargs=2, default=(33, 8), metavar="N")
     parser.add_argument("--host-bytes", type=int, default=0)
     parser.add_argument("--hybrid", default="off")
     parser.add_argument("--max-buffer", type=int, default=NO_LIMIT)
     parser.add_argument("--max-tensor", type=int, default=NO_LIMIT)
+    parser.add_argument("--max-pinned", type=int, default=NO_LIMIT)
     options = parser.parse_args()
     library = ctypes.CDLL(options.library)
     library.fake_device.restype = ctypes.c_void_p
-    library.fake_limits.argtypes = [ctypes.c_size_t] * 2
+    library.fake_limits.argtypes = [ctypes.c_size_t] * 3
     at = Placement((library.fake_device(),), options.n_gpu_layers)
     file = read_model(options.model)
+    found: Any
     if options.compare:
         found = [compared(library, file, at, options.method, n) for n in options.compare]
+    elif options.engine:
+        library.fake_limits(NO_LIMIT, NO_LIMIT, options.max_pinned)
+        found = loaded(file)
+    elif options.budget:
+        found = budget(library, file, at, options.method, options.budget)
     else:
         found = ran(library, file, at, options)
     print(json.dumps(found))

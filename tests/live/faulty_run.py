@@ -1,8 +1,8 @@
-"""Compares a model with stock llama.cpp while reading misbehaves; prints one JSON object.
+"""Compare a model with stock llama.cpp while reads fail. Print one JSON object.
 
     python faulty_run.py MODEL [--truncate BYTES] [--only SETTING]
 
-With --truncate the file is cut after it was opened, and made whole again in the end.
+With --truncate the file is cut after it was opened, and restored at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def lru(cached: Cached, expected: dict[int, Logits]) -> list[int]:
 
 
 def parts_in_one_pool(cached: Cached, expected: dict[int, Logits]) -> list[int]:
-    """Tops and bottoms of all layers in the same slots, against the same parts all resident."""
+    """Compare parts of all layers in one pool with the same parts all resident."""
     shares = dict.fromkeys(range(cached.shape.n_layer), 0.5)
     cached.setup(one_pool(cached.shape, 2 * cached.shape.n_expert_used + 1, shares))
     found = cached.logits(1)
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--only", choices=SETTINGS)
     arguments = parser.parse_args()
     file = read_model(arguments.model)
-    fault = os.environ.pop("OUTRIDER_FAULT", "none")  # the reference is read without it
+    fault = os.environ.pop("OUTRIDER_FAULT", "none")  # the reference is read without faults
     expected = stock_logits(file, (33, 1), n_thread=1)
     os.environ["OUTRIDER_FAULT"] = fault
     cached = Cached(file, n_thread=1)
@@ -64,7 +64,7 @@ def main() -> None:
             found["errors"].append(str(error).split("\n")[0])
     if arguments.truncate is not None:
         arguments.model.write_bytes(data)
-        cached.patch.begin_pass(_native.Phase.decode)  # what still flew has ended
+        cached.patch.begin_pass(_native.Phase.decode)  # all copies in flight have ended
         cached.patch.end_pass()
         found["n_different_after"] = promoe(cached, expected) + parts_in_one_pool(cached, expected)
     counts, times = cached.patch.counts(), cached.patch.times()

@@ -1,4 +1,4 @@
-"""The outputs of a model's expert layers, read from llama.cpp's graph as it is computed."""
+"""Reads the outputs of a model's MoE layers from llama.cpp's graph."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OUTPUT = re.compile(r"(?:ffn_moe_out|ffn_out)-(\d+)")
 
 
 class LayerOutputs:
-    """A context that keeps what each layer's experts give, with or without a patch in it."""
+    """A context that keeps the outputs of each layer's experts, with or without a patch."""
 
     def __init__(self, model: Any, n_thread: int, patch: Any = None) -> None:
         self._patch = patch
@@ -45,7 +45,7 @@ class LayerOutputs:
         )
 
     def of(self, n_token: int) -> dict[int, Rows]:
-        """By layer, as llama.cpp counts: (n_token, n_embd), of a prompt of random tokens."""
+        """Return the outputs for random tokens, by llama.cpp's layer: (n_token, n_embd)."""
         self._found = {}
         self._context.forget_from(0)
         n_normal = len(tiny_vocabulary().tokens) - 3
@@ -61,7 +61,7 @@ class LayerOutputs:
         if match is None:
             return bool(self._inner(node, ask, user_data)) if self._inner else False
         if ask:
-            # The patch need not know of it: it lies behind the layer's experts.
+            # This node follows the layer's experts, so the patch does not need it.
             return True
         rows = np.empty(self._ggml.ggml_nelements(node), dtype=np.float32)
         self._ggml.ggml_backend_tensor_get(node, rows.ctypes.data, 0, rows.nbytes)
@@ -73,7 +73,7 @@ class LayerOutputs:
 
 
 def stock_outputs(path: Path, n_token: int) -> dict[int, Rows]:
-    """What stock llama.cpp's layers give, of a prompt of random tokens."""
+    """Return the outputs of stock llama.cpp's layers for a prompt of random tokens."""
     model = loading.load_native(read_model(path))
     context = LayerOutputs(model, 1)
     found = context.of(n_token)
@@ -83,9 +83,9 @@ def stock_outputs(path: Path, n_token: int) -> dict[int, Rows]:
 
 
 def errors_of_cuts(path: Path, n_token: int = 17) -> dict[float, float]:
-    """By share: the largest relative error of a row when one layer alone is cut there.
+    """Return, by share, the largest relative error of a row if one layer is cut there.
 
-    Empty where the model's experts cannot be cut.
+    Empty if the model's experts cannot be cut.
     """
     expected = stock_outputs(path, n_token)
     cached = Cached(read_model(path), n_thread=1)
@@ -106,7 +106,7 @@ def errors_of_cuts(path: Path, n_token: int = 17) -> dict[float, float]:
 
 
 def _ggml() -> Any:
-    """Functions of ggml that read a tensor, with their types."""
+    """Return functions of ggml that read a tensor, with their types."""
     ggml = llama_cpp._ggml.libggml
     ggml.ggml_get_name.restype = ctypes.c_char_p
     ggml.ggml_nelements.restype = ggml.ggml_nrows.restype = ctypes.c_int64

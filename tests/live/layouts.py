@@ -1,4 +1,4 @@
-"""Layouts and compositions of the core that tests ask for by hand."""
+"""Layouts and compositions of the core that tests build by hand."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def cut(
     n_bottom: int,
     n_whole: int,
 ) -> _native.Layout:
-    """Slots per layer; `shares` says by layer how much of an expert is top, others are whole."""
+    """Return a layout of slots per layer. shares: of tops, by layer; other layers are whole."""
     pools, layers = [], []
     for layer in range(shape.n_layer):
         share = shares.get(layer, 1.0)
@@ -29,7 +29,7 @@ def cut(
 
 
 def all_resident(shape: _native.Shape, shares: Mapping[int, float]) -> _native.Layout:
-    """Every expert has slots of its own, cut as `shares` says."""
+    """Return a layout in which every expert has its own slots, cut as `shares` says."""
     return cut(shape, shares, *[shape.n_expert] * 3)
 
 
@@ -40,7 +40,7 @@ def one_pool(
     *,
     buffer: bool = False,
 ) -> _native.Layout:
-    """One pool for all layers of a kind: of whole experts, of tops and bottoms together if cut."""
+    """Return a layout of one pool per kind of layer, for whole experts or tops and bottoms."""
     pools, layers = [], []
     pool_of_kind: dict[int, int] = {}
     for layer in range(shape.n_layer):
@@ -56,6 +56,6 @@ def one_pool(
 
 
 def every_share(shape: _native.Shape, layer: int) -> list[float]:
-    """The cuts that the layer's tensors allow."""
+    """Return the cuts that the layer's tensors allow."""
     n_cut = shape.cuts(layer)
     return [i / n_cut for i in range(1, n_cut)]

@@ -1,4 +1,4 @@
-"""A device with memory of its own computes what stock llama.cpp computes on it, bit for bit."""
+"""On a device with its own memory, results equal stock llama.cpp's on it, bit by bit."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def n_different(
     n_gpu_layers: int = ALL_LAYERS,
     n_stage: int = 0,
 ) -> list[int]:
-    """Logits that differ from stock's on the same device, for every method and rate."""
+    """Return the number of logits that differ from stock's, for every method and rate."""
     pointers = tuple(d.pointer for d in devices.resolve(device.option))
     placement = Placement(pointers, n_gpu_layers)
     found = list(
@@ -67,8 +67,8 @@ def n_different(
 def test_every_architecture(arch: str, device: Server, tmp_path: Path) -> None:
     """Waves where experts are late, remap where all are resident, at three rates.
 
-    The prompt passes through a stage where it needs more than the slots, and where there is a slot
-    for every expert nobody asks for the router's choice any more.
+    A prompt that needs more than the slots uses a stage. If every expert has a slot, the router's
+    choice is not read.
     """
     quant = QUANTS[CACHEABLE.index(arch) % len(QUANTS)]
     path = make_tiny(arch, quant, tmp_path / "m.gguf")
@@ -83,7 +83,7 @@ def test_a_part_of_the_layers(arch: str, device: Server, tmp_path: Path) -> None
 
 
 class Run:
-    """A model on the device, computed pass by pass, in slots laid out by hand."""
+    """A model on the device, computed pass by pass, with a layout made by hand."""
 
     def __init__(self, path: Path, device: Server, layout: Callable[[Any], Any]) -> None:
         pointers = tuple(d.pointer for d in devices.resolve(device.option))
@@ -105,7 +105,7 @@ class Run:
         self.n_token = 0
 
     def compute(self, tokens: list[int]) -> dict[str, int]:
-        """One pass; what it added to the patch's counters."""
+        """Run a pass. Return what it added to the patch's counters."""
         before = self._counters()
         phase = _native.Phase.prefill if len(tokens) > 1 else _native.Phase.decode
         self.patch.begin_pass(phase, tokens)
@@ -127,7 +127,7 @@ class Run:
 
 @pytest.fixture
 def run(device: Server, tmp_path: Path) -> Iterator[Callable[..., Run]]:
-    """Opens runs of a model of three layers of 16 experts, 4 used."""
+    """Open runs of a model with three layers of 16 experts, 4 used."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=3, n_expert=16)
     opened: list[Run] = []
 
@@ -154,10 +154,10 @@ def test_a_layer_stops_once_where_all_that_it_needs_is_resident(run: Callable[..
 
 
 def test_a_layer_whose_experts_are_all_here_to_stay_is_not_asked(run: Callable[..., Run]) -> None:
-    """It counts as many hits as a token uses experts."""
+    """The number of hits is the number of experts that a token uses."""
     one = run(lambda shape: _native.Layout.per_layer([16, 16, 16]))
     for token in random_tokens(8):
-        one.compute([token])  # what nobody asked for comes as well, between
+        one.compute([token])  # in between, unrequested experts are read, too
     found = [one.compute([token]) for token in random_tokens(30)][-1]
     n_used = one.patch.shape.n_expert_used
     assert found["n_stop"] == 0 and found["n_unasked"] == 3
@@ -182,7 +182,7 @@ def test_a_prompt_passes_through_the_stage_in_a_few_waves(device: Server, tmp_pa
         return found[1]
 
     many, few = second_prompt(0), second_prompt(120)
-    most = 3 * 9 * 2  # of a layer an eighth at a time, from its slots and from the stage
+    most = 3 * 9 * 2  # an eighth of a layer at a time, from its slots and from the stage
     assert few["n_graph"] <= most < many["n_graph"], "without a stage two experts at a time"
     assert few["misses"] < many["misses"], "what comes next is ordered before it is asked for"
 
@@ -193,9 +193,9 @@ def test_methods_that_share_slots(device: Server, tmp_path: Path) -> None:
 
 
 def test_experts_that_are_cut(device: Server) -> None:
-    """A device in another process looks whether all of a graph lies in its memory.
+    """A device in another process checks that the whole graph is in its memory.
 
-    Over few tokens one near tie of a router weighs more than the bound allows.
+    With few tokens, one near tie of a router can exceed the bound.
     """
     path = embedded_model()
     pointers = tuple(d.pointer for d in devices.resolve(device.option))

@@ -1,7 +1,7 @@
-"""The cached engine's logits are stock llama.cpp's, bit for bit.
+"""The cached engine's logits equal stock llama.cpp's, bit by bit.
 
-These are chosen combinations; the full product of architectures, types, rates, methods, prompts
-and threads is run by `python -m live.equality`.
+These are selected combinations. `python -m live.equality` runs all combinations of architectures,
+types, rates, methods, prompts and threads.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ REQUIRED = [
 
 
 def every_rate(seed: int) -> list[tuple[float, str]]:
-    """Every rate once, with other methods for other seeds."""
+    """Return every rate once, with methods that depend on the seed."""
     names = list(CACHED)
     return [(rate, names[(seed + i) % len(names)]) for i, rate in enumerate([*RATES, 0.25])]
 
@@ -57,7 +57,7 @@ def assert_equal(outcomes: Sequence[Outcome]) -> None:
 
 
 def assert_cache_was_used(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Below 0.5 something had to be read; at 1.0 there is room for every expert of every layer."""
+    """Below 0.5 experts must be read. At 1.0 every expert of every layer has a slot."""
     file = read_model(path)
     assert any(o.misses for o in outcomes if o.rate < 0.5)
     assert all(o.hits + o.late + o.misses > 0 for o in outcomes)
@@ -109,7 +109,7 @@ def test_every_method_at_every_rate(method: str, tmp_path: Path) -> None:
     ("arch", "quant"), [("qwen3moe", "Q4_K"), ("gpt-oss", "MXFP4"), ("llama4", "F16")]
 )
 def test_long_prompts(arch: str, quant: str, tmp_path: Path) -> None:
-    """Three passes of up to 128 tokens, which choose every expert many times."""
+    """Three passes of up to 128 tokens; they choose every expert many times."""
     path = make_tiny(arch, quant, tmp_path / "m.gguf")
     assert_equal(differences(path, every_rate(3), (300,), n_thread=1, n_decode=3))
 
@@ -139,7 +139,7 @@ def test_more_experts_than_a_wave_has_pairs(tmp_path: Path) -> None:
 
 
 def test_the_reference_is_what_unpatched_llama_cpp_computes(tmp_path: Path) -> None:
-    """F16 has one layout only, so that the reference must equal a model that was just mapped."""
+    """F16 has only one layout, so the reference must equal a mapped model."""
     path = make_tiny("qwen3moe", "F16", tmp_path / "m.gguf")
     reference = stock_logits(read_model(path), (33,), n_thread=1, n_decode=0)[33]
     mapped = mapped_logits(path, random_tokens(33, seed=33), n_threads=1)
@@ -165,7 +165,7 @@ def test_a_changed_expert_is_noticed(tmp_path: Path) -> None:
 
 
 def mixed_types(arch: str, path: Path, **sizes: int) -> Path:
-    """Another type for each expert tensor, as in the files that people share."""
+    """Write a model with another type for each expert tensor, as in common files."""
     readers = [
         GGUFReader(make_tiny(arch, quant, path.with_name(f"{quant}.gguf"), **sizes))
         for quant in ("Q4_0", "F16", "MXFP4", "Q8_0")
@@ -189,14 +189,14 @@ def mixed_types(arch: str, path: Path, **sizes: int) -> Path:
 
 @pytest.mark.parametrize("arch", ["qwen3moe", "gpt-oss", "gemma4"])
 def test_mixed_types(arch: str, tmp_path: Path) -> None:
-    """The layers' experts have other sizes, and so have their chunks."""
+    """The layers' experts and their chunks differ in size."""
     path = mixed_types(arch, tmp_path / "mixed.gguf")
     assert len(set(read_model(path).expert_bytes_per_layer().values())) > 1
     assert_equal(differences(path, every_rate(1), (1, 33), n_thread=1))
 
 
 def test_one_pool_for_layers_of_mixed_types(tmp_path: Path) -> None:
-    """Eight layers of four kinds: two layers share each pool, in which either may hold any slot."""
+    """Eight layers of four kinds. Two layers share the slots of each pool."""
     path = mixed_types("qwen3moe", tmp_path / "mixed.gguf", n_layer=8)
     file = read_model(path)
     expected = stock_logits(file, (33, 2), n_thread=1)
@@ -213,7 +213,7 @@ def test_one_pool_for_layers_of_mixed_types(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="Layers of different kinds share their slots"):
         layers = [_native.LayerLayout(1.0, [0, -1])] * 8
         cached.setup(_native.Layout([_native.PoolLayout(16)], layers))
-    assert n_different(cached.logits(2), expected[2]) == 0  # the cache is still there
+    assert n_different(cached.logits(2), expected[2]) == 0  # the cache is kept
     cached.close()
 
 

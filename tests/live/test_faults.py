@@ -1,9 +1,8 @@
-"""Reading that misbehaves: the logits stay right, or the pass ends with a sentence."""
+"""Faulty reads: the logits stay right, or the pass ends with a sentence."""
 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 import subprocess
@@ -16,6 +15,7 @@ from typing import Any
 import pytest
 from equality import Cached, stock_logits
 from factory import make_tiny
+from processes import run_script
 
 from backend.engine import loading
 from backend.gguf.model_file import read_model
@@ -31,7 +31,7 @@ needs_preload = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that misbehaves."""
+    """Return the library that injects faults."""
     library = tmp_path_factory.mktemp("faults") / "faults.so"
     command = ["cc", "-shared", "-fPIC", "-O1", "-o", library, HERE / "faults.c", "-ldl"]
     subprocess.run(command, check=True, timeout=60)
@@ -40,24 +40,15 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Experts of 8704 bytes, which neither begin nor end at a block."""
+    """Return a model with experts of 8704 bytes, which neither begin nor end at a block."""
     path = tmp_path_factory.mktemp("model") / "m.gguf"
     return make_tiny("qwen3moe", "Q8_0", path, n_embd=128, n_ff_exp=64, n_layer=2)
 
 
 @functools.cache
 def run(model: Path, *arguments: str, **environment: str) -> dict[str, Any]:
-    """What faulty_run.py prints; the same is not run twice."""
-    done = subprocess.run(
-        [sys.executable, str(HERE / "faulty_run.py"), str(model), *arguments],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    """Return the output of faulty_run.py. Equal runs are run once."""
+    return run_script(HERE / "faulty_run.py", str(model), *arguments, **environment)
 
 
 @needs_preload
@@ -75,7 +66,7 @@ def test_what_can_be_overcome_is(fault: str, faults: Path, model: Path) -> None:
 def test_a_pack_is_whole_where_reads_are_short(
     faults: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What another process writes with short reads is what this one writes, and would check."""
+    """A process with short reads writes the same pack as this one."""
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     path = Path(shutil.copy(model, tmp_path / "m.gguf"))
     short = {"OUTRIDER_FAULT": "short", "LD_PRELOAD": str(faults)}
@@ -116,7 +107,7 @@ def test_a_persistent_error_ends_the_pass_with_a_sentence(faults: Path, model: P
 def test_a_file_that_becomes_shorter(
     beyond: int, only: tuple[str, ...], model: Path, tmp_path: Path
 ) -> None:
-    """Cut `beyond` bytes behind the beginning of the last layer's last experts.
+    """Cut the file `beyond` bytes after the start of the last layer's last experts.
 
     Every read that fails is tried again for half a second, so not every setting is run each time.
     """
@@ -128,12 +119,12 @@ def test_a_file_that_becomes_shorter(
     for error in found["errors"]:
         assert error == f"The file {path} could not be read: Input/output error"
     assert len(found["errors"]) == (len(only) or 3)
-    assert found["n_different_after"] == [0] * 3  # the same patch, the file whole again
+    assert found["n_different_after"] == [0] * 3  # the same patch, with the file restored
 
 
 @pytest.fixture
 def memory_folder() -> Iterator[Path]:
-    """A folder in a file system that has no drive below it."""
+    """Return a folder in a file system without a drive."""
     if not Path("/dev/shm").is_dir():
         pytest.skip("there is no /dev/shm")
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:

@@ -1,4 +1,4 @@
-"""A recording's choices in the place of the routers', with a cache and without."""
+"""Recorded choices replace those of the routers, with and without a cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TOKENS = np.random.default_rng(3).integers(5, 200, N_PROMPT + N_DECODE).tolist()
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> ModelFile:
-    """It uses four experts; another number is asked of it."""
+    """Return a model that uses four experts. Tests force another number."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path_factory.mktemp("forced") / "m.gguf")
     return read_model(path).using(N_USED)
 
@@ -35,7 +35,7 @@ def ids(file: ModelFile) -> np.ndarray:
 
 
 def run(model: object, forced: object, patch: object | None) -> np.ndarray:
-    """Logits of every position."""
+    """Return the logits of every position."""
     hook = patch or forced
     context = Context(
         model,  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused(file: ModelFile, ids: np.ndarray) -> None:
     forced = _native.ForcedRouting(layers, file.n_expert, ids)
     with pytest.raises(IndexError, match="ends before"):
         forced.begin_pass(len(ids) - 2, 3)
-    # A model that chooses other numbers of experts ends the pass, which says so.
+    # A model that chooses another number of experts ends the pass with a sentence.
     model = load_native(file.using(2))
     context = Context(
         model,

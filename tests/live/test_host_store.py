@@ -1,4 +1,4 @@
-"""Experts in the host's memory between the file and a device: three levels, one core."""
+"""The host store between the file and a device: three levels, one core."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ALL, HALF, HARDLY = 1.0, 0.5, 0.025
 
 @pytest.fixture(scope="module")
 def device() -> Iterator[Placement]:
-    """All layers on a device of its own process; it serves this one only."""
+    """Place all layers on a device in a process of its own, for these tests only."""
     with server() as running:
         yield Placement(tuple(d.pointer for d in devices.resolve(running.option)), 999)
 
@@ -64,7 +64,7 @@ class OnDevice:
         return self._runner.logits(n_prompt, n_decode)
 
     def bytes(self) -> dict[str, int]:
-        """What came from where, since the cache was made."""
+        """Return the bytes from each source since the cache was rebuilt."""
         slots = sum(c.bytes_read for c in self.patch.counts())
         host = self.patch.host_counts()
         found, awaited = sum(h.bytes_found for h in host), sum(h.bytes_awaited for h in host)
@@ -80,7 +80,7 @@ class OnDevice:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three layers of 16 experts, 4 used, that can be cut in four."""
+    """Return a model with three layers of 16 experts, 4 used, that can be cut in four."""
     folder = tmp_path_factory.mktemp("model")
     return make_tiny("qwen3moe", "Q8_0", folder / "m.gguf", n_ff_exp=128)
 
@@ -112,7 +112,7 @@ def test_bit_by_bit(arch: str, of_all: float, device: Placement, tmp_path: Path)
 @needs_rpc
 @pytest.mark.parametrize("method", ["lru-overlapped", "moepic", "moe-infinity", "duoserve"])
 def test_methods_that_cut_or_share(method: str, model: OnDevice) -> None:
-    """The same logits with and without a store, of whatever size."""
+    """The logits are the same without a store and with one of any size."""
     model.configure(0.25, method, 0)
     expected = model.logits()
     for of_all in (ALL, HALF, HARDLY):
@@ -123,7 +123,7 @@ def test_methods_that_cut_or_share(method: str, model: OnDevice) -> None:
 
 @needs_rpc
 def test_a_part_of_the_layers(tiny: Path, device: Placement) -> None:
-    """The CPU's layers have nothing to do with the store."""
+    """The CPU's layers do not use the store."""
     at = replace(device, n_gpu_layers=2)
     stock = load_native(read_model(tiny), at)
     runner = Runner(stock, 1)
@@ -168,7 +168,7 @@ def test_the_more_the_store_holds_the_less_is_read(model: OnDevice) -> None:
 @needs_rpc
 @pytest.mark.parametrize("method", ["promoe", "lru", "moepic", "outrider"])
 def test_the_simulator_counts_the_same(method: str, model: OnDevice) -> None:
-    """With instant copies, on what the live run recorded; and its events can be told again."""
+    """Copies are instant. The simulator gets the live trace; the live events are replayed, too."""
     shape, patch = model.shape, model.patch
     patch.record_events(True)
     model.configure(0.25, method, share(model.file, HALF), n_transfer_thread=0)

@@ -1,8 +1,8 @@
-"""The host computes some of the experts that a device lacks: the answer is still llama.cpp's.
+"""The host computes some of the missing experts; the answer still equals llama.cpp's.
 
-Here the device is another process on the same processor, with the same kernels, so that every bit
-is the same. On a graphics card it would be the same but for rounding, and `verify` says by which
-bound it judges.
+Here the device is another process on the same processor with the same kernels, so every bit is the
+same. On a graphics card only rounding would differ, and `verify` prints the bound that it
+applies.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_bits_are_promised_where_nothing_moved(device: Server, tmp_path: Path) -
 
 
 def test_the_host_computes_what_its_store_has(device: Server, tmp_path: Path) -> None:
-    """What the store lacks would have to be read from the file for the processor, too."""
+    """Experts not in the store would have to be read from the file for the processor, too."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf")
     file = read_model(path)
     one_each = file.expert_bytes_total // file.n_expert
@@ -106,7 +106,7 @@ def test_the_host_computes_what_its_store_has(device: Server, tmp_path: Path) ->
 
 
 def test_a_part_of_the_layers(device: Server, tmp_path: Path) -> None:
-    """Layers that the CPU computes anyway have no share."""
+    """The CPU's own layers have no share."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf", n_layer=4)
     (result,) = found(path, device, "cpu-only", 0.25, placement=placement_on(device, 3))
     assert 0 < result.on_host < result.late + result.misses and result.lossless
@@ -170,7 +170,7 @@ class Run:
         return composition(self.method, self.patch.shape, hybrid=self.hybrid)
 
     def go(self, n_pass: int, n_token: int = 1) -> bool:
-        """Passes of a new conversation; False when one was stopped."""
+        """Run the passes of a new conversation. Return False if one was stopped."""
         self.context.forget_from(0)
         for i in range(n_pass):
             phase = _native.Phase.prefill if n_token > 1 else _native.Phase.decode
@@ -197,7 +197,7 @@ def run(request: pytest.FixtureRequest, device: Server, tmp_path: Path) -> Itera
 
 @pytest.mark.parametrize("run", ["auto", "cpu-only"], indirect=True)
 def test_what_was_done_can_be_told_again(run: Run) -> None:
-    """Speeds that were measured are events too."""
+    """Measured speeds are also events."""
     assert run.go(1, n_token=32) and run.go(20)
     log, patch = run.patch.take_events(), run.patch
     core = _native.Core(patch.shape, patch.layout, run.composition(), n_embd=patch.n_embd)
@@ -213,7 +213,7 @@ def test_what_was_done_can_be_told_again(run: Run) -> None:
 
 @pytest.mark.parametrize("run", ["auto"], indirect=True)
 def test_speeds_are_measured(run: Run) -> None:
-    """The kernels when the cache is made, the link while it runs."""
+    """Kernels are measured when the cache is made, the link while it runs."""
     assert all(s.host_us_per_byte > 0 < s.device_us_per_byte for s in run.patch.host_speeds())
     assert [s.link_us_per_byte for s in run.patch.host_speeds()] == [0, 0, 0]
     assert run.go(1, n_token=32) and run.go(1, n_token=32) and run.go(30)
@@ -225,7 +225,7 @@ def test_speeds_are_measured(run: Run) -> None:
 
 @pytest.mark.parametrize("run", ["auto", "cpu-only"], indirect=True)
 def test_a_stop_meets_the_hosts_share(run: Run) -> None:
-    """Whenever it comes, the pass ends void or whole, and the next one is what it always is."""
+    """At any moment of the stop, the pass is void or complete, and the next one is unaffected."""
     assert run.go(1, n_token=32)
     expected = run.context.logits(32)
     n_stopped = 0
@@ -243,7 +243,7 @@ def test_a_stop_meets_the_hosts_share(run: Run) -> None:
 
 
 def test_the_figures_of_an_answer(device: Server, tmp_path: Path) -> None:
-    """By layer and together; the answer is that of the device alone."""
+    """Figures by layer and in total are consistent. The answer equals the device's alone."""
     path = make_tiny("qwen3moe", "Q8_0", tmp_path / "m.gguf")
     settings: dict[str, Any] = {
         "device": device.option,
@@ -272,5 +272,5 @@ def test_the_figures_of_an_answer(device: Server, tmp_path: Path) -> None:
 
 
 def test_an_unknown_word_is_refused() -> None:
-    with pytest.raises(ValueError, match="may be off, auto, cpu-only, not 'sometimes'"):
+    with pytest.raises(ValueError, match="must be one of off, auto, cpu-only, not 'sometimes'"):
         EngineConfig(hybrid="sometimes")

@@ -1,4 +1,4 @@
-"""Computed from a pack, the answer is that of stock llama.cpp in the same layout, bit for bit."""
+"""With a pack, the answer equals stock llama.cpp's in the same layout, bit by bit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROMPTS = (33, 2)
 
 
 def repacked_logits(file: ModelFile) -> dict[int, Logits]:
-    """What stock llama.cpp computes by itself, with its fastest layout."""
+    """Return stock llama.cpp's logits with its fastest layout."""
     model = loading.load_plain(file, repack=True)
     runner = Runner(model, n_thread=1)
     found = {n: runner.logits(n) for n in PROMPTS}
@@ -56,7 +56,7 @@ def packed(file: ModelFile, layout: pack.Layout) -> pack.Pack:
 def test_a_pack_gives_the_answer_of_the_model(
     arch: str, quant: str, sizes: dict[str, int], layout: pack.Layout, tmp_path: Path
 ) -> None:
-    """Slots that are whole blocks, and others; one slot, some, and all."""
+    """Slots are whole blocks or not. There is one slot, some, or all."""
     file = read_model(make_tiny(arch, quant, tmp_path / "m.gguf", **sizes))
     found = packed(file, layout)
     stock = expected(file, layout)
@@ -76,7 +76,7 @@ def test_a_pack_gives_the_answer_of_the_model(
 def test_experts_that_are_cut_are_parts_of_the_packed_ones(
     quant: str, width: int, layout: pack.Layout, tmp_path: Path
 ) -> None:
-    """As if they were cut in the model and laid out after each read."""
+    """The result is as if they were cut in the model and repacked after each read."""
     file = read_model(make_tiny("qwen3moe", quant, tmp_path / "m.gguf", n_embd=256, n_ff_exp=width))
     found, repack = packed(file, layout), layout == "repacked"
     with_pack, without = Cached(file, 1, pack=found), Cached(file, 1)
@@ -98,7 +98,7 @@ def test_experts_that_are_cut_are_parts_of_the_packed_ones(
 
 
 def test_cut_experts_are_laid_out_as_the_processor_computes_fastest(tmp_path: Path) -> None:
-    """What its kernels give differs, in some last bits, from what the others give."""
+    """Some last bits of its kernels differ from those of the others."""
     file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", n_embd=256, n_ff_exp=256))
     cached = Cached(file, 1, pack=packed(file, "repacked"))
     logits = []
@@ -127,9 +127,9 @@ IN_BLOCKS = {"n_embd": 512, "n_ff_exp": 1024, "n_layer": 2, "n_expert": 8}
 
 @pytest.mark.parametrize("from_pack", [True, False], ids=["pack", "model"])
 def test_the_kernels_queue_reads_where_it_can(from_pack: bool, tmp_path: Path) -> None:
-    """Neighbours are read together, and what the queue is refused is read by threads.
+    """Neighbours are read together. Threads read what the queue refuses.
 
-    In the model experts begin anywhere in a block, and the last one ends with the file.
+    In the model, experts begin anywhere in a block, and the last one ends at the end of the file.
     """
     file = read_model(make_tiny("qwen3moe", "Q4_0", tmp_path / "m.gguf", **IN_BLOCKS))
     found = packed(file, "file") if from_pack else None

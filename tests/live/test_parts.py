@@ -1,7 +1,7 @@
-"""Experts that are cut: two parts, each in slots of its own, whose outputs add up to the expert's.
+"""Cut experts: two parts in slots of their own, whose outputs add up to the expert's.
 
-A layer that is cut gets the same input as stock's when all others are whole, so that its output
-tells how near the sum is: nearer than 1e-5, relative to the length of the output's rows.
+If only one layer is cut, it gets the same input as in stock llama.cpp. So its output shows the
+error of the sum: less than 1e-5, relative to the length of the output's rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WHOLE_ONLY = {"gpt-oss": "biases of experts", "gemma4": "fused", "cohere2moe": "
 
 
 def wide(arch: str, quant: str, path: Path, **sizes: int) -> Path:
-    """A model whose experts are four blocks wide, or two of the large ones."""
+    """Write a model whose experts are four blocks wide, or two large blocks."""
     return make_tiny(arch, quant, path, **{"n_ff_exp": 512 if quant == "Q4_K" else 128} | sizes)
 
 
@@ -89,7 +89,7 @@ def test_all_bottom_or_all_top_is_the_whole_expert(
 def test_what_is_cached_and_when_it_arrives_changes_nothing(
     arch: str, quant: str, tmp_path: Path
 ) -> None:
-    """The same cuts: identical bits whatever is resident, in whatever order it is computed."""
+    """With the same cuts all bits are the same, whatever is resident and in any order."""
     cached = Cached(read_model(wide(arch, quant, tmp_path / "m.gguf")), n_thread=1)
     shape = cached.shape
     shares = {la: (0.25, 0.5, 0.75)[la % 3] for la in range(shape.n_layer)}
@@ -125,7 +125,7 @@ def test_a_cut_that_is_computed_wrongly_would_show(tmp_path: Path) -> None:
     path = wide("qwen3moe", "Q8_0", tmp_path / "m.gguf")
     file = read_model(path)
     expected = stock_outputs(path, 17)
-    bottom = file.expert_tensors[0][0]  # of one matrix, all that is behind its first half
+    bottom = file.expert_tensors[0][0]  # everything after the first half of one matrix
     with path.open("r+b") as data:
         for expert in range(16):
             data.seek(bottom.offset + expert * bottom.matrix_bytes + bottom.matrix_bytes // 2)
@@ -154,7 +154,7 @@ def test_one_pool_for_layers_of_other_cuts(tmp_path: Path) -> None:
 
 
 def test_slots_that_are_padded_for_direct_reads(tmp_path: Path) -> None:
-    """Matrices of 128 blocks, at other places within a block in each layer, in one pool."""
+    """Matrices of 128 blocks share a pool. Their offsets within a block differ by layer."""
     path = make_tiny(
         "qwen3moe", "F16", tmp_path / "m.gguf", n_embd=512, n_ff_exp=512, n_expert=6,
         n_expert_used=2, n_layer=2,
@@ -173,14 +173,15 @@ def test_slots_that_are_padded_for_direct_reads(tmp_path: Path) -> None:
     shares = {0: 0.5, 1: 0.25}
     cached.setup(all_resident(shape, shares))
     in_parts = cached.logits(9)
-    cached.setup(one_pool(shape, 5, shares))
-    assert n_different(cached.logits(9), in_parts) == 0
+    for n_thread in (0, 2):
+        cached.setup(one_pool(shape, 5, shares), n_transfer_thread=n_thread)
+        assert n_different(cached.logits(9), in_parts) == 0
     cached.close()
 
 
 @pytest.mark.parametrize("n_transfer_thread", [0, 2])
 def test_a_pass_that_is_stopped_amid_parts(n_transfer_thread: int, tmp_path: Path) -> None:
-    """What was on its way does no harm to the passes that follow."""
+    """Copies in flight do not affect the following passes."""
     cached = Cached(read_model(wide("qwen3moe", "Q8_0", tmp_path / "m.gguf")), n_thread=1)
     patch = cached.patch
     shares = dict.fromkeys(range(cached.shape.n_layer), 0.5)

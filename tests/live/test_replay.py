@@ -1,4 +1,4 @@
-"""What a live engine did can be told again: the same events give the same commands."""
+"""A live engine's log can be replayed: the same events give the same commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROMPTS = (33, 5)
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three layers of 16 experts that can be cut in four."""
+    """Return a model with three layers of 16 experts that can be cut in four."""
     folder = tmp_path_factory.mktemp("model")
     return make_tiny("qwen3moe", "Q8_0", folder / "m.gguf", n_ff_exp=128)
 
@@ -39,7 +39,7 @@ def cached(path: Path) -> Iterator[Cached]:
 
 
 def recorded(cached: Cached, method: str, rate: float, **options: float) -> _native.EventLog:
-    """All events of some prompts with an empty cache."""
+    """Return all events of some prompts that begin with an empty cache."""
     cached.patch.record_events(True)
     cached.configure(rate, method, **options)
     for n_prompt in PROMPTS:
@@ -50,7 +50,7 @@ def recorded(cached: Cached, method: str, rate: float, **options: float) -> _nat
 
 
 def core_of(cached: Cached, method: str) -> _native.Core:
-    """A new core like the one that the patch has."""
+    """Return a new core like the patch's."""
     patch = cached.patch
     return _native.Core(
         patch.shape,
@@ -72,7 +72,7 @@ def test_every_method_can_be_replayed(method: str, cached: Cached) -> None:
     assert _native.replay(log, core) == -1
     core.check()
     assert len(log) > 100
-    # What remained of the last pass is known to both.
+    # Both know the leftovers of the last pass.
     assert [core.counts(la).misses for la in range(cached.shape.n_layer)] == [
         c.misses for c in cached.patch.counts()
     ]
@@ -88,7 +88,7 @@ def test_another_core_answers_otherwise(cached: Cached) -> None:
 def test_without_threads_two_runs_are_one(
     method: str, cached: Cached, expected: dict[int, Logits]
 ) -> None:
-    """Every copy ends before anything else happens, so that nothing depends on time."""
+    """Every copy ends before the next event, so nothing depends on time."""
     first = recorded(cached, method, 0.25, n_transfer_thread=0)
     assert lines(recorded(cached, method, 0.25, n_transfer_thread=0)) == lines(first)
     assert cached.counts()[1] == 0  # nothing is ever late
@@ -96,7 +96,7 @@ def test_without_threads_two_runs_are_one(
 
 
 def test_what_is_recorded_is_what_was_routed(cached: Cached) -> None:
-    """Whatever the cache holds; the weights are the router's, the largest first."""
+    """This holds for any cache. The weights are the router's, the largest first."""
     shape, patch = cached.shape, cached.patch
     traces = []
     for rate, method in ((1.0, "lru"), (0.0, "promoe")):
@@ -122,7 +122,7 @@ def test_what_is_recorded_is_what_was_routed(cached: Cached) -> None:
 
 
 def test_the_softmax_of_the_chosen_alone(tmp_path: Path) -> None:
-    """Where the scores bear no softmax, the weights of the chosen do."""
+    """If the scores have no softmax, the weights of the chosen experts have one."""
     path = make_tiny("gpt-oss", "MXFP4", tmp_path / "m.gguf")
     cached = Cached(read_model(path), n_thread=1)
     shape = cached.shape

@@ -1,7 +1,7 @@
-"""Same code: a live engine counts what the simulator counts on what it recorded.
+"""Same code: the simulator counts on a recording what the live engine counted.
 
-Copies are instant in both. Every eviction, allocation, scheduler and predictor that needs nothing
-but what was routed.
+Copies are instant in both. The tests cover every eviction, allocation and scheduler, and every
+predictor that needs only the routing.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PLANS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def cached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cached]:
-    """Three layers of 16 experts that can be cut in four, of which a token uses four."""
+    """Return a model with three layers of 16 experts, 4 used, that can be cut in four."""
     folder = tmp_path_factory.mktemp("model")
     path = make_tiny("qwen3moe", "Q8_0", folder / "m.gguf", n_ff_exp=128)
     opened = Cached(read_model(path), n_thread=1)
@@ -44,7 +44,7 @@ def cached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cached]:
 
 
 def live(cached: Cached, layout: _native.Layout, chosen: Composition) -> tuple[Any, Trace]:
-    """The live counters of some prompts with an empty cache, and what was routed."""
+    """Return the live counters of some prompts on an empty cache, and the routings."""
     shape, patch = cached.shape, cached.patch
     cached.setup(layout, chosen, n_transfer_thread=0)
     recorder = _native.Recorder(shape.n_layer, shape.n_expert, shape.n_expert_used, weights=True)

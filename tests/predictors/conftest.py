@@ -1,4 +1,4 @@
-"""What the tests of training share."""
+"""Fixtures of the training tests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture(scope="session", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Networks this small are computed fastest by one thread: more only wait for each other."""
+    """Use one thread. With networks this small, more threads only wait for each other."""
     try:
         import torch
     except ImportError:

@@ -1,4 +1,4 @@
-"""Routers are evened on text by what acts as a bias, and little else changes."""
+"""Routers are balanced on text by a direction that acts as a bias. Little else changes."""
 
 # ruff: noqa: E402 (what needs torch is imported after asking for torch)
 
@@ -18,7 +18,7 @@ SHAPE = ModelConfig(
 
 
 def rows_with_a_mean() -> torch.Tensor:
-    """Rows around a common mean, as those that a norm's weight gives."""
+    """Return rows around a common mean, like the outputs of a norm with weights."""
     generator = torch.manual_seed(1)
     return torch.randn(4000, 64, generator=generator) + torch.linspace(-2, 2, 64)
 

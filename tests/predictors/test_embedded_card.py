@@ -1,4 +1,4 @@
-"""The card's tables follow the measurements; the quiz asks what was held out."""
+"""The model card's tables come from measurements; the quiz asks held-out questions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAMES = ("bits", "experts", "quiz", "samples", "others")
 
 
 def write(path: Path, text: str) -> Path:
-    """Writes a file with its folders."""
+    """Write a file and its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path

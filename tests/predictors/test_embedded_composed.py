@@ -1,4 +1,4 @@
-"""The composed chats: whole sentences, right sums, answers that stand in the passage."""
+"""The composed chats: whole sentences, correct sums, answers found in their passage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from predictors.embedded import chats, composed, lexicon, passages, scenes, stor
 from predictors.embedded.prompts import KEPT_OUT, PROMPTS
 
 N = 300
-# Words of questions and answers that need not stand in the passage.
+# Words of questions and answers that need not be in the passage.
 GLUE = set(
     "a an the is are was were has have had does did do in of by with it its they there when where "
     "what who how because so goes comes came from travels went stayed works called begins learn "
@@ -23,12 +23,12 @@ GLUE = set(
 
 
 def words(text: str) -> list[str]:
-    """Small-letter words and numbers."""
+    """Return the words in lower case, and the numbers."""
     return re.findall(r"[a-z]+|\d+", text.lower())
 
 
 def whole(text: str) -> bool:
-    """Whether a text begins and ends as a sentence does, and has no open field."""
+    """Return whether a text begins and ends like a sentence and has no unfilled field."""
     return (
         bool(re.match(r"[A-Z0-9\"]", text)) and text[-1] in '.!?"' and not re.search(r"[{}@]", text)
     )

@@ -1,4 +1,4 @@
-"""Cleaning, holding out, composing, tokens, streams: on a few made-up files."""
+"""Cleaning, hold-out, composition, tokens and streams, on a few made-up files."""
 
 # ruff: noqa: E402 (what needs torch is imported after asking for torch)
 
@@ -25,14 +25,14 @@ ARTICLE = (
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file with its folders."""
+    """Write a file and its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A data folder like the shared one, with traps: an evaluation set that must not be read."""
+    """Return a data folder with a trap: an evaluation set that must not be read."""
     root = tmp_path / "data"
     articles = "".join(ARTICLE.format(n=n) for n in range(200))
     write(root / "train-wikipedia" / "text" / "AA" / "wiki_01", articles)
@@ -60,7 +60,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def prepared(folder: Path, work: Path) -> dict[str, int]:
-    """The rows of each file, with few composed chats among them."""
+    """Prepare the data with few composed chats. Return the rows of each file."""
     return prepare.prepare(folder, work, n_composed=500)
 
 

@@ -42,13 +42,13 @@ TEXTS = (
 
 @pytest.fixture(scope="module")
 def words() -> Tokenizer:
-    """A small tokenizer, trained on the test texts and some repetition."""
+    """Return a small tokenizer, trained on the test texts and repetitions."""
     return train_tokenizer(iter([*TEXTS[:1], *TEXTS[2:4]] * 4 + [" the and of to in"] * 9), 360)
 
 
 @pytest.fixture(scope="module")
 def config(words: Tokenizer) -> ModelConfig:
-    """A tiny model whose shape meets the block size of the quantised types."""
+    """Return a tiny model's shape. Its rows are whole blocks of the quantised types."""
     return ModelConfig(
         n_vocab=words.get_vocab_size(), n_layer=3, n_embd=64, n_head=4, n_head_kv=2,
         head_dim=32, n_expert=8, n_expert_used=3, n_ff_exp=32, n_ctx=128,
@@ -57,7 +57,7 @@ def config(words: Tokenizer) -> ModelConfig:
 
 @pytest.fixture(scope="module")
 def model(config: ModelConfig) -> Model:
-    """Untrained, but with norms and outputs large enough that every part matters."""
+    """Return an untrained model whose norms and outputs are so large that every part matters."""
     model = Model(config, torch.float32, seed=11)
     torch.manual_seed(12)
     with torch.no_grad():
@@ -72,14 +72,14 @@ def model(config: ModelConfig) -> Model:
 
 
 def load(path: Path, n_ctx: int = 128) -> llama_cpp.Llama:
-    """The file in stock llama.cpp, with logits of every position."""
+    """Load the file in stock llama.cpp, with logits of every position."""
     return llama_cpp.Llama(
         str(path), n_ctx=n_ctx, n_batch=n_ctx, n_threads=2, logits_all=True, verbose=False
     )
 
 
 def write(path: Path, model: Model, words: Tokenizer, dense: Type, expert: Type) -> None:
-    """Exports an untrained model."""
+    """Export an untrained model."""
     weights = {name: p.detach() for name, p in model.named_parameters()}
     export.write(path, weights, model.config, words, export.Types(dense, dense, expert))
 
@@ -158,7 +158,7 @@ STORY = (
 
 
 def vocabulary(path: Path) -> Tokenizer:
-    """The tokenizer that an exported file holds."""
+    """Return the tokenizer of an exported file."""
     reader = GGUFReader(path)
     tokens = reader.fields["tokenizer.ggml.tokens"].contents()
     merges = [
@@ -171,7 +171,7 @@ def vocabulary(path: Path) -> Tokenizer:
 
 
 def read(path: Path, config: ModelConfig) -> dict[str, torch.Tensor]:
-    """The training code's weights from an exported file, dequantised."""
+    """Return the weights of an exported file for the training code, dequantised."""
     stored = {}
     for tensor in GGUFReader(path).tensors:
         values = dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
@@ -191,7 +191,7 @@ def read(path: Path, config: ModelConfig) -> dict[str, torch.Tensor]:
 
 @dataclass(frozen=True)
 class Shipped:
-    """The embedded model, a text, and what the training code makes of it."""
+    """The embedded model, a text, and the logits of the training code."""
 
     config: ModelConfig
     weights: dict[str, torch.Tensor]
@@ -217,7 +217,7 @@ def shipped() -> Shipped:
 def test_logits_of_the_shipped_weights_equal_the_training_codes(
     tmp_path: Path, shipped: Shipped, kind: Type, share: float
 ) -> None:
-    """In f16 a token may be routed to another expert where two are nearly as good."""
+    """In f16 a token may go to another expert if two have nearly equal scores."""
     ids, expected = shipped.ids, shipped.logits
     types = export.Types(kind, kind, kind)
     path = tmp_path / "m.gguf"

@@ -1,4 +1,4 @@
-"""The hand-written passes against plain autograd, and the optimiser's and schedule's properties."""
+"""The hand-written passes against autograd; properties of optimiser and schedule."""
 
 # ruff: noqa: E402 (what needs torch is imported after asking for torch)
 
@@ -21,13 +21,13 @@ TINY = ModelConfig(
 
 
 def gradients(output: torch.Tensor, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Gradients of a fixed random projection of the output."""
+    """Return the gradients of a fixed random projection of the output."""
     torch.manual_seed(5)
     return list(torch.autograd.grad((output * torch.randn(output.shape)).sum(), inputs))
 
 
 def leaf(*shape: int) -> torch.Tensor:
-    """A random tensor that wants a gradient."""
+    """Return a random tensor that requires a gradient."""
     return torch.randn(shape, requires_grad=True)
 
 
@@ -90,7 +90,7 @@ def test_counts_and_balance_describe_the_routing() -> None:
     _, balance, counts = model(torch.randint(0, TINY.n_vocab, (2, 16)))
     assert counts.shape == (TINY.n_layer, TINY.n_expert)
     assert counts.sum(1).tolist() == [2 * 16 * TINY.n_expert_used] * TINY.n_layer
-    assert balance.item() >= 0.99  # one when even, more otherwise
+    assert balance.item() >= 0.99  # 1 if the routing is even, more otherwise
 
 
 def test_parameter_counts_are_those_of_the_model() -> None:

@@ -1,4 +1,4 @@
-"""A training run in miniature: it resumes where it was stopped, exports, and is measured."""
+"""A tiny training run: it resumes, exports, and is evaluated."""
 
 # ruff: noqa: E402 (what needs torch is imported after asking for torch)
 
@@ -33,7 +33,7 @@ SETTINGS = TrainConfig(budget_minutes=1.0, batch_tokens=128, short_context=32)
 
 @pytest.fixture
 def work(tmp_path: Path) -> Path:
-    """A work folder with prepared texts and a tokenizer."""
+    """Return a work folder with prepared texts and a tokenizer."""
     rng = random.Random(1)
     nouns = ("king", "fox", "crow", "garden", "river", "tower", "ship", "horse")
 

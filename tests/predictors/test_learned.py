@@ -36,7 +36,7 @@ def drawn_routers(seed: int = 0) -> np.ndarray:
 
 
 def a_trace(n: int = 600, n_request: int = 12, seed: int = 1) -> Trace:
-    """Layers whose inputs turn slowly, and routers that choose by them."""
+    """Return a trace whose inputs change slowly by layer, routed by drawn_routers()."""
     rng = np.random.default_rng(seed)
     routers = drawn_routers()
     embedding = np.random.default_rng(7).normal(size=(N_VOCAB, N_EMBD))
@@ -147,7 +147,7 @@ def test_factors_are_trained_and_numbers_stay() -> None:
         optimiser.step()
         factors.put()
     assert torch.allclose(weights, target, atol=0.02)
-    assert torch.equal(rounded(weights, 1), weights)  # as the file will keep it
+    assert torch.equal(rounded(weights, 1), weights)  # as the file stores it
     now = weights.detach() / weights.detach().abs().amax(1, keepdim=True) * 8
     assert torch.allclose(now, numbers, atol=1e-4)
 
@@ -250,7 +250,7 @@ def test_expert_mlp_learns_and_its_folded_norms_make_a_predictor() -> None:
 
 
 class Model(SimpleNamespace):
-    """What backend.weights.lookup asks of a ModelFile."""
+    """The part of ModelFile that backend.weights.lookup uses."""
 
     def key(self, name: str, default: Any = None) -> Any:
         return N_EMBD if name == "embedding_length" else default
@@ -281,7 +281,7 @@ def test_weights_beside_the_model_are_used_and_bad_ones_refused(
     fit.write(beside, MODEL, weights)
     found, remark = learned.load(file)
     assert set(found.arrays) == {"learned"} and remark == ""
-    # The method asks for stride 2, for which there are no arrays: the fallback is taken.
+    # The method needs stride 2. The file has no arrays for it, so the fallback is used.
     chosen = predictor_of(METHODS["promoe"], found)
     assert chosen is not None and chosen.name == "next_router"
     whole = beside.read_bytes()
@@ -302,7 +302,7 @@ def test_the_data_folder_goes_first(tmp_path: Path, data_folder: Path) -> None:
     own.write_bytes(b"broken")
     fit.write(learned.beside(file, "learned"), MODEL, weights)
     found, remark = learned.load(file)
-    assert set(found.arrays) == {"learned"} and own.name in remark  # goes on with the next
+    assert set(found.arrays) == {"learned"} and own.name in remark  # continues with the next file
 
 
 def test_only_better_weights_replace_the_present_ones(

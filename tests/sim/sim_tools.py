@@ -16,7 +16,7 @@ Routings = Sequence[Sequence[Sequence[Sequence[int]]]]
 
 
 def future_of(routings: Routings, *, prefill: Sequence[int] = (), requests: Any = (0,)) -> Future:
-    """A trace; a layer with fewer tokens than the pass has its last ones. prefill: passes."""
+    """Return a trace. A layer with fewer tokens than its pass has the last. prefill: passes."""
     future = Future()
     for i, layers in enumerate(routings):
         n_token = max(len(tokens) for tokens in layers)
@@ -65,7 +65,7 @@ def simulate(core: Core, future: Future, **machine: float) -> Any:
 def random_routings(
     chance: np.random.Generator, n_pass: int, n_layer: int, n_expert: int, k: int, n_token: int = 1
 ) -> list[list[list[list[int]]]]:
-    """Skewed, so that some experts are hot."""
+    """Return random routings, skewed so that some experts are hot."""
     heat = 1.0 / np.arange(1, n_expert + 1)
 
     def token() -> list[int]:
@@ -80,7 +80,7 @@ def random_routings(
 def trace_of(
     n_pass: int = 12, n_layer: int = 2, n_expert: int = 8, k: int = 2, **fields: Any
 ) -> Trace:
-    """A trace of a prompt of 5 tokens and single tokens after it, twice."""
+    """Return a trace of two requests: a prompt of 5 tokens, then single tokens."""
     chance = np.random.default_rng(5)
     routings = random_routings(chance, n_pass, n_layer, n_expert, k, n_token=5)
     ids = np.concatenate([np.array(layers).transpose(1, 0, 2) for layers in routings])

@@ -1,4 +1,4 @@
-"""What would have helped an answer: the simulator asked about a made-up trace."""
+"""Advice after an answer: the simulator replays a made-up trace with other settings."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ COMPUTE_S = 0.01  # of a token
 
 
 def made_up(n_request: int = 2) -> Trace:
-    """A prompt and tokens that go round 12 experts of each layer, for each request."""
+    """Return requests of a prompt and tokens that use 12 experts of each layer in turn."""
     chance = np.random.default_rng(1)
     n_pass = n_request * (N_TOKEN + 1)
     phases = np.full(n_pass, DECODE, np.uint8)
@@ -46,7 +46,7 @@ def question(stall_s: float, n_slot: int = 6, spare_bytes: int = 1 << 40) -> Que
 
 
 def measured(trace: Trace, n_slot: int) -> float:
-    """What the answer would have waited, if the machine were as simple as the simulator's."""
+    """Return the stall of the last answer in seconds, on a machine that is as simulated."""
     from backend.methods.catalogue import METHODS
     from backend.simulation.run import Setting, run
 
@@ -70,9 +70,9 @@ def test_the_smallest_cache_that_ends_the_waiting_is_recommended() -> None:
     stall_s = measured(trace, 6)
     advice = advise(question(stall_s), trace)
     assert advice.reason == "" and advice.scale == pytest.approx(1.0)
-    assert advice.cache is not None and 10 <= advice.cache.n_slot < 20  # 12 are used at all
+    assert advice.cache is not None and 10 <= advice.cache.n_slot < 20  # 12 are used in all
     assert advice.cache.cache_bytes == advice.cache.n_slot * N_LAYER * EXPERT_BYTES
-    # The forecast is what the simulator says of that cache.
+    # The forecast is the simulated speed with that cache.
     expected = (2.0 + stall_s) / (2.0 + measured(trace, advice.cache.n_slot))
     assert advice.cache.times == pytest.approx(expected, rel=0.02)
     assert advice.stall_share == pytest.approx(stall_s / (2.0 + stall_s))

@@ -1,4 +1,4 @@
-"""Charts: what is drawn, where, and what never breaks the file."""
+"""Charts: the places of points and names, and values that must not break the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Machine files: presets, what is refused, and how figures become times."""
+"""Machine files: presets, refusals, and the times that follow from the figures."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_figures_become_times() -> None:
         expert_bytes=40_000, dense_bytes=100_000, output_bytes=2_000_000, bits_per_weight=4
     )
     assert (m.link_bytes_per_us, m.link_latency_us, m.n_link) == (2000, 10, 4)
-    # 20,000 bytes per microsecond; 40,000 bytes are 80,000 weights, 160,000 operations.
+    # 20,000 bytes per microsecond. 40,000 bytes are 80,000 weights: 160,000 operations.
     assert m.expert_us == pytest.approx(2)
     assert m.expert_token_us == pytest.approx(160_000 / 0.5e6)
     assert m.dense_us == pytest.approx(5 + DENSE_STEPS * 3)

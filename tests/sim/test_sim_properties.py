@@ -1,4 +1,4 @@
-"""What must hold for every trace, machine and method."""
+"""Properties that hold for every trace, machine and method."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def cases(draw: Any, *, cut_or_pooled: bool = True) -> dict[str, Any]:
         n_token=draw(st.integers(1, 6)),
     )
     if draw(st.booleans()):
-        routings[0][-1] = routings[0][-1][-1:]  # as llama.cpp's last layer
+        routings[0][-1] = routings[0][-1][-1:]  # like llama.cpp's last layer
     switches = {s: draw(st.integers(0, 1)) for s in ("chunks", "early_preemption", "reorder")}
     predictor = draw(
         st.sampled_from([None, Spec("oracle"), Spec("accuracy", {"accuracy": 0.6}), Spec("eam")])
@@ -116,7 +116,7 @@ def test_time_is_never_below_its_bounds(case: dict[str, Any], machine: dict[str,
     _, s = run(case, machine)
     time_us = s.prefill.time_us + s.decode.time_us
     routings = case["routings"]
-    least_us = 0.0  # computing, without waves: each expert once for all of its tokens
+    least_us = 0.0  # compute time without waves: each expert once, for all of its tokens
     mean_bytes = np.mean([sum(sizes) for sizes in case["shape"].chunk_bytes])
     for layers in routings:
         n_token = max(len(tokens) for tokens in layers)

@@ -90,7 +90,7 @@ def test_what_a_method_lacks_is_said() -> None:
 
 
 def test_recorded_inputs_and_routers_are_used() -> None:
-    """Routers that put a layer's recorded choice first make a perfect next-router prediction."""
+    """With routers that rank a layer's recorded choice first, next-router is always right."""
     n_embd = 8
     plain = trace_of()
     inputs = np.zeros((len(plain.tokens), 2, n_embd), np.float16)
@@ -107,7 +107,7 @@ def test_recorded_inputs_and_routers_are_used() -> None:
 
 
 def test_moepic_is_configured_anew_between_requests() -> None:
-    """After enough tokens, and at the end of a request; until then it is moepic-uniform."""
+    """It runs after enough tokens and at the end of a request. Before, it is moepic-uniform."""
     n_pass = 80
     requests = np.repeat([0, 1], n_pass // 2).astype(np.int32)
     trace = trace_of(n_pass=n_pass, n_expert=16, n_cut=(4, 4), requests=requests)
@@ -142,7 +142,7 @@ def test_references_come_behind() -> None:
 
 
 def test_ram_between_a_drive_and_the_slots() -> None:
-    """What it does not hold the drive reads; with room for all, each expert once."""
+    """Experts not in RAM are read from the drive. With RAM for all, each is read once."""
     trace = trace_of(n_pass=60, n_expert=16)
     all_bytes = sum(map(sum, trace.chunk_bytes)) * trace.n_expert
     plain = Setting(trace, load("rtx3060"))
@@ -162,7 +162,7 @@ def test_ram_between_a_drive_and_the_slots() -> None:
     assert times == sorted(times) and times[0] < times[1]
 
 
-# The command.
+# The command
 
 
 def command(capsys: Any, *args: object) -> tuple[int, str, str]:
@@ -272,11 +272,11 @@ def test_learned_predictors_are_used_and_those_of_other_models_refused(
     model = "a" * 64
     trace_of(model=model).write(path)
     counts = np.zeros((2, 8), np.float32)
-    counts[:, 7] = 1.0  # what the trace uses least
+    counts[:, 7] = 1.0  # the experts that the trace uses least
     sizes = PredictorSizes(n_layer=2, n_expert=8, n_expert_used=2, n_embd=0)
     write(weights, model, PredictorWeights("popularity", sizes, {"counts": counts}))
 
-    # It forecasts what it learned, until it has seen more.
+    # It forecasts from its array until it has counted more.
     trace = trace_of(model=model)
     popular = replace(METHODS["promoe-reorder"], predictor=part("popularity", online=0))
     (of_file,) = run(Setting(trace, learned=learned([weights], trace)), [popular], [0.5])

@@ -28,7 +28,7 @@ def time_us(hybrid: Hybrid, routing: object = ROUTING, **machine: float) -> floa
 
 
 def test_equal_speeds_halve_the_time() -> None:
-    """Four missing experts of 100 us each, whoever brings or computes them."""
+    """Four experts are missing. Link and host take 100 us for each."""
     assert time_us(Hybrid.off) == time_us(Hybrid.host_only) == 400
     assert time_us(Hybrid.by_speed) == 200
 
@@ -39,7 +39,7 @@ def test_never_slower_than_the_better_one(slower: int, expected: float) -> None:
 
 
 def test_the_device_computes_meanwhile_what_arrives() -> None:
-    """Two are copied by 200 us; the second then takes the device 30; handing over takes 20."""
+    """Two are copied by 200 us. The device computes the second in 30, and handing over takes 20."""
     us = time_us(Hybrid.by_speed, expert_us=30.0, host_us=20.0)
     assert us == 230
 
@@ -59,9 +59,9 @@ def test_without_a_host_nothing_changes() -> None:
 
 @pytest.mark.parametrize("ratio", [0.25, 1.0, 4.0, 16.0])
 def test_beside_the_better_of_both_on_a_trace(ratio: float) -> None:
-    """A quarter of the experts cached; 1.3 times the better one where both are about equal.
+    """With a quarter cached, it is 1.3 times as fast as the better one if both are about equal.
 
-    Experts are shared whole: of a layer that lacks a single one there is nothing to share.
+    Experts are not split: if a layer lacks one expert, there is nothing to share.
     """
     chance = np.random.default_rng(3)
     future = future_of(random_routings(chance, 60, 3, 32, 8, n_token=6), prefill=(0,))
@@ -84,14 +84,14 @@ def test_beside_the_better_of_both_on_a_trace(ratio: float) -> None:
 
 
 def test_a_link_slower_than_was_told() -> None:
-    """Each copy begins late, which nobody measures: the host computes what is not there in time."""
+    """Each copy begins late, unmeasured. The host computes what does not arrive in time."""
     slow = {"link_bytes_per_us": 5.0, "link_latency_us": 1800.0}
     assert time_us(Hybrid.off, **slow) == 8000
     assert time_us(Hybrid.by_speed, **slow) == 400
 
 
 def test_a_host_slower_than_was_told() -> None:
-    """A host that begins late has computed less by the time that the link has brought its share."""
+    """A host that begins late computes fewer experts while the link copies its share."""
     told = {"host_us": 1000.0, "expert_us": 1.0}
     assert time_us(Hybrid.host_only, **told) == 1400
     assert time_us(Hybrid.by_speed, **told) < 1.03 * time_us(Hybrid.off, **told)

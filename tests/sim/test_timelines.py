@@ -1,4 +1,4 @@
-"""Timelines that were computed by hand: the simulator must meet them exactly."""
+"""Timelines computed by hand. The simulator must give exactly these."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_a_miss_waits_for_latency_and_bytes() -> None:
     s = simulate(
         core_of(ONE, [1]), future, link_bytes_per_us=10, link_latency_us=2, dense_us=5, expert_us=3
     )
-    # Dense 5, then 2 of latency and 100 / 10 of bytes, then 3 of computing; the last one is a hit.
+    # Dense 5, latency 2, bytes 100 / 10, compute 3. The last pass is a hit.
     assert s.pass_us.tolist() == [20, 20, 20, 8]
     assert s.pass_stall_us.tolist() == [12, 12, 12, 0]
     assert (s.hits.tolist(), s.late.tolist(), s.misses.tolist()) == ([1], [0], [3])
@@ -44,7 +44,7 @@ def test_copies_at_the_same_time_share_the_link() -> None:
     future = future_of([[[[0, 1]]]])
     machine = {"link_bytes_per_us": 10, "link_latency_us": 4, "dense_us": 5, "expert_us": 3}
     s = simulate(core_of(shape, [2]), future, n_link=2, **machine)
-    # Both flow from 9 on with 5 bytes per microsecond each, arrive at 29 and are one wave.
+    # Both are copied from 9 on, at 5 bytes per microsecond each, arrive at 29 and are one wave.
     assert s.pass_us.tolist() == [35]
     assert s.stall_us.tolist() == [24]
     assert s.decode.link_busy_us == 24
@@ -54,8 +54,8 @@ def test_a_copy_alone_has_the_whole_link_again() -> None:
     shape = Shape(4, 2, [[100, 40]])
     future = future_of([[[[0, 1]]]])
     s = simulate(core_of(shape, [2]), future, link_bytes_per_us=10, n_link=3, expert_us=3)
-    # 100, 40 and 100 begin; 40 is over at 12, when the other 40 begins and is over at 24. The
-    # two large ones have then had 80 bytes each and share the link until 28: both arrive.
+    # 100, 40 and 100 begin. The 40 ends at 12; the other 40 begins then and ends at 24. The
+    # two large ones have 80 bytes each by then, share the link and arrive at 28.
     assert s.pass_us.tolist() == [28 + 6]
 
 
@@ -64,17 +64,17 @@ def test_a_needed_copy_overtakes_but_does_not_interrupt() -> None:
     future = future_of([[[[0]]]])
     machine = {"link_bytes_per_us": 10, "dense_us": 5, "expert_us": 3}
     wrong = Spec("accuracy", {"accuracy": 0})
-    # At 0 the three matrices of a wrong expert are queued; at the gate, at 5, the first is under
-    # way, until 10; the others are called back; those that are needed take from 10 to 40.
+    # At 0 three matrices of a wrong expert are queued. At the gate, at 5, the first is in
+    # flight until 10; the others are cancelled. The needed matrices are copied from 10 to 40.
     s = simulate(core_of(shape, [2], future, predictor=wrong), future, **machine)
     assert s.pass_us.tolist() == [43]
     assert s.bytes_read.tolist() == [400]
-    # As one copy the wrong expert is there only at 30.
+    # As one copy, the wrong expert is in flight until 30.
     s = simulate(
         core_of(shape, [2], future, predictor=wrong, numbers={"chunks": 0}), future, **machine
     )
     assert s.pass_us.tolist() == [63]
-    assert s.bytes_wasted.tolist() == [0]  # it is still there, unused
+    assert s.bytes_wasted.tolist() == [0]  # it is still resident, unused
 
 
 def test_a_prefetch_hides_a_copy_behind_computing() -> None:
@@ -82,12 +82,12 @@ def test_a_prefetch_hides_a_copy_behind_computing() -> None:
     future = future_of([[[[0]], [[1]]]])
     core = core_of(shape, [1, 1], future, predictor=Spec("oracle"))
     s = simulate(core, future, link_bytes_per_us=10, dense_us=6, expert_us=3)
-    # Layer 0's expert is ordered at 0 and there at 10: late at 6. Layer 1's is ordered at 6, begins
-    # at 10 and is there at 20; the gate of layer 1 is at 10 + 3 + 6 = 19: late again.
+    # Layer 0's expert is requested at 0 and arrives at 10: late at 6. Layer 1's is requested at 6,
+    # begins at 10 and arrives at 20. Layer 1's gate is at 10 + 3 + 6 = 19: late again.
     assert s.stall_us.tolist() == [4, 1]
     assert (s.late.tolist(), s.misses.tolist()) == ([1, 1], [0, 0])
     assert s.pass_us.tolist() == [23]
-    # Both were predicted rightly, and neither was there in time.
+    # Both predictions were right; neither expert arrived in time.
     assert s.predicted.tolist() == s.predicted_used.tolist() == [1, 1]
     assert s.predicted_ready.tolist() == [0, 0]
 
@@ -97,8 +97,8 @@ def test_the_top_of_a_cut_expert_computes_while_the_bottom_is_on_its_way() -> No
     layout = Layout([PoolLayout(2), PoolLayout(1)], [LayerLayout(0.5, [0, 1])])
     future = future_of([[[[0]]], [[[1]]], [[[0]]]])
     s = simulate(core_of(shape, layout), future, link_bytes_per_us=10, dense_us=5, expert_us=4)
-    # Top from 5 to 10, computed until 12; bottom from 10 to 15, computed until 17. Third pass: the
-    # top is there, its 2 hide a part of the bottom's 5.
+    # Top: copied from 5 to 10, computed until 12. Bottom: from 10 to 15, until 17. Third pass: the
+    # top is resident; its 2 of computing hide a part of the bottom's 5.
     assert s.pass_us.tolist() == [17, 17, 5 + 5 + 2]
     assert s.pass_stall_us.tolist() == [8, 8, 3]
     assert (s.hits.tolist(), s.misses.tolist()) == ([1], [5])
@@ -107,7 +107,7 @@ def test_the_top_of_a_cut_expert_computes_while_the_bottom_is_on_its_way() -> No
 
 def test_tokens_of_a_prompt_cost_their_operations() -> None:
     shape = Shape(4, 1, [[100], [100]])
-    # Three tokens, of which the last layer computes only the last.
+    # Three tokens. The last layer computes only the last one.
     future = future_of([[[[0], [0], [1]], [[2]]]], prefill=[0])
     s = simulate(
         core_of(shape, [4, 4]),

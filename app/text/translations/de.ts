@@ -59,8 +59,16 @@
 <translation>Eine andere Antwort anfordern</translation>
 </message>
 <message>
-<source>Thinking…</source>
-<translation>Denkt nach …</translation>
+<source>More about this answer</source>
+<translation>Mehr zu dieser Antwort</translation>
+</message>
+<message>
+<source>One moment…</source>
+<translation>Einen Moment …</translation>
+</message>
+<message>
+<source>What the model saw…</source>
+<translation>Was das Modell sah …</translation>
 </message>
 </context>
 <context>
@@ -83,6 +91,52 @@
 <message>
 <source>Version after this one</source>
 <translation>Nächste Fassung</translation>
+</message>
+</context>
+<context>
+<name>CallFoot</name>
+<message>
+<source>Refuse</source>
+<translation>Ablehnen</translation>
+</message>
+<message>
+<source>Allow once</source>
+<translation>Einmal erlauben</translation>
+</message>
+<message>
+<source>Allow in this chat</source>
+<translation>In diesem Chat erlauben</translation>
+</message>
+<message>
+<source>Always allow this tool</source>
+<translation>Dieses Werkzeug immer erlauben</translation>
+</message>
+<message>
+<source>Progress of the call</source>
+<translation>Fortschritt des Aufrufs</translation>
+</message>
+<message>
+<source>Stop</source>
+<translation>Anhalten</translation>
+</message>
+<message>
+<source>Stop this call</source>
+<translation>Diesen Aufruf anhalten</translation>
+</message>
+<message>
+<source>Ask again</source>
+<translation>Erneut fragen</translation>
+</message>
+<message>
+<source>The model wants to run “{tool}” of the server “{server}”.</source>
+<translation>Das Modell möchte „{tool}“ des Servers „{server}“ ausführen.</translation>
+</message>
+<message numerus="yes">
+<source>It has called tools %n time(s) in a row, so it asks again.</source>
+<translation>
+<numerusform>Es hat %n Mal hintereinander Werkzeuge aufgerufen und fragt deshalb wieder.</numerusform>
+<numerusform>Es hat %n Mal hintereinander Werkzeuge aufgerufen und fragt deshalb wieder.</numerusform>
+</translation>
 </message>
 </context>
 <context>
@@ -161,6 +215,14 @@
 <context>
 <name>ChatPage</name>
 <message>
+<source>Attach files</source>
+<translation>Dateien anhängen</translation>
+</message>
+<message>
+<source>All files (*)</source>
+<translation>Alle Dateien (*)</translation>
+</message>
+<message>
 <source>No model is loaded</source>
 <translation>Kein Modell geladen</translation>
 </message>
@@ -205,6 +267,41 @@
 </message>
 </context>
 <context>
+<name>Chips</name>
+<message>
+<source>Attached files</source>
+<translation>Angehängte Dateien</translation>
+</message>
+<message>
+<source>Attach only what fits</source>
+<translation>Nur anhängen, was passt</translation>
+</message>
+<message>
+<source>Change the context…</source>
+<translation>Kontext ändern …</translation>
+</message>
+<message>
+<source>The loaded model cannot see images.</source>
+<translation>Das geladene Modell kann keine Bilder sehen.</translation>
+</message>
+<message>
+<source>This file needs {tokens}; the context holds {limit}.</source>
+<translation>Diese Datei braucht {tokens}; der Kontext fasst {limit}.</translation>
+</message>
+<message>
+<source>The files need {tokens}; the context holds {limit}.</source>
+<translation>Die Dateien brauchen {tokens}; der Kontext fasst {limit}.</translation>
+</message>
+<message>
+<source>With this chat and {tokens} of the file, the context of {limit} is full.</source>
+<translation>Mit diesem Chat und {tokens} der Datei ist der Kontext von {limit} voll.</translation>
+</message>
+<message>
+<source>With this chat and {tokens} of the files, the context of {limit} is full.</source>
+<translation>Mit diesem Chat und {tokens} der Dateien ist der Kontext von {limit} voll.</translation>
+</message>
+</context>
+<context>
 <name>CodeCard</name>
 <message>
 <source>Copy</source>
@@ -224,6 +321,10 @@
 <message>
 <source>Send</source>
 <translation>Senden</translation>
+</message>
+<message>
+<source>Attach files (Ctrl+U)</source>
+<translation>Dateien anhängen (Strg+U)</translation>
 </message>
 <message>
 <source>System prompt</source>
@@ -486,15 +587,12 @@
 <translation>Loslassen, um die Modelle in {folder} aufzulisten</translation>
 </message>
 <message>
-<source>This is not a GGUF file</source>
-<translation>Das ist keine GGUF-Datei</translation>
+<source>Drop to import the servers of tools in {file}</source>
+<translation>Loslassen, um die Werkzeug-Server aus {file} zu übernehmen</translation>
 </message>
-</context>
-<context>
-<name>Drops</name>
 <message>
-<source>{name} is not a GGUF file.</source>
-<translation>{name} ist keine GGUF-Datei.</translation>
+<source>Drop to attach {files}</source>
+<translation>Loslassen, um {files} anzuhängen</translation>
 </message>
 </context>
 <context>
@@ -659,6 +757,25 @@
 <message>
 <source>of {limit} GB/s</source>
 <translation>von {limit} GB/s</translation>
+</message>
+</context>
+<context>
+<name>FileFold</name>
+<message>
+<source>… and {rest} more</source>
+<translation>… und {rest} mehr</translation>
+</message>
+<message>
+<source>image</source>
+<translation>Bild</translation>
+</message>
+<message>
+<source>beginning only</source>
+<translation>nur der Anfang</translation>
+</message>
+<message>
+<source>Attached: {file}</source>
+<translation>Angehängt: {file}</translation>
 </message>
 </context>
 <context>
@@ -1338,14 +1455,104 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>SeenDialog</name>
+<message>
+<source>What the model saw</source>
+<translation>Was das Modell sah</translation>
+</message>
+<message>
+<source>The prompt is rendered again, with the present model and the present settings of this chat.</source>
+<translation>Der Prompt wird neu erzeugt, mit dem jetzigen Modell und den jetzigen Einstellungen dieses Chats.</translation>
+</message>
+<message>
+<source>Prompt</source>
+<translation>Prompt</translation>
+</message>
+<message>
+<source>Copy the prompt</source>
+<translation>Prompt kopieren</translation>
+</message>
+<message>
+<source>Answer, as the model wrote it</source>
+<translation>Antwort, wie das Modell sie schrieb</translation>
+</message>
+<message>
+<source>Copy the raw answer</source>
+<translation>Rohe Antwort kopieren</translation>
+</message>
+<message>
+<source>Waiting for the engine…</source>
+<translation>Wartet auf die Engine …</translation>
+</message>
+<message>
+<source>Close</source>
+<translation>Schließen</translation>
+</message>
+</context>
+<context>
+<name>ServerDialog</name>
+<message>
+<source>Server of tools</source>
+<translation>Werkzeug-Server</translation>
+</message>
+<message>
+<source>A program on this machine</source>
+<translation>Ein Programm auf diesem Rechner</translation>
+</message>
+<message>
+<source>An address</source>
+<translation>Eine Adresse</translation>
+</message>
+<message>
+<source>Variable</source>
+<translation>Variable</translation>
+</message>
+<message>
+<source>Value</source>
+<translation>Wert</translation>
+</message>
+<message>
+<source>Header</source>
+<translation>Kopfzeile</translation>
+</message>
+<message>
+<source>Name</source>
+<translation>Name</translation>
+</message>
+<message>
+<source>Command line</source>
+<translation>Befehlszeile</translation>
+</message>
+<message>
+<source>Environment</source>
+<translation>Umgebung</translation>
+</message>
+<message>
+<source>Address</source>
+<translation>Adresse</translation>
+</message>
+<message>
+<source>Headers</source>
+<translation>Kopfzeilen</translation>
+</message>
+<message>
+<source>A server runs with your rights: it can read and change what you can. Add only servers that you trust.</source>
+<translation>Ein Server läuft mit Ihren Rechten: Er kann lesen und ändern, was Sie können. Fügen Sie nur Server hinzu, denen Sie vertrauen.</translation>
+</message>
+<message>
+<source>The command line has a quotation mark too few.</source>
+<translation>Der Befehlszeile fehlt ein Anführungszeichen.</translation>
+</message>
+</context>
+<context>
 <name>ServerSection</name>
 <message>
 <source>Local server</source>
 <translation>Lokaler Server</translation>
 </message>
 <message>
-<source>Programs on this machine can use the loaded model through OpenAI&apos;s protocol. Nothing outside this machine can connect, and a key is needed. Requests and the chat take turns.</source>
-<translation>Programme auf diesem Rechner können das geladene Modell über das Protokoll von OpenAI nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Anfragen und der Chat wechseln sich ab.</translation>
+<source>Programs on this machine can use the loaded model through the protocols of OpenAI and Anthropic. Nothing outside this machine can connect, and a key is needed. Requests and the chat take turns.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell über die Protokolle von OpenAI und Anthropic nutzen. Von außerhalb kommt nichts heran, und ein Schlüssel ist nötig. Anfragen und der Chat wechseln sich ab.</translation>
 </message>
 <message>
 <source>Serve the loaded model</source>
@@ -1413,6 +1620,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>Session</name>
 <message>
+<source>The prompt can be shown when a model is loaded.</source>
+<translation>Der Prompt kann gezeigt werden, sobald ein Modell geladen ist.</translation>
+</message>
+<message>
 <source>Open a model first.</source>
 <translation>Zuerst ein Modell öffnen.</translation>
 </message>
@@ -1427,6 +1638,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Waits for the answer in another chat</source>
 <translation>Wartet auf die Antwort in einem anderen Chat</translation>
+</message>
+<message>
+<source>This chat is longer than the context of {tokens}. Its middle is left out: the model sees its beginning and its end.</source>
+<translation>Dieser Chat ist länger als der Kontext von {tokens}. Seine Mitte wird ausgelassen: Das Modell sieht seinen Anfang und sein Ende.</translation>
 </message>
 <message>
 <source>A program on this machine is answered first</source>
@@ -1681,14 +1896,53 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
-<name>ThoughtFold</name>
+<name>ThinkSwitch</name>
 <message>
-<source>Thinking for {time}…</source>
-<translation>Denkt seit {time} nach …</translation>
+<source>Think</source>
+<translation>Nachdenken</translation>
 </message>
+<message>
+<source>Always thinks</source>
+<translation>Denkt immer nach</translation>
+</message>
+<message>
+<source>This model thinks before every answer. Its chat template has no switch.</source>
+<translation>Dieses Modell denkt vor jeder Antwort nach. Seine Chat-Vorlage hat keinen Schalter.</translation>
+</message>
+<message>
+<source>How long the model thinks: more effort takes more time and more context.</source>
+<translation>Wie lange das Modell nachdenkt: Mehr Aufwand braucht mehr Zeit und mehr Kontext.</translation>
+</message>
+<message>
+<source>The model thinks before it answers. Answers to hard questions get better, but you wait longer, and the thoughts fill the context. For this chat; “System prompt” has the choice for all chats.</source>
+<translation>Das Modell denkt nach, bevor es antwortet. Antworten auf schwere Fragen werden besser, aber Sie warten länger, und die Gedanken füllen den Kontext. Gilt für diesen Chat; „System-Prompt“ hat die Wahl für alle Chats.</translation>
+</message>
+<message>
+<source>Think: on</source>
+<translation>Nachdenken: an</translation>
+</message>
+<message>
+<source>Think: off</source>
+<translation>Nachdenken: aus</translation>
+</message>
+<message>
+<source>Effort: {effort}</source>
+<translation>Aufwand: {effort}</translation>
+</message>
+<message>
+<source>Effort</source>
+<translation>Aufwand</translation>
+</message>
+</context>
+<context>
+<name>ThoughtFold</name>
 <message>
 <source>Thought for {time}</source>
 <translation>Hat {time} nachgedacht</translation>
+</message>
+<message>
+<source>Thinking… {time}</source>
+<translation>Denkt nach … {time}</translation>
 </message>
 <message>
 <source>Thinking…</source>
@@ -1743,6 +1997,129 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A bar for each token of an answer</source>
 <translation>Ein Balken für jedes Token einer Antwort</translation>
+</message>
+</context>
+<context>
+<name>ToolCard</name>
+<message>
+<source>Arguments</source>
+<translation>Argumente</translation>
+</message>
+<message>
+<source>Tool call: {name}, {state}</source>
+<translation>Werkzeugaufruf: {name}, {state}</translation>
+</message>
+<message>
+<source>Result: {size}</source>
+<translation>Ergebnis: {size}</translation>
+</message>
+<message>
+<source>Arguments: {size}</source>
+<translation>Argumente: {size}</translation>
+</message>
+</context>
+<context>
+<name>ToolsSection</name>
+<message>
+<source>Tools</source>
+<translation>Werkzeuge</translation>
+</message>
+<message>
+<source>Servers that speak the Model Context Protocol (MCP) give a model tools. The model asks for a call, and you allow it or not. A server is a program that runs with your rights, or an address that gets what the model sends.</source>
+<translation>Server, die das Model Context Protocol (MCP) sprechen, geben einem Modell Werkzeuge. Das Modell bittet um einen Aufruf, und Sie erlauben ihn oder nicht. Ein Server ist ein Programm, das mit Ihren Rechten läuft, oder eine Adresse, die bekommt, was das Modell schickt.</translation>
+</message>
+<message>
+<source>There are no servers yet.</source>
+<translation>Es gibt noch keine Server.</translation>
+</message>
+<message>
+<source>Add a server…</source>
+<translation>Server hinzufügen…</translation>
+</message>
+<message>
+<source>Add a server of tools</source>
+<translation>Einen Werkzeug-Server hinzufügen</translation>
+</message>
+<message>
+<source>Import a file…</source>
+<translation>Datei übernehmen…</translation>
+</message>
+<message>
+<source>Import servers from a file of another application</source>
+<translation>Server aus der Datei einer anderen Anwendung übernehmen</translation>
+</message>
+<message>
+<source>mcp.json or claude_desktop_config.json; you can also drop it on the window.</source>
+<translation>mcp.json oder claude_desktop_config.json; Sie können sie auch auf das Fenster ziehen.</translation>
+</message>
+<message>
+<source>Answers with calls in a row that run by earlier permissions.</source>
+<translation>So viele Antworten mit Aufrufen hintereinander laufen mit früheren Erlaubnissen.</translation>
+</message>
+<message>
+<source>Rounds before it asks again</source>
+<translation>Runden, bis wieder gefragt wird</translation>
+</message>
+<message>
+<source>Time for a call, in seconds</source>
+<translation>Zeit für einen Aufruf in Sekunden</translation>
+</message>
+<message numerus="yes">
+<source>%n server(s) imported, switched off. Switch on those that you trust.</source>
+<translation>
+<numerusform>%n Server übernommen, ausgeschaltet. Schalten Sie ihn ein, wenn Sie ihm vertrauen.</numerusform>
+<numerusform>%n Server übernommen, ausgeschaltet. Schalten Sie die ein, denen Sie vertrauen.</numerusform>
+</translation>
+</message>
+<message>
+<source>There is a server of this name already.</source>
+<translation>Es gibt schon einen Server dieses Namens.</translation>
+</message>
+<message>
+<source>Import servers</source>
+<translation>Server übernehmen</translation>
+</message>
+<message>
+<source>JSON files (*.json *.jsonc)</source>
+<translation>JSON-Dateien (*.json *.jsonc)</translation>
+</message>
+</context>
+<context>
+<name>ToolsSwitch</name>
+<message>
+<source>Tools</source>
+<translation>Werkzeuge</translation>
+</message>
+<message>
+<source>Tools: {n}</source>
+<translation>Werkzeuge: {n}</translation>
+</message>
+<message>
+<source>This model&apos;s chat template has no form for tools.</source>
+<translation>Die Chat-Vorlage dieses Modells hat keine Form für Werkzeuge.</translation>
+</message>
+<message>
+<source>No server is ready. The settings show why.</source>
+<translation>Kein Server ist bereit. Die Einstellungen zeigen, warum.</translation>
+</message>
+<message numerus="yes">
+<source>The model may ask for %n tool(s) in this chat.</source>
+<translation>
+<numerusform>Das Modell darf in diesem Chat um %n Werkzeug bitten.</numerusform>
+<numerusform>Das Modell darf in diesem Chat um %n Werkzeuge bitten.</numerusform>
+</translation>
+</message>
+<message>
+<source>No tools are offered to the model in this chat.</source>
+<translation>Dem Modell werden in diesem Chat keine Werkzeuge angeboten.</translation>
+</message>
+<message>
+<source>Tools: on</source>
+<translation>Werkzeuge: an</translation>
+</message>
+<message>
+<source>Tools: off</source>
+<translation>Werkzeuge: aus</translation>
 </message>
 </context>
 <context>
@@ -1846,6 +2223,37 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>_Chip</name>
+<message>
+<source>Remove {file}</source>
+<translation>{file} entfernen</translation>
+</message>
+<message>
+<source>cannot be seen</source>
+<translation>kann nicht gesehen werden</translation>
+</message>
+<message>
+<source>Reading</source>
+<translation>Wird gelesen</translation>
+</message>
+<message>
+<source>page {n} of {all}</source>
+<translation>Seite {n} von {all}</translation>
+</message>
+<message>
+<source>image</source>
+<translation>Bild</translation>
+</message>
+<message>
+<source>about {tokens}</source>
+<translation>etwa {tokens}</translation>
+</message>
+<message>
+<source>beginning only</source>
+<translation>nur der Anfang</translation>
+</message>
+</context>
+<context>
 <name>_Editor</name>
 <message>
 <source>Your message, to change</source>
@@ -1865,6 +2273,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </context>
 <context>
 <name>_Nouns</name>
+<message numerus="yes">
+<source>{n} character(s)</source>
+<translation>
+<numerusform>{n} Zeichen</numerusform>
+<numerusform>{n} Zeichen</numerusform>
+</translation>
+</message>
 <message numerus="yes">
 <source>{n} chat(s)</source>
 <translation>
@@ -1908,6 +2323,13 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </translation>
 </message>
 <message numerus="yes">
+<source>{n} page(s)</source>
+<translation>
+<numerusform>{n} Seite</numerusform>
+<numerusform>{n} Seiten</numerusform>
+</translation>
+</message>
+<message numerus="yes">
 <source>{n} part(s)</source>
 <translation>
 <numerusform>{n} Teil</numerusform>
@@ -1920,6 +2342,129 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <numerusform>{n} Token</numerusform>
 <numerusform>{n} Token</numerusform>
 </translation>
+</message>
+</context>
+<context>
+<name>_Pairs</name>
+<message>
+<source>Add</source>
+<translation>Hinzufügen</translation>
+</message>
+<message>
+<source>Add: {name}</source>
+<translation>Hinzufügen: {name}</translation>
+</message>
+</context>
+<context>
+<name>_Part</name>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+</context>
+<context>
+<name>_Row</name>
+<message>
+<source>Server {name}</source>
+<translation>Server {name}</translation>
+</message>
+<message>
+<source>Tools</source>
+<translation>Werkzeuge</translation>
+</message>
+<message>
+<source>Restart</source>
+<translation>Neu starten</translation>
+</message>
+<message>
+<source>Edit…</source>
+<translation>Bearbeiten…</translation>
+</message>
+<message>
+<source>Remove…</source>
+<translation>Entfernen…</translation>
+</message>
+<message>
+<source>off</source>
+<translation>aus</translation>
+</message>
+<message>
+<source>starting…</source>
+<translation>startet…</translation>
+</message>
+<message numerus="yes">
+<source>ready with %n tool(s)</source>
+<translation>
+<numerusform>bereit mit %n Werkzeug</numerusform>
+<numerusform>bereit mit %n Werkzeugen</numerusform>
+</translation>
+</message>
+<message>
+<source>failed</source>
+<translation>gescheitert</translation>
+</message>
+<message>
+<source>It wrote: {words}</source>
+<translation>Er schrieb: {words}</translation>
+</message>
+<message>
+<source>Tool {name}</source>
+<translation>Werkzeug {name}</translation>
+</message>
+<message>
+<source>Ask again</source>
+<translation>Erneut fragen</translation>
+</message>
+<message>
+<source>This tool runs without asking. Let it ask again.</source>
+<translation>Dieses Werkzeug läuft, ohne zu fragen. Lassen Sie es wieder fragen.</translation>
+</message>
+<message>
+<source>Remove the server {name}?</source>
+<translation>Den Server {name} entfernen?</translation>
+</message>
+<message>
+<source>Its settings and permissions are forgotten.</source>
+<translation>Seine Einstellungen und Erlaubnisse werden vergessen.</translation>
+</message>
+<message>
+<source>Remove</source>
+<translation>Entfernen</translation>
+</message>
+<message>
+<source>Keep it</source>
+<translation>Behalten</translation>
+</message>
+</context>
+<context>
+<name>_Thoughts</name>
+<message>
+<source>Thoughts</source>
+<translation>Gedanken</translation>
+</message>
+<message>
+<source>As the model does: off</source>
+<translation>Wie das Modell es vorsieht: aus</translation>
+</message>
+<message>
+<source>As the model does: on</source>
+<translation>Wie das Modell es vorsieht: an</translation>
+</message>
+<message>
+<source>On</source>
+<translation>An</translation>
+</message>
+<message>
+<source>Off</source>
+<translation>Aus</translation>
+</message>
+<message>
+<source>Thinking</source>
+<translation>Nachdenken</translation>
+</message>
+<message>
+<source>Effort</source>
+<translation>Aufwand</translation>
 </message>
 </context>
 <context>
@@ -1995,6 +2540,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Modelle holen …</translation>
 </message>
 <message>
+<source>Attach files…</source>
+<translation>Dateien anhängen …</translation>
+</message>
+<message>
 <source>System prompt and sampling…</source>
 <translation>System-Prompt und Sampling …</translation>
 </message>
@@ -2068,6 +2617,25 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{address} is sent the model&apos;s weights, your prompts and the answers, unencrypted, and whoever reaches that port controls it. Use it only in a network that you trust.</source>
 <translation>{address} bekommt die Gewichte des Modells, die Eingaben und die Antworten, unverschlüsselt, und wer diesen Port erreicht, beherrscht ihn. Nur in einem vertrauenswürdigen Netz verwenden.</translation>
+</message>
+</context>
+<context>
+<name>effort</name>
+<message>
+<source>low</source>
+<translation>niedrig</translation>
+</message>
+<message>
+<source>medium</source>
+<translation>mittel</translation>
+</message>
+<message>
+<source>high</source>
+<translation>hoch</translation>
+</message>
+<message>
+<source>default</source>
+<translation>Standard</translation>
 </message>
 </context>
 <context>
@@ -2318,6 +2886,70 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{state} und {eviction} entscheidet, was geht</translation>
 </message>
 <message>
+<source>{file} is neither text nor a PDF, so it cannot be attached.</source>
+<translation>{file} ist weder Text noch ein PDF und kann nicht angehängt werden.</translation>
+</message>
+<message>
+<source>{file} is a damaged PDF.</source>
+<translation>{file} ist ein beschädigtes PDF.</translation>
+</message>
+<message>
+<source>{file} is empty.</source>
+<translation>{file} ist leer.</translation>
+</message>
+<message>
+<source>{file} is encrypted. Attach a copy without a password.</source>
+<translation>{file} ist verschlüsselt. Hängen Sie eine Kopie ohne Passwort an.</translation>
+</message>
+<message>
+<source>{file} is a folder. Attach the files that are in it.</source>
+<translation>{file} ist ein Ordner. Hängen Sie die Dateien darin an.</translation>
+</message>
+<message>
+<source>{file} is not a file that can be read.</source>
+<translation>{file} ist keine Datei, die gelesen werden kann.</translation>
+</message>
+<message>
+<source>{file} has no text: its pages may be pictures.</source>
+<translation>{file} enthält keinen Text: Die Seiten sind vielleicht Bilder.</translation>
+</message>
+<message>
+<source>{file} has {n:count} pixels; at most {most:count} can be attached.</source>
+<translation>{file} hat {n:count} Pixel; höchstens {most:count} können angehängt werden.</translation>
+</message>
+<message>
+<source>An attached file</source>
+<translation>Eine angehängte Datei</translation>
+</message>
+<message>
+<source>{file} was not read to its end.</source>
+<translation>{file} wurde nicht zu Ende gelesen.</translation>
+</message>
+<message>
+<source>{file} takes too much time or memory to read.</source>
+<translation>{file} braucht zum Lesen zu viel Zeit oder Speicher.</translation>
+</message>
+<message>
+<source>{file} has {n:size}; at most {most:size} can be attached.</source>
+<translation>{file} hat {n:size}; höchstens {most:size} können angehängt werden.</translation>
+</message>
+<message>
+<source>{file} has more than {most:count} characters, the most of one attachment.</source>
+<translation>{file} hat mehr als {most:count} Zeichen, das Höchste für einen Anhang.</translation>
+</message>
+<message>
+<source>{file} has {n:count} pages; at most {most:count} can be attached.</source>
+<translation>{file} hat {n:count} Seiten; höchstens {most:count} können angehängt werden.</translation>
+</message>
+<message>
+<source>{file} is not attached: a question can have at most {most:count} files.</source>
+<translation>{file} ist nicht angehängt: Eine Frage kann höchstens {most:count} Dateien haben.</translation>
+</message>
+<message>
+<source>{file} cannot be read: {reason}.</source>
+<translation>{file} kann nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
 <source>tried over {n} tokens, a token took as long</source>
 <translation>über {n} Token versucht, ein Token dauerte ebenso lange</translation>
 </message>
@@ -2420,6 +3052,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>The used share of what is fetched ahead went from {before:percent} to {after:percent}</source>
 <translation>Der gebrauchte Anteil des vorab Geholten ging von {before:percent} auf {after:percent}</translation>
+</message>
+<message>
+<source>The cache is another one</source>
+<translation>Der Cache ist ein anderer</translation>
+</message>
+<message>
+<source>The cache rate is {rate:percent}</source>
+<translation>Der Cache-Anteil ist {rate:percent}</translation>
 </message>
 <message>
 <source>{what}: {sentence}</source>
@@ -2578,12 +3218,60 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Kein Modell ist geladen.</translation>
 </message>
 <message>
+<source>There is no such token.</source>
+<translation>Dieses Token gibt es nicht.</translation>
+</message>
+<message>
 <source>The model computed NaN or infinite values, so the answer was stopped: {reason}.</source>
 <translation>Das Modell hat NaN oder unendliche Werte berechnet, daher wurde die Antwort beendet: {reason}.</translation>
 </message>
 <message>
 <source>its file may be damaged, so fetch it again or take another model</source>
 <translation>die Datei ist vielleicht beschädigt; sie erneut laden oder ein anderes Modell nehmen</translation>
+</message>
+<message>
+<source>{file} is a damaged image.</source>
+<translation>{file} ist ein beschädigtes Bild.</translation>
+</message>
+<message>
+<source>{file} is no image that can be read; PNG and JPEG can.</source>
+<translation>{file} ist kein Bild, das gelesen werden kann; PNG und JPEG können es.</translation>
+</message>
+<message>
+<source>This model cannot see images.</source>
+<translation>Dieses Modell kann keine Bilder sehen.</translation>
+</message>
+<message>
+<source>The chat and its images are larger than {most:size}, the most at once.</source>
+<translation>Der Chat und seine Bilder sind größer als {most:size}; mehr geht nicht auf einmal.</translation>
+</message>
+<message>
+<source>The chat template of {model} leaves images out, so it cannot be sent any.</source>
+<translation>Die Chatvorlage von {model} lässt Bilder weg, also kann es keine bekommen.</translation>
+</message>
+<message>
+<source>{file} is no file with which a model sees images.</source>
+<translation>{file} ist keine Datei, mit der ein Modell Bilder sieht.</translation>
+</message>
+<message>
+<source>{file} cannot be used with this model: {reason}.</source>
+<translation>{file} passt nicht zu diesem Modell: {reason}.</translation>
+</message>
+<message>
+<source>The model could not read an image: {reason}.</source>
+<translation>Das Modell konnte ein Bild nicht lesen: {reason}.</translation>
+</message>
+<message>
+<source>{file} belongs to another model.</source>
+<translation>{file} gehört zu einem anderen Modell.</translation>
+</message>
+<message>
+<source>An image needs {n} tokens in one pass, but memory permits only {most}.</source>
+<translation>Ein Bild braucht {n} Tokens in einem Durchgang, aber der Speicher erlaubt nur {most}.</translation>
+</message>
+<message>
+<source>{bytes:size} of RAM for experts could not be pinned, so copies to devices take longer.</source>
+<translation>{bytes:size} RAM für Experten konnten nicht gepinnt werden, darum dauern Kopien zu Geräten länger.</translation>
 </message>
 <message>
 <source>The prompt has {n} tokens, but the context holds only {n_context}.</source>
@@ -2598,16 +3286,128 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Die Gewichte werden gelesen</translation>
 </message>
 <message>
-<source>The chat template of {model} cannot go on with an answer.</source>
-<translation>Die Chat-Vorlage von {model} kann eine Antwort nicht fortsetzen.</translation>
+<source>The grammar does not fit the beginning of the answer in the prompt.</source>
+<translation>Die Grammatik passt nicht zum Anfang der Antwort im Prompt.</translation>
+</message>
+<message>
+<source>The grammar is invalid: {reason}.</source>
+<translation>Die Grammatik ist ungültig: {reason}.</translation>
+</message>
+<message>
+<source>The grammar has no trigger that says where it begins.</source>
+<translation>Der Grammatik fehlt ein Auslöser, der sagt, wo sie beginnt.</translation>
+</message>
+<message>
+<source>it has a character NUL</source>
+<translation>sie enthält ein NUL-Zeichen</translation>
+</message>
+<message>
+<source>No token of the model fits the grammar of the answer.</source>
+<translation>Kein Token des Modells passt zur Grammatik der Antwort.</translation>
+</message>
+<message>
+<source>The grammar is too large or too deeply nested.</source>
+<translation>Die Grammatik ist zu groß oder zu tief verschachtelt.</translation>
+</message>
+<message>
+<source>it cannot be parsed</source>
+<translation>sie lässt sich nicht lesen</translation>
+</message>
+<message>
+<source>No value fits the JSON schema.</source>
+<translation>Kein Wert passt zum JSON-Schema.</translation>
+</message>
+<message>
+<source>The JSON schema is malformed.</source>
+<translation>Das JSON-Schema ist fehlerhaft.</translation>
+</message>
+<message>
+<source>The JSON schema is nested too deeply.</source>
+<translation>Das JSON-Schema ist zu tief verschachtelt.</translation>
+</message>
+<message>
+<source>The JSON schema uses {what}, which answers cannot be held to.</source>
+<translation>Das JSON-Schema verwendet {what}; daran lassen sich Antworten nicht binden.</translation>
+</message>
+<message>
+<source>The chat format of {model} cannot hold answers to a JSON schema.</source>
+<translation>Das Chat-Format von {model} kann Antworten nicht an ein JSON-Schema binden.</translation>
 </message>
 <message>
 <source>The chat template of {model} failed: {reason}.</source>
 <translation>Die Chat-Vorlage von {model} scheiterte: {reason}.</translation>
 </message>
 <message>
+<source>The oldest {n} messages were left out, because the chat template would take too long.</source>
+<translation>Die ältesten {n} Nachrichten wurden weggelassen, weil die Chat-Vorlage zu lange brauchen würde.</translation>
+</message>
+<message>
+<source>The chat template of {model} has no form for tool calls.</source>
+<translation>Die Chat-Vorlage von {model} hat keine Form für Werkzeugaufrufe.</translation>
+</message>
+<message>
 <source>The chat template of {model} takes too long.</source>
 <translation>Die Chat-Vorlage von {model} braucht zu lange.</translation>
+</message>
+<message>
+<source>The attention cache of {architecture} models can only be of type f16.</source>
+<translation>Der Attention-Cache von {architecture}-Modellen kann nur vom Typ f16 sein.</translation>
+</message>
+<message>
+<source>The attention heads of this model are too small for a cache of type {type}.</source>
+<translation>Die Attention-Köpfe dieses Modells sind für einen Cache vom Typ {type} zu klein.</translation>
+</message>
+<message>
+<source>There is not enough memory for the expert cache; a lower cache rate needs less.</source>
+<translation>Für den Expertencache reicht der Speicher nicht; ein kleinerer Cache-Anteil braucht weniger.</translation>
+</message>
+<message>
+<source>llama-cpp-python {version} is not installed.</source>
+<translation>llama-cpp-python {version} ist nicht installiert.</translation>
+</message>
+<message>
+<source>The text could not be split into tokens.</source>
+<translation>Der Text konnte nicht in Token zerlegt werden.</translation>
+</message>
+<message>
+<source>The file {file} could not be opened: {reason}.</source>
+<translation>Die Datei {file} konnte nicht geöffnet werden: {reason}.</translation>
+</message>
+<message>
+<source>llama-cpp-python {found} is installed, but Outrider needs exactly {version}.</source>
+<translation>llama-cpp-python {found} ist installiert, aber Outrider braucht genau {version}.</translation>
+</message>
+<message>
+<source>llama.cpp could not compute a token (status {status}).</source>
+<translation>llama.cpp konnte ein Token nicht berechnen (Status {status}).</translation>
+</message>
+<message>
+<source>More than {n} requests are waiting for the engine.</source>
+<translation>Mehr als {n} Anfragen warten auf die Engine.</translation>
+</message>
+<message>
+<source>The cache cannot change while an answer is being written.</source>
+<translation>Der Cache kann sich nicht ändern, während eine Antwort geschrieben wird.</translation>
+</message>
+<message>
+<source>its process ended unexpectedly (status {status})</source>
+<translation>ihr Prozess endete unerwartet (Status {status})</translation>
+</message>
+<message>
+<source>the conversation is too long for it</source>
+<translation>das Gespräch ist zu lang für sie</translation>
+</message>
+<message>
+<source>it made a prompt of absurd length</source>
+<translation>sie hat einen Prompt von absurder Länge erzeugt</translation>
+</message>
+<message>
+<source>it needs too much memory</source>
+<translation>sie braucht zu viel Speicher</translation>
+</message>
+<message>
+<source>its process could not be started: {reason}</source>
+<translation>ihr Prozess konnte nicht gestartet werden: {reason}</translation>
 </message>
 <message>
 <source>every expert is in memory</source>
@@ -2826,6 +3626,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der RPC-Server unter {address} spricht Version {version} seines Protokolls; gebraucht wird Version {needed}.</translation>
 </message>
 <message>
+<source>The device {device} cannot be combined with others.</source>
+<translation>Das Gerät {device} kann nicht mit anderen verbunden werden.</translation>
+</message>
+<message>
+<source>The device must be auto, cpu, a device&apos;s name or rpc://host:port.</source>
+<translation>Das Gerät muss auto, cpu, der Name eines Geräts oder rpc://host:port sein.</translation>
+</message>
+<message>
+<source>llama.cpp could not use the device server: {reason}.</source>
+<translation>llama.cpp konnte den Geräteserver nicht verwenden: {reason}.</translation>
+</message>
+<message>
 <source>its architecture {architecture} is not known to llama.cpp</source>
 <translation>llama.cpp kennt ihre Architektur {architecture} nicht</translation>
 </message>
@@ -2924,6 +3736,410 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>has more than {n:count} folders; the others were left out</source>
 <translation>hat mehr als {n:count} Ordner; die übrigen wurden ausgelassen</translation>
+</message>
+<message>
+<source>it is damaged ({detail})</source>
+<translation>sie ist beschädigt ({detail})</translation>
+</message>
+<message>
+<source>it is not a file of Outrider&apos;s</source>
+<translation>sie ist keine Datei von Outrider</translation>
+</message>
+<message>
+<source>it is cut short or damaged</source>
+<translation>sie ist abgeschnitten oder beschädigt</translation>
+</message>
+<message>
+<source>it is of version {version}, and this Outrider knows only up to {newest}</source>
+<translation>sie hat die Version {version}, und dieser Outrider kennt nur Versionen bis {newest}</translation>
+</message>
+<message>
+<source>there is no such folder</source>
+<translation>diesen Ordner gibt es nicht</translation>
+</message>
+<message>
+<source>there is not enough memory for it</source>
+<translation>der Speicher reicht für sie nicht</translation>
+</message>
+<message>
+<source>it is not a regular file</source>
+<translation>sie ist keine gewöhnliche Datei</translation>
+</message>
+<message>
+<source>{file} could not be written: {reason}.</source>
+<translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
+</message>
+<message>
+<source>it is no {kind} file, but says that it is {found}</source>
+<translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
+</message>
+<message>
+<source>it was made for another model</source>
+<translation>sie wurde für ein anderes Modell gemacht</translation>
+</message>
+<message>
+<source>it was made for a model of other sizes</source>
+<translation>sie wurde für ein Modell anderer Größe gemacht</translation>
+</message>
+<message>
+<source>its name is not valid</source>
+<translation>ihr Name ist ungültig</translation>
+</message>
+<message>
+<source>it became shorter while it was read</source>
+<translation>sie wurde kürzer, während sie gelesen wurde</translation>
+</message>
+<message>
+<source>there is something else of that name</source>
+<translation>etwas anderes trägt diesen Namen</translation>
+</message>
+<message>
+<source>it is cut short</source>
+<translation>sie ist abgeschnitten</translation>
+</message>
+<message>
+<source>it is of the predictor {name}</source>
+<translation>sie gehört zur Vorhersage {name}</translation>
+</message>
+<message>
+<source>it is too large for a predictor</source>
+<translation>sie ist zu groß für eine Vorhersage</translation>
+</message>
+<message>
+<source>its contents make no predictor ({detail})</source>
+<translation>ihr Inhalt ergibt keine Vorhersage ({detail})</translation>
+</message>
+<message>
+<source>it is of a predictor called {name}, which this Outrider does not know</source>
+<translation>sie gehört zu einer Vorhersage namens {name}, die dieser Outrider nicht kennt</translation>
+</message>
+<message>
+<source>{file} is damaged: expert {expert} of layer {layer} is not what was written.</source>
+<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene.</translation>
+</message>
+<message>
+<source>This processor computes this model&apos;s experts fastest as they are.</source>
+<translation>Dieser Prozessor berechnet die Experten dieses Modells so am schnellsten, wie sie sind.</translation>
+</message>
+<message>
+<source>{file} is being written by another program.</source>
+<translation>{file} wird gerade von einem anderen Programm geschrieben.</translation>
+</message>
+<message>
+<source>the model&apos;s file has become shorter</source>
+<translation>die Datei des Modells ist kürzer geworden</translation>
+</message>
+<message>
+<source>this processor computes this model&apos;s experts fastest as they are</source>
+<translation>dieser Prozessor berechnet die Experten dieses Modells so am schnellsten, wie sie sind</translation>
+</message>
+<message>
+<source>This model has no experts to pack.</source>
+<translation>Dieses Modell hat keine Experten zum Packen.</translation>
+</message>
+<message>
+<source>it is no pack, or a damaged one</source>
+<translation>sie ist kein Pack oder ein beschädigter</translation>
+</message>
+<message>
+<source>{file} needs {needed:size}, and only {free:size} are free in {folder}.</source>
+<translation>{file} braucht {needed:size}, und in {folder} sind nur {free:size} frei.</translation>
+</message>
+<message>
+<source>The gain of a pack could not be measured: {reason}.</source>
+<translation>Der Gewinn durch einen Pack konnte nicht gemessen werden: {reason}.</translation>
+</message>
+<message>
+<source>{file} is not used: {reason}.</source>
+<translation>{file} wird nicht verwendet: {reason}.</translation>
+</message>
+<message>
+<source>it was made for another processor or llama.cpp</source>
+<translation>sie wurde für einen anderen Prozessor oder ein anderes llama.cpp gemacht</translation>
+</message>
+<message>
+<source>another version of Outrider made it</source>
+<translation>eine andere Version von Outrider hat sie geschrieben</translation>
+</message>
+<message>
+<source>Packing was stopped; it continues there when it is asked for again.</source>
+<translation>Das Packen wurde angehalten; beim nächsten Mal geht es dort weiter.</translation>
+</message>
+<message>
+<source>{reason}; outrider pack writes it again</source>
+<translation>{reason}; outrider pack schreibt sie neu</translation>
+</message>
+<message>
+<source>general.alignment is {n}, which is not a power of two from 8 to {most}</source>
+<translation>general.alignment ist {n}, keine Zweierpotenz von 8 bis {most}</translation>
+</message>
+<message>
+<source>general.alignment is not an unsigned 32-bit integer</source>
+<translation>general.alignment ist keine vorzeichenlose ganze Zahl mit 32 Bit</translation>
+</message>
+<message>
+<source>{what} is an array of arrays, which is not allowed</source>
+<translation>{what} ist ein Array von Arrays, was nicht erlaubt ist</translation>
+</message>
+<message>
+<source>{what} is an array of the unknown value type {type}</source>
+<translation>{what} ist ein Array vom unbekannten Werttyp {type}</translation>
+</message>
+<message>
+<source>it became shorter while it was read, inside {what}</source>
+<translation>sie wurde kürzer, während sie gelesen wurde ({what})</translation>
+</message>
+<message>
+<source>it is truncated or wrong: {what} ends at byte {end}, and the file has {n}</source>
+<translation>sie ist abgeschnitten oder falsch: {what} endet bei Byte {end}, und die Datei hat {n}</translation>
+</message>
+<message>
+<source>it is written in big-endian byte order, which is not supported</source>
+<translation>sie ist in Big-Endian-Reihenfolge geschrieben, die nicht unterstützt wird</translation>
+</message>
+<message>
+<source>it was changed while it was read</source>
+<translation>sie wurde geändert, während sie gelesen wurde</translation>
+</message>
+<message>
+<source>{what} claims {n} items, more than the file has room for</source>
+<translation>{what} gibt {n} Einträge an, mehr als in die Datei passen</translation>
+</message>
+<message>
+<source>{what} claims {n} bytes, more than the file has left</source>
+<translation>{what} gibt {n} Bytes an, mehr als in der Datei noch folgen</translation>
+</message>
+<message>
+<source>{what} claims {n} bytes, and {most} are allowed</source>
+<translation>{what} gibt {n} Bytes an, und {most} sind erlaubt</translation>
+</message>
+<message>
+<source>a dimension of {what}</source>
+<translation>eine Dimension ({what})</translation>
+</message>
+<message>
+<source>{what} has {n} dimensions, not 1 to {most}</source>
+<translation>{what} hat {n} Dimensionen, nicht 1 bis {most}</translation>
+</message>
+<message>
+<source>{what} is empty</source>
+<translation>{what} ist leer</translation>
+</message>
+<message>
+<source>it ends inside {what}</source>
+<translation>sie endet mittendrin ({what})</translation>
+</message>
+<message>
+<source>the offset of {what} is {offset}, not {expected}: it leaves a gap before</source>
+<translation>{what} beginnt bei {offset}, nicht bei {expected}: davor ist eine Lücke</translation>
+</message>
+<message>
+<source>{what} is {n}, and more than {most} is not plausible</source>
+<translation>{what} ist {n}, und mehr als {most} ist nicht plausibel</translation>
+</message>
+<message>
+<source>item {n} of {what}</source>
+<translation>Eintrag {n} ({what})</translation>
+</message>
+<message>
+<source>the item type of {what}</source>
+<translation>der Typ der Einträge ({what})</translation>
+</message>
+<message>
+<source>the metadata key {key}</source>
+<translation>der Metadatenschlüssel {key}</translation>
+</message>
+<message>
+<source>the name of metadata key {n}</source>
+<translation>der Name des Metadatenschlüssels {n}</translation>
+</message>
+<message>
+<source>the length of {what}</source>
+<translation>die Länge ({what})</translation>
+</message>
+<message>
+<source>its header is longer than {most:size} at {what}</source>
+<translation>ihr Kopf ist länger als {most:size} ({what})</translation>
+</message>
+<message>
+<source>the magic bytes</source>
+<translation>die ersten Bytes</translation>
+</message>
+<message>
+<source>{what} has {n} strings, and {most} in all are allowed</source>
+<translation>{what} hat {n} Zeichenketten, und insgesamt sind {most} erlaubt</translation>
+</message>
+<message>
+<source>the number of dimensions of {what}</source>
+<translation>die Zahl der Dimensionen ({what})</translation>
+</message>
+<message>
+<source>the number of metadata keys</source>
+<translation>die Zahl der Metadatenschlüssel</translation>
+</message>
+<message>
+<source>the number of tensors</source>
+<translation>die Zahl der Tensoren</translation>
+</message>
+<message>
+<source>{what} has {n} bytes, not 1 to {most}</source>
+<translation>{what} hat {n} Bytes, nicht 1 bis {most}</translation>
+</message>
+<message>
+<source>{what} is not valid UTF-8</source>
+<translation>{what} ist kein gültiges UTF-8</translation>
+</message>
+<message>
+<source>the offset of {what}</source>
+<translation>der Anfang ({what})</translation>
+</message>
+<message>
+<source>the dimensions of {what} overflow: they multiply to {n} values</source>
+<translation>{what} hat zu große Dimensionen: das Produkt sind {n} Werte</translation>
+</message>
+<message>
+<source>the offset of {what} is {offset}, not {expected}: it overlaps the one before</source>
+<translation>{what} beginnt bei {offset}, nicht bei {expected}: er überlappt den davor</translation>
+</message>
+<message>
+<source>{what} has rows of {n} values, which are not whole {type} blocks of {block}</source>
+<translation>{what} hat Zeilen von {n} Werten, keine ganzen {type}-Blöcke von {block}</translation>
+</message>
+<message>
+<source>an item of {what}</source>
+<translation>ein Eintrag ({what})</translation>
+</message>
+<message>
+<source>the tensor {tensor}</source>
+<translation>der Tensor {tensor}</translation>
+</message>
+<message>
+<source>the name of tensor {n}</source>
+<translation>der Name des Tensors {n}</translation>
+</message>
+<message>
+<source>{what} has the unknown tensor type {type}</source>
+<translation>{what} hat den unbekannten Tensortyp {type}</translation>
+</message>
+<message>
+<source>{what} is {n}, and the file is too short for that</source>
+<translation>{what} ist {n}, und dafür ist die Datei zu kurz</translation>
+</message>
+<message>
+<source>{what} appears twice</source>
+<translation>{what} kommt zweimal vor</translation>
+</message>
+<message>
+<source>the type of {what}</source>
+<translation>der Typ ({what})</translation>
+</message>
+<message>
+<source>{what} has the unknown value type {type}</source>
+<translation>{what} hat den unbekannten Werttyp {type}</translation>
+</message>
+<message>
+<source>the version</source>
+<translation>die Version</translation>
+</message>
+<message>
+<source>its GGUF version is {version}, and only 2 and 3 are supported</source>
+<translation>ihre GGUF-Version ist {version}, und nur 2 und 3 werden unterstützt</translation>
+</message>
+<message>
+<source>{what} has a dimension of zero</source>
+<translation>{what} hat eine Dimension mit null Werten</translation>
+</message>
+<message>
+<source>{key} is {n}, no divisor of {all} experts</source>
+<translation>{key} ist {n}, kein Teiler von {all} Experten</translation>
+</message>
+<message>
+<source>{key} has {n} items for {layers} layers</source>
+<translation>{key} hat {n} Einträge für {layers} Schichten</translation>
+</message>
+<message>
+<source>{key} is missing</source>
+<translation>{key} fehlt</translation>
+</message>
+<message>
+<source>{key} is not a string</source>
+<translation>{key} ist keine Zeichenkette</translation>
+</message>
+<message>
+<source>{key} is not a whole number</source>
+<translation>{key} ist keine ganze Zahl</translation>
+</message>
+<message>
+<source>{key} is {value}, and {low} to {high} is allowed</source>
+<translation>{key} ist {value}, und {low} bis {high} ist erlaubt</translation>
+</message>
+<message>
+<source>{key} is not of the type {type}</source>
+<translation>{key} ist nicht vom Typ {type}</translation>
+</message>
+<message>
+<source>{what} belongs to a layer beyond the {n} layers</source>
+<translation>{what} gehört zu einer Schicht jenseits der {n} Schichten</translation>
+</message>
+<message>
+<source>split.count is {n}, and {most} are allowed</source>
+<translation>split.count ist {n}, und {most} sind erlaubt</translation>
+</message>
+<message>
+<source>{what} holds {n} experts, but expert_count is {all}</source>
+<translation>{what} enthält {n} Experten, aber expert_count ist {all}</translation>
+</message>
+<message>
+<source>{key} is {value}, and has to be 0 or more</source>
+<translation>{key} ist {value} und muss mindestens 0 sein</translation>
+</message>
+<message>
+<source>it has no tensors</source>
+<translation>sie hat keine Tensoren</translation>
+</message>
+<message>
+<source>{key} is {value}, which is not a finite number</source>
+<translation>{key} ist {value}, keine endliche Zahl</translation>
+</message>
+<message>
+<source>{key} is {value}, and has to be more than 0</source>
+<translation>{key} ist {value} und muss größer als 0 sein</translation>
+</message>
+<message>
+<source>{key} does not say that it is part {part} of {n} of the model</source>
+<translation>nach {key} ist sie nicht Teil {part} von {n} des Modells</translation>
+</message>
+<message>
+<source>it is part {part} of {n}, so its name has to end in {ending}</source>
+<translation>sie ist Teil {part} von {n}, also muss ihr Name auf {ending} enden</translation>
+</message>
+<message>
+<source>split.no is {number}, but the model has {n} parts</source>
+<translation>split.no ist {number}, aber das Modell hat {n} Teile</translation>
+</message>
+<message>
+<source>it is part of another model, as {key} differs</source>
+<translation>sie ist Teil eines anderen Modells, denn {key} ist anders</translation>
+</message>
+<message>
+<source>split.tensors.count is {n}, but its {parts} parts have {found}</source>
+<translation>split.tensors.count ist {n}, aber ihre {parts} Teile haben {found}</translation>
+</message>
+<message>
+<source>the tensor {tensor} is in part {part} as well</source>
+<translation>der Tensor {tensor} ist auch in Teil {part}</translation>
+</message>
+<message>
+<source>{what} has {n} dimensions instead of 3</source>
+<translation>{what} hat {n} Dimensionen statt 3</translation>
+</message>
+<message>
+<source>{key} is missing or zero, but expert_count is {all}</source>
+<translation>{key} fehlt oder ist null, aber expert_count ist {all}</translation>
+</message>
+<message>
+<source>{key} is {n}, more than expert_count, which is {all}</source>
+<translation>{key} ist {n}, mehr als expert_count mit {all}</translation>
 </message>
 <message>
 <source>&apos;{given}&apos; is neither a repository, such as owner/name, nor an address.</source>
@@ -3102,6 +4318,54 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Outrider ist schon geöffnet, und sein Fenster antwortet nicht. Beenden Sie diesen Prozess und starten Sie dann neu.</translation>
 </message>
 <message>
+<source>The setting {name} must be more than {low} and at most {high}, not {value}.</source>
+<translation>Die Einstellung {name} muss größer als {low} und höchstens {high} sein, nicht {value}.</translation>
+</message>
+<message>
+<source>The setting {name} must be pairs of a token and a number from {low} to {high}.</source>
+<translation>Die Einstellung {name} muss aus Paaren eines Tokens und einer Zahl von {low} bis {high} bestehen.</translation>
+</message>
+<message>
+<source>The setting {name} must be one of {known}, not {value}.</source>
+<translation>Die Einstellung {name} muss eine von {known} sein, nicht {value}.</translation>
+</message>
+<message>
+<source>The setting {name} must be {low} or more, not {value}.</source>
+<translation>Die Einstellung {name} muss mindestens {low} sein, nicht {value}.</translation>
+</message>
+<message>
+<source>The setting {name} must be {low} to {high}, not {value}.</source>
+<translation>Die Einstellung {name} muss {low} bis {high} sein, nicht {value}.</translation>
+</message>
+<message>
+<source>The setting {name} must be {kind}.</source>
+<translation>Die Einstellung {name} muss {kind} sein.</translation>
+</message>
+<message>
+<source>Unknown sampling setting {name}.</source>
+<translation>Unbekannte Sampling-Einstellung {name}.</translation>
+</message>
+<message>
+<source>a list of pairs, each a token and a number</source>
+<translation>eine Liste von Paaren aus einem Token und einer Zahl</translation>
+</message>
+<message>
+<source>an integer</source>
+<translation>eine ganze Zahl</translation>
+</message>
+<message>
+<source>a number</source>
+<translation>eine Zahl</translation>
+</message>
+<message>
+<source>true or false</source>
+<translation>true oder false</translation>
+</message>
+<message>
+<source>text</source>
+<translation>ein Text</translation>
+</message>
+<message>
 <source>The file of chats was damaged; a new one was begun and the old one is {file}.</source>
 <translation>Die Datei der Chats war beschädigt; eine neue wurde begonnen, und die alte ist {file}.</translation>
 </message>
@@ -3249,6 +4513,142 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <source>The local server could not be started: {reason}.</source>
 <translation>Der lokale Server konnte nicht gestartet werden: {reason}.</translation>
 </message>
+<message>
+<source>The entry of {name} is damaged.</source>
+<translation>Der Eintrag von {name} ist beschädigt.</translation>
+</message>
+<message>
+<source>A header of {name} has characters that headers cannot have.</source>
+<translation>Eine Kopfzeile von {name} hat Zeichen, die Kopfzeilen nicht haben können.</translation>
+</message>
+<message>
+<source>The name of a server needs 1 to {limit} visible characters.</source>
+<translation>Der Name eines Servers braucht 1 bis {limit} sichtbare Zeichen.</translation>
+</message>
+<message>
+<source>The address of {name} must begin with http:// or https://.</source>
+<translation>Die Adresse von {name} muss mit http:// oder https:// beginnen.</translation>
+</message>
+<message>
+<source>An argument or a variable of {name} is too long or cannot be used.</source>
+<translation>Ein Argument oder eine Variable von {name} ist zu lang oder nicht verwendbar.</translation>
+</message>
+<message>
+<source>The call failed: {reason}</source>
+<translation>Der Aufruf ist gescheitert: {reason}</translation>
+</message>
+<message>
+<source>The call was stopped.</source>
+<translation>Der Aufruf wurde abgebrochen.</translation>
+</message>
+<message>
+<source>The call took longer than {seconds} seconds and was ended.</source>
+<translation>Der Aufruf hat länger als {seconds} Sekunden gedauert und wurde beendet.</translation>
+</message>
+<message>
+<source>It is not offered, because its arguments are nested too deeply.</source>
+<translation>Es wird nicht angeboten, weil seine Argumente zu tief verschachtelt sind.</translation>
+</message>
+<message>
+<source>The server has ended.</source>
+<translation>Der Server ist beendet.</translation>
+</message>
+<message>
+<source>The file of tools</source>
+<translation>Die Datei der Werkzeuge</translation>
+</message>
+<message>
+<source>{file} is damaged: it is not JSON.</source>
+<translation>{file} ist beschädigt: Es ist kein JSON.</translation>
+</message>
+<message>
+<source>{file} could not be read: {reason}.</source>
+<translation>{file} konnte nicht gelesen werden: {reason}.</translation>
+</message>
+<message>
+<source>{file} is larger than {limit:size} and was not read.</source>
+<translation>{file} ist größer als {limit:size} und wurde nicht gelesen.</translation>
+</message>
+<message>
+<source>{file} names no servers of tools.</source>
+<translation>{file} nennt keine Werkzeug-Server.</translation>
+</message>
+<message>
+<source>The server sent far too many messages and was ended.</source>
+<translation>Der Server hat viel zu viele Nachrichten geschickt und wurde beendet.</translation>
+</message>
+<message>
+<source>The server refuses access (status {status}). Check the headers.</source>
+<translation>Der Server verweigert den Zugang (Status {status}). Prüfen Sie die Kopfzeilen.</translation>
+</message>
+<message>
+<source>The process that runs the servers ended. Start them again.</source>
+<translation>Der Prozess, in dem die Server laufen, ist beendet. Starten Sie sie neu.</translation>
+</message>
+<message>
+<source>It is not offered, because the description of its arguments has {n_byte:count} bytes, more than {limit:count}.</source>
+<translation>Es wird nicht angeboten, weil die Beschreibung seiner Argumente {n_byte:count} Bytes hat, mehr als {limit:count}.</translation>
+</message>
+<message>
+<source>The server sent a message of more than {limit:size} and was ended.</source>
+<translation>Der Server hat eine Nachricht von mehr als {limit:size} geschickt und wurde beendet.</translation>
+</message>
+<message>
+<source>{name} was left out: it has a value that only the other application can fill in.</source>
+<translation>{name} wurde ausgelassen: Es hat einen Wert, den nur die andere Anwendung einsetzen kann.</translation>
+</message>
+<message>
+<source>{name} needs a command or an address, and not both.</source>
+<translation>{name} braucht einen Befehl oder eine Adresse, nicht beides.</translation>
+</message>
+<message>
+<source>There is no program {command} on this machine.</source>
+<translation>Auf diesem Rechner gibt es kein Programm {command}.</translation>
+</message>
+<message>
+<source>no server is used</source>
+<translation>kein Server wird benutzt</translation>
+</message>
+<message>
+<source>The server {name} is not running.</source>
+<translation>Der Server {name} läuft nicht.</translation>
+</message>
+<message>
+<source>It could not be started: {reason}.</source>
+<translation>Er konnte nicht gestartet werden: {reason}.</translation>
+</message>
+<message>
+<source>The server sent an answer that could not be understood.</source>
+<translation>Der Server hat eine Antwort geschickt, die nicht zu verstehen ist.</translation>
+</message>
+<message>
+<source>It is not offered, because its name is too long or has invisible characters.</source>
+<translation>Es wird nicht angeboten, weil sein Name zu lang ist oder unsichtbare Zeichen hat.</translation>
+</message>
+<message>
+<source>{name} was left out: its transport, SSE, is out of use.</source>
+<translation>{name} wurde ausgelassen: Seine Übertragung, SSE, ist außer Gebrauch.</translation>
+</message>
+<message>
+<source>It could not be used: {reason}</source>
+<translation>Er konnte nicht benutzt werden: {reason}</translation>
+</message>
+<message>
+<source>The server was not ready after {seconds} seconds and was ended.</source>
+<translation>Der Server war nach {seconds} Sekunden nicht bereit und wurde beendet.</translation>
+</message>
+<message>
+<source>Only the first {limit} servers were taken.</source>
+<translation>Nur die ersten {limit} Server wurden übernommen.</translation>
+</message>
+<message>
+<source>The server needs a key.</source>
+<translation>Der Server braucht einen Schlüssel.</translation>
+</message>
+<message>
+<source>A port is a number from 0 to 65535, not {port}.</source>
+<translation>Ein Port ist eine Zahl von 0 bis 65535, nicht {port}.</translation>
+</message>
 </context>
 <context>
 <name>sampling</name>
@@ -3263,46 +4663,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Creative</source>
 <translation>Kreativ</translation>
-</message>
-<message>
-<source>Temperature</source>
-<translation>Temperatur</translation>
-</message>
-<message>
-<source>Top k</source>
-<translation>Top k</translation>
-</message>
-<message>
-<source>Top p</source>
-<translation>Top p</translation>
-</message>
-<message>
-<source>Min p</source>
-<translation>Min p</translation>
-</message>
-<message>
-<source>Repeat penalty</source>
-<translation>Wiederholungsabzug</translation>
-</message>
-<message>
-<source>0 always takes the most probable token; higher is more varied.</source>
-<translation>0 nimmt immer das wahrscheinlichste Token; höher wird es abwechslungsreicher.</translation>
-</message>
-<message>
-<source>Only the k most probable tokens; 0: all.</source>
-<translation>Nur die k wahrscheinlichsten Token; 0: alle.</translation>
-</message>
-<message>
-<source>Only the most probable tokens that together have this probability; 1: all.</source>
-<translation>Nur die wahrscheinlichsten Token, die zusammen diese Wahrscheinlichkeit haben; 1: alle.</translation>
-</message>
-<message>
-<source>Only tokens with at least this share of the best one&apos;s probability; 0: all.</source>
-<translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
-</message>
-<message>
-<source>Above 1, recent tokens become less probable.</source>
-<translation>Über 1 werden kürzlich vorgekommene Token unwahrscheinlicher.</translation>
 </message>
 <message>
 <source>Own sampling</source>
@@ -3370,6 +4730,77 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>automatic</source>
 <translation>automatisch</translation>
+</message>
+<message>
+<source>Temperature</source>
+<translation>Temperatur</translation>
+</message>
+<message>
+<source>0 always takes the most probable token; higher is more varied.</source>
+<translation>0 nimmt immer das wahrscheinlichste Token; höher wird es abwechslungsreicher.</translation>
+</message>
+<message>
+<source>Top k</source>
+<translation>Top k</translation>
+</message>
+<message>
+<source>Only the k most probable tokens; 0: all.</source>
+<translation>Nur die k wahrscheinlichsten Token; 0: alle.</translation>
+</message>
+<message>
+<source>Top p</source>
+<translation>Top p</translation>
+</message>
+<message>
+<source>Only the most probable tokens that together have this probability; 1: all.</source>
+<translation>Nur die wahrscheinlichsten Token, die zusammen diese Wahrscheinlichkeit haben; 1: alle.</translation>
+</message>
+<message>
+<source>Min p</source>
+<translation>Min p</translation>
+</message>
+<message>
+<source>Only tokens with at least this share of the best one&apos;s probability; 0: all.</source>
+<translation>Nur Token mit mindestens diesem Anteil an der Wahrscheinlichkeit des besten; 0: alle.</translation>
+</message>
+<message>
+<source>Repeat penalty</source>
+<translation>Wiederholungsabzug</translation>
+</message>
+<message>
+<source>Above 1, recent tokens become less probable.</source>
+<translation>Über 1 werden kürzlich vorgekommene Token unwahrscheinlicher.</translation>
+</message>
+</context>
+<context>
+<name>tools</name>
+<message>
+<source>being written…</source>
+<translation>wird geschrieben …</translation>
+</message>
+<message>
+<source>asks to run</source>
+<translation>möchte laufen</translation>
+</message>
+<message>
+<source>running…</source>
+<translation>läuft …</translation>
+</message>
+<message>
+<source>done</source>
+<translation>fertig</translation>
+</message>
+<message>
+<source>failed</source>
+<translation>fehlgeschlagen</translation>
+</message>
+<message>
+<source>refused</source>
+<translation>abgelehnt</translation>
+</message>
+<message>
+<source>not run</source>
+<translation>nicht ausgeführt</translation>
 </message>
 </context>
 <context>

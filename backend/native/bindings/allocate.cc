@@ -123,8 +123,7 @@ void bind_allocate(nb::module_ & m) {
         .def_ro("top_share", &MoepicCut::top_share)
         .def_ro("n_cached", &MoepicCut::n_cached)
         .def_ro("ready", &MoepicCut::ready)
-        .def_ro("stall_us", &MoepicCut::stall_us)
-        .def_ro("hidden_us", &MoepicCut::hidden_us);
+        .def_ro("stall_us", &MoepicCut::stall_us);
     m.def("moepic_cut", &moepic_cut, "statistics"_a, "shape"_a, "times"_a, "layer"_a, "budget_bytes"_a, "window_us"_a);
 }
 

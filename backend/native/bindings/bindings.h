@@ -1,5 +1,5 @@
 // bindings: the Python module backend._native, one file and one function per topic.
-// It may include core, sim, live and nanobind.
+// It may include core, sim, live, sampling and nanobind.
 // Names are the C++ ones. Errors are std::invalid_argument, a sentence, which Python sees as ValueError.
 #pragma once
 
@@ -17,6 +17,7 @@ void bind_live(nanobind::module_ & m);
 void bind_predict(nanobind::module_ & m);
 void bind_recorder(nanobind::module_ & m);
 void bind_repack(nanobind::module_ & m);
+void bind_sampling(nanobind::module_ & m);
 void bind_sim(nanobind::module_ & m);
 void bind_speed(nanobind::module_ & m);
 

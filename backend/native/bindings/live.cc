@@ -5,6 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
+#include <span>
+
 #include "bindings/bindings.h"
 #include "core/allocate/moepic_statistics.h"
 #include "live/graph/forced_routing.h"
@@ -31,6 +34,54 @@ nb::list routers_of(const Patch & patch) {
     return all;
 }
 
+// The sums of the counters over the layers, and the times, by name; and of each layer (hits, late, misses, bytes_read,
+// stall_us, on_host, host_rows). One call, because Python reads them after every token.
+nb::tuple costs_of(Patch & patch) {
+    std::vector<LayerCounts> counts;
+    std::vector<HostCounts> host;
+    std::vector<uint64_t> stalls_us;
+    PatchTimes times;
+    {
+        const nb::gil_scoped_release release;
+        counts = patch.counts();
+        host = patch.host_counts();
+        stalls_us = patch.stall_us_by_layer();
+        times = patch.times();
+    }
+    nb::dict values;
+    const auto sum_of = [&values](const char * name, const auto & layers, auto field) {
+        uint64_t sum = 0;
+        for (const auto & layer : layers) {
+            sum += layer.*field;
+        }
+        values[name] = sum;
+    };
+    for (const auto & [name, field] : counters) {
+        sum_of(name, counts, field);
+    }
+    sum_of("host_read", host, &HostCounts::bytes_read);
+    sum_of("host_found", host, &HostCounts::bytes_found);
+    sum_of("host_awaited", host, &HostCounts::bytes_awaited);
+    values["stall_us"] = times.stall_us;
+    values["wave_us"] = times.wave_us;
+    values["callback_us"] = times.callback_us;
+    values["link_busy_us"] = times.link_busy_us;
+    nb::list rows;
+    for (size_t i = 0; i < counts.size(); ++i) {
+        const LayerCounts & c = counts[i];
+        rows.append(nb::make_tuple(c.hits, c.late, c.misses, c.bytes_read, stalls_us[i], c.on_host, c.host_rows));
+    }
+    return nb::make_tuple(values, rows);
+}
+
+bool all_finite(uintptr_t address, size_t n) {
+    bool finite = true;
+    for (const float value : std::span(reinterpret_cast<const float *>(address), n)) {
+        finite &= std::isfinite(value);  // no early exit, so that it is vectorised
+    }
+    return finite;
+}
+
 // SlotsTooLarge with its fields as attributes.
 void bind_slots_too_large(nb::module_ & m) {
     const nb::object type = nb::steal(PyErr_NewException("backend._native.SlotsTooLarge", PyExc_RuntimeError, nullptr));
@@ -54,6 +105,8 @@ void bind_slots_too_large(nb::module_ & m) {
 
 void bind_live(nb::module_ & m) {
     bind_slots_too_large(m);
+    m.attr("NO_MEMORY") = no_memory;
+    m.def("all_finite", &all_finite, "address"_a, "n"_a, "Whether the `n` floats at an address are finite.");
     nb::class_<TensorPlace>(m, "TensorPlace")
         .def(
             "__init__",
@@ -99,7 +152,6 @@ void bind_live(nb::module_ & m) {
         .def_ro("n_graph", &PatchTimes::n_graph)
         .def_ro("callback_us", &PatchTimes::callback_us)
         .def_ro("link_busy_us", &PatchTimes::link_busy_us)
-        .def_ro("file_busy_us", &PatchTimes::file_busy_us)
         .def_ro("host_us", &PatchTimes::host_us)
         .def_ro("host_wait_us", &PatchTimes::host_wait_us)
         .def_ro("n_stop", &PatchTimes::n_stop)
@@ -138,6 +190,10 @@ void bind_live(nb::module_ & m) {
             [](Patch & p, std::shared_ptr<MoepicStatistics> statistics) { p.set_statistics(std::move(statistics)); },
             "statistics"_a.none())
         .def("close", &Patch::close, released())
+        .def(
+            "use_scheduler",
+            [](Patch & p, uintptr_t scheduler) { p.use_scheduler(reinterpret_cast<ggml_backend_sched_t>(scheduler)); },
+            "scheduler"_a, released())
         .def("request_began", &Patch::request_began, released())
         .def("tune", &Patch::tune, "tuning"_a, released())
         .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{}, released())
@@ -159,7 +215,8 @@ void bind_live(nb::module_ & m) {
         .def_prop_ro("slab_bytes", &Patch::slab_bytes)
         .def_prop_ro("host_bytes", &Patch::host_bytes)
         .def_prop_ro("host_held_bytes", &Patch::host_held_bytes, "The part of host_bytes that has pages.")
-        .def_prop_ro("host_pinned", &Patch::host_is_pinned)
+        .def_prop_ro("host_lacks_pinned", &Patch::host_lacks_pinned,
+                     "Whether the host store is in ordinary memory because the driver had no more pinned memory.")
         .def_prop_ro("host_slots", &Patch::n_host_slot, "Experts of each layer that the host store keeps; empty: none.")
         .def_prop_ro("reads_by_ring", &Patch::reads_by_ring, "Whether io_uring reads, not threads.")
         .def("counts", &Patch::counts, released())
@@ -167,6 +224,7 @@ void bind_live(nb::module_ & m) {
         .def("stall_us_by_layer", &Patch::stall_us_by_layer, released())
         .def("wave_us_by_layer", &Patch::wave_us_by_layer, released())
         .def("times", &Patch::times, released())
+        .def("costs", &costs_of, "All counters of a pass's cost: sums and times by name, and a row for each layer.")
         .def("host_speeds", &Patch::host_speeds, released())
         .def_prop_ro("progress", &Patch::progress, "Share of the layers of the pass that are finished.")
         .def("snapshot", [](const Patch & p) {

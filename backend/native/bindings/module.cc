@@ -11,6 +11,7 @@ NB_MODULE(_native, m) {
     outrider::bind_predict(m);
     outrider::bind_recorder(m);
     outrider::bind_repack(m);
+    outrider::bind_sampling(m);
     outrider::bind_sim(m);
     outrider::bind_speed(m);
 }

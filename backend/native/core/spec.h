@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 #include "core/layout.h"
@@ -56,5 +57,26 @@ struct Surroundings {
     // MoEpic's configurator learns from these, also after a new layout; null: none is wanted.
     std::shared_ptr<MoepicStatistics> statistics{};
 };
+
+// A family's registry is an array of pairs: a name, and how to make the part.
+template <typename Parts>
+std::vector<std::string> names_of(const Parts & parts) {
+    std::vector<std::string> names;
+    for (const auto & part : parts) {
+        names.emplace_back(part.first);
+    }
+    return names;
+}
+
+// Throws std::invalid_argument, a sentence.
+template <typename Parts>
+const auto & part_called(const std::string & name, const Parts & parts, const char * family) {
+    for (const auto & part : parts) {
+        if (part.first == name) {
+            return part.second;
+        }
+    }
+    throw std::invalid_argument(std::string("There is no ") + family + " called " + name);
+}
 
 }  // namespace outrider

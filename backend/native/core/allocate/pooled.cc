@@ -1,8 +1,9 @@
-#include "core/allocate/pooled.h"
-
+// Slots shared by all layers of a kind.
 #include <algorithm>
 #include <numeric>
+#include <stdexcept>
 
+#include "core/allocate/registry.h"
 #include "core/allocate/split.h"
 
 namespace outrider {
@@ -46,7 +47,10 @@ Layout layout_of(const std::vector<int32_t> & kinds, const std::vector<int32_t> 
 
 }  // namespace
 
-Layout allocate_one_pool(const Shape & shape, double cache_rate, bool buffer) {
+// One pool for all layers (MoE-Infinity, Algorithm 1: one cache for the whole model), one per kind
+// where layers' experts differ in shape. Each kind gets its share of the bytes, and at least the
+// experts of one token. Number of the spec: buffer, 1: computed experts are released (Klotski, section 5).
+Layout allocate_one_pool(const Spec & spec, const Shape & shape, double cache_rate) {
     const std::vector<int32_t> kinds = kinds_of(shape);
     const std::vector<Kind> all = gather(shape, kinds);
     auto rest_bytes = double(rate_bytes(shape, cache_rate));
@@ -67,10 +71,17 @@ Layout allocate_one_pool(const Shape & shape, double cache_rate, bool buffer) {
         rest_bytes -= slot_bytes * n_slot[k];
         open_bytes -= slot_bytes * double(all[k].n_expert);
     }
-    return layout_of(kinds, n_slot, buffer);
+    return layout_of(kinds, n_slot, spec.number("buffer", 0) != 0);
 }
 
-Layout allocate_stream(const Shape & shape, double cache_rate, int32_t n_slot) {
+// DuoServe-MoE: experts pass through `k_slots` slots, at any rate, and none is kept, for a low peak of memory. Fewer if
+// the rate does not allow that many, but at least those of one token.
+Layout allocate_stream(const Spec & spec, const Shape & shape, double cache_rate) {
+    const double k_slots = spec.number("k_slots", 2.0 * shape.n_expert_used);
+    if (!(k_slots >= 1)) {
+        throw std::invalid_argument("The number k_slots of the allocation is below 1");
+    }
+    const auto n_slot = uint64_t(std::min(k_slots, double(shape.n_layer) * shape.n_expert));
     const std::vector<int32_t> kinds = kinds_of(shape);
     const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
     const std::vector<Kind> all = gather(shape, kinds);
@@ -78,10 +89,10 @@ Layout allocate_stream(const Shape & shape, double cache_rate, int32_t n_slot) {
     for (const Kind & kind : all) {
         row_bytes += kind.slot_bytes();
     }
-    const uint64_t fitting = row_bytes > 0 ? budget_bytes / row_bytes : uint64_t(n_slot);
+    const uint64_t fitting = row_bytes > 0 ? budget_bytes / row_bytes : n_slot;
     std::vector<int32_t> n_slots;
     for (const Kind & kind : all) {
-        n_slots.push_back(clamped(std::min(uint64_t(n_slot), fitting), shape, kind));
+        n_slots.push_back(clamped(std::min(n_slot, fitting), shape, kind));
     }
     return layout_of(kinds, n_slots, true);
 }

@@ -1,7 +1,11 @@
-#include "core/allocate/uniform.h"
-
+// The same number of slots for every layer: from `n_expert_used`, so that one token fits, to `n_expert`.
+//
+// Number of the spec: top_share (MoEpic's theta), by default 1. Below 1 only tops are kept, and bottoms get buffers. It
+// is rounded to a cut that the layers allow. If all tops fit, theta is at least V / (N * expert), since at most N
+// experts can be kept (MoEpic, section 3.4.1). 0 keeps nothing: prefetching only.
 #include <algorithm>
 
+#include "core/allocate/registry.h"
 #include "core/allocate/split.h"
 
 namespace outrider {
@@ -25,9 +29,7 @@ Split fill(const Shape & shape, uint64_t budget_bytes, double top_share) {
     return split;
 }
 
-}  // namespace
-
-Layout allocate_uniform(const Shape & shape, double cache_rate, double top_share) {
+Layout even(const Shape & shape, double cache_rate, double top_share) {
     require_share(top_share, "top_share");
     const uint64_t budget_bytes = rate_bytes(shape, cache_rate);
     Split split = fill(shape, budget_bytes, top_share);
@@ -47,6 +49,18 @@ Layout allocate_uniform(const Shape & shape, double cache_rate, double top_share
         split = std::move(larger);
     }
     return split_layout(shape, split);
+}
+
+}  // namespace
+
+Layout allocate_uniform(const Spec & spec, const Shape & shape, double cache_rate) {
+    return even(shape, cache_rate, spec.number("top_share", 1));
+}
+
+// Theta = 0.5 (MoEpic, Algorithm 1, line 4), until the configurator has a plan (moepic_configurator.h).
+Layout allocate_moepic(const Spec & spec, const Shape & shape, double cache_rate) {
+    return spec.has("n_slot") ? allocate_planned(spec, shape, cache_rate)
+                              : even(shape, cache_rate, spec.number("top_share", 0.5));
 }
 
 }  // namespace outrider

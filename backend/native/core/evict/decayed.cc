@@ -1,5 +1,10 @@
-#include "core/evict/decayed.h"
-
+// LFU that forgets: recent uses of an expert, decaying at two speeds (use_rate.h), with half-lives of 3 and 23 passes.
+// LRU knows only the last use, so one chance use evicts what every third token needs. LFU keeps forever what a long
+// prompt needed, and LCP counts it in full as soon as it is used again. An expert that a predictor expects in the
+// layer's next pass is worth more than any unexpected one.
+#include "core/evict/expected.h"
+#include "core/evict/registry.h"
+#include "core/evict/use_rate.h"
 #include "core/spec_reader.h"
 
 namespace outrider {
@@ -14,15 +19,35 @@ UseRate rate_of(const Spec & spec, const Shape & shape) {
     return {shape, fast, slow, slow_share};
 }
 
+class Decayed final : public Eviction {
+  public:
+    // Numbers: fast (0.8), slow (0.97): the factor on a use for each further pass; slow_share (0.9).
+    Decayed(const Spec & spec, const Shape & shape) : amounts_(shape), rate_(rate_of(spec, shape)), expected_(shape) {}
+
+    bool wants_weights() const override { return true; }
+
+    void routed(const Routing & routing, std::span<const Demand> demands) override {
+        rate_.pass(routing.layer);
+        expected_.routed(routing.layer);
+        amounts_.each(routing, demands, [&](Expert e, double amount) { rate_.add(routing.layer, e, amount); });
+    }
+
+    void forecast(const Forecast & forecast) override { expected_.forecast(forecast); }
+    void disappointed(Layer layer, Expert expert) override { expected_.in_vain(layer, expert); }
+    double keep(Layer layer, Part, Expert expert) const override {
+        return rate_.of(layer, expert) + expected_.bonus(layer, expert);
+    }
+
+  private:
+    Amounts amounts_;
+    UseRate rate_;
+    Expected expected_;
+};
+
 }  // namespace
 
-Decayed::Decayed(const Spec & spec, const Shape & shape)
-    : amounts_(shape), rate_(rate_of(spec, shape)), expected_(shape) {}
-
-void Decayed::routed(const Routing & routing, std::span<const Demand> demands) {
-    rate_.pass(routing.layer);
-    expected_.routed(routing.layer);
-    amounts_.each(routing, demands, [&](Expert e, double amount) { rate_.add(routing.layer, e, amount); });
+std::unique_ptr<Eviction> make_decayed(const Spec & spec, const Surroundings & around) {
+    return std::make_unique<Decayed>(spec, around.shape);
 }
 
 }  // namespace outrider

@@ -10,7 +10,11 @@ namespace outrider {
 
 // Throws std::invalid_argument, a sentence, for an unknown name, numbers out of range, arrays of a wrong shape, or
 // surroundings that lack what the eviction needs.
-std::unique_ptr<Eviction> make_eviction(const Spec & spec, const Surroundings & around);
+using MakeEviction = std::unique_ptr<Eviction>(const Spec & spec, const Surroundings & around);
+MakeEviction make_eviction;
 std::vector<std::string> eviction_names();
+
+// Each in the file of its name.
+MakeEviction make_belady, make_decayed, make_eam, make_lcp, make_lfu, make_lru, make_random, make_recall, make_static;
 
 }  // namespace outrider

@@ -1,33 +1,50 @@
-#include "core/predict/previous_token.h"
-
+// Predicts that a layer chooses for the next token what it chose for the last one.
 #include <algorithm>
 
 #include "core/predict/ranking.h"
+#include "core/predict/registry.h"
 #include "core/spec_reader.h"
 
 namespace outrider {
+namespace {
 
-PreviousToken::PreviousToken(const Spec & spec, const Surroundings & around, int32_t n_predict)
-    : n_predict_(forecast_size(around.shape, n_predict)) {
-    SpecReader(spec, "predictor").finish();
-}
+// No numbers, no arrays. A routed layer gives a forecast for itself in the next pass: the last token's experts, in the
+// order of the router's weights.
+class PreviousToken final : public Predictor {
+  public:
+    PreviousToken(const Spec & spec, const Surroundings & around, int32_t n_predict)
+        : n_predict_(forecast_size(around.shape, n_predict)) {
+        SpecReader(spec, "predictor").finish();
+    }
 
-void PreviousToken::routed(const Routing & routing, Forecasts & out) {
-    if (routing.n_token <= 0) {
-        return;
+    bool wants_weights() const override { return true; }
+
+    void routed(const Routing & routing, Forecasts & out) override {
+        if (routing.n_token <= 0) {
+            return;
+        }
+        const size_t n_used = routing.ids.size() / size_t(routing.n_token);
+        const auto ids = routing.ids.last(n_used);
+        if (routing.weights.size() != routing.ids.size()) {
+            const size_t n = std::min(n_used, size_t(n_predict_));
+            out.push_back({routing.layer, {ids.begin(), ids.begin() + ptrdiff_t(n)}, {}});
+            return;
+        }
+        Forecast forecast = best_of(routing.layer, routing.weights.last(n_used), n_predict_);
+        for (Expert & e : forecast.experts) {
+            e = ids[e];  // from a position to its expert
+        }
+        out.push_back(std::move(forecast));
     }
-    const size_t n_used = routing.ids.size() / size_t(routing.n_token);
-    const auto ids = routing.ids.last(n_used);
-    if (routing.weights.size() != routing.ids.size()) {
-        const size_t n = std::min(n_used, size_t(n_predict_));
-        out.push_back({routing.layer, {ids.begin(), ids.begin() + ptrdiff_t(n)}, {}});
-        return;
-    }
-    Forecast forecast = best_of(routing.layer, routing.weights.last(n_used), n_predict_);
-    for (Expert & e : forecast.experts) {
-        e = ids[e];  // from a position to its expert
-    }
-    out.push_back(std::move(forecast));
+
+  private:
+    int32_t n_predict_;
+};
+
+}  // namespace
+
+std::unique_ptr<Predictor> make_previous_token(const Spec & spec, const Surroundings & around, int32_t n_predict) {
+    return std::make_unique<PreviousToken>(spec, around, n_predict);
 }
 
 }  // namespace outrider

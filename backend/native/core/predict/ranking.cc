@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "core/spec_reader.h"
+
 namespace outrider {
 namespace {
 
@@ -86,6 +88,22 @@ Forecast Poll::result(Layer layer, int32_t n) {
         votes_[e] = named_[e] ? votes_[e] : lowest;
     }
     return best_of(layer, votes_, int32_t(votes_.size()), lowest);
+}
+
+std::vector<std::span<const float>> known_routers(const Spec & spec, const Surroundings & around) {
+    const SpecReader settings(spec, "predictor");
+    const size_t n_value = size_t(std::max(around.n_embd, 0)) * size_t(around.shape.n_expert);
+    bool any = false;
+    for (const auto & router : around.routers) {
+        if (!router.empty() && router.size() != n_value) {
+            settings.refuse("cannot use the model's routers, which are of another size than its inputs");
+        }
+        any = any || !router.empty();
+    }
+    if (!any || int32_t(around.routers.size()) != around.shape.n_layer) {
+        settings.refuse("needs the model's routers, which are not known");
+    }
+    return around.routers;
 }
 
 }  // namespace outrider

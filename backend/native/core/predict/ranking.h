@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/predict/predictor.h"
+#include "core/spec.h"
 
 namespace outrider {
 
@@ -66,5 +67,8 @@ class Poll {
     std::vector<float> votes_;  // [n_expert]
     std::vector<uint8_t> named_;  // [n_expert]: among the best of an asked token
 };
+
+// The routers of the surroundings. Throws std::invalid_argument if they are absent or of a wrong size.
+std::vector<std::span<const float>> known_routers(const Spec & spec, const Surroundings & around);
 
 }  // namespace outrider

@@ -2,6 +2,8 @@
 
 #include <stdexcept>
 
+#include "live/memory/slab.h"
+
 namespace outrider {
 
 DeviceWork::DeviceWork(ggml_backend_dev_t device, int n_thread, int32_t n_expert_used, int32_t max_token,
@@ -17,7 +19,7 @@ DeviceWork::DeviceWork(ggml_backend_dev_t device, int n_thread, int32_t n_expert
     ids_buffer_.reset(
         ggml_backend_alloc_ctx_tensors_from_buft(ids_context_.get(), ggml_backend_dev_buffer_type(device)));
     if (!ids_buffer_) {
-        throw std::runtime_error("There is not enough memory for the expert cache");
+        throw std::runtime_error(no_memory);
     }
 }
 

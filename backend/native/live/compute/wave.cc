@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "live/ggml/clock.h"
+#include "live/memory/slab.h"
 
 namespace outrider {
 namespace {
@@ -17,7 +18,6 @@ constexpr size_t max_tensor = 128;
 constexpr int64_t max_few_token = 8;
 
 constexpr char failed[] = "The device failed while computing a layer's experts";
-constexpr char no_memory[] = "There is not enough memory to compute a layer's experts";
 
 // Return a leaf with the memory of `t`. A wave's graph must not refer to llama.cpp's nodes.
 ggml_tensor * leaf_like(ggml_context * ctx, const ggml_tensor * t, int64_t ne0, int64_t ne1) {

@@ -156,7 +156,7 @@ void Probe::aim() {
             aims_.emplace_back(ggml_backend_buft_alloc_buffer(buft, ggml_backend_buft_get_alloc_size(buft, &one)))
                 .get();
         if (!buffer) {
-            throw std::runtime_error("There is not enough memory for the expert cache");
+            throw std::runtime_error(no_memory);
         }
         ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
         aimed_.emplace_back(t, *t);
@@ -179,7 +179,7 @@ std::string Probe::pass_ended() {
         aim();
         return "";
     }
-    const std::string objection = finder_.objection();
+    const std::string objection = finder_.pass_ended();
     if (objection.empty()) {
         passes_.push_back(finder_.found());
     }

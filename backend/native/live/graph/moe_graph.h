@@ -30,7 +30,7 @@ struct MoeGraph {
     std::unordered_map<int, Layer> layer_of_number; // by llama.cpp's number in the nodes' names
     std::vector<ExpertTensor> tensors;              // by layer and chunk
     std::unordered_map<const ggml_tensor *, Layer> layer_of_tensor;
-    std::vector<std::vector<bool>> patterns;        // [layer], see SegmentFinder::Found
+    std::vector<std::vector<PatternNode>> patterns; // [layer], see SegmentFinder::Found
     // [layer][n_expert * n_embd]: a router for the input of the layer before. Empty if it cannot be read (repacked, or
     // of another shape).
     std::vector<std::vector<float>> routers;

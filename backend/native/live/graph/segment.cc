@@ -47,6 +47,12 @@ SourceKind source_kind(const Segment & segment, const ggml_tensor * s) {
                                                                                         : SourceKind::unknown;
 }
 
+std::string_view given_name(const ggml_tensor * node) {
+    return std::strncmp(node->name, "node_", 5) == 0 ? "" : node->name;
+}
+
+bool PatternNode::matches(const ggml_tensor * node) const { return op == node->op && name == given_name(node); }
+
 bool is_weights(const ggml_tensor * node, const ggml_tensor * ids) {
     return node->type == GGML_TYPE_F32 && ggml_nelements(node) == ids->ne[0] * ids->ne[1] && ggml_is_contiguous(node);
 }
@@ -174,13 +180,36 @@ void SegmentFinder::grow(Found & found, ggml_tensor * node) {
     if (row_shaped && is_row_wise(node)) {
         segment.nodes.push_back(node);
         found.cut.see(node, uses_experts);
-        found.pattern.insert(found.pattern.end(), found.n_between, false);
-        found.pattern.push_back(true);
+        found.pattern.insert(found.pattern.end(), found.n_between, {.of_segment = false});
+        found.pattern.push_back({.of_segment = true, .op = node->op, .name = std::string(given_name(node))});
         found.n_between = 0;
     } else {
         found.closed = true;
         open_ = none;
     }
+}
+
+// Leave a multiplication by one value per row to llama.cpp if the segment ends with it.
+void SegmentFinder::leave_out_weights(Found & found) const {
+    Segment & segment = found.segment;
+    if (segment.nodes.size() < 2 || segment.nodes.back()->op != GGML_OP_MUL) {
+        return;
+    }
+    const ggml_tensor * last = segment.nodes.back();
+    const bool inside = segment.contains(last->src[0]) && !segment.contains(last->src[1]);
+    if (inside && is_weights(last->src[1], segment.ids)) {
+        segment.nodes.pop_back();
+        do {
+            found.pattern.pop_back();
+        } while (!found.pattern.back().of_segment);
+    }
+}
+
+std::string SegmentFinder::pass_ended() {
+    for (auto & [layer, found] : found_) {
+        leave_out_weights(found);
+    }
+    return objection();
 }
 
 std::string SegmentFinder::objection() const {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/types.h"
@@ -20,12 +21,26 @@ std::optional<int> layer_in_name(const ggml_tensor * node, const char * stem);
 std::optional<int> layer_of_logits(const ggml_tensor * node);
 
 // The nodes from a layer's first expert mat-mul to the last node with one row per (token, chosen expert): all nodes
-// that depend on the experts' weights, and no others.
+// that depend on the experts' weights, and no others. The multiplication by the chosen experts' weights is left out at
+// the end: devices compute it in one kernel with the sum over the experts, which rounds differently.
 struct Segment {
     ggml_tensor * ids = nullptr;  // [n_expert_used, n_token], the router's choice
     std::vector<ggml_tensor *> nodes;  // in the graph's order; the last one holds the result
     bool contains(const ggml_tensor * t) const;
 };
+
+// A node that llama.cpp computes between a segment's first node and its last one, as the probe saw it.
+struct PatternNode {
+    bool of_segment;  // false: it does not depend on the experts' weights; the rest is empty then
+    ggml_op op = GGML_OP_NONE;
+    std::string name{};  // empty: llama.cpp gave it none
+
+    bool operator==(const PatternNode &) const = default;
+    // Return whether this may be `node`.
+    bool matches(const ggml_tensor * node) const;
+};
+// Return the node's name. Empty for a name that only numbers the node.
+std::string_view given_name(const ggml_tensor * node);
 
 // The role of a source of a segment's node.
 enum class SourceKind {
@@ -51,14 +66,12 @@ class SegmentFinder {
     void pass_began();
     void see(ggml_tensor * node);
     // After a pass: return why this graph cannot be cached, or "".
-    std::string objection() const;
+    std::string pass_ended();
 
     struct Found {
         Segment segment;
-        // From the segment's first node to its last: true for a node of the segment, false for a node in between that
-        // does not depend on the experts' weights.
-        std::vector<bool> pattern;
-        size_t n_between = 0;  // false entries since the segment's last node so far
+        std::vector<PatternNode> pattern;  // from the segment's first node to its last
+        size_t n_between = 0;  // other nodes since the segment's last node so far
         // Its end was seen. Not set if another device continues with a copy of its result.
         bool closed = false;
         std::string objection;  // why it cannot be computed in waves
@@ -75,6 +88,8 @@ class SegmentFinder {
 
   private:
     void grow(Found & found, ggml_tensor * node);
+    void leave_out_weights(Found & found) const;
+    std::string objection() const;
 
     std::map<const ggml_tensor *, Layer> layer_of_;
     std::map<Layer, Found> found_;

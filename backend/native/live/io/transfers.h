@@ -32,9 +32,8 @@ class Transfers {
     size_t n_open() const;
     void drain();
 
-    // Return the time with at least one copy into slots, or from the file, in flight.
+    // Return the time with at least one copy into slots in flight.
     uint64_t link_busy_us() const { return sends_ ? sends_->busy_us() : reads_->busy_us(); }
-    uint64_t file_busy_us() const { return reads_->busy_us(); }
     bool has_ring() const { return reads_->has_ring(); }
 
   private:

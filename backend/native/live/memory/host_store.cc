@@ -33,6 +33,7 @@ HostStore::HostStore(const std::vector<ExpertTensor> & tensors, const ExpertFile
         kept.push_back(own);
     }
     slab_ = std::make_unique<Slab>(kept, files, shape, Layout::per_layer(at_least_one), false);
+    is_pinned_ = is_pinned_ && slab_->has_memory_asked_for();
 }
 
 CopyStream * HostStore::stream_for(ggml_backend_dev_t device) {

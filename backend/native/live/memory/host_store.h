@@ -2,6 +2,7 @@
 // if the device can copy from such memory by itself. The core knows the contents (core/host_level.h).
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -30,6 +31,14 @@ class HostStore {
 
     uint64_t bytes() const { return slab_->bytes(); }
     bool is_pinned() const { return is_pinned_; }
+    // Whether the memory is ordinary although pinned memory was asked for.
+    bool lacks_pinned() const { return !slab_->has_memory_asked_for(); }
+    // Return the bytes that have pages. `n_read`: read from the file since the caller's cache was made.
+    uint64_t held_bytes(uint64_t n_read) const {
+        return is_pinned_ ? bytes() : std::min(std::max(n_read, n_held_), bytes());
+    }
+    // The next cache keeps this store.
+    void kept(uint64_t n_read) { n_held_ = held_bytes(n_read); }
 
   private:
     struct Home {
@@ -46,6 +55,7 @@ class HostStore {
     std::vector<std::unique_ptr<CopyStream>> streams_;
     std::vector<CopyStream *> stream_of_;  // [layer]
     bool is_pinned_ = true;
+    uint64_t n_held_ = 0;  // by earlier caches
 };
 
 }  // namespace outrider

@@ -130,7 +130,7 @@ void Slab::show_one(const ExpertTensor & t) {
     if (ggml_backend_buffer_get_size(buffer) < size) {
         buffer = buffers_.emplace_back(ggml_backend_buft_alloc_buffer(buft, size)).get();
         if (!buffer) {
-            throw std::runtime_error("There is not enough memory for the expert cache");
+            throw std::runtime_error(no_memory);
         }
         ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     }
@@ -225,10 +225,11 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
         if (!is_host && size > ggml_backend_buft_get_max_size(buft)) {
             throw SlotsTooLarge(all, size, buft);
         }
-        throw std::runtime_error("There is not enough memory for the expert cache");
+        throw std::runtime_error(no_memory);
     }
     ggml_backend_buffer_set_usage(buffer, GGML_BACKEND_BUFFER_USAGE_WEIGHTS);
     bytes_ += size;
+    has_memory_asked_for_ = has_memory_asked_for_ && ggml_backend_buffer_get_type(buffer) == buft;
     auto * base = static_cast<uint8_t *>(ggml_backend_buffer_get_base(buffer));
     if (is_host) {
         prefer_large_pages(base, ggml_backend_buffer_get_size(buffer));
@@ -246,7 +247,9 @@ void Slab::allocate(std::vector<Home *> & homes, int32_t n_slot) {
             continue;
         }
         home->slots->buffer = buffer;
-        home->slots->data = base + (pad ? home->first() % block : place);
+        // Gathered columns begin with the slot: the slot has no room for another place of theirs.
+        const uint64_t in_block = home->n_piece == 1 ? home->first() % block : 0;
+        home->slots->data = base + (pad ? in_block : place);
         if (home->repacked) {
             ggml_backend_buffer_init_tensor(buffer, home->slots);
         }

@@ -33,6 +33,9 @@ struct ExpertTensor {
     ggml_backend_buffer_type_t memory = nullptr;  // of its slots; null: the device's
 };
 
+// The message of every std::runtime_error for want of memory. Python compares with it.
+inline constexpr char no_memory[] = "There is not enough memory for the expert cache";
+
 // A device cannot compute with slots of this size in one tensor.
 class SlotsTooLarge : public std::runtime_error {
   public:
@@ -83,6 +86,9 @@ class Slab {
     uint64_t bytes_of(const Copy & copy) const;
 
     uint64_t bytes() const { return bytes_; }
+    // Return whether all memory is of the type that was asked for. A driver that has no pinned memory left gives
+    // ordinary memory.
+    bool has_memory_asked_for() const { return has_memory_asked_for_; }
 
   private:
     // One matrix of a part of a layer's experts: its place in the file, and its slots. For each expert it has n_piece
@@ -131,6 +137,7 @@ class Slab {
     std::vector<std::unique_ptr<ggml_tensor>> own_tensors_;  // of parts and stages
     std::vector<ggml_backend_buffer_ptr> buffers_;
     uint64_t bytes_ = 0;
+    bool has_memory_asked_for_ = true;
     bool repack_;
 };
 

@@ -77,12 +77,13 @@ std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte) {
 }
 
 Cache::Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout_,
-             std::vector<int32_t> n_host_slot_, const PatchOptions & options_, std::unique_ptr<Core> core_)
+             std::vector<int32_t> n_host_slot_, const PatchOptions & options_, std::unique_ptr<Core> core_,
+             std::unique_ptr<HostStore> kept)
     : options(options_),
       layout(layout_),
       n_host_slot(std::move(n_host_slot_)),
-      store(n_host_slot.empty() ? nullptr
-                                : std::make_unique<HostStore>(graph.tensors, files, graph.shape, n_host_slot)),
+      store(kept || n_host_slot.empty() ? std::move(kept)
+                                        : std::make_unique<HostStore>(graph.tensors, files, graph.shape, n_host_slot)),
       core(std::move(core_)),
       slab(graph.tensors, files, graph.shape, layout, options.repack),
       link_limit(options.link_bytes_per_s),
@@ -101,6 +102,24 @@ Cache::Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & l
         }
         work_of.push_back(it->get());
     }
+}
+
+uint64_t Cache::host_held_bytes() const {
+    uint64_t n_read = 0;  // memory that was never written has no pages
+    for (Layer l = 0; core->host() && l < Layer(n_host_slot.size()); l++) {
+        n_read += core->host()->counts(l).bytes_read;
+    }
+    return store ? store->held_bytes(n_read) : 0;
+}
+
+std::unique_ptr<HostStore> Cache::take_store(const std::vector<int32_t> & n_slot) {
+    if (!store || n_slot != n_host_slot) {
+        return nullptr;
+    }
+    uint64_t n_read = host_held_bytes();
+    pool->drain();  // its threads write to the store
+    store->kept(n_read);
+    return std::move(store);
 }
 
 }  // namespace outrider

@@ -37,9 +37,14 @@ struct PatchOptions {
 std::vector<int32_t> divide_host(const MoeGraph & graph, uint64_t n_byte);
 
 struct Cache {
-    // Throws std::runtime_error if memory is short.
+    // `kept`: the store of an earlier cache with the same n_host_slot, or null. Throws std::runtime_error if memory is
+    // short.
     Cache(const MoeGraph & graph, const ExpertFiles & files, const Layout & layout, std::vector<int32_t> n_host_slot,
-          const PatchOptions & options, std::unique_ptr<Core> core);
+          const PatchOptions & options, std::unique_ptr<Core> core, std::unique_ptr<HostStore> kept);
+
+    // Return the store for the next cache if that has `n_slot`; otherwise null. REQUIRES: this cache is destroyed next.
+    std::unique_ptr<HostStore> take_store(const std::vector<int32_t> & n_slot);
+    uint64_t host_held_bytes() const;
 
     DeviceWork & work(Layer layer) { return *work_of[size_t(layer)]; }
 
@@ -47,7 +52,7 @@ struct Cache {
     const Layout layout;
     const std::vector<int32_t> n_host_slot;  // [layer], or empty
     // Members are destroyed from the last to the first: the pool stops before the memory that it writes to is freed.
-    const std::unique_ptr<HostStore> store;  // or null
+    std::unique_ptr<HostStore> store;  // or null
     const std::unique_ptr<Core> core;
     Slab slab;
     LinkLimit link_limit, file_limit;

@@ -31,14 +31,20 @@ GraphHook::Seen GraphHook::see(ggml_tensor * node) {
         }
     }
     if (in_waves() && !segment_ended()) {
-        const bool of_segment = pattern()[n_seen_++];
-        if (of_segment) {
-            skip(node);
-            segment_.nodes.push_back(node);
+        const PatternNode & expected = pattern()[n_seen_];
+        if (expected.of_segment && !expected.matches(node)) {
+            return Seen::disorder;
         }
+        n_seen_++;
+        if (!expected.of_segment) {
+            return Seen::handled;
+        }
+        skip(node);
+        segment_.nodes.push_back(node);
         // If llama.cpp computes nodes in between, they may overwrite the inputs: stop at each node to copy them.
-        const bool has_gaps = std::count(pattern().begin(), pattern().end(), false) > 0;
-        return of_segment && (segment_ended() || has_gaps) ? Seen::stop : Seen::handled;
+        const bool has_gaps =
+            std::any_of(pattern().begin(), pattern().end(), [](const PatternNode & n) { return !n.of_segment; });
+        return segment_ended() || has_gaps ? Seen::stop : Seen::handled;
     }
     if (aborted() && node->op == GGML_OP_MUL_MAT_ID) {
         skip(node);
@@ -94,8 +100,8 @@ void GraphHook::undo() {
     undo_.clear();
 }
 
+// Changes stay until the pass ends: some of these nodes may still run, and must not read beyond the slots.
 void GraphHook::abort() {
-    undo();
     mode_ = Mode::aborted;
     choice_ = nullptr;
     slot_ids_ = nullptr;

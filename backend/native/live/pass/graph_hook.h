@@ -20,7 +20,7 @@ class GraphHook {
         other,     // not a node of the hook
         handled,   // changed; do not stop
         stop,      // stop after this node
-        disorder,  // an expert mat-mul came before the stop that was planned
+        disorder,  // the nodes came in another order than in the probe
     };
     // Call for every node before it runs.
     Seen see(ggml_tensor * node);
@@ -63,7 +63,7 @@ class GraphHook {
         ggml_tensor * ids;  // null: unchanged
     };
 
-    const std::vector<bool> & pattern() const { return graph_.patterns[size_t(layer_)]; }
+    const std::vector<PatternNode> & pattern() const { return graph_.patterns[size_t(layer_)]; }
     void skip(ggml_tensor * node);
 
     const MoeGraph & graph_;

@@ -25,8 +25,28 @@ void PassDriver::set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & fil
     stall_us_.assign(size_t(graph_.shape.n_layer), 0);
     wave_us_.assign(size_t(graph_.shape.n_layer), 0);
     times_ = {};
+    was_asked_ = false;
     pairs_of_.assign(size_t(graph_.shape.n_expert), {});
     slot_of_.assign(size_t(graph_.shape.n_expert), none);
+}
+
+void PassDriver::set_scheduler(ggml_backend_sched_t scheduler, ggml_backend_sched_eval_callback callback, void * self) {
+    scheduler_ = scheduler;
+    callback_ = callback;
+    self_ = self;
+}
+
+// Take llama.cpp's callback away for a token that needs no stop, and give it back before other passes. When llama.cpp
+// builds another graph, it sets the callback again by itself. The first pass of a cache always has it: a device that
+// replays a recorded graph would otherwise replay the slots of the cache before.
+void PassDriver::choose_callback(size_t n_token) {
+    is_unasked_ = scheduler_ && was_asked_ && n_token == 1 && !hook_.aborted();
+    for (Layer l = 0; l < graph_.shape.n_layer; l++) {
+        is_unasked_ = is_unasked_ && may_pass_by(l);
+    }
+    if (scheduler_) {
+        ggml_backend_sched_set_eval_callback(scheduler_, is_unasked_ ? nullptr : callback_, self_);
+    }
 }
 
 void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
@@ -36,6 +56,8 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     }
     error_.clear();
     n_behind = 0;
+    n_routed_ = 0;
+    input_wanted_ = none;
     hook_.begin_pass();
     reader_.begin_pass();
     if (recorder) {
@@ -51,11 +73,16 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     } catch (const std::exception & e) {
         abort_pass(e.what());
     }
+    choose_callback(tokens.size());
 }
 
 bool PassDriver::end_pass() {
     const Lock lock(mutex);
     finish_layer();
+    while (is_unasked_ && n_routed_ < graph_.shape.n_layer && passes_by(n_routed_, 1)) {
+    }
+    was_asked_ = was_asked_ || !is_unasked_;
+    is_unasked_ = false;
     const bool whole = hook_.end_pass();
     if (recorder) {
         recorder->pass_ended(whole);
@@ -75,6 +102,10 @@ bool PassDriver::ask(ggml_tensor * node) {
     if (seen != GraphHook::Seen::other || hook_.aborted()) {
         return seen == GraphHook::Seen::stop;
     }
+    if (layer_of_logits(node)) {
+        const Lock lock(mutex);
+        return stops_for_input(node);
+    }
     const auto il = layer_in_name(node, "ffn_moe_topk");
     const auto it = il ? graph_.layer_of_number.find(*il) : graph_.layer_of_number.end();
     if (it == graph_.layer_of_number.end()) {
@@ -91,10 +122,16 @@ bool PassDriver::ask(ggml_tensor * node) {
 }
 
 // Return whether llama.cpp may compute the layer without a stop: expert i is in slot i, and nobody reads the choice.
+bool PassDriver::may_pass_by(Layer layer) const {
+    return !recorder && !forced && !stopping && cache_ && cache_->core->may_skip(layer);
+}
+
+// Let llama.cpp compute the layer without a stop if it may.
 bool PassDriver::passes_by(Layer layer, int32_t n_token) {
-    if (recorder || forced || stopping || !cache_ || !cache_->core->may_skip(layer)) {
+    if (!may_pass_by(layer)) {
         return false;
     }
+    n_routed_ = layer + 1;
     try {
         tell(Unasked{layer, n_token});
     } catch (const std::exception & e) {
@@ -110,10 +147,29 @@ bool PassDriver::passes_by(Layer layer, int32_t n_token) {
 // late stop the probabilities of all experts are gone and routing can no longer be forced.
 bool PassDriver::may_stop_late(Layer layer) const {
     const LateStop & stop = graph_.late_stops[size_t(layer)];
-    const bool on_host = ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(graph_.devices[size_t(layer)]));
-    return stop.n_node > 1 && !on_host && !late_stops_fail_ && !forced && !recorder &&
-           (stop.keeps_weights || !cache_->core->wants_weights()) &&
-           (stop.keeps_input || !cache_->core->wants_gate_input());
+    return stop.n_node > 1 && is_own_device(layer) && !late_stops_fail_ && !forced && !recorder &&
+           (stop.keeps_weights || !cache_->core->wants_weights());
+}
+
+// Return whether the layer is computed by a device with memory of its own.
+bool PassDriver::is_own_device(Layer layer) const {
+    return !ggml_backend_buft_is_host(ggml_backend_dev_buffer_type(graph_.devices[size_t(layer)]));
+}
+
+// Return whether to stop at this router's mat-mul to read its input. Necessary before a late stop if the input's memory
+// is in other use by then. The kernels that devices fuse begin after the mat-mul.
+bool PassDriver::stops_for_input(const ggml_tensor * node) {
+    const auto it = graph_.layer_of_number.find(layer_of_logits(node).value_or(-1));
+    if (it == graph_.layer_of_number.end() || !cache_ || node->ne[1] == 0) {
+        return false;
+    }
+    const Layer layer = it->second;
+    if (graph_.late_stops[size_t(layer)].keeps_input || !cache_->core->wants_gate_input() || may_pass_by(layer) ||
+        !may_stop_late(layer)) {
+        return false;
+    }
+    input_wanted_ = layer;
+    return true;
 }
 
 bool PassDriver::computed(ggml_tensor * node) {
@@ -125,6 +181,11 @@ bool PassDriver::computed(ggml_tensor * node) {
         if (hook_.in_waves()) {
             keep_inputs(node);
             go_on = !hook_.segment_ended() || run_waves();
+        } else if (input_wanted_ != none) {
+            finish_layer();
+            const Layer layer = std::exchange(input_wanted_, none);
+            reader_.read_input(layer, cache_->work(layer));
+            go_on = true;
         } else {
             finish_layer();
             go_on = routed(hook_.take_choice(), hook_.choice_layer());
@@ -142,6 +203,7 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
     }
     hook_.begin_layer(layer);
     n_behind = layer;
+    n_routed_ = layer + 1;
     if (topk->ne[1] == 0) {
         return true;
     }
@@ -164,6 +226,9 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
     routed_us_ = now_us();
     tell(Routed{{layer, reader_.n_token(), reader_.ids(), reader_.weights()}});
     show_router(layer);
+    if (!await_experts(layer)) {
+        return abort_pass("");
+    }
     const bool own_slots =
         std::none_of(ready_.begin(), ready_.end(), [](const Compute & c) { return c.part == Part::staged; });
     // llama.cpp's own nodes cannot compute experts that are cut.
@@ -177,6 +242,27 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
         partner_->begin_waves();
     }
     sort_pairs();
+    return true;
+}
+
+// A decoded token on a device: wait for the missing experts if the layer has slots for all that it needs. Computing
+// what is there in a wave meanwhile would cost more stops than it saves. Return false if the pass is to stop.
+bool PassDriver::await_experts(Layer layer) {
+    const LayerLayout & slots = cache_->layout.layers[size_t(layer)];
+    if (reader_.n_token() > 1 || partner_ || !is_own_device(layer) || slots.is_cut()) {
+        return true;
+    }
+    const Pool pool = slots.pool_of(slots.pool_of(Part::top) != none ? Part::top : Part::bottom);
+    if (pool == none || size_t(cache_->layout.pools[size_t(pool)].n_slot) < n_needed_) {
+        return true;
+    }
+    while (ready_.size() < n_needed_ && cache_->pool->n_open() > 0) {
+        if (stopping) {
+            return false;
+        }
+        wait();
+        collect_arrivals();
+    }
     return true;
 }
 
@@ -458,7 +544,6 @@ PatchTimes PassDriver::times() const {
     PatchTimes times = times_;
     if (cache_) {
         times.link_busy_us = cache_->pool->link_busy_us();
-        times.file_busy_us = cache_->pool->file_busy_us();
     }
     return times;
 }

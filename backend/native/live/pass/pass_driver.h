@@ -25,7 +25,6 @@ struct PatchTimes {
     uint64_t n_graph = 0;       // graphs computed in waves
     uint64_t callback_us = 0;   // callbacks, with stalls and waves
     uint64_t link_busy_us = 0;  // at least one copy into slots was in flight
-    uint64_t file_busy_us = 0;  // at least one copy from the file was in flight
     uint64_t host_us = 0;       // the host computed experts beside a device
     uint64_t host_wait_us = 0;  // the part of wave_us in which only the host computed
     uint64_t n_stop = 0;        // stops of llama.cpp's computation for the callback
@@ -42,6 +41,10 @@ class PassDriver {
     // Between passes. set_cache() throws std::runtime_error if the host cannot compute its share.
     void drop_cache() REQUIRES(mutex);
     void set_cache(std::unique_ptr<Cache> cache, const ExpertFiles & files, Hybrid hybrid) REQUIRES(mutex);
+
+    // The scheduler of the context of the following passes, and its callback with `self` for it; null: unknown.
+    void set_scheduler(ggml_backend_sched_t scheduler, ggml_backend_sched_eval_callback callback, void * self)
+        REQUIRES(mutex);
 
     // Around a pass, as Patch::begin_pass() and end_pass().
     void begin_pass(Phase phase, const std::vector<int32_t> & tokens) EXCLUDES(mutex);
@@ -63,8 +66,13 @@ class PassDriver {
     std::atomic<int32_t> n_behind = 0;  // finished layers of the pass
 
   private:
+    bool may_pass_by(Layer layer) const REQUIRES(mutex);
     bool passes_by(Layer layer, int32_t n_token) REQUIRES(mutex);
+    void choose_callback(size_t n_token) REQUIRES(mutex);
+    bool is_own_device(Layer layer) const;
     bool may_stop_late(Layer layer) const REQUIRES(mutex);
+    bool stops_for_input(const ggml_tensor * node) REQUIRES(mutex);
+    bool await_experts(Layer layer) REQUIRES(mutex);
     bool routed(ggml_tensor * topk, Layer layer) REQUIRES(mutex);
     void read_router(const ggml_tensor * topk, Layer layer) REQUIRES(mutex);
     void show_router(Layer layer) REQUIRES(mutex);
@@ -92,10 +100,18 @@ class PassDriver {
     PatchTimes times_ GUARDED_BY(mutex);
     std::vector<uint64_t> stall_us_ GUARDED_BY(mutex), wave_us_ GUARDED_BY(mutex);  // [layer]
 
+    ggml_backend_sched_t scheduler_ GUARDED_BY(mutex) = nullptr;  // null: unknown
+    ggml_backend_sched_eval_callback callback_ GUARDED_BY(mutex) = nullptr;
+    void * self_ GUARDED_BY(mutex) = nullptr;
+
     // The pass in progress.
     GraphHook hook_;
     RouterReader reader_;
     bool late_stops_fail_ = false;  // the nodes came in another order than in the probe
+    Layer input_wanted_ = none;     // a stop reads this layer's input
+    Layer n_routed_ = 0;            // layers of the pass that were routed or passed by
+    bool is_unasked_ = false;       // llama.cpp computes the pass without the callback
+    bool was_asked_ = false;        // a pass was computed with it since set_cache()
     std::string error_;
     std::string copy_error_;        // of the last copy that failed
     // The layer in progress.

@@ -34,16 +34,24 @@ void Patch::configure(const Layout & layout, const Composition & composition, co
             graph_.shape, layout, graph_.n_embd, {graph_.routers.begin(), graph_.routers.end()}, future_, statistics_},
         composition, n_host_slot);
     const Lock lock(driver_.mutex);
+    // Pinning memory takes long: keep the store where it stays as it is.
+    auto kept = driver_.cache() ? driver_.cache()->take_store(n_host_slot) : nullptr;
     driver_.drop_cache();
     events_ = {};
     core->record(keeps_events_ ? &events_ : nullptr);
-    driver_.set_cache(std::make_unique<Cache>(graph_, files_, layout, std::move(n_host_slot), options, std::move(core)),
+    driver_.set_cache(std::make_unique<Cache>(graph_, files_, layout, std::move(n_host_slot), options, std::move(core),
+                                              std::move(kept)),
                       files_, composition.hybrid);
 }
 
 void Patch::close() {
     const Lock lock(driver_.mutex);
     driver_.drop_cache();
+}
+
+void Patch::use_scheduler(ggml_backend_sched_t scheduler) {
+    const Lock lock(driver_.mutex);
+    driver_.set_scheduler(scheduler, callback, this);
 }
 
 void Patch::request_began() {
@@ -128,17 +136,14 @@ uint64_t Patch::host_bytes() const {
     return driver_.cache() && driver_.cache()->store ? driver_.cache()->store->bytes() : 0;
 }
 
-bool Patch::host_is_pinned() const {
+bool Patch::host_lacks_pinned() const {
     const Lock lock(driver_.mutex);
-    return driver_.cache() && driver_.cache()->store && driver_.cache()->store->is_pinned();
+    return driver_.cache() && driver_.cache()->store && driver_.cache()->store->lacks_pinned();
 }
 
 uint64_t Patch::host_held_bytes() const {
-    uint64_t n_read = 0;  // memory that was never written has no pages
-    for (const HostCounts & counts : host_counts()) {
-        n_read += counts.bytes_read;
-    }
-    return host_is_pinned() ? host_bytes() : std::min(n_read, host_bytes());
+    const Lock lock(driver_.mutex);
+    return driver_.cache() ? driver_.cache()->host_held_bytes() : 0;
 }
 
 std::vector<int32_t> Patch::n_host_slot() const {

@@ -38,6 +38,10 @@ class Patch {
     // Drop the cache and restore the model's tensors. Call before the model is freed. May be called twice.
     void close();
 
+    // The scheduler of the context that computes the passes from now on; null: unknown. Where it is known, a token for
+    // which no layer needs a stop is computed without the callback. Call with null before that context is freed.
+    void use_scheduler(ggml_backend_sched_t scheduler);
+
     void request_began();
     // Between passes. Throws std::invalid_argument for settings that make no sense.
     void tune(const Tuning & tuning);
@@ -76,7 +80,7 @@ class Patch {
     bool reads_by_ring() const;  // the system's queue reads, not threads
     uint64_t slab_bytes() const;
     uint64_t host_bytes() const;  // of the host store
-    bool host_is_pinned() const;
+    bool host_lacks_pinned() const;  // the store is in ordinary memory: the driver had no more pinned memory
     uint64_t host_held_bytes() const;  // the part of host_bytes() that has pages
     std::vector<int32_t> n_host_slot() const;  // [layer]; empty without a host store
     std::vector<LayerCounts> counts() const;

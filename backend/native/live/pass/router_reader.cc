@@ -27,6 +27,7 @@ void softmax(std::span<float> values) {
 void RouterReader::begin_pass() {
     logits_.assign(size_t(graph_.shape.n_layer), nullptr);
     probabilities_of_.assign(size_t(graph_.shape.n_layer), nullptr);
+    input_of_ = none;
 }
 
 void RouterReader::note(ggml_tensor * node) {
@@ -43,21 +44,32 @@ void RouterReader::note(ggml_tensor * node) {
     note(layer_in_name(node, "ffn_moe_probs"), probabilities_of_);
 }
 
+// Read all of a tensor; nothing if there is none.
+void RouterReader::read_floats(const ggml_tensor * from, std::vector<float> & to, DeviceWork & work) {
+    to.resize(from ? size_t(ggml_nelements(from)) : 0);
+    if (from) {
+        work.read(from, to.data(), ggml_nbytes(from));
+    }
+}
+
+void RouterReader::read_input(Layer layer, DeviceWork & work) {
+    read_floats(readable_input(layer), input_, work);
+    work.end_reads();
+    input_of_ = layer;
+}
+
 void RouterReader::read(const ggml_tensor * topk, Layer layer, DeviceWork & work, Wanted wanted, bool late,
                         const ggml_tensor * final_weights) {
     n_token_ = int32_t(topk->ne[1]);
     const ggml_tensor * probabilities = wanted.weights && !late ? readable_probabilities(layer) : nullptr;
-    const auto read_floats = [&](const ggml_tensor * from, std::vector<float> & to) {
-        to.resize(from ? size_t(ggml_nelements(from)) : 0);
-        if (from) {
-            work.read(from, to.data(), ggml_nbytes(from));
-        }
-    };
     choice_.resize(ggml_nbytes(topk));
     work.read(topk, choice_.data(), choice_.size());
-    read_floats(probabilities, probabilities_);
-    read_floats(wanted.weights && late ? final_weights : nullptr, weights_);
-    read_floats(wanted.input ? readable_input(layer) : nullptr, input_);
+    read_floats(probabilities, probabilities_, work);
+    read_floats(wanted.weights && late ? final_weights : nullptr, weights_, work);
+    if (!has_input(layer)) {
+        read_floats(wanted.input ? readable_input(layer) : nullptr, input_, work);
+    }
+    input_of_ = none;
     work.end_reads();
     take_ids(topk);
     if (probabilities) {

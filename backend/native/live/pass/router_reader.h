@@ -18,6 +18,11 @@ class RouterReader {
     // Note a node of the pass that holds a router's scores or probabilities.
     void note(ggml_tensor * node);
 
+    // Read the input of a layer whose router has just run, before read(): its memory may be in other use then.
+    void read_input(Layer layer, DeviceWork & work);
+    // Whether the last call was read_input() of this layer.
+    bool has_input(Layer layer) const { return input_of_ == layer; }
+
     struct Wanted {
         bool weights;
         bool input;
@@ -41,7 +46,10 @@ class RouterReader {
     void take_weights(const ggml_tensor * probabilities);
     void round_to_half(std::vector<float> & values);
 
+    static void read_floats(const ggml_tensor * from, std::vector<float> & to, DeviceWork & work);
+
     const MoeGraph & graph_;
+    Layer input_of_ = none;  // has_input()
     std::vector<ggml_tensor *> logits_, probabilities_of_;  // [layer], of this pass
     int32_t n_token_ = 0;
     std::vector<uint8_t> choice_;  // bytes of `topk`

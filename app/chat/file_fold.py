@@ -1,0 +1,96 @@
+"""A file of a question, folded to one line."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QResizeEvent
+from PySide6.QtWidgets import QPushButton, QVBoxLayout, QWidget
+
+from app.chat.text_block import TextBlock
+from app.text import units
+from backend.protocol.attachments import Attachment
+
+HEAD_WIDTH = 480  # pixels, at most
+PADDING = 16  # of the button
+SHOWN_CHARS = 20_000  # a longer text would make the window slow
+
+
+class FileFold(QWidget):
+    """A button with the file's name and size, and the text below it when unfolded."""
+
+    def __init__(self, file: Attachment, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._file = file
+        self._text: TextBlock | None = None
+        self.button = QPushButton()
+        self.button.setProperty("role", "quiet")
+        self.button.setCheckable(file.kind != "image")  # no picture is decoded in this process
+        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.button.setToolTip(file.name)
+        self.button.setMinimumWidth(1)  # it cuts its text
+        self.button.toggled.connect(self._toggle)
+        self._body = QVBoxLayout()
+        self._body.setContentsMargins(8, 0, 0, 6)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(4)
+        layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
+        layout.addLayout(self._body)
+        self._show_head()
+
+    def ideal_width(self) -> int:
+        """Return the width at which the folded line is not cut."""
+        self.button.ensurePolished()
+        head = self.button.fontMetrics().horizontalAdvance(f"\u25b8 {self._words()}") + PADDING
+        return min(head + 2, HEAD_WIDTH)
+
+    @property
+    def is_unfolded(self) -> bool:
+        """Return whether the text is shown."""
+        return self.button.isChecked()
+
+    def _toggle(self, unfolded: bool) -> None:
+        if self._text is None:
+            self._text = TextBlock()
+            self._text.setAccessibleName(self._file.name)
+            self._text.setProperty("role", "thought")
+            self._text.show_plain(self._shown_text())
+            self._body.addWidget(self._text)
+        self._text.setVisible(unfolded)
+        self._show_head()
+
+    def _shown_text(self) -> str:
+        text = self._file.text
+        if len(text) <= SHOWN_CHARS:
+            return text
+        rest = units.count(len(text) - SHOWN_CHARS, "character")
+        return text[:SHOWN_CHARS] + "\n\n" + self.tr("\u2026 and {rest} more").format(rest=rest)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        self._show_head()
+
+    def _words(self) -> str:
+        file = self._file
+        size = (
+            units.count(file.n_page, "page")
+            if file.n_page
+            else self.tr("image")
+            if file.kind == "image"
+            else units.count(len(file.text), "character")
+        )
+        words = f"{file.name} \u00b7 {size}"
+        if file.n_char_left_out:
+            words += " \u00b7 " + self.tr("beginning only")
+        return words
+
+    def _show_head(self) -> None:
+        words = self._words()
+        self.button.setAccessibleName(self.tr("Attached: {file}").format(file=words))
+        arrow = "\u25be" if self.button.isChecked() else "\u25b8"
+        if not self.button.isCheckable():
+            arrow = "\u25aa"
+        head = self.button.fontMetrics().elidedText(
+            f"{arrow} {words}", Qt.TextElideMode.ElideMiddle, self.width() - PADDING
+        )
+        self.button.setText(head.replace("&", "&&"))

@@ -1,0 +1,156 @@
+"""A tool call in an answer: the tool's name, the arguments, the state, and the folded result."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QPushButton, QVBoxLayout, QWidget
+
+from app.chat.text_block import TextBlock
+from app.state.conversation import CallState
+from app.text import units
+from app.text.language import translate
+from app.widgets.elided_label import ElidedLabel
+from backend.protocol.chat import ToolCall
+from backend.tools.plain_text import arguments_shown, clean
+
+N_LINE_SHOWN = 8  # of arguments; longer ones fold, unless the user is asked about them
+PIECE_CHARS = 4000  # of one block of text
+N_CHAR_SHOWN = 100_000  # of a result
+
+
+class _Fold(QWidget):
+    """A button, and a long plain text below it when unfolded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._text = ""
+        self._label = ""
+        self._blocks: list[TextBlock] = []
+        self.button = QPushButton()
+        self.button.setProperty("role", "quiet")
+        self.button.setCheckable(True)
+        self.button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.button.toggled.connect(self._fill)
+        self._body = QVBoxLayout()
+        self._body.setSpacing(0)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(4)
+        layout.addWidget(self.button, 0, Qt.AlignmentFlag.AlignLeft)
+        layout.addLayout(self._body)
+        self.hide()
+
+    def show_text(self, label: str, text: str) -> None:
+        """Show another label and text; keep it folded or unfolded."""
+        self._label = label
+        if text != self._text:
+            for block in self._blocks:
+                self._body.removeWidget(block)
+                block.hide()
+                block.deleteLater()
+            self._blocks.clear()
+            self._text = text
+        self._fill()
+        self.show()
+
+    def _fill(self) -> None:
+        is_open = self.button.isChecked()
+        self.button.setText(("\u25be " if is_open else "\u25b8 ") + self._label)
+        self.button.setAccessibleName(self._label)
+        if is_open and not self._blocks:
+            for begin in range(0, len(self._text), PIECE_CHARS):
+                block = TextBlock(is_code=True)
+                block.setAccessibleName(self._label)
+                block.show_plain(self._text[begin : begin + PIECE_CHARS])
+                self._blocks.append(block)
+                self._body.addWidget(block)
+        for block in self._blocks:
+            block.setVisible(is_open)
+
+
+class ToolCard(QFrame):
+    """Shows a call and its state.
+
+    foot: the layout below the arguments, for what a state needs, such as buttons that approve.
+    """
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("toolCard")
+        self.call = ToolCall("", "", "")
+        self.state = CallState.WRITING
+        self._name = ElidedLabel()
+        self._name.setProperty("role", "strong")
+        self._state = QLabel()
+        self._state.setProperty("role", "small")
+        self._arguments = TextBlock(is_code=True)
+        self._arguments.setAccessibleName(self.tr("Arguments"))
+        self._long = _Fold()
+        self._result = _Fold()
+        head = QHBoxLayout()
+        head.setSpacing(8)
+        head.addWidget(self._name, 1)
+        head.addWidget(self._state)
+        self.foot = QVBoxLayout()
+        self.foot.setSpacing(6)
+        layout = QVBoxLayout(self)
+        layout.setContentsMargins(14, 9, 14, 10)
+        layout.setSpacing(5)
+        layout.addLayout(head)
+        layout.addWidget(self._arguments)
+        layout.addWidget(self._long)
+        layout.addLayout(self.foot)
+        layout.addWidget(self._result)
+
+    @property
+    def result_button(self) -> QPushButton:
+        """Return the button that folds and unfolds the result."""
+        return self._result.button
+
+    def show_call(self, call: ToolCall, state: CallState) -> None:
+        """Show a call as it grows, and its state."""
+        if call.arguments != self.call.arguments or state is not self.state:
+            self.call, self.state = call, state
+            self._show_arguments()
+        self.call, self.state = call, state
+        words = state_words(state)
+        self._name.setText(clean(call.name))
+        self._state.setText(words)
+        self.setAccessibleName(
+            self.tr("Tool call: {name}, {state}").format(name=call.name, state=words)
+        )
+
+    def show_result(self, text: str) -> None:
+        """Show the tool's output, folded. It is plain text, whatever is in it."""
+        label = self.tr("Result: {size}").format(size=units.count(len(text), "character"))
+        self._result.show_text(label, text[:N_CHAR_SHOWN])
+
+    def _show_arguments(self) -> None:
+        text = pretty(self.call.arguments)
+        is_long = text.count("\n") >= N_LINE_SHOWN or len(text) > 100 * N_LINE_SHOWN
+        folds = is_long and self.state is not CallState.ASKED
+        self._arguments.setVisible(bool(text) and not folds)
+        self._long.setVisible(folds)
+        if folds:
+            size = units.count(len(text), "character")
+            self._long.show_text(self.tr("Arguments: {size}").format(size=size), text)
+        else:
+            self._arguments.show_plain(text)
+
+
+def state_words(state: CallState) -> str:
+    """Return a state in words."""
+    return {
+        CallState.WRITING: translate("tools", "being written\u2026"),
+        CallState.ASKED: translate("tools", "asks to run"),
+        CallState.RUNNING: translate("tools", "running\u2026"),
+        CallState.DONE: translate("tools", "done"),
+        CallState.FAILED: translate("tools", "failed"),
+        CallState.REFUSED: translate("tools", "refused"),
+        CallState.NOT_RUN: translate("tools", "not run"),
+    }[state]
+
+
+def pretty(arguments: str) -> str:
+    """Return arguments on several lines, with nothing hidden; "" for an empty object."""
+    return "" if arguments.strip() in ("", "{}") else arguments_shown(arguments)

@@ -1,0 +1,356 @@
+"""A loaded model's conversation format, in a process that can be killed (format_child.py).
+
+A template comes from a model file. It may hang, grow or crash, even within one operation in C++, so
+it never runs in the engine's process. A deadline or Stop kills its process; the next use starts
+another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from backend.llama import json_schema
+from backend.llama.api import LlamaError
+from backend.protocol.chat import AnswerText, ChatFacts, ChatOptions, Delta, Json
+from backend.protocol.messages import Decoder, Message, ProtocolError, encode
+from backend.system import children
+from backend.text import text
+
+CHATML = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + "
+    "'<|im_end|>\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+)
+_START_S = 15.0  # added to the deadline, for starting the process on a busy machine
+_N_LONG = 500  # messages; fewer are not shortened when they take too long
+_READ_LIMIT_S = 10.0  # processor time for reading a piece of an answer
+_NAME_CHARS_MAX = 80
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Trigger:
+    """What makes a lazy grammar begin.
+
+    kind: "token" or "word": this text; "pattern": a regular expression that is found in the answer;
+    "pattern_full": one that matches the whole answer so far. The grammar begins with the first
+    group of a pattern.
+    """
+
+    kind: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A prompt, and how its answer is sampled and read.
+
+    grammar: GBNF, or "". grammar_lazy: it holds from a trigger on. preserved: texts of tokens that
+    AnswerReader needs although they are control tokens. stops: texts that end the answer. thinks:
+    the prompt ends within an opened thought. begun: the part of the prompt that begins the answer,
+    which the grammar takes as written. n_left_out: messages left out to shorten the
+    conversation. thinking_start, thinking_ends: what opens a thought, or "",
+    and what may end it.
+    """
+
+    prompt: str
+    grammar: str = ""
+    grammar_lazy: bool = False
+    triggers: tuple[Trigger, ...] = ()
+    preserved: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
+    thinks: bool = False
+    begun: str = ""
+    n_left_out: int = 0
+    thinking_start: str = ""
+    thinking_ends: tuple[str, ...] = ()
+    parser: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rendered:
+        """Read the reply of format_child.py. Raises KeyError, TypeError or ValueError."""
+        return cls(
+            prompt=data["prompt"],
+            grammar=data["grammar"],
+            grammar_lazy=data["grammar_lazy"],
+            triggers=tuple(Trigger(kind, value) for kind, value in data["triggers"]),
+            preserved=tuple(data["preserved"]),
+            stops=tuple(data["stops"]),
+            thinks=data["thinks"],
+            begun=data["begun"],
+            n_left_out=data["n_left_out"],
+            thinking_start=data["thinking_start"],
+            thinking_ends=tuple(data["thinking_ends"]),
+            parser=data["parser"],
+        )
+
+
+class ChatFormat:
+    """A template, ChatML if it is empty.
+
+    name: the model's, for sentences. bos, eos: the texts of these tokens, or "". Render from one
+    thread; a reader may read in another; stop() from any, also from a signal handler. The process
+    starts at the first use or at start(), and is kept.
+    """
+
+    def __init__(self, name: str, template: str, bos: str, eos: str) -> None:
+        self._name = " ".join(name.split())[:_NAME_CHARS_MAX]
+        self._source = {"template": template or CHATML, "bos": bos, "eos": eos}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._knows_source = False  # the process has received the template
+        self._reads: AnswerReader | None = None  # the reader whose answer the process keeps
+        self._is_rendering = False
+        self._lock = threading.RLock()  # one request at a time
+        self._facts: ChatFacts | None = None
+
+    def facts(self) -> ChatFacts:
+        """Return what the template can do. Raises LlamaError when it fails or takes too long."""
+        if self._facts is None:
+            reply = self._ask({"facts": True}, _limit_s(0), bool)
+            assert reply is not None  # nothing stops it
+            self._facts = ChatFacts.from_json(reply)
+        return self._facts
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        options: ChatOptions = ChatOptions(),  # noqa: B008 (immutable)
+        is_stopped: Callable[[], bool] = bool,
+    ) -> Rendered | None:
+        """Return the prompt for an answer, or for the rest of a last message of the assistant.
+
+        Return None when stopped: by stop() while it renders, or where is_stopped() is true when
+        it begins. Raises LlamaError when the template fails, or takes too much time or memory.
+        """
+        self._is_rendering = True  # set before is_stopped() is called, so that no stop is lost
+        if options.json_schema is not None:
+            options = replace(options, json_schema=json_schema.prepared(options.json_schema))
+        request: Message = {"render": list(messages), "options": options.to_json()}
+        try:
+            try:
+                reply = self._ask(request, _limit_s(len(messages)), is_stopped)
+            except _TooSlow:
+                if len(messages) < _N_LONG:
+                    raise
+                request["options"] = {**options.to_json(), "shorten": True}
+                reply = self._ask(request, _limit_s(0), is_stopped)
+        finally:
+            self._is_rendering = False
+        if reply is None:
+            return None
+        if not reply["grammar"] and options.json_schema is not None:
+            raise LlamaError(text("schema.unused", model=self._name))
+        return Rendered.from_json(reply)
+
+    def reader(self, rendered: Rendered) -> AnswerReader:
+        """Return what reads the answer to this prompt."""
+        return AnswerReader(self, rendered)
+
+    def start(self) -> None:
+        """Start the process, unless it runs, without waiting for it. Raises LlamaError."""
+        with self._lock:
+            if self._process is not None and self._process.poll() is None:
+                return
+            self.close()
+            self._knows_source, self._reads = False, None
+            try:
+                self._process = children.start("backend.llama.format_child")
+            except OSError as error:
+                reason = text("template.not_started", reason=error.strerror or str(error))
+                raise self._refusal(reason) from None
+
+    def stop(self) -> None:
+        """End the rendering in progress, if any."""
+        process = self._process
+        if self._is_rendering and process is not None:
+            process.kill()
+
+    def close(self) -> None:
+        """End the process. A later use starts another."""
+        if (process := self._process) is not None:
+            process.kill()  # before the lock, so that a request ends
+        with self._lock:
+            process, self._process = self._process, None
+            if process is None:
+                return
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
+
+    def _read(self, reader: AnswerReader, text: str, *, is_final: bool) -> Delta | None:
+        """Read further text of an answer; None where the process fails."""
+        with self._lock:
+            self.start()
+            request: Message = {"text": text, "final": is_final}
+            if self._reads is not reader:
+                shown = reader.shown
+                request = {
+                    "open": dict(reader.rendered.parser),
+                    "shown": Delta(
+                        shown.reasoning, shown.content, dict(enumerate(shown.tool_calls))
+                    ).to_json(),
+                    **request,
+                    "text": reader.raw,
+                }
+            try:
+                reply = self._ask(request, _READ_LIMIT_S, bool)
+            except LlamaError:
+                return None
+            self._reads = reader
+            return None if reply is None else Delta.from_json(reply)
+
+    def _ask(
+        self, request: Message, limit_s: float, is_stopped: Callable[[], bool]
+    ) -> Message | None:
+        """Return the reply to a request; None when stopped. Raises LlamaError."""
+        with self._lock:
+            self.start()
+            was_used = self._knows_source
+            try:
+                return self._ask_process(request, limit_s, is_stopped)
+            except _ProcessEnded:
+                if not was_used:
+                    raise
+            # It may have been killed since its last use. A new one fails only by the template.
+            self.start()
+            return self._ask_process(request, limit_s, is_stopped)
+
+    def _ask_process(
+        self, request: Message, limit_s: float, is_stopped: Callable[[], bool]
+    ) -> Message | None:
+        process = self._process
+        assert process is not None
+        if is_stopped():
+            return None
+        n_reply = 1 if self._knows_source else 2
+        try:
+            frames = b"" if self._knows_source else encode({**self._source, "limit_s": limit_s})
+            frames += encode({**request, "limit_s": limit_s})
+        except ProtocolError:
+            raise self._refusal(text("template.long_conversation")) from None
+        self._knows_source = True
+        reply, status = None, 0
+        with _deadline(process, limit_s + _START_S) as is_late:
+            try:
+                reply = _exchange(process, frames, n_reply)
+            finally:
+                if reply is None:  # it ended, or KeyboardInterrupt left a reply in the pipe
+                    process.kill()
+                    status = process.wait()
+                    self.close()
+        if reply is not None:
+            if "error" in reply:
+                raise self._refusal(reply["error"])
+            return reply
+        if is_stopped():
+            return None
+        if is_late() or (sys.platform != "win32" and status == -signal.SIGPROF):
+            raise _TooSlow(text("template.too_slow", model=self._name))
+        reason: str = text("template.ended", status=status)
+        raise _ProcessEnded(text("template.failed", model=self._name, reason=reason))
+
+    def _refusal(self, reason: str) -> LlamaError:
+        return LlamaError(text("template.failed", model=self._name, reason=reason))
+
+
+class _TooSlow(LlamaError):
+    """The process reached its deadline."""
+
+
+class _ProcessEnded(LlamaError):
+    """The process ended, for no reason that is known."""
+
+
+class AnswerReader:
+    """Splits one answer into thought, content and tool calls while it is written.
+
+    What it returned is never taken back. Use from one thread. rendered: the prompt's. raw: the
+    answer's text so far. shown: the sum of what was returned.
+    """
+
+    def __init__(self, chat_format: ChatFormat, rendered: Rendered) -> None:
+        self.rendered = rendered
+        self.raw = ""
+        self.shown = AnswerText()
+        self._format = chat_format
+        self._is_plain = False  # the process failed twice; the rest is content
+
+    def feed(self, text: str) -> Delta:
+        """Add text and return what the answer gained. Text that may become a mark is held back."""
+        return self._add(text, is_final=False)
+
+    def finish(self) -> Delta:
+        """Return the rest of the answer, which is complete."""
+        return self._add("", is_final=True)
+
+    def _add(self, text: str, *, is_final: bool) -> Delta:
+        self.raw += text
+        delta = None
+        if not self._is_plain:
+            delta = self._format._read(self, text, is_final=is_final)
+            if delta is None:  # a process may have been killed; another gets the whole answer
+                delta = self._format._read(self, text, is_final=is_final)
+        if delta is None:
+            delta = Delta(content=text if self._is_plain else self._unread())
+            self._is_plain = True
+        self.shown.add(delta)
+        return delta
+
+    def _unread(self) -> str:
+        """Return the text behind what was shown last."""
+        shown = self.shown.content or self.shown.reasoning
+        return self.raw[self.raw.rfind(shown) + len(shown) :] if shown in self.raw else self.raw
+
+
+def _limit_s(n_message: int) -> float:
+    """Return the processor time that rendering may take, in seconds.
+
+    conversation_format.py leaves out the oldest messages where a template looks back at all. Where
+    rendering takes too long nonetheless, they are left out in another process.
+    """
+    return 3 + n_message / 2000
+
+
+@contextlib.contextmanager
+def _deadline(process: subprocess.Popen[bytes], limit_s: float) -> Iterator[Callable[[], bool]]:
+    """Kill the process after limit_s. Yields a function that tells whether this happened."""
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        process.kill()
+
+    timer = threading.Timer(limit_s, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield is_late.is_set
+    finally:
+        timer.cancel()
+
+
+def _exchange(process: subprocess.Popen[bytes], frames: bytes, n_reply: int) -> Message | None:
+    """Send frames and return the last reply; None if the process ended or sent rubbish."""
+    assert process.stdin is not None and process.stdout is not None
+    decoder = Decoder()
+    replies: list[Json] = []
+    try:
+        rest = memoryview(frames)
+        while rest:
+            rest = rest[process.stdin.write(rest) :]
+        while data := process.stdout.read(_READ_BYTES):
+            replies += decoder.feed(data)
+            if len(replies) >= n_reply:
+                return replies[-1]
+    except (OSError, ProtocolError):
+        pass
+    return None

@@ -1,0 +1,796 @@
+"""A model's conversation format: prompts from messages, and answers split into their parts.
+
+llama.cpp's chat layer (backend._chat) does the work. The tables add what it does not know, as data.
+Runs in the process of format_child.py, because templates are not trusted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from backend import _chat
+from backend.llama.guard import MEDIA
+from backend.protocol.chat import AnswerText, ChatFacts, Delta, Json, ToolCall
+
+SWITCHES: Sequence[tuple[str, Any, Any]] = (
+    ("enable_thinking", True, False),
+    ("thinking", True, False),
+    ("thinking_budget", -1, 0),
+    ("enable_reasoning", True, False),
+    ("reasoning", True, False),
+    ("skip_reasoning", False, True),
+    ("force_reasoning", True, False),
+    ("skip_thinking", False, True),
+    ("thinking_mode", "on", "off"),
+    ("reasoning_effort", "high", "none"),
+    ("reasoning_effort", "high", "no_think"),
+)
+"""Template variables that switch thinking: name, value for on, value for off. The first with an
+effect counts, and all of the same name do."""
+
+WORDS: Sequence[tuple[str, str]] = (
+    ("/think", "/no_think"),  # Nemotron Nano v2
+    ("detailed thinking on", "detailed thinking off"),
+)
+"""Words in the system prompt that switch thinking on and off, where a template without such a
+variable reads them."""
+
+EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max")
+"""Values of the variable reasoning_effort, weakest first, that templates may name."""
+
+
+@dataclass(frozen=True)
+class Thought:
+    """Marks of a thought that a model writes although llama.cpp finds none in its template.
+
+    then: what may follow the thought and is no content either.
+    """
+
+    start: str
+    end: str
+    then: str = ""
+
+
+THOUGHTS: Sequence[Thought] = (
+    Thought("<think>", "</think>"),
+    Thought("◁think▷", "◁/think▷"),
+    Thought("[THINK]", "[/THINK]"),
+    Thought("<thinking>", "</thinking>"),
+    Thought("<thought>", "</thought>"),
+    Thought("<|think|>", "<|end|>", "<|begin|>assistant"),  # Solar
+    Thought("<|inner_prefix|>", "<|inner_suffix|>"),  # Apertus
+    Thought("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),  # Apriel
+)
+
+WRAPPERS: Sequence[tuple[str, str]] = (
+    ("<answer>", "</answer>"),  # Hunyuan
+    ("<response>", "</response>"),  # ERNIE, Granite 3.3
+    ("", "[END FINAL RESPONSE]"),  # Apriel
+)
+"""Marks around the content. Without a thought before them they count where a template has them; so
+does a mark that only ends."""
+
+
+@dataclass(frozen=True)
+class Separator:
+    """Text between several messages of one kind in one answer.
+
+    in_template: a mark of the templates that it applies to. message: the header of such a message.
+    """
+
+    in_template: str
+    message: re.Pattern[str]
+    text: str = "\n\n"
+
+
+SEPARATORS: Sequence[Separator] = (
+    Separator("<|channel|>", re.compile(r"<\|channel\|>analysis<\|message\|>")),
+    Separator("<|channel|>", re.compile(r"<\|channel\|>(?:commentary|final)<\|message\|>")),
+)
+
+
+@dataclass(frozen=True)
+class ToolList:
+    """How a model reads of its tools where the template leaves that to the system prompt.
+
+    in_template: a mark of the templates that it applies to. tool: with name, description and
+    parameters (JSON).
+    """
+
+    in_template: str
+    start: str
+    tool: str
+    end: str
+
+
+TOOL_LISTS: Sequence[ToolList] = (
+    ToolList(  # DeepSeek V3.1, as its model card says
+        "<｜tool▁call▁begin｜>'+ tool['function']['name'] + '<｜tool▁sep｜>'",
+        "\n\n## Tools\nYou have access to the following tools:\n\n",
+        "### {name}\nDescription: {description}\n\nParameters: {parameters}\n\n",
+        "IMPORTANT: ALWAYS adhere to this exact format for tool use:\n"
+        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>tool_call_name<｜tool▁sep｜>tool_call_arguments"
+        "<｜tool▁call▁end｜>{additional_tool_calls}<｜tool▁calls▁end｜>\n\nWhere:\n"
+        "- `tool_call_name` must be an exact match to one of the available tools\n"
+        "- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters "
+        "Schema\n"
+        "- For multiple tool calls, chain them directly without separators or spaces",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class PythonCalls:
+    """Marks around calls [name(argument=value), …] that a template drops from the conversation."""
+
+    in_template: str
+    start: str
+    end: str
+
+
+PYTHON_CALLS: Sequence[PythonCalls] = (
+    PythonCalls("<|tool_response_start|>", "<|tool_call_start|>", "<|tool_call_end|>"),  # LFM2
+)
+
+_N_SHORT = 64
+"""Messages that are rendered without a look at the time. Half as many show what a template does."""
+_N_LONG = 256
+"""Messages that are kept where a template looks back at all messages from each."""
+_GROWTH_MAX = 8.0
+"""Four times the messages take 4 times as long, and 16 times where a template looks back."""
+
+_Row = TypeVar("_Row", ToolList, PythonCalls)
+_CLOSES_LATER = "\ue000"  # a private-use character, which no mark begins with
+_THOUGHT, _CONTENT = "\ue001", "\ue002"
+_PROBE = " probe"
+_NOTHING: Json = {"reasoning": "", "content": ""}
+
+
+class ConversationFormat:
+    """A chat template. Methods raise RuntimeError, ValueError or MemoryError where it fails."""
+
+    def __init__(self, template: str, bos: str, eos: str) -> None:
+        self._source = template
+        self._template = _chat.Template(template, bos, eos)
+        # llama.cpp finds out a template's marks by comparing prompts. The tokens' texts can mislead
+        # it: with "</s>", it looks for another call than Mistral Small 3.2 writes.
+        self._bare = _chat.Template(template, "", "") if bos or eos else self._template
+        self._facts: ChatFacts | None = None
+        self._looking_back: dict[frozenset[tuple[str, ...]], bool] = {}  # by kinds of messages
+        caps = self._template.caps()
+        self._tool_list = None if caps["supports_tools"] else _of_template(TOOL_LISTS, template)
+        self._python_calls = (
+            None if caps["supports_tool_calls"] else _of_template(PYTHON_CALLS, template)
+        )
+        self._switches: dict[str, tuple[Any, Any]] = {}
+        self._words: tuple[str, str] | None = None
+
+    def facts(self) -> ChatFacts:
+        """Return what the template can do, found by rendering a question in several ways."""
+        if self._facts is None:
+            caps = self._template.caps()
+            ask = [{"role": "user", "content": "Hi"}]
+            applied = self._apply(ask, {})
+            shows_thoughts = bool(applied["supports_thinking"] and applied["thinking_start"])
+            shows_thoughts |= any(thought.start in self._source for thought in THOUGHTS)
+            self._switches = self._find_switches(ask)
+            self._words = None if self._switches else self._find_words(ask)
+            has_switch = bool(self._switches or self._words)
+            is_told = caps["supports_tools"] or self._tool_list is not None
+            is_python = self._python_calls is not None
+            tools = is_told and (caps["supports_tool_calls"] or is_python)
+            self._facts = ChatFacts(
+                thinking="switch" if has_switch else "always" if shows_thoughts else "none",
+                thinks_by_default=self._is_on(ask) if has_switch else shows_thoughts,
+                efforts=self._find_efforts(ask),
+                tools=tools,
+                parallel_tool_calls=tools and (caps["supports_parallel_tool_calls"] or is_python),
+                system=caps["supports_system_role"],
+            )
+        return self._facts
+
+    def render(self, messages: Sequence[Json], options: Json) -> Json:
+        """Return Rendered's fields, with triggers as pairs and what AnswerSplitter needs.
+
+        options: of ChatOptions. A last message of the assistant is continued.
+        """
+        with contextlib.suppress(RuntimeError, ValueError):
+            self.facts()  # finds the switch of thinking
+        messages = self._told_of_tools([_readable(message) for message in messages], options)
+        if messages and messages[-1]["role"] == "assistant":
+            applied = self._continued(messages, options)
+        else:
+            applied = self._apply_long(messages, options)
+        begun: str = applied["generation_prompt"] + applied["prefill"]
+        starts = [applied["thinking_start"]] if applied["thinking_start"] else []
+        known = [mark for row in THOUGHTS for mark in (row.start, row.end, row.then)]
+        known += [mark for pair in WRAPPERS for mark in pair]
+        preserved = [*applied["preserved"], *starts, *applied["thinking_ends"], *known]
+        preserved = list(dict.fromkeys(filter(None, preserved)))
+        opened: str = applied["generation_prompt"]
+        is_opened = _is_in_thought(opened, starts, applied["thinking_ends"])
+        own = [] if is_opened else [i for i, row in enumerate(THOUGHTS) if row.start not in starts]
+        continued = applied["continued"]
+        return {
+            "prompt": applied["prompt"],
+            "begun": begun,
+            "grammar": applied["grammar"],
+            "grammar_lazy": applied["grammar_lazy"],
+            "triggers": applied["triggers"],
+            "preserved": preserved,
+            "stops": applied["stops"],
+            "n_left_out": applied["n_left_out"],
+            "thinks": bool(continued["reasoning"])
+            if continued["reasoning"] or continued["content"]
+            else is_opened,
+            "thinking_start": applied["thinking_start"],
+            "thinking_ends": applied["thinking_ends"],
+            "parser": {
+                "format": applied["format"],
+                "parser": applied["parser"],
+                "opened": opened,
+                "prefill": applied["prefill"],
+                "continued": continued,
+                "marks": preserved,
+                "start": applied["thinking_start"],
+                "separators": [
+                    i for i, s in enumerate(SEPARATORS) if s.in_template in self._source
+                ],
+                "thoughts": own,
+                "wrappers": [
+                    i for i, (start, end) in enumerate(WRAPPERS) if (start or end) in self._source
+                ],
+            },
+        }
+
+    def _told_of_tools(self, messages: list[Json], options: Json) -> list[Json]:
+        """Return the messages with what the template does not show of tools and calls."""
+        if (marks := self._python_calls) is not None:
+            messages = [_with_calls_as_text(message, marks) for message in messages]
+        tools, choice = _tools(options)
+        if self._tool_list is None or not tools or choice == "none":
+            return messages
+        return _with_system(messages, _tools_as_text(tools, self._tool_list))
+
+    def _apply(self, messages: Sequence[Json], options: Json, *, continues: bool = False) -> Json:
+        """Call llama.cpp, and return its result with every field."""
+        request = self._request(messages, options)
+        asked = _dumps({**request, "continues": continues})
+        applied: Json = json.loads(self._template.render(asked))
+        if self._bare is not self._template:
+            bare = json.loads(self._bare.render(asked))
+            if bare["generation_prompt"] == applied["generation_prompt"]:
+                applied = {**bare, "prompt": applied["prompt"]}
+        if request["grammar"]:
+            applied["grammar"], applied["grammar_lazy"] = request["grammar"], False
+        if applied["thinking_start"] not in self._source:
+            applied["thinking_start"] = ""
+        return {**applied, "n_left_out": 0, "prefill": "", "continued": _NOTHING}
+
+    def _request(self, messages: Sequence[Json], options: Json) -> Json:
+        variables = dict(options.get("variables", {}))
+        if effort := options.get("effort"):
+            variables["reasoning_effort"] = effort
+        thinks = options.get("thinking")
+        if self._switches and thinks is None and self._facts is not None:
+            thinks = self._facts.thinks_by_default
+        elif self._switches:
+            for name, values in self._switches.items():
+                variables.setdefault(name, values[0 if thinks else 1])
+        tools, choice = _tools(options)
+        schema = options.get("json_schema")
+        return {
+            "messages": self._with_words(messages, options.get("thinking")),
+            "tools": tools,
+            "tool_choice": choice,
+            "parallel_tool_calls": options.get("parallel_tool_calls", True),
+            "json_schema": "" if schema is None else _dumps(schema),
+            "grammar": options.get("grammar", ""),
+            "thinking": variables.get("enable_thinking", thinks is None or thinks) is True,
+            "variables": variables,
+        }
+
+    def _apply_long(self, messages: Sequence[Json], options: Json) -> Json:
+        """Apply any number of messages, without the oldest where the template looks back at all.
+
+        llama.cpp renders all messages three times. Where a few messages have the same prompt
+        without its changes to messages, one rendering of all of them is enough.
+        """
+        if len(messages) <= _N_SHORT:
+            return self._apply(messages, options)
+        short = _last(messages, _N_SHORT // 2)
+        applied = self._apply(short, options)
+        request = self._request(messages, options)
+        variables = {"enable_thinking": request["thinking"], **_dates(), **request["variables"]}
+        if request["tools"]:
+            variables["tools"] = request["tools"]
+
+        def plain(kept: Sequence[Json]) -> str:
+            told = self._with_words(kept, options.get("thinking"))
+            return self._plain(told, **variables) or ""
+
+        def full(kept: Sequence[Json]) -> str:
+            asked = _dumps({**self._request(kept, options), "continues": False})
+            prompt: str = json.loads(self._template.render(asked))["prompt"]
+            return prompt
+
+        is_plain = _kinds(messages) == _kinds(short) and plain(short) == applied["prompt"]
+        render = plain if is_plain else full
+        kept = messages
+        if len(messages) > _N_LONG and (options.get("shorten") or self._looks_back(messages)):
+            # In steps, so that a conversation's prompt rarely changes at its beginning.
+            n_out = -(-(len(messages) - _N_LONG) // _N_SHORT) * _N_SHORT
+            kept = _last(messages, len(messages) - n_out)
+        return {**applied, "prompt": render(kept), "n_left_out": len(messages) - len(kept)}
+
+    def _looks_back(self, messages: Sequence[Json]) -> bool:
+        """Return whether the time for rendering grows with the square of their number.
+
+        Measured as a ratio, which is far from the limit on both sides: a slow machine has it too.
+        """
+        kinds = frozenset(_kinds(messages))
+        if kinds not in self._looking_back:
+            brief = [
+                {**m, "content": "x"} for m in messages if m["role"] not in ("system", "developer")
+            ]
+            few_s, many_s = (self._time_s(_last(brief, n)) for n in (_N_SHORT // 2, 2 * _N_SHORT))
+            self._looking_back[kinds] = many_s > _GROWTH_MAX * few_s
+        return self._looking_back[kinds]
+
+    def _time_s(self, messages: Sequence[Json]) -> float:
+        """Return the processor time for rendering, the shortest of three."""
+        times_s = []
+        for _ in range(3):
+            began_s = time.process_time()
+            self._plain(messages)
+            times_s.append(time.process_time() - began_s)
+        return max(min(times_s), 1e-6)
+
+    def _continued(self, messages: Sequence[Json], options: Json) -> Json:
+        """Apply messages of which the last is an answer to go on with.
+
+        llama.cpp writes a thought, if only an empty one, before every answer that it goes on with.
+        Where the answer began otherwise, its beginning is put together here, and used if the parser
+        finds the message in it.
+        """
+        *before, last = messages
+        said = AnswerText(last.get("reasoning_content", ""), _text(last["content"]))
+        applied = self._apply_long(before, options)
+        if not said.reasoning and not said.content:
+            return applied
+        result = None
+        for asked in self._thinking_variants(options):
+            if asked is not options:
+                applied = self._apply_long(before, asked)
+            for candidate in self._beginnings(applied, before, said, asked):
+                result = result or candidate
+                if _goes_on(candidate, said):
+                    return candidate
+        assert result is not None
+        return result
+
+    def _thinking_variants(self, options: Json) -> Iterator[Json]:
+        """Yield the options, and the same with thinking switched."""
+        yield options
+        if self._facts is not None and self._facts.thinking == "switch":
+            thinks = options.get("thinking")
+            yield {
+                **options,
+                "thinking": not (self._facts.thinks_by_default if thinks is None else thinks),
+            }
+
+    def _beginnings(
+        self, applied: Json, before: Sequence[Json], said: AnswerText, options: Json
+    ) -> Iterator[Json]:
+        """Yield ways to begin an answer with what was said: as the model wrote it, llama.cpp's."""
+        short = _last(before, _N_SHORT // 2)
+        opened: str = applied["generation_prompt"]
+        marks = self._thought_marks(applied, short, options)
+        prefill = said.content
+        if said.reasoning:
+            start, end = marks
+            if _is_in_thought(opened, [applied["thinking_start"]], applied["thinking_ends"]):
+                start = ""
+            prefill = start + said.reasoning + (end + said.content if said.content else "")
+        continued = {"reasoning": said.reasoning, "content": said.content}
+        yield {
+            **applied,
+            "prompt": applied["prompt"] + prefill,
+            "prefill": prefill,
+            "continued": continued,
+        }
+        again = self._apply([*short, _message_of(said)], options, continues=True)
+        begun = again["generation_prompt"]
+        yield {
+            **again,
+            "prompt": applied["prompt"].removesuffix(opened) + begun,
+            "n_left_out": applied["n_left_out"],
+            "continued": continued,
+        }
+
+    def _thought_marks(
+        self, applied: Json, messages: Sequence[Json], options: Json
+    ) -> tuple[str, str]:
+        """Return what stands before a thought, and between it and the content."""
+        if not applied["thinking_start"]:
+            row = next((row for row in THOUGHTS if row.start in self._source), THOUGHTS[0])
+            wrappers = [f"{start}\n" for start, _ in WRAPPERS if start and start in self._source]
+            return f"{row.start}\n", f"\n{row.end}{row.then}\n{''.join(wrappers)}"
+        marked = _message_of(AnswerText(_THOUGHT, _CONTENT))
+        shape = self._apply([*messages, marked], options, continues=True)["generation_prompt"]
+        head, _, rest = shape.partition(_THOUGHT)
+        between, _, _ = rest.partition(_CONTENT)
+        opened: str = applied["generation_prompt"]
+        if head.startswith(opened):
+            return head.removeprefix(opened), between
+        at = head.rfind(applied["thinking_start"])
+        return head[max(at, 0) :], between
+
+    def _plain(self, messages: Sequence[Json], **variables: Any) -> str | None:
+        """Return the prompt with just these variables, or None where the template refuses them."""
+        try:
+            request = {"messages": messages, "variables": variables}
+            return self._template.render_plain(_dumps(request))
+        except (RuntimeError, ValueError):
+            return None
+
+    def _find_switches(self, messages: Sequence[Json]) -> dict[str, tuple[Any, Any]]:
+        found: dict[str, tuple[Any, Any]] = {}
+        for name, on, off in SWITCHES:
+            if name in found or name not in self._source:
+                continue
+            rendered = [self._plain(messages, **{name: value}) for value in (on, off)]
+            other = self._plain(messages, **{name: _THOUGHT})
+            if isinstance(off, str) and (other == rendered[1] or _THOUGHT in (other or "")):
+                continue  # it does not know this value for off
+            if None not in rendered and rendered[0] != rendered[1]:
+                found[name] = (on, off)
+        return found
+
+    def _find_words(self, messages: Sequence[Json]) -> tuple[str, str] | None:
+        for words in WORDS:
+            if words[1] in self._source:
+                on, off = (
+                    _behind(self._plain(_with_system(messages, word)), messages) for word in words
+                )
+                if on != off:
+                    return words
+        return None
+
+    def _with_words(self, messages: Sequence[Json], thinks: bool | None) -> Sequence[Json]:
+        if self._words is None or thinks is None:
+            return messages
+        return _with_system(messages, self._words[0 if thinks else 1])
+
+    def _is_on(self, messages: Sequence[Json]) -> bool:
+        """Return whether the template thinks where its switch has no value.
+
+        llama.cpp always gives enable_thinking, and "on" is its default. A template that never asks
+        whether the variable is defined was written for that.
+        """
+        name = "enable_thinking"
+        asks = re.search(rf"\b{name}\s+(is\s+(not\s+)?\w|if\b)|\b{name}\s*\|", self._source)
+        if name in self._switches and not asks:
+            return True
+        if self._words is not None:
+            on_prompt = self._plain(self._with_words(messages, True))
+            return _behind(self._plain(messages), messages) == _behind(on_prompt, messages)
+        on = {name: values[0] for name, values in self._switches.items()}
+        return self._plain(messages) == self._plain(messages, **on)
+
+    def _find_efforts(self, messages: Sequence[Json]) -> tuple[str, ...]:
+        if "reasoning_effort" not in self._source and "reasoning_strength" not in self._source:
+            return ()
+        switched = {name: on for name, (on, _) in self._switches.items()}
+        switched.pop("reasoning_effort", None)
+
+        def rendered(effort: str) -> str | None:
+            both = {"reasoning_effort": effort, "reasoning_strength": effort}
+            return self._plain(messages, **{**switched, **both})
+
+        unknown = rendered(_THOUGHT)
+        if unknown is not None and _THOUGHT in unknown:  # it shows any value to the model
+            return ("low", "medium", "high")
+        different = {e: p for e in EFFORTS if (p := rendered(e)) not in (None, unknown)}
+        first = {prompt: effort for effort, prompt in reversed(different.items())}
+        return tuple(e for e in different if first[different[e]] == e)
+
+
+class AnswerSplitter:
+    """Splits one answer into thought, content and tool calls while it is written.
+
+    parser: what ConversationFormat.render() returned by this name. shown: what has been returned
+    for this answer before, by another process (AnswerText.to_message()'s fields).
+    """
+
+    def __init__(self, parser: Json, shown: Json) -> None:
+        self._parser = _chat.Parser(parser["format"], parser["opened"], parser["parser"])
+        self._start: str = parser["start"]
+        self._marks: list[str] = parser["marks"]
+        self._separators = [SEPARATORS[i] for i in parser["separators"]]
+        self._thoughts = [THOUGHTS[i] for i in parser["thoughts"]]
+        self._wrappers: list[int] = parser["wrappers"]
+        self._continued: Json = parser["continued"]
+        self._raw: str = parser["prefill"]
+        self._prompted = ""  # a thought that is in the prompt, complete
+        with contextlib.suppress(RuntimeError):
+            self._prompted = _message(self._parser.parse("", True)).reasoning.strip()
+        self._shown = AnswerText(
+            **{
+                "reasoning": self._continued["reasoning"] + shown["reasoning"],
+                "content": self._continued["content"].lstrip("\n") + shown["content"],
+                "tool_calls": [ToolCall(*call) for _, *call in shown["tool_calls"]],
+            }
+        )
+
+    def feed(self, text: str, *, is_final: bool) -> Delta:
+        """Add text and return what the answer gained. is_final: it is complete."""
+        self._raw += text
+        delta = self._gained(self._split(is_final))
+        self._shown.add(delta)
+        return delta
+
+    def _split(self, is_final: bool) -> AnswerText:
+        raw = self._raw
+        for separator in self._separators:
+            raw = _separated(raw, separator)
+        reasoning, raw, is_open = _own_thought(raw, self._thoughts, is_final)
+        if is_open:
+            return AnswerText(reasoning.strip())
+        answer = self._parsed(raw, is_final)
+        if reasoning:
+            answer.reasoning = reasoning
+        self._tidy(answer, is_final)
+        return answer
+
+    def _parsed(self, raw: str, is_final: bool) -> AnswerText:
+        """Return llama.cpp's view of the answer; a broken one is content from its fault on."""
+        try:
+            answer = _message(self._parser.parse(raw, not is_final))
+        except RuntimeError:
+            try:
+                answer = _message(self._parser.parse(raw, True))
+            except RuntimeError:
+                return AnswerText(content=raw)
+        if is_final:  # what could have become a mark is text
+            try:
+                longer = _message(self._parser.parse(raw + _CLOSES_LATER, True))
+            except RuntimeError:
+                return answer
+            for name in ("reasoning", "content"):
+                text = getattr(longer, name).removesuffix(_CLOSES_LATER)
+                if text.startswith(getattr(answer, name)) and not longer.tool_calls:
+                    setattr(answer, name, text)
+        return answer
+
+    def _tidy(self, answer: AnswerText, is_final: bool) -> None:
+        """Remove white space around the thought and wrappers around the content."""
+        had_thought = bool(answer.reasoning)
+        answer.reasoning = answer.reasoning.strip()
+        if self._start and not is_final and self._start.startswith(answer.reasoning):
+            answer.reasoning = ""  # a model may open the thought that its prompt has opened
+        elif self._start:
+            answer.reasoning = answer.reasoning.removeprefix(self._start).lstrip()
+        if self._prompted and not self._continued["reasoning"]:
+            answer.reasoning = answer.reasoning.removeprefix(self._prompted).lstrip()
+        answer.content = answer.content.lstrip("\n")
+        for i, (start, end) in enumerate(WRAPPERS):
+            if i not in self._wrappers and not (had_thought and start):
+                continue
+            content = answer.content.lstrip()
+            if content.startswith(start):
+                inner = content[len(start) :].lstrip("\n")
+                answer.content = _before(inner, end, is_final)
+                return
+            if not is_final and start.startswith(content):
+                answer.content = ""
+        is_lost = not (answer.reasoning or answer.content or answer.tool_calls)
+        if is_final and is_lost and not any(mark in self._raw for mark in self._marks):
+            answer.content = self._raw.strip()
+
+    def _gained(self, answer: AnswerText) -> Delta:
+        """Return the difference from what was shown; empty where the answer took something back."""
+        shown = self._shown
+        calls: dict[int, ToolCall] = {}
+        for i, call in enumerate(answer.tool_calls):
+            before = shown.tool_calls[i] if i < len(shown.tool_calls) else None
+            if before is None:
+                if call.name:
+                    calls[i] = ToolCall(call.id or f"call_{i}", call.name, call.arguments)
+                else:
+                    break
+            elif more := _more(before.arguments, call.arguments):
+                calls[i] = ToolCall("", "", more)
+        return Delta(
+            _more(shown.reasoning, answer.reasoning), _more(shown.content, answer.content), calls
+        )
+
+
+def _last(messages: Sequence[Json], n: int) -> list[Json]:
+    """Return the system prompt and about the last n other messages, from a user's on."""
+    n_system = 1 if messages and messages[0]["role"] in ("system", "developer") else 0
+    first = max(len(messages) - n, n_system)
+    while n_system < first < len(messages) and messages[first]["role"] != "user":
+        first += 1
+    return [*messages[:n_system], *messages[first:]]
+
+
+def _kinds(messages: Sequence[Json]) -> set[tuple[str, ...]]:
+    """Return what differs between messages except for their texts."""
+    return {(m["role"], type(m["content"]).__name__, *sorted(m)) for m in messages}
+
+
+def _dates() -> Json:
+    """Return the variables that llama.cpp adds."""
+    now = datetime.datetime.now()
+    return {"datetime": now.strftime("%b %d %Y"), "date_string": now.strftime("%d %b %Y")}
+
+
+def _dumps(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _more(before: str, now: str) -> str:
+    return now[len(before) :] if now.startswith(before) else ""
+
+
+def _message(parsed: str) -> AnswerText:
+    data = json.loads(parsed)
+    calls = [ToolCall(*call) for call in data["tool_calls"]]
+    return AnswerText(data["reasoning"], data["content"], calls)
+
+
+def _message_of(said: AnswerText) -> Json:
+    return {"role": "assistant", "reasoning_content": said.reasoning, "content": said.content}
+
+
+def _goes_on(applied: Json, said: AnswerText) -> bool:
+    """Return whether the parser adds what follows to the end of what was said."""
+    try:
+        parser = _chat.Parser(applied["format"], applied["generation_prompt"], applied["parser"])
+        answer = _message(parser.parse(applied["prefill"] + _PROBE, True))
+    except RuntimeError:
+        return False
+    if said.content:
+        return answer.content.strip() == (said.content + _PROBE).strip()
+    return answer.reasoning.strip() == (said.reasoning + _PROBE).strip()
+
+
+def _separated(raw: str, separator: Separator) -> str:
+    """Put a separator behind every header of such a message but the first."""
+    n = 0
+
+    def header(match: re.Match[str]) -> str:
+        nonlocal n
+        n += 1
+        return match[0] + (separator.text if n > 1 else "")
+
+    return separator.message.sub(header, raw)
+
+
+def _own_thought(raw: str, rows: Sequence[Thought], is_final: bool) -> tuple[str, str, bool]:
+    """Return (thought, what follows, whether the thought goes on) of an answer that marks one."""
+    text = raw.lstrip()
+    for row in rows:
+        if text.startswith(row.start):
+            thought, found, rest = text[len(row.start) :].partition(row.end)
+            if not found:
+                return _before(text[len(row.start) :], row.end, is_final), "", True
+            following = rest.lstrip()
+            if not is_final and row.then.startswith(following):
+                return thought, "", True
+            return thought, following.removeprefix(row.then) if row.then else rest, False
+        if not is_final and text and row.start.startswith(text):
+            return "", "", True
+    return "", raw, False
+
+
+def _before(text: str, end: str, is_final: bool) -> str:
+    """Return the text before an end mark and white space; hold back what may become one."""
+    text, found, _ = text.partition(end)
+    if found or is_final:
+        return text.rstrip()
+    for n in range(min(len(end), len(text)), 0, -1):
+        if text.endswith(end[:n]):
+            text = text[:-n]
+            break
+    return text.rstrip()
+
+
+def _is_in_thought(begun: str, starts: Sequence[str], ends: Sequence[str]) -> bool:
+    opened = max((begun.rfind(start) for start in starts if start), default=-1)
+    return opened >= 0 and all(begun.find(end, opened) < 0 for end in ends)
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text", "")) for part in content or () if isinstance(part, Mapping))
+
+
+def _readable(message: Mapping[str, Any]) -> Json:
+    """Return a message in the form that llama.cpp reads, from one in OpenAI's form."""
+    readable = {key: value for key, value in message.items() if value is not None}
+    content = readable.get("content", "")
+    if isinstance(content, list):
+        content = [
+            {"type": "media_marker", "text": MEDIA} if part.get("type") == "image" else part
+            for part in content
+        ]
+    readable["content"] = content
+    if calls := readable.get("tool_calls"):
+        readable["tool_calls"] = [_readable_call(call) for call in calls]
+    return readable
+
+
+def _readable_call(call: Mapping[str, Any]) -> Json:
+    """Return a call whose arguments are an object in JSON, which most templates need."""
+    arguments = call["function"].get("arguments") or "{}"
+    if isinstance(arguments, str):
+        try:
+            is_object = isinstance(json.loads(arguments), dict)
+        except ValueError:
+            is_object = False
+        arguments = arguments if is_object else json.dumps({"input": arguments})
+    return {**call, "type": "function", "function": {**call["function"], "arguments": arguments}}
+
+
+def _with_system(messages: Sequence[Json], words: str) -> list[Json]:
+    """Return the messages with words at the end of the system prompt."""
+    if messages and messages[0]["role"] == "system":
+        first, *rest = messages
+        gap = "" if words.startswith("\n") else "\n"
+        return [{**first, "content": _text(first["content"]) + gap + words}, *rest]
+    return [{"role": "system", "content": words}, *messages]
+
+
+def _behind(prompt: str | None, messages: Sequence[Json]) -> str:
+    """Return what a prompt has behind the content of its last message."""
+    return (prompt or "").rpartition(messages[-1]["content"])[2]
+
+
+def _of_template(rows: Sequence[_Row], template: str) -> _Row | None:
+    return next((row for row in rows if row.in_template in template), None)
+
+
+def _tools_as_text(tools: Sequence[Json], row: ToolList) -> str:
+    words = row.start
+    for tool in tools:
+        function = tool["function"]
+        words += row.tool.format(
+            name=function["name"],
+            description=function.get("description", ""),
+            parameters=json.dumps(function.get("parameters", {}), ensure_ascii=False),
+        )
+    return words + row.end
+
+
+def _with_calls_as_text(message: Json, marks: PythonCalls) -> Json:
+    """Return a readable message whose calls stand in its content."""
+    calls = []
+    for call in message.get("tool_calls", ()):
+        values = [
+            f"{k}={json.dumps(v, ensure_ascii=False) if isinstance(v, str) else repr(v)}"
+            for k, v in json.loads(call["function"]["arguments"]).items()
+        ]
+        calls.append(f"{call['function']['name']}({', '.join(values)})")
+    if not calls:
+        return message
+    content = _text(message["content"]) + marks.start + f"[{', '.join(calls)}]" + marks.end
+    return {**{k: v for k, v in message.items() if k != "tool_calls"}, "content": content}
+
+
+def _tools(options: Json) -> tuple[list[Json], str]:
+    """Return the tools and the choice; a named tool is the only one, and required."""
+    tools = [{"type": "function", **tool} for tool in options.get("tools", ())]
+    choice = options.get("tool_choice", "auto")
+    if choice in ("auto", "required", "none"):
+        return tools, choice
+    return [tool for tool in tools if tool["function"]["name"] == choice], "required"

@@ -1,0 +1,341 @@
+"""Chooses tokens with llama.cpp's samplers, also under a grammar."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import llama_cpp
+
+from backend import _native
+from backend.llama.api import Context, LlamaError, Model, log
+from backend.protocol.settings import Sampling
+from backend.text import text
+
+if TYPE_CHECKING:
+    from backend.llama.chat_format import Rendered, Trigger
+
+_FUNCTIONS = (
+    "llama_get_logits_ith",
+    "llama_sampler_accept",
+    "llama_sampler_apply",
+    "llama_sampler_free",
+    "llama_sampler_init_grammar",
+    "llama_sampler_init_grammar_lazy_patterns",
+    "llama_vocab_n_tokens",
+)
+_N_PENALISED = 64
+# llama.cpp's parser of grammars calls itself for every bracket, and the check of rules for every
+# rule that another one begins with. Deeper grammars would overflow the stack.
+_GRAMMAR_CHARS_MAX = 4_000_000
+_RULES_MAX = 20_000
+_BRACKETS_MAX = 500
+
+
+class Sampler:
+    """llama.cpp's sampler chain for a model, and the grammar of an answer if it has one.
+
+    rendered: the prompt, with the grammar of its answer. covers_prompt: the grammar begins with the
+    end of the prompt, `rendered.begun`; a user's own grammar does not. is_forced: a lazy grammar
+    constrains without a trigger, from the end of the thought on; unless `parallel`, the answer ends
+    with the first call. Raises LlamaError for an invalid grammar.
+    """
+
+    def __init__(
+        self,
+        sampling: Sampling,
+        model: Model,
+        rendered: Rendered | None = None,
+        *,
+        covers_prompt: bool = True,
+        is_forced: bool = False,
+        parallel: bool = True,
+    ) -> None:
+        self._pointer: Any = llama_cpp.llama_sampler_chain_init(
+            llama_cpp.llama_sampler_chain_default_params()
+        )
+        self._grammar: _Grammar | None = None
+        try:
+            self._fill(sampling, model)
+            if rendered is not None and rendered.grammar:
+                self._grammar = _Grammar(model, rendered, covers_prompt, is_forced, parallel)
+        except BaseException:
+            self.close()
+            raise
+
+    def _fill(self, sampling: Sampling, model: Model) -> None:
+        def add(sampler: Any) -> None:
+            llama_cpp.llama_sampler_chain_add(self._pointer, sampler)
+
+        if sampling.logit_bias:
+            biases = [llama_cpp.llama_logit_bias(*pair) for pair in sampling.logit_bias]
+            array = (llama_cpp.llama_logit_bias * len(biases))(*biases)
+            add(llama_cpp.llama_sampler_init_logit_bias(model.n_vocab, len(biases), array))
+        penalties = sampling.frequency_penalty, sampling.presence_penalty
+        if sampling.repeat_penalty != 1.0 or any(penalties):
+            add(
+                llama_cpp.llama_sampler_init_penalties(
+                    model.n_vocab, _N_PENALISED, sampling.repeat_penalty, *penalties
+                )
+            )
+        if sampling.temperature == 0:
+            add(llama_cpp.llama_sampler_init_greedy())
+            return
+        if sampling.top_k > 0:
+            add(llama_cpp.llama_sampler_init_top_k(sampling.top_k))
+        if sampling.top_p < 1:
+            add(llama_cpp.llama_sampler_init_top_p(sampling.top_p, 1))
+        if sampling.min_p > 0:
+            add(llama_cpp.llama_sampler_init_min_p(sampling.min_p, 1))
+        add(llama_cpp.llama_sampler_init_temp(sampling.temperature))
+        seed = llama_cpp.LLAMA_DEFAULT_SEED if sampling.seed is None else sampling.seed
+        add(llama_cpp.llama_sampler_init_dist(seed))
+
+    def sample(self, context: Context) -> int:
+        """Choose the next token from the context's last logits, and accept it.
+
+        Raises LlamaError where no token of the model fits the grammar.
+        """
+        if self._grammar is None or not self._grammar.constrains:
+            token = int(llama_cpp.llama_sampler_sample(self._pointer, context.pointer, -1))
+        else:
+            token = self._grammar.sample(self._pointer, context.pointer)
+        if self._grammar is not None:
+            self._grammar.accept(token)
+        return token
+
+    def accept(self, tokens: Iterable[int]) -> None:
+        """Accept tokens that an earlier sampler chose for the same answer."""
+        for token in tokens:
+            llama_cpp.llama_sampler_accept(self._pointer, token)
+            if self._grammar is not None:
+                self._grammar.accept(token)
+
+    def close(self) -> None:
+        """Free the chain."""
+        if self._pointer is not None:
+            llama_cpp.llama_sampler_free(self._pointer)
+            self._pointer = None
+
+
+class _Grammar:
+    """A grammar that constrains the whole answer or, if it is lazy, from a trigger on."""
+
+    def __init__(
+        self,
+        model: Model,
+        rendered: Rendered,
+        covers_prompt: bool,
+        is_forced: bool,
+        parallel: bool,
+    ) -> None:
+        _check_size(rendered.grammar)
+        self._model = model
+        self._trigger = _Trigger(rendered, is_forced) if rendered.grammar_lazy else None
+        starts = model.single_tokens([rendered.thinking_start]) if is_forced else ()
+        self._thought = next(iter(starts), -1)  # the token that may come instead of a forced start
+        self._ends_early = is_forced and not parallel and model.ends_answer(model.eos)
+        addresses = {name: _address(name) for name in _FUNCTIONS}
+        vocab = ctypes.cast(model.vocab, ctypes.c_void_p).value or 0
+        patterns = self._trigger.patterns if self._trigger is not None else []
+        with log.captured() as lines:
+            try:
+                self._native = _native.Grammar(addresses, vocab, rendered.grammar, patterns)
+                # A forced call begins with a trigger, which this grammar has the model write.
+                start = self._trigger.start if self._trigger is not None else ""
+                self._start = _native.Grammar(addresses, vocab, start, []) if start else None
+            except Exception:
+                raise LlamaError(text("grammar.invalid", reason=_reason(lines))) from None
+        if self._trigger is None and covers_prompt:
+            self._accept_prompt(rendered.begun)
+
+    @property
+    def constrains(self) -> bool:
+        """Whether the next token may have to fit the grammar."""
+        return self._trigger is None or self._trigger.is_near
+
+    def sample(self, chain: Any, context: Any) -> int:
+        """Choose a token that fits. Raises LlamaError if there is none."""
+        chain_address, address = (
+            ctypes.cast(pointer, ctypes.c_void_p).value or 0 for pointer in (chain, context)
+        )
+        grammar = self._start or self._native
+        try:
+            token = int(grammar.sample(chain_address, address, self._thought))
+        except RuntimeError:
+            raise LlamaError(text("grammar.stuck")) from None
+        if self._ends_early and self._start is None and self._model.piece(token).isspace():
+            # The call is complete. llama.cpp's grammars let white space follow without end.
+            with contextlib.suppress(RuntimeError):
+                self._native.accept(self._model.eos)  # changes nothing, but tells whether it fits
+                return self._model.eos
+        return token
+
+    def accept(self, token: int) -> None:
+        """Advance by a token of the answer. Raises LlamaError if it does not fit."""
+        tokens, trigger = [token], self._trigger
+        if trigger is not None:
+            if token == self._thought:
+                trigger.begin_thought()
+            starts = self._start is not None and trigger.is_near
+            tokens = trigger.feed(token, self._model.piece(token, special=True))
+            if trigger.is_found:
+                self._start = None
+            elif starts and self._start is not None:
+                self._start.accept(token)
+        self._thought = -1
+        try:
+            for one in tokens:
+                self._native.accept(one)
+        except RuntimeError:
+            if trigger is None:
+                raise LlamaError(text("grammar.stuck")) from None
+            trigger.give_up()  # the text behind the trigger does not fit: it is no call
+
+    def _accept_prompt(self, prompt: str) -> None:
+        """Advance by the end of the prompt, with which the grammar begins."""
+        tokens = self._model.tokenize(prompt)
+        # Some vocabularies put a space before the first control token.
+        if tokens and self._model.piece(tokens[0], special=True)[:1].isspace():
+            tokens = tokens[0 if prompt[:1].isspace() else 1 :]
+        try:
+            for token in tokens:
+                self._native.accept(token)
+        except RuntimeError:
+            raise LlamaError(text("grammar.beginning")) from None
+
+
+class _Trigger:
+    """Watches an answer for the text from which on a lazy grammar constrains it.
+
+    No trigger counts within a thought, as in llama.cpp's common/sampling.cpp. llama.cpp would
+    search the whole answer again after every token. Where all triggers are words, only the last
+    tokens are searched here, and llama.cpp receives no token before a word is found.
+
+    patterns: the triggers as llama.cpp takes them. start: a grammar of the words that may begin a
+    forced answer, or "". is_found: a trigger was found.
+    """
+
+    def __init__(self, rendered: Rendered, is_forced: bool) -> None:
+        if not rendered.triggers:
+            raise LlamaError(text("grammar.no_trigger"))
+        self._is_forced = is_forced
+        kinds = {trigger.kind for trigger in rendered.triggers}
+        self._words = [trigger.value.encode() for trigger in rendered.triggers]
+        self._is_by_word = kinds <= {"word", "token"}
+        self.patterns = [_pattern(trigger) for trigger in rendered.triggers]
+        self.start = ""
+        if is_forced and self._is_by_word:
+            words = (json.dumps(trigger.value) for trigger in rendered.triggers)
+            self.start = f"root ::= {' | '.join(words)}"
+        elif is_forced:
+            self.patterns = []  # it constrains from the first token on
+        self._starts = [rendered.thinking_start.encode()] if rendered.thinking_start else []
+        self._ends = [end.encode() for end in rendered.thinking_ends]
+        self._n_kept = max(map(len, (*self._words, *self._starts, *self._ends))) - 1
+        self._thinks = bool(rendered.thinks and self._ends)
+        self.is_found = is_forced and not self._is_by_word and not self._thinks
+        self._gave_up = False
+        self._tail: list[tuple[int, bytes]] = []
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the grammar may constrain the next token."""
+        if self._gave_up:
+            return False
+        if self._is_forced and self._is_by_word:
+            return self.is_found or not self._thinks
+        return self.is_found or not (self._is_by_word or self._thinks)
+
+    def begin_thought(self) -> None:
+        """Let a thought come before what is forced."""
+        if self._ends:
+            self._thinks, self.is_found = True, False
+
+    def give_up(self) -> None:
+        """Constrain no further token."""
+        self._gave_up = True
+
+    def feed(self, token: int, data: bytes) -> list[int]:
+        """Add a token. Return the tokens that the grammar must accept now."""
+        if self._gave_up:
+            return []
+        if self.is_found:
+            return [token]
+        self._tail.append((token, data))
+        fresh = [token]
+        if self._thinks:
+            if (end := self._find(self._ends)) is None:
+                return self._trimmed()
+            self._cut(end)
+            self._thinks = False
+            if self._is_forced and not self._is_by_word:
+                self.is_found = True
+                return []
+            fresh = [token for token, _ in self._tail]
+        if self._is_by_word:
+            fresh = []
+            if (at := self._find(self._words)) is not None:
+                self.is_found = True
+                self._cut(at)
+                return [token for token, _ in self._tail]
+        if self._ends and self._find(self._starts) is not None:
+            self._thinks = True
+            self._tail.clear()
+        self._trimmed()
+        return fresh
+
+    def _find(self, words: list[bytes]) -> int | None:
+        """Return where the first of the words begins in the last tokens."""
+        held = b"".join(data for _, data in self._tail)
+        return min((at for word in words if (at := held.find(word)) >= 0), default=None)
+
+    def _cut(self, at: int) -> None:
+        """Drop the tokens that end before a position."""
+        while at >= len(self._tail[0][1]):
+            at -= len(self._tail.pop(0)[1])
+
+    def _trimmed(self) -> list[int]:
+        """Keep the tokens that may hold the beginning of a word. Return no token."""
+        n_held = sum(len(data) for _, data in self._tail)
+        while self._tail and n_held - len(self._tail[0][1]) >= self._n_kept:
+            n_held -= len(self._tail.pop(0)[1])
+        return []
+
+
+def _pattern(trigger: Trigger) -> str:
+    """Return a trigger as a regular expression in ECMAScript."""
+    if trigger.kind in ("word", "token"):
+        return "".join(f"\\{c}" if c in ".^$|()*+?[]{}\\" else c for c in trigger.value)
+    if trigger.kind == "pattern_full":
+        return f"^{trigger.value.removeprefix('^').removesuffix('$')}$"
+    return trigger.value
+
+
+def _check_size(grammar: str) -> None:
+    """Raise LlamaError for a grammar that llama.cpp's parser may not survive."""
+    depth = deepest = 0
+    for bracket in re.findall(r"[()]", grammar):
+        depth += 1 if bracket == "(" else -1
+        deepest = max(deepest, depth)
+    is_large = len(grammar) > _GRAMMAR_CHARS_MAX or grammar.count("::=") > _RULES_MAX
+    if is_large or deepest > _BRACKETS_MAX:
+        raise LlamaError(text("grammar.too_large"))
+    if "\0" in grammar:
+        raise LlamaError(text("grammar.invalid", reason=text("grammar.nul")))
+
+
+def _reason(lines: list[str]) -> str:
+    """Return the reason why llama.cpp refused a grammar, from its messages."""
+    known = [line for line in lines if "symbol" in line or "recursion" in line]
+    return known[0].split(": ", 1)[-1].strip(" .\n") if known else text("grammar.unparsable")
+
+
+def _address(name: str) -> int:
+    """Return the address of a function of llama.cpp."""
+    function = getattr(llama_cpp.llama_cpp._lib, name)
+    return ctypes.cast(function, ctypes.c_void_p).value or 0

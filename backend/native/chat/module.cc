@@ -1,0 +1,162 @@
+// Python's view of llama.cpp's chat layer. All arguments and results are JSON in text, because the only caller,
+// backend/llama/format_child.py, receives and sends JSON.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/string.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat.h"
+#include "common.h"
+#include "json.h"
+#include "log.h"
+
+namespace nb = nanobind;
+using json = common_json;
+
+namespace {
+
+const char * kind_of(common_grammar_trigger_type type) {
+    switch (type) {
+        case COMMON_GRAMMAR_TRIGGER_TYPE_TOKEN: return "token";
+        case COMMON_GRAMMAR_TRIGGER_TYPE_WORD: return "word";
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN: return "pattern";
+        case COMMON_GRAMMAR_TRIGGER_TYPE_PATTERN_FULL: return "pattern_full";
+    }
+    return "";
+}
+
+std::string text_of(const json & object, const char * name) { return object.value(name, std::string()); }
+
+bool flag_of(const json & object, const char * name) { return object.value(name, false); }
+
+json triggers_of(const common_chat_params & params) {
+    json triggers = json::array();
+    for (const common_grammar_trigger & trigger : params.grammar_triggers)
+        triggers.push_back(json::array({kind_of(trigger.type), trigger.value}));
+    return triggers;
+}
+
+// A chat template.
+class Template {
+  public:
+    // Throws std::exception where the template cannot be parsed.
+    Template(const std::string & source, const std::string & bos, const std::string & eos) : bos_(bos), eos_(eos) {
+        jinja::lexer lexer;
+        program_ = jinja::parse_from_tokens(lexer.tokenize(source));  // the next line would hide what is wrong
+        templates_ = common_chat_templates_init(nullptr, source, bos, eos);
+    }
+
+    std::map<std::string, bool> caps() const { return common_chat_templates_get_caps(templates_.get()); }
+
+    // request: messages and tools in OpenAI's form, tool_choice, parallel_tool_calls, json_schema and grammar in text,
+    // thinking, variables (name -> JSON in text), continues. Throws std::exception.
+    std::string render(const std::string & request) const {
+        const json asked = json::parse(request);
+        common_chat_templates_inputs inputs;
+        inputs.messages = common_chat_msgs_parse_oaicompat(asked.at("messages"));
+        inputs.tools = common_chat_tools_parse_oaicompat(asked.at("tools"));
+        inputs.tool_choice = common_chat_tool_choice_parse_oaicompat(text_of(asked, "tool_choice"));
+        inputs.parallel_tool_calls = flag_of(asked, "parallel_tool_calls");
+        inputs.json_schema = text_of(asked, "json_schema");
+        inputs.grammar = text_of(asked, "grammar");
+        inputs.enable_thinking = flag_of(asked, "thinking");
+        inputs.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
+        for (const auto & [name, value] : asked.at("variables").items())
+            inputs.chat_template_kwargs[name] = value.dump();
+        if (flag_of(asked, "continues")) inputs.continue_final_message = COMMON_CHAT_CONTINUATION_AUTO;
+
+        const common_chat_params params = applied(inputs);
+        return json{
+            {"prompt", params.prompt},
+            {"generation_prompt", params.generation_prompt},
+            {"grammar", params.grammar},
+            {"grammar_lazy", params.grammar_lazy},
+            {"triggers", triggers_of(params)},
+            {"preserved", params.preserved_tokens},
+            {"stops", params.additional_stops},
+            {"format", int(params.format)},
+            {"parser", params.parser},
+            {"supports_thinking", params.supports_thinking},
+            {"thinking_start", params.thinking_start_tag},
+            {"thinking_ends", params.thinking_end_tags},
+        }
+            .dump_safe();
+    }
+
+    // Renders messages with just these variables, where render() adds enable_thinking. Throws std::exception.
+    std::string render_plain(const std::string & request) const {
+        const json asked = json::parse(request);
+        jinja::context context;
+        json variables = asked.at("variables");
+        variables["messages"] = asked.at("messages");
+        variables["add_generation_prompt"] = true;
+        variables["bos_token"] = bos_;
+        variables["eos_token"] = eos_;
+        jinja::global_from_json(context, variables, false);
+        jinja::runtime runtime(context);
+        return jinja::runtime::gather_string_parts(runtime.execute(program_))->as_string().str();
+    }
+
+  private:
+    common_chat_params applied(common_chat_templates_inputs & inputs) const {
+        try {
+            return common_chat_templates_apply(templates_.get(), inputs);
+        } catch (const std::exception &) {
+            inputs.force_pure_content = true;  // without finding out how it marks thoughts and calls
+            return common_chat_templates_apply(templates_.get(), inputs);
+        }
+    }
+
+    jinja::program program_;
+    std::string bos_, eos_;
+    common_chat_templates_ptr templates_;
+};
+
+// Reads answers to one rendered prompt.
+class Parser {
+  public:
+    // The fields of the same names that Template::render() returned.
+    Parser(int format, const std::string & generation_prompt, const std::string & parser) {
+        params_.format = static_cast<common_chat_format>(format);
+        params_.generation_prompt = generation_prompt;
+        params_.reasoning_format = COMMON_REASONING_FORMAT_AUTO;
+        if (!parser.empty()) params_.parser.load(parser);
+    }
+
+    // Returns reasoning, content and tool_calls of an answer, complete or so far, as JSON. Throws std::exception where
+    // the answer does not have the template's form.
+    std::string parse(const std::string & text, bool is_partial) const {
+        const common_chat_msg message = common_chat_parse(text, is_partial, params_);
+        json calls = json::array();
+        for (const common_chat_tool_call & call : message.tool_calls)
+            calls.push_back(json::array({call.id, call.name, call.arguments}));
+        return json{{"reasoning", message.reasoning_content}, {"content", message.content}, {"tool_calls", calls}}
+            .dump_safe();
+    }
+
+  private:
+    common_chat_parser_params params_;
+};
+
+}  // namespace
+
+NB_MODULE(_chat, m) {
+    nb::set_leak_warnings(false);  // objects that live in a module at exit are no leak
+    m.doc() = "llama.cpp's chat layer.";
+    common_log_set_verbosity_thold(LOG_LEVEL_OUTPUT - 1);  // its messages are of no use to users
+    nb::class_<Template>(m, "Template")
+        .def(nb::init<const std::string &, const std::string &, const std::string &>(), nb::arg("source"),
+             nb::arg("bos"), nb::arg("eos"))
+        .def("caps", &Template::caps)
+        .def("render", &Template::render, nb::arg("request"))
+        .def("render_plain", &Template::render_plain, nb::arg("request"));
+    nb::class_<Parser>(m, "Parser")
+        .def(nb::init<int, const std::string &, const std::string &>(), nb::arg("format"), nb::arg("generation_prompt"),
+             nb::arg("parser"))
+        .def("parse", &Parser::parse, nb::arg("text"), nb::arg("is_partial"));
+}

@@ -1,0 +1,314 @@
+"""Anthropic's messages, which Claude Code uses.
+
+Source: Anthropic's API reference (messages, streaming, count_tokens). Thoughts are not signed.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from backend.server.ask import (
+    FLAG,
+    LIST,
+    OBJECT,
+    POSITIVE,
+    TEXT,
+    Ask,
+    Begin,
+    Conversation,
+    Event,
+    Fields,
+    Finish,
+    Json,
+    Part,
+    RequestRefused,
+    call_json,
+    either,
+    joined,
+    log_once,
+    read_image,
+    read_options,
+    read_sampling,
+    read_stops,
+    read_tool,
+    shown,
+    unreadable,
+)
+from backend.server.openai_chat import effort_options
+from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
+
+_WITHOUT_EFFECT = (
+    "metadata",
+    "service_tier",
+    "container",
+    "context_management",
+    "cache_control",
+    "betas",
+    "inference_geo",
+    "speed",
+    "diagnostics",
+    "user_profile_id",
+    "workspace_id",
+)
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+_STOP_REASONS = {"stop": "end_turn", "tool_calls": "tool_use"}
+_DEFAULT_TOKENS = 4096  # as llama.cpp's server; the reference demands the field
+_ERRORS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+}
+
+
+def read_message(body: Any) -> Ask:
+    """Read the body of /v1/messages and of /v1/messages/count_tokens. Raises RequestRefused."""
+    fields = Fields(body)
+    fields.ignore(*_WITHOUT_EFFECT)
+    thinking = fields.table("thinking").get("type", TEXT, "")
+    output = fields.table("output_config")
+    ask = Ask(
+        model=fields.get("model", TEXT, ""),
+        max_tokens=fields.get("max_tokens", POSITIVE, _DEFAULT_TOKENS),
+        stream=fields.get("stream", FLAG, False),
+        sampling=read_sampling(fields),
+        options=read_options(
+            **_tools(fields),
+            **effort_options(
+                output.get("effort", TEXT, ""),
+                {"enabled": True, "disabled": False}.get(thinking),
+            ),
+            variables=fields.get("chat_template_kwargs", OBJECT, {}),
+            json_schema=_schema(fields, output),
+            stops=read_stops(fields, "stop_sequences"),
+        ),
+        messages=_messages(fields),
+    )
+    fields.log_others()
+    return ask
+
+
+def _schema(fields: Fields, output: Fields) -> Json | None:
+    wanted = output if "format" in output.data else fields
+    schema: Json | None = wanted.table("format").get("schema", OBJECT)
+    return {"type": "object"} if schema == {} else schema
+
+
+def _tools(fields: Fields) -> Json:
+    tools = []
+    for tool in fields.tables("tools"):
+        if (kind := tool.get("type", TEXT, "custom")) == "custom":
+            tools.append(read_tool(tool, "input_schema"))
+        else:
+            log_once(f"Tools of the type {shown(kind)} are not known here and were left out.")
+    choice = fields.table("tool_choice")
+    kind = choice.get("type", TEXT, "auto")
+    if kind != "tool" and kind not in _CHOICES:
+        raise choice.refusal("type", "must be auto, any, tool or none")
+    name = choice.need("name", TEXT) if kind == "tool" else _CHOICES[kind]
+    return {
+        "tools": tuple(tools),
+        "tool_choice": name if tools else "none",
+        "parallel_tool_calls": not choice.get("disable_parallel_tool_use", FLAG, False),
+    }
+
+
+def _messages(fields: Fields) -> tuple[Json, ...]:
+    talk = Conversation()
+    system = fields.get("system", either(TEXT, LIST), "")
+    if isinstance(system, list):
+        texts = [b.need("text", TEXT) for b in fields.tables("system")]
+        # Claude Code's first block names its version and changes with each request, so that no
+        # prompt could be reused.
+        system = "\n\n".join(t for t in texts if not t.startswith("x-anthropic-billing-header"))
+    if system:
+        talk.say("system", system)
+    for message in fields.tables("messages"):
+        role = message.need("role", TEXT)
+        if role not in ("user", "assistant", "system"):
+            raise message.refusal("role", "must be user or assistant")
+        content = message.need("content", either(TEXT, LIST))
+        if isinstance(content, list):
+            _add_blocks(talk, role, message)
+        elif role == "assistant":
+            talk.assistant(content)
+        else:
+            talk.say(role, content)
+    return talk.done("messages")
+
+
+def _add_blocks(talk: Conversation, role: str, message: Fields) -> None:
+    """Add a message of content blocks. Results of tools come first, each as its own message."""
+    parts: list[Json] = []
+    calls: list[Json] = []
+    thought = ""
+    blocks = message.tables("content")
+    for block in blocks:
+        kind = block.need("type", TEXT)
+        if kind == "tool_use" and role == "assistant":
+            arguments = json.dumps(block.get("input", OBJECT, {}), ensure_ascii=False)
+            calls.append(call_json(block.need("id", TEXT), block.need("name", TEXT), arguments))
+        elif kind == "tool_result" and role == "user":
+            talk.result(block.need("tool_use_id", TEXT), _result(block))
+        elif kind == "thinking":
+            thought += block.get("thinking", TEXT, "")
+        elif kind != "redacted_thinking":
+            parts.append(_part(block, kind))
+    if role == "assistant":
+        content = joined(parts)
+        if not isinstance(content, str):
+            raise message.refusal("content", "may hold no image of the assistant")
+        talk.assistant(content, thought, calls)
+    elif parts or not blocks:
+        talk.say(role, joined(parts))
+
+
+def _part(block: Fields, kind: str) -> Json:
+    if kind == "text":
+        return {"type": "text", "text": block.need("text", TEXT)}
+    source = block.table("source")
+    if kind == "image":
+        url = source.get("url", TEXT, "")
+        if source.get("type", TEXT) == "base64":
+            url = f"data:{source.get('media_type', TEXT, '')};base64,{source.need('data', TEXT)}"
+        return read_image(url, block.where)
+    if kind == "document" and source.get("type", TEXT) == "text":
+        return {"type": "text", "text": source.need("data", TEXT)}
+    raise unreadable(block, kind)
+
+
+def _result(block: Fields) -> str | list[Json]:
+    content = block.get("content", either(TEXT, LIST), "")
+    if isinstance(content, str):
+        return content
+    return joined([_part(part, part.need("type", TEXT)) for part in block.tables("content")])
+
+
+class MessageWriter:
+    """Writes a message, whole or as events."""
+
+    end = ""
+
+    def __init__(self, ask: Ask, model: str) -> None:
+        self._head = {
+            "id": f"msg_{uuid.uuid4().hex}",
+            "type": "message",
+            "role": "assistant",
+            "model": model,
+        }
+        self._sections = Sections()
+
+    def opening(self, begin: Begin) -> list[Event]:
+        """Return the beginning of the message."""
+        message: Json = {
+            **self._head,
+            "content": [],
+            "stop_reason": None,
+            "stop_sequence": None,
+            "usage": _usage(begin.n_prompt, begin.n_reused, 0),
+        }
+        return [_event("message_start", message=message)]
+
+    def part(self, part: Part) -> list[Event]:
+        """Return the events of what the answer gained."""
+        return self._events(self._sections.add(part.delta))
+
+    def closing(self, finishes: list[Finish]) -> list[Event]:
+        """Return the events of the end."""
+        (finish,) = finishes
+        usage = _usage(finish.n_prompt, finish.n_reused, finish.n_token)
+        return [
+            *self._events(self._sections.close()),
+            _event("message_delta", delta=_stop(finish), usage=usage),
+            _event("message_stop"),
+        ]
+
+    def failed(self, error: RequestRefused) -> list[Event]:
+        """Return the error."""
+        return [("error", error_json(error))]
+
+    def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
+        """Return the message."""
+        (finish,) = finishes
+        for part in parts:
+            self.part(part)
+        return {
+            **self._head,
+            "content": [_block(section, section.text) for section in self._sections.all],
+            **_stop(finish),
+            "usage": _usage(finish.n_prompt, finish.n_reused, finish.n_token),
+        }
+
+    def _events(self, steps: Iterator[Step]) -> list[Event]:
+        return [event for step in steps for event in self._step(step)]
+
+    def _step(self, step: Step) -> Iterator[Event]:
+        section = step.section
+        if step.action == OPEN:
+            block = _block(section, "")
+            yield _event("content_block_start", index=section.index, content_block=block)
+        elif step.action == CLOSE:
+            if section.kind == "thought":
+                yield _delta(section, "signature_delta", "signature", "")
+            yield _event("content_block_stop", index=section.index)
+        elif section.kind == "thought":
+            yield _delta(section, "thinking_delta", "thinking", step.text)
+        elif section.kind == "text":
+            yield _delta(section, "text_delta", "text", step.text)
+        else:
+            yield _delta(section, "input_json_delta", "partial_json", step.text)
+
+
+def _event(name: str, **data: Any) -> Event:
+    return name, {"type": name, **data}
+
+
+def _delta(section: Section, kind: str, name: str, text: str) -> Event:
+    return _event("content_block_delta", index=section.index, delta={"type": kind, name: text})
+
+
+def _block(section: Section, text: str) -> Json:
+    """Return a content block with a text."""
+    if section.call is not None:
+        call = {"id": section.call.id, "name": section.call.name, "input": _arguments(text)}
+        return {"type": "tool_use", **call}
+    if section.kind == "thought":
+        return {"type": "thinking", "thinking": text, "signature": ""}
+    return {"type": "text", "text": text}
+
+
+def _arguments(text: str) -> Json:
+    """Return the arguments of a call as an object. An answer that was cut gives an empty one."""
+    try:
+        read = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        return {}
+    return read if isinstance(read, dict) else {}
+
+
+def _stop(finish: Finish) -> Json:
+    reason = _STOP_REASONS.get(finish.reason, "max_tokens")
+    if reason == "end_turn" and finish.stop:
+        reason = "stop_sequence"
+    return {"stop_reason": reason, "stop_sequence": finish.stop or None}
+
+
+def _usage(n_prompt: int, n_reused: int, n_token: int) -> Json:
+    return {
+        "input_tokens": n_prompt - n_reused,
+        "cache_creation_input_tokens": 0,
+        "cache_read_input_tokens": n_reused,
+        "output_tokens": n_token,
+    }
+
+
+def error_json(error: RequestRefused) -> Json:
+    """Return a refusal in Anthropic's form."""
+    default = "invalid_request_error" if error.status < 500 else "api_error"
+    kind = _ERRORS.get(error.status, default)
+    return {"type": "error", "error": {"type": kind, "message": str(error)}}

@@ -1,0 +1,444 @@
+"""What the three protocols have in common: a request, the parts of its answer, and refusals.
+
+Each protocol reads its requests into an `Ask` and writes its answers from `Part`s. Fields that are
+not known are ignored, and logged once each; a known field of a wrong type is refused by name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from backend.protocol.chat import ChatOptions, Delta
+from backend.protocol.settings import Sampling
+
+Json = dict[str, Any]
+
+MAX_CHOICES = 128
+"""Maximum of answers to one request, as in OpenAI's reference."""
+_NAME_CHARS = 80
+_NAMES_KEPT = 1000
+_log = logging.getLogger("outrider.server")
+
+
+class RequestRefused(Exception):
+    """A request cannot be served; str() is one sentence. retry_s: when to ask again, or 0."""
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        status: int = 400,
+        param: str | None = None,
+        code: str | None = None,
+        retry_s: int = 0,
+    ) -> None:
+        super().__init__(sentence)
+        self.status, self.param, self.code, self.retry_s = status, param, code, retry_s
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A valid request for `n` answers to `messages`, or to each of `prompts`.
+
+    max_tokens: -1 until the context is full. echo: the answer begins with the prompt.
+    """
+
+    sampling: Sampling
+    options: ChatOptions = ChatOptions()
+    max_tokens: int = -1
+    messages: tuple[Json, ...] = ()
+    prompts: tuple[str, ...] = ()
+    n: int = 1
+    model: str = ""
+    stream: bool = False
+    with_usage: bool = False
+    """Whether a stream ends with the numbers of tokens."""
+    echo: bool = False
+    n_top: int = 0
+    """The number of most probable tokens to report, where `sampling.n_probs` is not 0."""
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a message has an image."""
+        return any(
+            part["type"] == "image"
+            for message in self.messages
+            if isinstance(message["content"], list)
+            for part in message["content"]
+        )
+
+
+@dataclass(frozen=True)
+class Token:
+    """The bytes of a token, and the logarithm of its probability.
+
+    top: those of the most probable tokens at its place.
+    """
+
+    data: bytes
+    logprob: float
+    top: tuple[tuple[bytes, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class Wait:
+    """News while nothing is answered yet. words: for a comment of the stream."""
+
+    words: str
+    n_before: int = 0
+
+
+@dataclass(frozen=True)
+class Begin:
+    """The prompt is known. n_reused: tokens of it that need not be computed."""
+
+    n_prompt: int
+    n_reused: int
+    model: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """What the answer number `choice` gained."""
+
+    choice: int
+    delta: Delta
+    tokens: tuple[Token, ...] = ()
+
+
+@dataclass(frozen=True)
+class Finish:
+    """The end of the answer number `choice`. reason: of Engine.finish_reason.
+
+    n_prompt: tokens of the prompt; 0 for further answers to the same one. n_reasoning: tokens of
+    the thought. stop: the stop string that ended the answer, or "".
+    """
+
+    choice: int
+    reason: str
+    n_prompt: int
+    n_token: int
+    n_reused: int = 0
+    n_reasoning: int = 0
+    stop: str = ""
+
+
+Event = tuple[str, Json]
+"""An event of a stream: its name, or "", and its data."""
+
+
+class Writer(Protocol):
+    """Writes the answer to one request. `end`: the line after the last event, or ""."""
+
+    end: str
+
+    def opening(self, begin: Begin) -> list[Event]:
+        """Return the first events of a stream."""
+
+    def part(self, part: Part) -> list[Event]:
+        """Return the events of a part."""
+
+    def closing(self, finishes: list[Finish]) -> list[Event]:
+        """Return the last events of a stream. `finishes` has the end of each answer."""
+
+    def failed(self, error: RequestRefused) -> list[Event]:
+        """Return the last events of a stream that fails after its beginning."""
+
+    def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
+        """Return the answer to a request that does not stream."""
+
+
+# Reading requests.
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The type of a field: a test, and its words."""
+
+    test: Callable[[Any], bool]
+    words: str
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+TEXT = Kind(lambda v: isinstance(v, str), "text")
+FLAG = Kind(lambda v: isinstance(v, bool), "true or false")
+WHOLE = Kind(_is_whole, "a whole number")
+POSITIVE = Kind(lambda v: _is_whole(v) and v > 0, "a positive whole number")
+UP_TO_20 = Kind(lambda v: _is_whole(v) and 0 <= v <= 20, "a whole number from 0 to 20")
+NUMBER = Kind(lambda v: isinstance(v, float) or _is_whole(v), "a number")
+LIST = Kind(lambda v: isinstance(v, list), "a list")
+TEXTS = Kind(lambda v: isinstance(v, list) and all(isinstance(t, str) for t in v), "a list of text")
+OBJECT = Kind(lambda v: isinstance(v, dict), "an object")
+ANY = Kind(lambda _: True, "anything")
+
+
+def either(*kinds: Kind) -> Kind:
+    """Return the kind of a value that is of one of the kinds."""
+    return Kind(lambda v: any(k.test(v) for k in kinds), " or ".join(k.words for k in kinds))
+
+
+class Fields:
+    """A JSON object of a request. null counts as absent. `where`: its place, as in "messages.0"."""
+
+    def __init__(self, data: Any, where: str = "") -> None:
+        self.where = where
+        if not isinstance(data, dict):
+            what = where or "The request's body"
+            raise RequestRefused(
+                f"{what} must be {'an' if where else 'a JSON'} object.", param=where
+            )
+        self.data: Json = data
+        self._known: set[str] = set()
+
+    def get(self, name: str, kind: Kind, default: Any = None) -> Any:
+        """Return a field. Raises RequestRefused for one of another kind."""
+        self._known.add(name)
+        value = self.data.get(name)
+        if value is None:
+            return default
+        if not kind.test(value):
+            raise self.refusal(name, f"must be {kind.words}")
+        return value
+
+    def need(self, name: str, kind: Kind) -> Any:
+        """Return a field that must be there."""
+        value = self.get(name, kind)
+        if value is None:
+            raise self.refusal(name, f"must be {kind.words}, but is missing")
+        return value
+
+    def table(self, name: str) -> Fields:
+        """Return the fields of an object, or of an empty one."""
+        return Fields(self.get(name, OBJECT, {}), self.path(name))
+
+    def tables(self, name: str) -> list[Fields]:
+        """Return the fields of each object in a list."""
+        path = self.path(name)
+        return [Fields(v, f"{path}.{i}") for i, v in enumerate(self.get(name, LIST, []))]
+
+    def path(self, name: str) -> str:
+        """Return the place of a field."""
+        return f"{self.where}.{name}" if self.where else name
+
+    def refusal(self, name: str, words: str) -> RequestRefused:
+        """Return a refusal of one field."""
+        path = self.path(name)
+        return RequestRefused(f"{path} {words}.", param=path)
+
+    def ignore(self, *names: str) -> None:
+        """Pass over fields silently."""
+        self._known.update(names)
+
+    def log_others(self) -> None:
+        """Log the fields that nobody asked for."""
+        for name in self.data.keys() - self._known:
+            log_once(f"The field {shown(self.path(name))} is not known here and was ignored.")
+
+
+_logged: set[str] = set()
+
+
+def log_once(sentence: str) -> None:
+    """Log a sentence, unless it was logged before."""
+    if sentence not in _logged and len(_logged) < _NAMES_KEPT:
+        _logged.add(sentence)
+        _log.warning("%s", sentence)
+
+
+def shown(name: str) -> str:
+    """Return a name from a request for a message, cut if it is long."""
+    name = "".join(c if c.isprintable() else "\ufffd" for c in name[: _NAME_CHARS + 1])
+    return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}\u2026"
+
+
+_SAMPLING: Mapping[str, Kind] = {
+    "temperature": NUMBER,
+    "top_p": NUMBER,
+    "top_k": WHOLE,
+    "min_p": NUMBER,
+    "repeat_penalty": NUMBER,
+    "presence_penalty": NUMBER,
+    "frequency_penalty": NUMBER,
+}
+
+
+def read_sampling(fields: Fields, n_probs: int = 0) -> Sampling:
+    """Read how tokens are sampled; the names are those of OpenAI and llama.cpp."""
+    values = {name: fields.get(name, kind) for name, kind in _SAMPLING.items()}
+    given = {name: value for name, value in values.items() if value is not None}
+    if (seed := fields.get("seed", WHOLE)) is not None:
+        given["seed"] = seed % (2**32 - 1)
+    try:
+        return Sampling(**given, logit_bias=_biases(fields), n_probs=n_probs)
+    except ValueError as error:
+        raise RequestRefused(str(error)) from None
+
+
+def _biases(fields: Fields) -> tuple[tuple[int, float], ...]:
+    """Read OpenAI's object of biases by token, or llama.cpp's list of pairs."""
+    given = fields.get("logit_bias", either(OBJECT, LIST), {})
+    pairs = list(given.items()) if isinstance(given, dict) else given
+    biases = []
+    for pair in pairs:
+        if not isinstance(pair, list | tuple) or len(pair) != 2 or not NUMBER.test(pair[1]):
+            raise fields.refusal("logit_bias", "must map tokens to numbers")
+        token = str(pair[0])
+        if not (token.isascii() and token.isdigit() and len(token) < 10):
+            raise fields.refusal("logit_bias", "must map tokens to numbers")
+        biases.append((int(token), float(pair[1])))
+    return tuple(biases)
+
+
+def read_stops(fields: Fields, name: str) -> tuple[str, ...]:
+    """Read the stop strings. Empty ones stop nothing and are left out."""
+    stops = fields.get(name, either(TEXT, TEXTS), [])
+    return tuple(dict.fromkeys(s for s in ([stops] if isinstance(stops, str) else stops) if s))
+
+
+def read_options(**values: Any) -> ChatOptions:
+    """Return the options of a conversation. Raises RequestRefused where they contradict."""
+    try:
+        return ChatOptions(**values)
+    except ValueError as error:
+        raise RequestRefused(str(error)) from None
+
+
+# Reading conversations.
+
+
+def read_tool(fields: Fields, schema: str) -> Json:
+    """Read the definition of a function into OpenAI's form. schema: the name of its schema."""
+    function: Json = {"name": _name(fields)}
+    if description := fields.get("description", TEXT):
+        function["description"] = description
+    function["parameters"] = fields.get(schema, OBJECT) or {"type": "object", "properties": {}}
+    return {"type": "function", "function": function}
+
+
+def _name(fields: Fields) -> str:
+    if not (name := fields.need("name", TEXT)):
+        raise fields.refusal("name", "must not be empty")
+    return str(name)
+
+
+_TEXT_PARTS = ("text", "input_text", "output_text", "summary_text", "reasoning_text")
+_IMAGE_PARTS = ("image_url", "input_image")
+
+
+def read_content(fields: Fields, name: str = "content", *, may_lack: bool = False) -> Any:
+    """Read text, or parts of text and images, of OpenAI's APIs. Return text or a list of parts."""
+    content = fields.get(name, either(TEXT, LIST))
+    if content is None and not may_lack:
+        raise fields.refusal(name, "must be text or a list of parts")
+    if not isinstance(content, list):
+        return content or ""
+    return joined(
+        [
+            {"type": "text", "text": part}
+            if isinstance(part, str)
+            else _part(Fields(part, f"{fields.path(name)}.{i}"))
+            for i, part in enumerate(content)
+        ]
+    )
+
+
+def _part(part: Fields) -> Json:
+    kind = part.need("type", TEXT)
+    if kind in _TEXT_PARTS:
+        return {"type": "text", "text": part.need("text", TEXT)}
+    if kind == "refusal":
+        return {"type": "text", "text": part.need("refusal", TEXT)}
+    if kind in _IMAGE_PARTS:
+        url = part.need("image_url", either(TEXT, OBJECT))
+        if isinstance(url, dict):
+            url = part.table("image_url").need("url", TEXT)
+        return read_image(url, part.where)
+    raise unreadable(part, kind)
+
+
+def unreadable(part: Fields, kind: str) -> RequestRefused:
+    """Return a refusal of a part of a kind that this server cannot read."""
+    return part.refusal("type", f"is {shown(kind)}, which this server cannot read")
+
+
+def read_image(url: str, where: str) -> Json:
+    """Return the part of a message for an image in a data URL."""
+    head, comma, data = url.partition(",")
+    if not (head.startswith("data:") and head.endswith(";base64") and comma):
+        raise RequestRefused(
+            f"{where} must be a data URL in base64; this server fetches nothing from the network.",
+            param=where,
+        )
+    return {"type": "image", "data": data}
+
+
+def joined(parts: list[Json]) -> str | list[Json]:
+    """Return parts of a content as one text, unless there is an image among them."""
+    if any(part["type"] != "text" for part in parts):
+        return parts
+    return "".join(part["text"] for part in parts)
+
+
+@dataclass
+class Conversation:
+    """Collects messages in OpenAI's form."""
+
+    messages: list[Json] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)  # of tools, by the id of the call
+
+    def say(self, role: str, content: str | list[Json]) -> None:
+        """Add a message."""
+        self.messages.append({"role": role, "content": content})
+
+    def assistant(
+        self,
+        content: str = "",
+        reasoning: str = "",
+        calls: Sequence[Json] = (),
+        *,
+        joins: bool = False,
+    ) -> None:
+        """Add a message of the assistant. joins: add to the last message if it is one."""
+        if not joins or not self.messages or self.messages[-1]["role"] != "assistant":
+            self.say("assistant", "")
+        last = self.messages[-1]
+        last["content"] += content
+        if reasoning:
+            last["reasoning_content"] = last.get("reasoning_content", "") + reasoning
+        for call in calls:
+            last.setdefault("tool_calls", []).append(call)
+            self._names[call["id"]] = call["function"]["name"]
+
+    def result(self, call_id: str, content: str | list[Json], name: str = "") -> None:
+        """Add what a tool returned. Its name is that of the call, if the request has none."""
+        name = name or self._names.get(call_id, "")
+        message = {"role": "tool", "tool_call_id": call_id, "content": content}
+        self.messages.append({**message, "name": name} if name else message)
+
+    def take(self, message: Json) -> None:
+        """Add a message as it is."""
+        self.messages.append(message)
+        for call in message.get("tool_calls", ()):
+            self._names[call["id"]] = call["function"]["name"]
+
+    def done(self, where: str) -> tuple[Json, ...]:
+        """Return the messages. Raises RequestRefused where no answer can follow."""
+        if not self.messages:
+            raise RequestRefused(f"{where} must hold at least one message.", param=where)
+        if self.messages[-1].get("tool_calls"):
+            raise RequestRefused(
+                f"{where} ends with a call of a tool, whose result is missing.", param=where
+            )
+        return tuple(self.messages)
+
+
+def call_json(call_id: str, name: str, arguments: str) -> Json:
+    """Return a call of a tool in OpenAI's form."""
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}

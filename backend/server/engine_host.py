@@ -1,0 +1,99 @@
+"""The owner of an engine without a window: a thread that computes, and models on demand."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from backend.server.turns import Work
+
+
+class EngineThread:
+    """A host (backend.server.turns) with a thread that runs the queued work for an engine.
+
+    It owns the engine and closes it in the end. open_model: opens the model of a path. models: the
+    paths of the models that a request may name. unload_after_s: seconds without work after which
+    the engine is closed; the next request loads the model again.
+    """
+
+    n_other = 0
+
+    def __init__(
+        self,
+        engine: Any,
+        open_model: Callable[[Path], Any] | None = None,
+        models: Mapping[str, Path] | None = None,
+        unload_after_s: float | None = None,
+    ) -> None:
+        self._engine = engine
+        self._name = str(engine.model.name)
+        self._open_model = open_model
+        self._paths = dict(models or {})
+        if open_model is not None:
+            own = Path(engine.model.path)
+            same = [name for name, path in self._paths.items() if path.resolve() == own.resolve()]
+            self._name = same[0] if same else self._name
+            self._paths.setdefault(self._name, own)
+        self._unload_after_s = unload_after_s
+        self._work: queue.SimpleQueue[Work | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def model_name(self) -> str | None:
+        """The name of the loaded model, or None."""
+        return self._name if self._engine is not None else None
+
+    @property
+    def models(self) -> Sequence[str]:
+        """The names of the models that a request may name."""
+        return list(self._paths)
+
+    def submit(self, work: Work) -> None:
+        """Queue `work(engine)`."""
+        self._work.put(work)
+
+    def load(self, name: str) -> Any:
+        """Load a model, or with "" the last one. Call it in the engine's thread."""
+        assert self._open_model is not None
+        self._unload()
+        name = name or self._name
+        self._engine = self._open_model(self._paths[name])
+        self._name = name
+        return self._engine
+
+    def close(self) -> None:
+        """Finish the queued work, end the thread and close the engine."""
+        self._work.put(None)
+        self._thread.join()
+        self._unload()
+
+    def stop(self) -> None:
+        """Stop the answer in progress."""
+        if (engine := self._engine) is not None:
+            engine.stop()
+
+    def _unload(self) -> None:
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.close()
+
+    def _run(self) -> None:
+        while True:
+            try:
+                work = self._work.get(timeout=self._unload_after_s)
+            except queue.Empty:
+                self._unload()
+                continue
+            if work is None:
+                return
+            try:
+                work(self._engine)
+                if self._work.empty() and self._engine is not None:
+                    self._engine.idle()
+            except Exception:
+                traceback.print_exc()  # the client has received the errors of its request

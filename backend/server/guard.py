@@ -1,0 +1,152 @@
+"""Who may speak to the server: this machine only, with the key, and not too many at once.
+
+The key is required although only this machine can connect, because any web page in a browser can
+connect, too. For the same reason the Host header must name this machine (a page whose domain was
+resolved to 127.0.0.1 would send its own name), and no answer permits other origins (no CORS).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from backend.server.anthropic_messages import error_json as anthropic_error
+from backend.server.ask import RequestRefused
+from backend.server.openai_chat import error_json
+
+ADDRESS = "127.0.0.1"
+MAX_IDLE = 64
+"""Maximum of connections without a request; the oldest ones are closed."""
+IDLE_S = 5.0
+"""A connection is closed that has no request for this time, and twice this time at most."""
+_HOSTS = ("127.0.0.1", "localhost", "[::1]")
+
+
+class Guard:
+    """Passes on requests that address this machine and have the key. Refuses others."""
+
+    def __init__(self, app: ASGIApp, key: str) -> None:
+        self._app, self._key = app, key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve or refuse one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request = Request(scope)
+        if refused := self._refusal(request):
+            form = anthropic_error if request.url.path.startswith("/v1/messages") else error_json
+            # The connection is closed, so that the body of a stranger is not read.
+            headers = {"Connection": "close"}
+            answer = JSONResponse(form(refused), status_code=refused.status, headers=headers)
+            await answer(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, request: Request) -> RequestRefused | None:
+        host = request.headers.get("host", "")
+        name, colon, port = host.rpartition(":")
+        if not colon or not port.isdigit():
+            name = host
+        if name.lower() not in _HOSTS:
+            return RequestRefused("This server answers only to this machine.", status=403)
+        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        keys = [given] if kind.lower() == "bearer" else []
+        keys.append(request.headers.get("x-api-key", ""))  # Anthropic's clients
+        if not any(hmac.compare_digest(key.strip().encode(), self._key) for key in keys):
+            return RequestRefused(
+                "The key is missing or wrong: send it as 'Authorization: Bearer KEY'.",
+                status=401,
+                code="invalid_api_key",
+            )
+        return None
+
+
+class _Connection(H11Protocol):
+    """A connection that is closed if no request arrives, or if too many such ones are open."""
+
+    idle: dict[_Connection, None]
+    """All connections without a request, oldest first; shared by those of one server."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Count a new connection."""
+        super().connection_made(transport)
+        self._n_look = 0
+        self.idle[self] = None
+        while len(self.idle) > MAX_IDLE:
+            next(iter(self.idle))._drop()
+        self._timer = self.loop.call_later(IDLE_S, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection."""
+        self._timer.cancel()
+        self.idle.pop(self, None)
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Handle what has arrived."""
+        super().handle_events()
+        self._note()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next request."""
+        super().on_response_complete()
+        self._note()
+
+    @property
+    def _is_busy(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _note(self) -> None:
+        if self._is_busy:
+            self._n_look = 0
+            self.idle.pop(self, None)
+        elif not self.transport.is_closing():
+            self.idle.setdefault(self)
+
+    def _look(self) -> None:
+        self._n_look = 0 if self._is_busy else self._n_look + 1
+        if self._n_look > 1:
+            self._drop()
+        else:
+            self._timer = self.loop.call_later(IDLE_S, self._look)
+
+    def _drop(self) -> None:
+        self.idle.pop(self, None)
+        self.transport.abort()
+
+
+def listen(app: ASGIApp, stop: Callable[[], None], port: int) -> uvicorn.Server:
+    """Return a server for programs on this machine. stop: ends the answers in progress."""
+    config = uvicorn.Config(
+        app,
+        host=ADDRESS,
+        port=port,
+        http=type("Connection", (_Connection,), {"idle": {}}),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+    )
+    return _Server(config, stop)
+
+
+class _Server(uvicorn.Server):
+    """A server whose shutdown ends the answers in progress instead of waiting for them."""
+
+    def __init__(self, config: uvicorn.Config, stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stop = stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stop()
+        await super().shutdown(sockets)

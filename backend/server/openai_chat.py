@@ -1,0 +1,350 @@
+"""OpenAI's chat completions.
+
+Source: OpenAI's API reference, and llama.cpp's server for what it adds (`reasoning_content`,
+`chat_template_kwargs`, `grammar`, `json_schema`). Some clients switch thinking with the fields
+`thinking`, `enable_thinking` or `reasoning` of other servers; these are read, too.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+from backend.protocol.chat import AnswerText, Delta
+from backend.server.ask import (
+    FLAG,
+    MAX_CHOICES,
+    OBJECT,
+    POSITIVE,
+    TEXT,
+    UP_TO_20,
+    WHOLE,
+    Ask,
+    Begin,
+    Conversation,
+    Event,
+    Fields,
+    Finish,
+    Json,
+    Kind,
+    Part,
+    RequestRefused,
+    Token,
+    call_json,
+    either,
+    log_once,
+    read_content,
+    read_options,
+    read_sampling,
+    read_stops,
+    read_tool,
+    shown,
+)
+
+# They change no answer of a local model, and are not worth a line in the log.
+_WITHOUT_EFFECT = (
+    "user",
+    "metadata",
+    "store",
+    "service_tier",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "cache_prompt",
+    "verbosity",
+    "modalities",
+)
+_CHOICES = {"any": "required"}  # as Mistral's clients say it
+COUNT = Kind(lambda v: WHOLE.test(v) and (v > 0 or v == -1), "a positive whole number")
+
+
+def read_chat(body: Any) -> Ask:
+    """Read the body of /v1/chat/completions. Raises RequestRefused."""
+    fields = Fields(body)
+    common = read_common(fields, -1, "max_completion_tokens", "max_tokens", "n_predict")
+    n_top = fields.get("top_logprobs", UP_TO_20, 0)
+    if n_top and not fields.get("logprobs", FLAG):
+        raise fields.refusal("top_logprobs", "needs logprobs to be true")
+    n_probs = max(n_top, 1) if fields.get("logprobs", FLAG) else 0
+    ask = Ask(
+        **common,
+        sampling=read_sampling(fields, n_probs),
+        n_top=n_top,
+        options=read_options(
+            **read_tools(fields, "function"),
+            **_thinking(fields),
+            json_schema=_schema(fields),
+            grammar=fields.get("grammar", TEXT, ""),
+            stops=read_stops(fields, "stop"),
+        ),
+        messages=_messages(fields),
+    )
+    fields.log_others()
+    return ask
+
+
+def read_common(fields: Fields, n_default: int, *limits: str) -> Json:
+    """Read what chat completions and completions share.
+
+    limits: names of the maximum of tokens; the first that is given counts. n_default: if none is.
+    """
+    fields.ignore(*_WITHOUT_EFFECT)
+    n = fields.get("n", POSITIVE, 1)
+    if n > MAX_CHOICES:
+        raise fields.refusal("n", f"must be at most {MAX_CHOICES}")
+    given = [limit for name in limits if (limit := fields.get(name, COUNT)) is not None]
+    return {
+        "model": fields.get("model", TEXT, ""),
+        "n": n,
+        "max_tokens": given[0] if given else n_default,
+        "stream": fields.get("stream", FLAG, False),
+        "with_usage": fields.table("stream_options").get("include_usage", FLAG, False),
+    }
+
+
+def read_tools(fields: Fields, inner: str = "") -> Json:
+    """Read the tools and which of them may be called. inner: the field that has a function."""
+    tools = []
+    for tool in fields.tables("tools"):
+        if (kind := tool.get("type", TEXT, "function")) == "function":
+            tools.append(read_tool(tool.table(inner) if inner else tool, "parameters"))
+        else:
+            log_once(f"Tools of the type {shown(kind)} are not known here and were left out.")
+    choice = fields.get("tool_choice", either(TEXT, OBJECT), "auto")
+    if isinstance(choice, dict):
+        tools, choice = _chosen(fields.table("tool_choice"), tools)
+    return {
+        "tools": tuple(tools),
+        "tool_choice": _CHOICES.get(choice, choice) if tools else "none",
+        "parallel_tool_calls": fields.get("parallel_tool_calls", FLAG, True),
+    }
+
+
+def _chosen(choice: Fields, tools: list[Json]) -> tuple[list[Json], str]:
+    """Return the tools that a tool_choice allows, and the choice among them."""
+    if choice.get("type", TEXT, "function") == "allowed_tools":
+        allowed = choice.table("allowed_tools") if "allowed_tools" in choice.data else choice
+        names = [
+            (entry.table("function") if "function" in entry.data else entry).get("name", TEXT)
+            for entry in allowed.tables("tools")
+        ]
+        kept = [tool for tool in tools if tool["function"]["name"] in names]
+        return kept, allowed.get("mode", TEXT, "auto")
+    named = choice.table("function") if "function" in choice.data else choice
+    return tools, named.need("name", TEXT)
+
+
+def _thinking(fields: Fields) -> Json:
+    """Read whether and how hard the model thinks, in the forms of several servers."""
+    variables = dict(fields.get("chat_template_kwargs", OBJECT, {}))
+    kwargs = Fields(variables, "chat_template_kwargs")
+    other = fields.table("reasoning")
+    efforts = (
+        fields.get("reasoning_effort", TEXT),
+        kwargs.get("reasoning_effort", TEXT),
+        other.get("effort", TEXT),
+    )
+    effort = next((given for given in efforts if given), "")
+    kind = fields.table("thinking").get("type", TEXT)
+    switches = (
+        kwargs.get("enable_thinking", FLAG),
+        fields.get("enable_thinking", FLAG),
+        other.get("enabled", FLAG),
+        {"enabled": True, "disabled": False}.get(kind or ""),
+    )
+    thinking = next((given for given in switches if given is not None), None)
+    for name in ("reasoning_effort", "enable_thinking"):
+        variables.pop(name, None)
+    return {**effort_options(effort, thinking), "variables": variables}
+
+
+def effort_options(effort: str, thinking: bool | None = None) -> Json:
+    """Return the options for an effort, where "none" means not to think."""
+    if effort == "none":
+        return {"thinking": False, "effort": ""}
+    return {"thinking": thinking, "effort": effort}
+
+
+def _schema(fields: Fields) -> Json | None:
+    """Read the schema of the answer, in OpenAI's form or in llama.cpp's."""
+    wanted = fields.table("response_format")
+    kind = wanted.get("type", TEXT, "text")
+    schema: Json | None = fields.get("json_schema", OBJECT)
+    if kind == "json_object":
+        schema = wanted.get("schema", OBJECT, {})
+    elif kind == "json_schema":
+        schema = wanted.table("json_schema").get("schema", OBJECT, {})
+    elif kind != "text":
+        raise wanted.refusal("type", "must be text, json_object or json_schema")
+    return {"type": "object"} if schema == {} else schema
+
+
+def _messages(fields: Fields) -> tuple[Json, ...]:
+    talk = Conversation()
+    for message in fields.tables("messages"):
+        role = message.need("role", TEXT)
+        name = message.get("name", TEXT, "")
+        if role in ("system", "developer"):
+            talk.say("system", read_content(message))
+        elif role == "user":
+            talk.say("user", read_content(message))
+        elif role in ("tool", "function"):
+            talk.result(message.get("tool_call_id", TEXT, name), read_content(message), name)
+        elif role == "assistant":
+            thought = message.get("reasoning_content", TEXT) or message.get("reasoning", TEXT, "")
+            calls = [_call(call) for call in message.tables("tool_calls")]
+            content = read_content(message, may_lack=True)
+            if not isinstance(content, str):
+                raise message.refusal("content", "may hold text only")
+            talk.assistant(content, thought, calls)
+        else:
+            raise message.refusal("role", "must be system, developer, user, assistant or tool")
+    return talk.done("messages")
+
+
+def _call(call: Fields) -> Json:
+    function = call.table("function")
+    arguments = function.get("arguments", either(TEXT, OBJECT), "{}")
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return call_json(call.get("id", TEXT, ""), function.need("name", TEXT), arguments)
+
+
+class ChatWriter:
+    """Writes chat completions, whole or in pieces."""
+
+    end = "data: [DONE]\n\n"
+
+    def __init__(self, ask: Ask, model: str) -> None:
+        self._ask = ask
+        self._head = head("chatcmpl", model)
+
+    def opening(self, begin: Begin) -> list[Event]:
+        """Return the first piece of each answer, which has the role."""
+        first = {"role": "assistant", "content": None}  # as llama.cpp's server
+        return [self._piece(i, first) for i in range(self._ask.n)]
+
+    def part(self, part: Part) -> list[Event]:
+        """Return a piece with what the answer gained."""
+        delta: Json = {}
+        if part.delta.reasoning:
+            delta["reasoning_content"] = part.delta.reasoning
+        if part.delta.content:
+            delta["content"] = part.delta.content
+        if part.delta.tool_calls:
+            delta["tool_calls"] = _gained_calls(part.delta)
+        return [self._piece(part.choice, delta, tokens=part.tokens)]
+
+    def closing(self, finishes: list[Finish]) -> list[Event]:
+        """Return the reason of each end, and the numbers of tokens if they were asked for."""
+        events = [self._piece(f.choice, {}, finish_reason(f)) for f in finishes]
+        if self._ask.with_usage:
+            total = {"object": "chat.completion.chunk", "choices": [], "usage": usage(finishes)}
+            events.append(("", {**self._head, **total}))
+        return events
+
+    def failed(self, error: RequestRefused) -> list[Event]:
+        """Return the error."""
+        return [("", error_json(error))]
+
+    def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
+        """Return all answers."""
+        answers = [AnswerText() for _ in finishes]
+        tokens: list[list[Token]] = [[] for _ in finishes]
+        for part in parts:
+            answers[part.choice].add(part.delta)
+            tokens[part.choice].extend(part.tokens)
+        choices = [
+            {
+                "index": f.choice,
+                "message": {**_message(answers[f.choice]), "refusal": None},
+                "logprobs": self._logprobs(tokens[f.choice]),
+                "finish_reason": finish_reason(f),
+            }
+            for f in finishes
+        ]
+        answer = {"object": "chat.completion", "choices": choices, "usage": usage(finishes)}
+        return {**self._head, **answer}
+
+    def _piece(
+        self, choice: int, delta: Json, reason: str | None = None, tokens: tuple[Token, ...] = ()
+    ) -> Event:
+        piece = {
+            "index": choice,
+            "delta": delta,
+            "logprobs": self._logprobs(tokens) if tokens else None,
+            "finish_reason": reason,
+        }
+        return "", {**self._head, "object": "chat.completion.chunk", "choices": [piece]}
+
+    def _logprobs(self, tokens: Sequence[Token]) -> Json | None:
+        if not self._ask.sampling.n_probs:
+            return None
+        return {"content": logprobs(tokens), "refusal": None}
+
+
+def logprobs(tokens: Sequence[Token]) -> list[Json]:
+    """Return the logarithms of probabilities of tokens."""
+    return [
+        {**_logprob(t.data, t.logprob), "top_logprobs": [_logprob(*top) for top in t.top]}
+        for t in tokens
+    ]
+
+
+def _logprob(data: bytes, logprob: float) -> Json:
+    return {"token": data.decode("utf-8", "replace"), "logprob": logprob, "bytes": list(data)}
+
+
+def _message(answer: AnswerText) -> Json:
+    message = answer.to_message()
+    return {**message, "content": message["content"] or (None if answer.tool_calls else "")}
+
+
+def _gained_calls(delta: Delta) -> list[Json]:
+    calls = []
+    for index, call in sorted(delta.tool_calls.items()):
+        function: Json = {"arguments": call.arguments}
+        gained: Json = {"index": index, "function": function}
+        if call.name:
+            gained |= {"id": call.id, "type": "function"}
+            function["name"] = call.name
+        calls.append(gained)
+    return calls
+
+
+# Shared with completions.
+
+
+def head(prefix: str, model: str) -> Json:
+    """Return what every piece of an answer begins with."""
+    return {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+
+
+def finish_reason(finish: Finish) -> str:
+    """Return OpenAI's reason for the end of an answer."""
+    return finish.reason if finish.reason in ("stop", "tool_calls") else "length"
+
+
+def usage(finishes: list[Finish]) -> Json:
+    """Return the numbers of tokens. A prompt with several answers counts once."""
+    n_prompt = sum(f.n_prompt for f in finishes)
+    n_token = sum(f.n_token for f in finishes)
+    return {
+        "prompt_tokens": n_prompt,
+        "completion_tokens": n_token,
+        "total_tokens": n_prompt + n_token,
+        "prompt_tokens_details": {"cached_tokens": sum(f.n_reused for f in finishes)},
+        "completion_tokens_details": {"reasoning_tokens": sum(f.n_reasoning for f in finishes)},
+    }
+
+
+def error_json(error: RequestRefused) -> Json:
+    """Return a refusal in OpenAI's form."""
+    kind = "invalid_request_error" if error.status < 500 else "server_error"
+    if error.status == 429:
+        kind = "rate_limit_error"
+    fields = {"message": str(error), "type": kind, "param": error.param, "code": error.code}
+    return {"error": fields}

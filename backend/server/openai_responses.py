@@ -1,0 +1,350 @@
+"""OpenAI's responses, which Codex uses.
+
+Source: OpenAI's API reference (responses, and its streaming events). A thought is a reasoning item
+with the text itself as content, as open models' servers write it.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from backend.server.ask import (
+    ANY,
+    FLAG,
+    LIST,
+    OBJECT,
+    TEXT,
+    TEXTS,
+    UP_TO_20,
+    Ask,
+    Begin,
+    Conversation,
+    Event,
+    Fields,
+    Finish,
+    Json,
+    Part,
+    RequestRefused,
+    Token,
+    call_json,
+    either,
+    log_once,
+    read_content,
+    read_options,
+    read_sampling,
+    shown,
+)
+from backend.server.openai_chat import (
+    COUNT,
+    effort_options,
+    finish_reason,
+    logprobs,
+    read_tools,
+    usage,
+)
+from backend.server.sections import CLOSE, OPEN, Section, Sections, Step
+
+_WITHOUT_EFFECT = (
+    "metadata",
+    "user",
+    "safety_identifier",
+    "prompt_cache_key",
+    "prompt_cache_retention",
+    "service_tier",
+    "truncation",
+    "stream_options",
+    "client_metadata",
+)
+_KEPT = 64
+_KEPT_CHARS = 1 << 24
+
+
+class Kept:
+    """The conversations of the last responses, for `previous_response_id`. Use from one thread.
+
+    At most 64, and 16 million characters, are kept in memory.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, tuple[tuple[Json, ...], int]] = OrderedDict()
+        self._n_char = 0
+
+    def keep(self, name: str, messages: tuple[Json, ...]) -> None:
+        """Keep a conversation, and forget the oldest ones where that is too much."""
+        n_char = len(str(messages))
+        self._kept[name] = messages, n_char
+        self._n_char += n_char
+        while len(self._kept) > _KEPT or self._n_char > _KEPT_CHARS:
+            _, (_, n_gone) = self._kept.popitem(last=False)
+            self._n_char -= n_gone
+
+    def messages(self, name: str) -> tuple[Json, ...]:
+        """Return a conversation. Raises RequestRefused."""
+        if name not in self._kept:
+            raise RequestRefused(
+                f"The response {shown(name)} is not kept here any more; send the whole "
+                "conversation as input.",
+                param="previous_response_id",
+                code="previous_response_not_found",
+            )
+        return self._kept[name][0]
+
+
+def read_response(body: Any, kept: Kept) -> Ask:
+    """Read the body of /v1/responses. Raises RequestRefused."""
+    fields = Fields(body)
+    fields.ignore(*_WITHOUT_EFFECT, "store")
+    if fields.get("background", FLAG, False):
+        raise fields.refusal("background", "is not possible here; wait for the answer instead")
+    if fields.get("conversation", ANY) is not None:
+        raise fields.refusal("conversation", "is not kept here; send the whole conversation")
+    n_top = fields.get("top_logprobs", UP_TO_20, 0)
+    has_probs = n_top or "message.output_text.logprobs" in fields.get("include", TEXTS, [])
+    reasoning = fields.table("reasoning")
+    wanted = fields.table("text")
+    effort = reasoning.get("effort", TEXT, "")
+    ask = Ask(
+        model=fields.get("model", TEXT, ""),
+        max_tokens=fields.get("max_output_tokens", COUNT, -1),
+        stream=fields.get("stream", FLAG, False),
+        sampling=read_sampling(fields, max(n_top, 1) if has_probs else 0),
+        n_top=n_top,
+        options=read_options(
+            **read_tools(fields),
+            **effort_options(effort),
+            variables=fields.get("chat_template_kwargs", OBJECT, {}),
+            json_schema=_schema(wanted.table("format")),
+        ),
+        messages=_messages(fields, kept),
+    )
+    fields.log_others()
+    return ask
+
+
+def _schema(wanted: Fields) -> Json | None:
+    kind = wanted.get("type", TEXT, "text")
+    if kind == "text":
+        return None
+    if kind not in ("json_object", "json_schema"):
+        raise wanted.refusal("type", "must be text, json_object or json_schema")
+    return wanted.get("schema", OBJECT) or {"type": "object"}
+
+
+def _messages(fields: Fields, kept: Kept) -> tuple[Json, ...]:
+    talk = Conversation()
+    if instructions := fields.get("instructions", TEXT):
+        talk.say("system", instructions)
+    if previous := fields.get("previous_response_id", TEXT):
+        for message in kept.messages(previous):
+            talk.take(message)
+    given = fields.need("input", either(TEXT, LIST))
+    if isinstance(given, str):
+        talk.say("user", given)
+    else:
+        for item in fields.tables("input"):
+            _add_item(talk, item)
+    return talk.done("input")
+
+
+def _add_item(talk: Conversation, item: Fields) -> None:
+    """Add an item of the input to a conversation."""
+    kind = item.get("type", TEXT, "message")
+    call_id = item.get("call_id", TEXT, "")
+    if kind == "message":
+        role = item.need("role", TEXT)
+        content = read_content(item)
+        if role == "assistant":
+            if not isinstance(content, str):
+                raise item.refusal("content", "may hold text only")
+            talk.assistant(content, joins=True)
+        elif role in ("user", "system", "developer"):
+            talk.say("user" if role == "user" else "system", content)
+        else:
+            raise item.refusal("role", "must be system, developer, user or assistant")
+    elif kind == "function_call":
+        arguments = item.get("arguments", TEXT, "{}")
+        call = call_json(call_id, item.need("name", TEXT), arguments)
+        talk.assistant(calls=[call], joins=True)
+    elif kind == "function_call_output":
+        talk.result(call_id, read_content(item, "output"))
+    elif kind == "reasoning":
+        thought = read_content(item, may_lack=True) or read_content(item, "summary", may_lack=True)
+        if isinstance(thought, str) and thought:
+            talk.assistant(reasoning=thought, joins=True)
+    else:
+        log_once(f"Items of the type {shown(kind)} are not known here and were left out.")
+
+
+class ResponseWriter:
+    """Writes a response, whole or as events."""
+
+    end = ""
+
+    def __init__(self, ask: Ask, model: str, body: Json, kept: Kept) -> None:
+        self._ask, self._kept = ask, kept
+        self._store = body.get("store") is not False
+        self._id = f"resp_{uuid.uuid4().hex}"
+        self._ids: list[str] = []  # of the items
+        self._sections = Sections()
+        self._tokens: list[Token] = []
+        self._n_event = 0
+        self._head = {
+            "id": self._id,
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": model,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": body.get("instructions"),
+            "max_output_tokens": body.get("max_output_tokens"),
+            "metadata": body.get("metadata") or {},
+            "parallel_tool_calls": ask.options.parallel_tool_calls,
+            "previous_response_id": body.get("previous_response_id"),
+            "reasoning": {"effort": ask.options.effort or None, "summary": None},
+            "store": self._store,
+            "temperature": ask.sampling.temperature,
+            "text": body.get("text") or {"format": {"type": "text"}},
+            "tool_choice": body.get("tool_choice") or "auto",
+            "tools": body.get("tools") or [],
+            "top_p": ask.sampling.top_p,
+            "truncation": "disabled",
+        }
+
+    def opening(self, begin: Begin) -> list[Event]:
+        """Return the events of the beginning."""
+        response = self._response("in_progress")
+        return [
+            self._event("response.created", response=response),
+            self._event("response.in_progress", response=response),
+        ]
+
+    def part(self, part: Part) -> list[Event]:
+        """Return the events of what the answer gained."""
+        steps = self._sections.add(part.delta)
+        events = [event for step in steps for event in self._step(step, part.tokens)]
+        self._tokens += part.tokens if part.delta.content else ()
+        return events
+
+    def closing(self, finishes: list[Finish]) -> list[Event]:
+        """Return the events of the end."""
+        events = [event for step in self._sections.close() for event in self._step(step)]
+        response = self._finished(finishes)
+        return [*events, self._event(f"response.{response['status']}", response=response)]
+
+    def failed(self, error: RequestRefused) -> list[Event]:
+        """Return the event of a failure."""
+        fault = {"code": error.code or "server_error", "message": str(error)}
+        response = {**self._response("failed"), "error": fault}
+        return [self._event("response.failed", response=response)]
+
+    def whole(self, parts: list[Part], finishes: list[Finish]) -> Json:
+        """Return the response."""
+        for part in parts:
+            self.part(part)
+        return self._finished(finishes)
+
+    def _finished(self, finishes: list[Finish]) -> Json:
+        (finish,) = finishes
+        counts = usage(finishes)
+        if self._store:
+            self._kept.keep(self._id, self._conversation())
+        is_whole = finish_reason(finish) != "length"
+        response = self._response("completed" if is_whole else "incomplete")
+        if not is_whole:
+            response["incomplete_details"] = {"reason": "max_output_tokens"}
+        response["usage"] = {
+            "input_tokens": counts["prompt_tokens"],
+            "input_tokens_details": counts["prompt_tokens_details"],
+            "output_tokens": counts["completion_tokens"],
+            "output_tokens_details": counts["completion_tokens_details"],
+            "total_tokens": counts["total_tokens"],
+        }
+        return response
+
+    def _conversation(self) -> tuple[Json, ...]:
+        """Return the messages with the answer, without the instructions."""
+        messages = self._ask.messages
+        if self._head["instructions"]:
+            messages = messages[1:]
+        talk = Conversation(list(messages))
+        for section in self._sections.all:
+            if section.call is not None:
+                call = call_json(section.call.id, section.call.name, section.text)
+                talk.assistant(calls=[call], joins=True)
+            elif section.kind == "thought":
+                talk.assistant(reasoning=section.text, joins=True)
+            else:
+                talk.assistant(section.text, joins=True)
+        return tuple(talk.messages)
+
+    def _response(self, status: str) -> Json:
+        items = [self._item(section, "completed") for section in self._sections.all]
+        return {**self._head, "status": status, "output": items, "usage": None}
+
+    def _event(self, name: str, **data: Any) -> Event:
+        self._n_event += 1
+        return name, {"type": name, "sequence_number": self._n_event - 1, **data}
+
+    def _step(self, step: Step, tokens: tuple[Token, ...] = ()) -> Iterator[Event]:
+        """Yield the events of a step. A text and a thought are a part of their item."""
+        section = step.section
+        if step.action == OPEN:
+            prefix = {"thought": "rs", "text": "msg", "call": "fc"}[section.kind]
+            self._ids.append(f"{prefix}_{uuid.uuid4().hex}")
+        item_id = self._ids[section.index]
+        place: Json = {"item_id": item_id, "output_index": section.index}
+        inner = {**place, "content_index": 0}
+        if step.action == OPEN:
+            item = self._item(section, "in_progress")
+            yield self._event("response.output_item.added", output_index=section.index, item=item)
+            if section.kind != "call":
+                part = self._content(section)
+                yield self._event("response.content_part.added", **inner, part=part)
+            return
+        texts = {"thought": "response.reasoning_text", "text": "response.output_text"}
+        if section.kind == "call":
+            name, more, key = "response.function_call_arguments", place, "arguments"
+        else:
+            name, more, key = texts[section.kind], inner, "text"
+        if section.kind == "text":
+            so_far = self._tokens if step.action == CLOSE else tokens
+            more = {**more, "logprobs": self._logprobs(so_far)}
+        if step.action != CLOSE:
+            yield self._event(f"{name}.delta", **more, delta=step.text)
+            return
+        yield self._event(f"{name}.done", **more, **{key: section.text})
+        if section.kind != "call":
+            part = self._content(section)
+            yield self._event("response.content_part.done", **inner, part=part)
+        item = self._item(section, "completed")
+        yield self._event("response.output_item.done", output_index=section.index, item=item)
+
+    def _item(self, section: Section, status: str) -> Json:
+        """Return an item of the output. It is empty while it is in progress."""
+        head = {"id": self._ids[section.index], "status": status}
+        if section.call is not None:
+            name, call_id = section.call.name, section.call.id
+            call = {"name": name, "call_id": call_id, "arguments": section.text}
+            return {**head, "type": "function_call", **call}
+        content = [self._content(section)] if status == "completed" else []
+        if section.kind == "thought":
+            return {**head, "type": "reasoning", "summary": [], "content": content}
+        return {**head, "type": "message", "role": "assistant", "content": content}
+
+    def _content(self, section: Section) -> Json:
+        if section.kind == "thought":
+            return {"type": "reasoning_text", "text": section.text}
+        logprobs = self._logprobs(self._tokens) if section.text else []
+        return {
+            "type": "output_text",
+            "text": section.text,
+            "annotations": [],
+            "logprobs": logprobs,
+        }
+
+    def _logprobs(self, tokens: Sequence[Token]) -> list[Json]:
+        return logprobs(tokens) if self._ask.sampling.n_probs else []

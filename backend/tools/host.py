@@ -1,0 +1,421 @@
+"""The process that runs the servers of tools: a child of the window.
+
+The mcp package takes a second and 65 MB to import, and servers are not trusted. In a process of its
+own they can hang it, crash it or fill its memory, and the window and the engine go on: the window
+kills this process and starts another.
+
+The window writes requests to standard input and reads news from standard output, framed as in
+backend/protocol/messages.py:
+
+    {"type": "start", "server", "config"}          starts a server, in place of one of this name
+    {"type": "stop", "server"}                     ends it
+    {"type": "call", "id", "server", "tool",       calls a tool; answered by one "result"
+     "arguments", "limit_s", "result_chars"}
+    {"type": "cancel", "id"}                       ends a call; its result says so
+    {"type": "ping", "id"}                         answered by "pong": the process is not stuck
+
+    {"type": "server", "server", "state",          the state of a server: "starting", "ready",
+     "sentence", "last_words", "tools", "pid"}     "failed" or "off"
+    {"type": "progress", "id", "share", "words"}   share: 0 to 1, or null
+    {"type": "result", "id", "is_error", "text",   text: cleaned; n_char: its length before it was
+     "n_char"}                                     shortened to result_chars
+    {"type": "pong", "id"}
+
+The process and all servers end when its input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NoReturn
+
+import mcp_types as types
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from backend import __version__
+from backend.protocol.messages import Decoder, Message, encode
+from backend.system.pipes import private_pipes
+from backend.text import Text, text
+from backend.tools.plain_text import clean, shorten
+from backend.tools.settings import Server
+from backend.tools.tool import Tool
+from backend.tools.transports import Program, ServerFault, Streams, web
+
+START_S = 60.0
+"""Time for a server to start; the first start of some downloads them."""
+_N_TOOL_MAX = 256
+_N_PAGE_MAX = 20
+_CLEANED_CHARS_MAX = 1 << 20  # of a result, before it is cleaned
+_SENTENCE_CHARS_MAX = 300
+_WORDS_CHARS_MAX = 200
+_N_LAST_LINE = 3  # of standard error, told when a server fails
+_READ_BYTES = 1 << 16
+_END_S = 0.5  # time to end all servers when the window is gone
+_PROGRESS_S = 0.1  # at most ten messages about progress in a second
+
+Tell = Callable[[Message], None]
+
+
+class _Connection:
+    """A server: its task lives as long as the connection."""
+
+    def __init__(self, server: Server, tell: Tell, start_s: float) -> None:
+        self._server, self._tell, self._start_s = server, tell, start_s
+        self._program = None if server.url else Program(server)
+        self._changed = asyncio.Event()  # the server's list of tools has changed
+        self.client: Client | None = None  # once it is ready
+        self.task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """End the server and wait for that."""
+        self.task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.task
+
+    def kill(self) -> None:
+        """End the server's processes at once. Call from any thread."""
+        if self._program is not None:
+            self._program.kill()
+
+    async def _run(self) -> None:
+        self.say("starting")
+        sentence = ""
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                await self._live(stack)
+        except asyncio.CancelledError:
+            return
+        except BaseException as error:  # groups of exceptions, too
+            sentence = self._sentence(error)
+        finally:
+            self.client = None
+        self.say("failed", sentence or text("tools.ended"))
+
+    async def _live(self, stack: contextlib.AsyncExitStack) -> None:
+        """Connect, list the tools, and list them again whenever they change."""
+        streams = self._program.streams() if self._program else web(self._server)
+        try:
+            async with asyncio.timeout(self._start_s):
+                client = await stack.enter_async_context(
+                    Client(
+                        _Given(streams),
+                        message_handler=self._heard,
+                        client_info=types.Implementation(name="outrider", version=__version__),
+                        cache=None,
+                    )
+                )
+                tools = await self._tools(client)
+        except TimeoutError:
+            raise ServerFault(text("tools.start_too_slow", seconds=round(self._start_s))) from None
+        if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            listening = asyncio.create_task(self._listen(client))
+            stack.callback(listening.cancel)
+        self.client = client
+        while True:
+            self.say("ready", tools=[tool.to_json() for tool in tools])
+            await self._wait()
+            self._changed.clear()
+            async with asyncio.timeout(self._start_s):
+                tools = await self._tools(client)
+
+    async def _wait(self) -> None:
+        """Wait until the tools change. Raises ServerFault if the server is gone."""
+        waits = [asyncio.create_task(self._changed.wait())]
+        if self._program is not None:
+            waits.append(asyncio.create_task(self._program.ended.wait()))
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+        if self._program is not None and self._program.ended.is_set():
+            raise ServerFault(self._program.fault)
+
+    async def _heard(self, message: object) -> None:
+        if isinstance(message, types.ToolListChangedNotification):
+            self._changed.set()
+
+    async def _listen(self, client: Client) -> None:
+        """Subscribe to changes of tools (newest protocol). Older servers notify without it."""
+        with contextlib.suppress(Exception):  # an optional service
+            async with client.listen(tools_list_changed=True) as events:
+                async for _ in events:
+                    self._changed.set()
+
+    async def _tools(self, client: Client) -> list[Tool]:
+        found: dict[str, Tool] = {}
+        cursor: str | None = None
+        if client.server_capabilities.tools is None:
+            return []
+        for _ in range(_N_PAGE_MAX):
+            page = await client.list_tools(cursor=cursor)
+            for tool in page.tools[: _N_TOOL_MAX - len(found)]:
+                read = Tool.read(
+                    self._server.name, tool.name, tool.description or "", tool.input_schema
+                )
+                found.setdefault(read.name, read)
+            cursor = page.next_cursor
+            if cursor is None or len(found) >= _N_TOOL_MAX:
+                break
+        return list(found.values())
+
+    def say(self, state: str, sentence: str = "", tools: list[Any] | None = None) -> None:
+        """Report the state."""
+        program = self._program
+        lines = clean(program.last_words).split("\n") if program else []
+        words = "\n".join([line for line in lines if line.strip()][-_N_LAST_LINE:])
+        self._tell(
+            {
+                "type": "server",
+                "server": self._server.name,
+                "state": state,
+                "sentence": sentence,
+                "last_words": words[-_SENTENCE_CHARS_MAX:] if state == "failed" else "",
+                "tools": tools or [],
+                "pid": program.pid if program else 0,
+            }
+        )
+
+    def _sentence(self, error: BaseException) -> str:
+        if self._program is not None and self._program.fault:
+            return self._program.fault
+        reason = why(error)
+        return reason if isinstance(reason, Text) else text("tools.server_failed", reason=reason)
+
+
+class _Given:
+    """Streams that the mcp package takes as a transport."""
+
+    def __init__(self, streams: contextlib.AbstractAsyncContextManager[Any]) -> None:
+        self._streams = streams
+
+    async def __aenter__(self) -> Streams:
+        found: Streams = await self._streams.__aenter__()
+        return found
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._streams.__aexit__(*error)
+
+
+class Host:
+    """The servers and the calls in progress. Everything runs on one event loop."""
+
+    def __init__(self, tell: Tell, start_s: float) -> None:
+        self._tell, self._start_s = tell, start_s
+        self._connections: dict[str, _Connection] = {}
+        self._changes: dict[str, asyncio.Task[None]] = {}  # the last start or stop by name
+        self._calls: dict[int, asyncio.Task[None]] = {}
+
+    def take(self, request: Message) -> None:
+        """Begin what a request asks for. Raises KeyError, TypeError or ValueError."""
+        kind = request["type"]
+        if kind == "start":
+            server = Server.from_json(str(request["server"]), request["config"])
+            self._change(server.name, server)
+        elif kind == "stop":
+            self._change(str(request["server"]), None)
+        elif kind == "call":
+            number = int(request["id"])
+            task = asyncio.create_task(self._call(number, request))
+            self._calls[number] = task
+            task.add_done_callback(lambda _: self._calls.pop(number, None))
+        elif kind == "cancel":
+            if task_or_none := self._calls.get(int(request["id"])):
+                task_or_none.cancel()
+        elif kind == "ping":
+            self._tell({"type": "pong", "id": request["id"]})
+
+    async def close(self) -> None:
+        """End all servers."""
+        connections = list(self._connections.values())
+        await asyncio.gather(*(c.stop() for c in connections), return_exceptions=True)
+
+    def kill(self) -> None:
+        """End all servers' processes at once. Call from any thread."""
+        for connection in list(self._connections.values()):
+            connection.kill()
+
+    def _change(self, name: str, server: Server | None) -> None:
+        """Start or stop a server after the changes before, in order."""
+        before = self._changes.get(name)
+
+        async def change() -> None:
+            if before is not None:
+                await before
+            if (old := self._connections.pop(name, None)) is not None:
+                await old.stop()
+                if server is None:
+                    old.say("off")
+            if server is not None:
+                self._connections[name] = _Connection(server, self._tell, self._start_s)
+
+        self._changes[name] = asyncio.create_task(change())
+
+    async def _call(self, number: int, request: Message) -> None:
+        """Call a tool. Report every ending as one result."""
+        name, limit_s = str(request["server"]), float(request["limit_s"])
+        is_error = True
+        try:
+            async with asyncio.timeout(limit_s):
+                result = await self._result(number, name, request)
+            is_error, said = bool(result.is_error), text_of(result)
+        except TimeoutError:
+            said = text("tools.call_too_slow", seconds=round(limit_s))
+        except asyncio.CancelledError:
+            said = text("tools.call_stopped")
+        except Exception as error:
+            said = text("tools.call_failed", reason=why(error))
+        n_char = len(said)
+        if not isinstance(said, Text):
+            said = clean(said[:_CLEANED_CHARS_MAX])
+            n_char = max(n_char if n_char > _CLEANED_CHARS_MAX else 0, len(said))
+            said = shorten(said, int(request["result_chars"]))
+        self._tell(
+            {"type": "result", "id": number, "is_error": is_error, "text": said, "n_char": n_char}
+        )
+
+    async def _result(self, number: int, name: str, request: Message) -> types.CallToolResult:
+        connection = self._connections.get(name)
+        client = connection.client if connection is not None else None
+        if client is None:
+            raise ServerFault(text("tools.not_ready", name=name))
+        last_s = 0.0
+
+        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+            nonlocal last_s
+            if time.monotonic() - last_s < _PROGRESS_S:
+                return
+            last_s = time.monotonic()
+            share = min(max(progress / total, 0.0), 1.0) if total and total > 0 else None
+            said = clean(message or "")[:_WORDS_CHARS_MAX]
+            self._tell({"type": "progress", "id": number, "share": share, "words": said})
+
+        params = types.CallToolRequestParams(
+            name=str(request["tool"]), arguments=dict(request["arguments"])
+        )
+        # Not client.call_tool, which checks results with patterns that the server chose: a pattern
+        # can take for ever.
+        return await client.session.send_request(
+            types.CallToolRequest(params=params),
+            types.CallToolResult,
+            progress_callback=progressed,
+        )
+
+
+def text_of(result: types.CallToolResult) -> str:
+    """Return a result as text. Pictures, sounds and files are named, not opened."""
+    parts = [_part(block) for block in result.content]
+    if not any(isinstance(block, types.TextContent) for block in result.content):
+        if result.structured_content is not None:
+            try:
+                parts.append(json.dumps(result.structured_content, ensure_ascii=False, indent=1))
+            except (ValueError, RecursionError):
+                parts.append("[structured content that is nested too deeply]")
+    return "\n".join(parts)
+
+
+def _part(block: Any) -> str:
+    if isinstance(block, types.TextContent):
+        return block.text
+    if isinstance(block, types.ImageContent | types.AudioContent):
+        return f"[{block.type}, {block.mime_type}, {len(block.data) * 3 // 4:,} bytes, not shown]"
+    if isinstance(block, types.ResourceLink):
+        return f"[resource {block.name}: {block.uri}]"
+    if isinstance(block, types.EmbeddedResource):
+        resource = block.resource
+        if isinstance(resource, types.TextResourceContents):
+            return resource.text
+        return f"[resource {resource.uri}, {len(resource.blob) * 3 // 4:,} bytes, not shown]"
+    return "[content of an unknown kind]"
+
+
+def why(error: BaseException) -> str:
+    """Return the reason of a failure, one sentence or half of one."""
+    while isinstance(error, BaseExceptionGroup):
+        inner = error.exceptions
+        error = next((e for e in inner if isinstance(e, ServerFault)), inner[0])
+    if isinstance(error, ServerFault):
+        return error.args[0] if error.args else ""
+    if isinstance(error, ValidationError):
+        return text("tools.not_understood")
+    words = error.message if isinstance(error, MCPError) else str(error)
+    lines = clean(words).strip().splitlines() or [type(error).__name__]
+    return lines[0][:_SENTENCE_CHARS_MAX]
+
+
+async def _requests(in_fd: int) -> AsyncIterator[Message]:
+    """Yield requests, read on a thread: it sees the end of input when the event loop is stuck."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[Message | None] = asyncio.Queue()
+
+    def read() -> None:
+        decoder = Decoder()
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            while data := os.read(in_fd, _READ_BYTES):
+                for request in decoder.feed(data):
+                    loop.call_soon_threadsafe(queue.put_nowait, request)
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(queue.put_nowait, None)
+        time.sleep(2 * _END_S)
+        _ends.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    while (request := await queue.get()) is not None:
+        yield request
+
+
+_ends = threading.Event()
+
+
+async def _serve(in_fd: int, out_fd: int, start_s: float) -> None:
+    lock = threading.Lock()
+
+    def tell(message: Message) -> None:
+        frame = memoryview(encode(message))
+        with lock, contextlib.suppress(OSError):
+            while frame:
+                frame = frame[os.write(out_fd, frame) :]
+
+    host = Host(tell, start_s)
+    threading.Thread(target=_end_with, args=(host,), daemon=True).start()
+    async for request in _requests(in_fd):
+        with contextlib.suppress(KeyError, TypeError, ValueError):
+            host.take(request)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_END_S):
+            await host.close()
+    host.kill()
+    os._exit(0)
+
+
+def _end_with(host: Host) -> None:
+    """End everything if the event loop has not ended in time after the end of input."""
+    _ends.wait()
+    host.kill()
+    os._exit(1)
+
+
+def main() -> NoReturn:
+    """Serve the window until standard input ends. An argument replaces START_S."""
+    in_fd, out_fd = private_pipes()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the window handles Ctrl-C
+    logging.disable(logging.CRITICAL)
+    start_s = float(sys.argv[1]) if len(sys.argv) > 1 else START_S
+    asyncio.run(_serve(in_fd, out_fd, start_s))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

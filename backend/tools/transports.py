@@ -1,0 +1,255 @@
+"""Connections to servers of tools, with limits on what a server may send.
+
+The mcp package has transports of its own. Its HTTP transport is used here. Its transport for child
+processes reads lines of any length, and keeps the process and its standard error to itself; so
+`Program` takes its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import anyio
+import httpx2
+from mcp.client.stdio import get_default_environment
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.message import SessionMessage
+from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+
+from backend.text import text
+from backend.tools.settings import Server
+
+MESSAGE_BYTES_MAX = 8 << 20
+"""Longest message of a server in bytes."""
+N_MESSAGE_BURST = 10_000
+"""Messages that a server may send at once. MESSAGES_PER_S more are allowed every second."""
+MESSAGES_PER_S = 500
+_BYTES_PER_MESSAGE = 16 << 10  # a longer message counts as several
+_STDERR_BYTES = 2_000
+_ENDS_S = 1.0  # time for a server to end by itself when its input ends, and again after SIGTERM
+_READ_BYTES = 1 << 16
+_ANSWER = re.compile(rb'(?=.{0,200}"(?:result|error)")[^\[]{0,100}"id"\s*:\s*(\d{1,15})')
+_CONNECT_S = 30.0
+
+Streams = tuple[Any, Any]
+
+
+class ServerFault(Exception):
+    """A server broke a rule or is gone; str() is one plain sentence."""
+
+
+class Pace:
+    """Counts messages, so that a server that floods is given up."""
+
+    def __init__(self) -> None:
+        self._n_left = float(N_MESSAGE_BURST)
+        self._since_s = 0.0
+
+    def count(self, n_byte: int, now_s: float) -> None:
+        """Count a message. Raises ServerFault where there were too many."""
+        gained = (now_s - self._since_s) * MESSAGES_PER_S
+        self._n_left = min(self._n_left + gained, N_MESSAGE_BURST) - 1 - n_byte / _BYTES_PER_MESSAGE
+        self._since_s = now_s
+        if self._n_left < 0:
+            raise ServerFault(text("tools.floods"))
+
+
+class Program:
+    """A server that is a child process and speaks over its standard input and output.
+
+    fault: why it can no longer be used, a sentence, once `ended` is set.
+    """
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._process: asyncio.subprocess.Process | None = None
+        self._stderr = b""
+        self.ended = asyncio.Event()
+        self.fault = ""
+
+    @property
+    def pid(self) -> int:
+        """The process id, which is also that of its group; 0 before the start."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
+    def last_words(self) -> str:
+        """The end of what it wrote to standard error."""
+        return self._stderr.decode("utf-8", "replace")
+
+    @contextlib.asynccontextmanager
+    async def streams(self) -> AsyncIterator[Streams]:
+        """Start the process and yield the streams of its messages. Raises ServerFault."""
+        self._process = await self._started()
+        to_session, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        to_server, from_session = anyio.create_memory_object_stream[SessionMessage](0)
+        tasks = [
+            asyncio.create_task(self._read(to_session)),
+            asyncio.create_task(self._write(from_session)),
+            asyncio.create_task(self._read_stderr()),
+        ]
+        try:
+            yield from_server, to_server
+        finally:
+            for task in tasks[:2]:
+                task.cancel()
+            await self._end()
+            tasks[2].cancel()
+            for stream in (to_session, from_server, to_server, from_session):
+                stream.close()
+
+    def kill(self) -> None:
+        """End the process and those that it started, at once."""
+        if self._process is not None:
+            _signal_group(self._process, getattr(signal, "SIGKILL", signal.SIGTERM))
+
+    async def _started(self) -> asyncio.subprocess.Process:
+        server = self._server
+        environment = {**get_default_environment(), **server.env}
+        command = shutil.which(server.command, path=environment.get("PATH"))
+        if command is None:
+            raise ServerFault(text("tools.no_command", command=server.command))
+        options: dict[str, Any] = {}
+        if sys.platform == "win32":
+            options["creationflags"] = subprocess.CREATE_NO_WINDOW
+        else:
+            options["start_new_session"] = True  # its group is ended as a whole
+        try:
+            return await asyncio.create_subprocess_exec(
+                command,
+                *server.args,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                cwd=server.cwd or None,
+                limit=MESSAGE_BYTES_MAX,
+                **options,
+            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ServerFault(text("tools.not_started", reason=reason)) from None
+
+    async def _read(self, to_session: Any) -> None:
+        """Pass on the messages of the server, until it ends or breaks a rule."""
+        assert self._process is not None and self._process.stdout is not None
+        loop, pace = asyncio.get_running_loop(), Pace()
+        try:
+            while line := await self._process.stdout.readline():
+                pace.count(len(line), loop.time())
+                try:
+                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValueError:
+                    broken = _ANSWER.match(line)
+                    if broken is None:  # some servers print a greeting to standard output
+                        self._stderr = (self._stderr + line)[-_STDERR_BYTES:]
+                        continue
+                    words = text("tools.not_understood")
+                    error = ErrorData(code=PARSE_ERROR, message=words)
+                    message = JSONRPCError(jsonrpc="2.0", id=int(broken[1]), error=error)
+                await to_session.send(SessionMessage(message))
+            self.fault = text("tools.ended")
+        except ServerFault as fault:
+            self.fault = str(fault)
+        except ValueError:  # readline: the limit
+            self.fault = text("tools.long_message", limit=MESSAGE_BYTES_MAX)
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
+            self.fault = text("tools.ended")
+        self.ended.set()
+        to_session.close()
+
+    async def _write(self, from_session: Any) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        with contextlib.suppress(OSError, anyio.ClosedResourceError):
+            async for sent in from_session:
+                line = sent.message.model_dump_json(by_alias=True, exclude_unset=True) + "\n"
+                self._process.stdin.write(line.encode())
+                await self._process.stdin.drain()
+
+    async def _read_stderr(self) -> None:
+        assert self._process is not None and self._process.stderr is not None
+        while data := await self._process.stderr.read(_READ_BYTES):
+            self._stderr = (self._stderr + data)[-_STDERR_BYTES:]
+
+    async def _end(self) -> None:
+        """End the process: by the end of its input, then by signals to its group."""
+        process = self._process
+        assert process is not None and process.stdin is not None
+        process.stdin.close()
+        try:
+            for step in (signal.SIGTERM, getattr(signal, "SIGKILL", signal.SIGTERM)):
+                if await _has_ended(process, _ENDS_S):
+                    break
+                _signal_group(process, step)
+        finally:
+            self.kill()  # also what the process has left behind
+
+
+@contextlib.asynccontextmanager
+async def web(server: Server) -> AsyncIterator[Streams]:
+    """Yield the streams of messages with a server at an address (streamable HTTP)."""
+    pace = Pace()
+    loop = asyncio.get_running_loop()
+
+    async def limit(response: httpx2.Response) -> None:
+        if response.status_code in (401, 403):
+            raise ServerFault(text("tools.forbidden", status=response.status_code))
+        response.stream = _Limited(response.stream, pace, loop)
+
+    client = httpx2.AsyncClient(
+        headers=dict(server.headers),
+        timeout=httpx2.Timeout(_CONNECT_S, read=None),  # a call has a limit of its own
+        event_hooks={"response": [limit]},
+    )
+    async with client, streamable_http_client(server.url, http_client=client) as streams:
+        yield streams
+
+
+class _Limited(httpx2.AsyncByteStream):
+    """A response's body. Reading raises ServerFault where it is too long or comes too fast."""
+
+    def __init__(self, body: Any, pace: Pace, loop: asyncio.AbstractEventLoop) -> None:
+        self._body, self._pace, self._loop = body, pace, loop
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        n_byte = 0
+        async for chunk in self._body:
+            self._pace.count(len(chunk), self._loop.time())
+            n_byte = n_byte + len(chunk) if b"\n\n" not in chunk[-4096:] else 0
+            if n_byte > MESSAGE_BYTES_MAX:
+                raise ServerFault(text("tools.long_message", limit=MESSAGE_BYTES_MAX))
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
+
+
+async def _has_ended(process: asyncio.subprocess.Process, limit_s: float) -> bool:
+    """Wait for a process to end.
+
+    Its wait() would also wait for processes that have inherited its pipes.
+    """
+    loop = asyncio.get_running_loop()
+    ends_s = loop.time() + limit_s
+    while process.returncode is None:
+        if loop.time() > ends_s:
+            return False
+        await asyncio.sleep(0.01)
+    return True
+
+
+def _signal_group(process: asyncio.subprocess.Process, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.name == "posix":
+            os.killpg(process.pid, number)
+        else:
+            process.kill()

@@ -1,0 +1,68 @@
+"""Reads attached files for the client, one after the other, while the engine may compute."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+from backend.attachments.reading import FileReading
+from backend.protocol.errors import RequestError
+from backend.protocol.messages import Message
+from backend.worker.errors import explain
+from backend.worker.outbox import Outbox
+
+
+class AttachmentDesk:
+    """Answers the request "attach" in a thread of its own. Use from any thread."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._lock = threading.Lock()  # guards the next two
+        self._open: dict[int, FileReading] = {}
+        self._is_running = False
+        self._waiting: queue.SimpleQueue[tuple[int, FileReading]] = queue.SimpleQueue()
+
+    def serve(self, request: Message) -> None:
+        """Read a file when those before are read. Raises RequestError."""
+        with self._lock:
+            if request["id"] in self._open:
+                raise RequestError(f"The id {request['id']} is already in use by another request.")
+            self._open[request["id"]] = reading = FileReading(request["path"])
+            self._waiting.put((request["id"], reading))
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._read_all, name="attachments", daemon=True).start()
+
+    def cancel(self, request_id: int) -> None:
+        """Stop reading a file. Ignore other requests."""
+        with self._lock:
+            reading = self._open.get(request_id)
+        if reading is not None:
+            reading.stop()
+
+    def close(self) -> None:
+        """Stop reading all files."""
+        with self._lock:
+            readings = list(self._open.values())
+        for reading in readings:
+            reading.stop()
+
+    def _read_all(self) -> None:
+        # The thread never ends: on Linux a child process dies with the thread that started it.
+        while True:
+            self._read(*self._waiting.get())
+
+    def _read(self, request_id: int, reading: FileReading) -> None:
+        def progress(done: int, total: int) -> None:
+            step = {"type": "attaching", "id": request_id, "done": done, "total": total}
+            self._outbox.offer(step)
+
+        answer: Message = {"type": "attached", "id": request_id}
+        try:
+            answer["file"] = reading.run(progress).to_json()
+        except Exception as error:
+            answer["refusal"] = explain(error)
+        with self._lock:
+            del self._open[request_id]
+        self._outbox.settle()
+        self._outbox.send(answer)

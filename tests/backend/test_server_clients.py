@@ -1,0 +1,86 @@
+"""Requests in the form of common clients (tests/data/clients) are served or refused sensibly.
+
+In the files, `gives` is the expected result of a request, and `source` is where the client's form
+was read, if it was. The contents are made up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fake_engine import FakeEngine
+from served import KEY, Served
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "clients"
+REQUESTS = [
+    pytest.param(request, id=f"{path.stem}: {request['name']}")
+    for path in sorted(DATA.glob("*.json"))
+    for request in json.loads(path.read_text(encoding="utf-8"))["requests"]
+]
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    made = Served(FakeEngine())
+    yield made
+    made.close()
+
+
+def send(served: Served, request: dict[str, Any]) -> httpx.Response:
+    given = {"Authorization": "Bearer KEY", **request.get("headers", {})}
+    if "x-api-key" in given:
+        del given["Authorization"]
+    headers = {name: value.replace("KEY", KEY) for name, value in given.items()}
+    method = request.get("method", "POST")
+    url = served.url + request["path"]
+    return httpx.request(method, url, json=request.get("body"), headers=headers, timeout=30)
+
+
+def said(answer: httpx.Response) -> str:
+    """Return the kind of an answer, whole or streamed: "text", "call", "json", …"""
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        lines = [line for line in answer.text.splitlines() if line.startswith("data: {")]
+        data: Any = [json.loads(line[6:]) for line in lines]
+        assert all("error" not in event or event["error"] is None for event in data)
+    else:
+        data = answer.json()
+    text = json.dumps(data)
+    if any(word in text for word in ('"tool_use"', '"function_call"', '"tool_calls"')):
+        return "call"
+    if "sunny." in text:
+        return "text"
+    return "json" if '"{}"' in text or '"}"' in text else text
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_a_client_gets_what_it_can_use(served: Served, request_: dict[str, Any]) -> None:
+    answer = send(served, request_)
+    gives = request_["gives"]
+    if gives in ("refused", "unknown"):
+        assert answer.status_code == (404 if gives == "unknown" else 400)
+        error = answer.json()["error"]
+        assert error["message"].endswith(".") and "Traceback" not in answer.text
+        return
+    assert answer.status_code == 200, answer.text
+    if gives == "models":
+        assert [model["id"] for model in answer.json()["data"]] == ["fake"]
+    elif gives == "count":
+        assert answer.json()["input_tokens"] > 0
+    else:
+        assert said(answer) == gives
+
+
+def test_ten_clients_are_recorded() -> None:
+    assert len(list(DATA.glob("*.json"))) == 10 and len(REQUESTS) > 30
+
+
+def test_what_changes_with_each_request_is_not_in_the_prompt(served: Served) -> None:
+    """With Claude Code's first block, the engine would compute the whole prompt each time."""
+    data = json.loads((DATA / "claude-code.json").read_text(encoding="utf-8"))
+    send(served, data["requests"][0])
+    assert served.engine.asked[-1].messages[0]["content"] == "You are a coding agent.\n\nBe brief."

@@ -1,0 +1,76 @@
+"""The local server and clients without its key."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from fake_engine import FakeEngine
+from served import KEY, Served
+
+from backend.server import guard
+
+HEADERS = {"Authorization": f"Bearer {KEY}"}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Served]:
+    made = Served(FakeEngine())
+    yield made
+    made.close()
+
+
+def connect(served: Served) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", served.port), timeout=20)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Wait until the other side closes. False if it does not."""
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+    except TimeoutError:
+        return False
+
+
+def test_connections_without_a_request_do_not_block_the_server(served: Served) -> None:
+    idle = [connect(served) for _ in range(100)]
+    assert httpx.get(served.url + "/health", headers=HEADERS).status_code == 200
+    assert is_closed(idle[0])  # the oldest ones were closed
+    for connection in idle:
+        connection.close()
+
+
+def test_a_header_that_never_ends_is_not_waited_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "IDLE_S", 0.2)
+    slow = connect(served)
+    slow.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: ")
+    assert is_closed(slow)
+    slow.close()
+
+
+def test_the_body_of_a_stranger_is_not_read(served: Served) -> None:
+    stranger = connect(served)
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n"
+    stranger.sendall(head)
+    said = stranger.recv(4096)
+    assert said.startswith(b"HTTP/1.1 401 ")
+    try:
+        for _ in range(100):
+            stranger.sendall(b"x" * 1_000_000)
+    except ConnectionError:
+        pass
+    else:
+        pytest.fail("the whole body was taken")
+    stranger.close()
+
+
+def test_a_client_keeps_its_connection(served: Served) -> None:
+    with httpx.Client(headers=HEADERS) as client:
+        for _ in range(3):
+            assert client.get(served.url + "/health").status_code == 200

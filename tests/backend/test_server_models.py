@@ -1,0 +1,106 @@
+"""The model that a request names is loaded if allowed. An unused model is freed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fake_engine import FakeEngine
+from served import KEY, Served
+
+from backend.protocol.errors import EngineError
+
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+class Shelf:
+    """Opens fake models and records them."""
+
+    def __init__(self) -> None:
+        self.opened: list[FakeEngine] = []
+
+    def open(self, path: Path) -> FakeEngine:
+        if path.stem == "broken":
+            raise EngineError("The file is damaged.")
+        self.opened.append(FakeEngine(name=f"the model of {path.stem}"))
+        return self.opened[-1]
+
+
+@pytest.fixture
+def shelf() -> Shelf:
+    return Shelf()
+
+
+@pytest.fixture
+def served(shelf: Shelf) -> Iterator[Served]:
+    names = ("one", "two", "broken")
+    made = Served(
+        FakeEngine(name="first"),
+        open_model=shelf.open,
+        models={name: Path(f"{name}.gguf") for name in names},
+    )
+    yield made
+    made.close()
+
+
+def ask(served: Served, model: str, **more: Any) -> httpx.Response:
+    body = {"messages": HELLO, "model": model, **more}
+    return served.post("/v1/chat/completions", body)
+
+
+def test_a_model_that_is_named_is_loaded_and_the_reply_says_it(
+    served: Served, shelf: Shelf
+) -> None:
+    assert ask(served, "gpt-4o").json()["model"] == "first"  # unknown: the loaded one answers
+    assert ask(served, "two").json()["model"] == "two"
+    assert served.engine.n_close == 1 and len(shelf.opened) == 1
+    assert ask(served, "gpt-4o").json()["model"] == "two"
+    assert ask(served, "two").json()["model"] == "two"
+    assert len(shelf.opened) == 1
+    assert ask(served, "first").json()["model"] == "first"
+    assert shelf.opened[0].n_close == 1
+    headers = {"Authorization": f"Bearer {KEY}"}
+    listed = httpx.get(served.url + "/v1/models", headers=headers).json()["data"]
+    assert [model["id"] for model in listed] == ["first", "one", "two", "broken"]
+
+
+def test_a_model_has_one_name(shelf: Shelf) -> None:
+    """The first model is also in the folder of models that requests may name."""
+    engine = FakeEngine(name="General Name")
+    served = Served(engine, open_model=shelf.open, models={"file": Path(engine.model.path)})
+    try:
+        assert served.turns.model_names == ["file"]
+        assert ask(served, "file").json()["model"] == "file"
+        assert engine.n_close == 0 and not shelf.opened
+    finally:
+        served.close()
+
+
+def test_who_waits_for_a_model_is_told(served: Served) -> None:
+    said = ask(served, "one", stream=True).text
+    assert said.startswith(": loading the model one\n\n") and said.endswith("data: [DONE]\n\n")
+
+
+def test_a_model_that_cannot_be_loaded_is_said_so_and_the_next_request_served(
+    served: Served,
+) -> None:
+    refused = ask(served, "broken")
+    assert refused.status_code == 503
+    assert refused.json()["error"]["message"] == "The file is damaged."
+    assert ask(served, "any").json()["model"] == "first"
+
+
+def test_a_model_that_nobody_uses_is_freed_and_loaded_again(shelf: Shelf) -> None:
+    served = Served(FakeEngine(name="first"), open_model=shelf.open, unload_after_s=0.05)
+    try:
+        while not served.engine.n_close:
+            time.sleep(0.01)
+        assert ask(served, "any").json()["model"] == "first"
+        assert len(shelf.opened) == 1
+    finally:
+        served.close()
+    assert shelf.opened[0].n_close == 1

@@ -1,0 +1,269 @@
+"""The process that runs the servers of tools: good servers, bad servers, and its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tool_server import group
+
+from backend.protocol.messages import Decoder, Message, encode
+from backend.system import children
+
+SERVER = Path(__file__).resolve().parents[1] / "tool_server.py"
+WAIT_S = 60.0
+
+
+class Host:
+    """A host and its messages. Names of servers are `name` and a suffix."""
+
+    def __init__(self, *arguments: str) -> None:
+        self.process = subprocess.Popen(
+            children.command("backend.tools.host", *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        self.name = ""
+        self.said: list[Message] = []
+        self._inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        decoder = Decoder()
+        assert self.process.stdout is not None
+        while data := self.process.stdout.read(1 << 16):
+            for message in decoder.feed(data):
+                self._inbox.put(message)
+
+    def tell(self, kind: str, **fields: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(encode({"type": kind, **fields}))
+
+    def start(self, mode: str, *, name: str = "") -> None:
+        config = {"command": sys.executable, "args": [str(SERVER), mode]}
+        self.tell("start", server=self.name + name, config=config)
+
+    def call(self, tool: str, number: int = 1, name: str = "", **arguments: Any) -> None:
+        limit_s = arguments.pop("limit_s", 30)
+        self.tell(
+            "call", id=number, server=self.name + name, tool=tool, arguments=arguments,
+            limit_s=limit_s, result_chars=1000,
+        )  # fmt: skip
+
+    def wait(self, is_it: Callable[[Message], bool]) -> Message:
+        """Return the next message that meets a condition."""
+        while True:
+            message = self._inbox.get(timeout=WAIT_S)
+            self.said.append(message)
+            if is_it(message):
+                return message
+
+    def wait_state(self, *states: str, name: str = "") -> Message:
+        """Return the news that a server is in one of these states. No other may end its start."""
+        found = self.wait(
+            lambda m: (
+                m["type"] == "server"
+                and m["server"] == self.name + name
+                and m["state"] != "starting"
+            )
+        )
+        assert found["state"] in states, found
+        return found
+
+    def wait_result(self, number: int = 1) -> Message:
+        return self.wait(lambda m: m["type"] == "result" and m["id"] == number)
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.wait(WAIT_S)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Host]:
+    """Share one host between most tests, because its start takes seconds."""
+    made = Host()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def host(shared: Host) -> Iterator[Host]:
+    """Return the shared host with a server name that no other test uses."""
+    shared.name = f"server {time.monotonic_ns()}"
+    shared.said.clear()
+    yield shared
+    for name in ("", "good", "other"):
+        shared.tell("stop", server=shared.name + name)
+
+
+@pytest.fixture
+def own_host() -> Iterator[Host]:
+    """Return a host for one test. It gives servers five seconds to start."""
+    made = Host("5")
+    made.name = "it"
+    yield made
+    made.process.kill()
+    made.process.wait()
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    ends_s = time.monotonic() + WAIT_S
+    while not is_so():
+        assert time.monotonic() < ends_s
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("mode", ["plain", "mcp"])
+def test_a_program_is_asked_and_answers(host: Host, mode: str) -> None:
+    host.start(mode)
+    tools = {tool["name"]: tool for tool in host.wait_state("ready")["tools"]}
+    assert "text" in tools["echo"]["schema"]["properties"]
+    host.call("echo", 1, text="Grüße")
+    host.call("slow", 2, seconds=0.1)
+    host.call("fail", 3)
+    results = {}
+    while len(results) < 3:
+        found = host.wait(lambda m: m["type"] == "result")
+        results[found["id"]] = found
+    assert (results[1]["text"], results[1]["is_error"]) == ("Grüße", False)
+    assert (results[2]["text"], results[3]["is_error"]) == ("done", True)
+    assert "it went wrong" in results[3]["text"]
+    progress = next(message for message in host.said if message["type"] == "progress")
+    assert progress == {"type": "progress", "id": 2, "share": 0.25, "words": "a quarter"}
+
+
+def test_an_address_is_asked_with_its_headers(host: Host, tmp_path: Path) -> None:
+    port_file = tmp_path / "port"
+    server = subprocess.Popen([sys.executable, str(SERVER), "http", str(port_file)])
+    try:
+        until(port_file.exists)
+        url = f"http://127.0.0.1:{port_file.read_text()}/mcp"
+        host.tell("start", server=host.name, config={"url": url})
+        assert "401" in host.wait_state("failed")["sentence"]
+        host.tell(
+            "start", server=host.name, config={"url": url, "headers": {"Authorization": "SECRET"}}
+        )
+        assert [t["name"] for t in host.wait_state("ready")["tools"]] == ["echo", "slow", "fail"]
+        host.call("echo", text="x")
+        assert host.wait_result()["text"] == "x"
+        server.kill()
+        server.wait()
+        host.call("echo", text="x")
+        assert host.wait_result()["is_error"]
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("crash", "has ended"),
+        ("floods", "far too many messages"),
+        ("garbage", "far too many messages"),
+        ("long", "more than 8.0 MiB"),
+    ],
+)
+def test_a_bad_server_fails_alone(host: Host, mode: str, words: str) -> None:
+    host.start("plain", name="good")
+    host.wait_state("ready", name="good")
+    host.start(mode)
+    failed = host.wait_state("failed")
+    assert words in failed["sentence"]
+    if mode == "crash":
+        assert failed["last_words"] == "There is no such folder."
+    until(lambda: not group(failed["pid"]))
+    host.call("add", name="good", a=1, b=2)
+    assert host.wait_result()["text"] == "3"
+
+
+def test_a_program_that_is_not_there_is_named(host: Host) -> None:
+    host.tell("start", server=host.name, config={"command": "no-such-program"})
+    assert "no-such-program" in host.wait_state("failed")["sentence"]
+
+
+def test_a_server_that_hangs_at_its_start_is_given_up(own_host: Host) -> None:
+    own_host.start("hang")
+    failed = own_host.wait_state("failed")
+    assert "not ready after 5 seconds" in failed["sentence"]
+    assert not group(failed["pid"])
+
+
+def test_a_server_that_hangs_can_be_stopped(host: Host) -> None:
+    host.start("hang")
+    host.start("hang", name="other")
+    host.tell("stop", server=host.name)
+    host.wait_state("off")
+    assert [m["server"] for m in host.said if m["state"] == "off"][-1:] == [host.name]
+
+
+def test_a_server_that_ends_in_a_call_is_told_with_its_last_words(host: Host) -> None:
+    host.start("exits")
+    host.wait_state("ready")
+    host.call("echo", text="x")
+    result = host.wait_result()
+    failed = next((m for m in host.said if m.get("state") == "failed"), None)
+    failed = failed or host.wait_state("failed")
+    assert result["is_error"]
+    assert failed["last_words"] == "I had enough"
+    host.start("plain")
+    host.wait_state("ready")
+
+
+def test_a_changed_list_of_tools_is_read_again(host: Host) -> None:
+    host.start("changes")
+    before = host.wait_state("ready")["tools"]
+    host.call("echo", text="x")
+    after = host.wait_state("ready")["tools"]
+    assert [t["name"] for t in after] == [*(t["name"] for t in before), "new"]
+
+
+def test_a_call_is_stopped_and_a_slow_one_ended(host: Host) -> None:
+    host.start("mcp")
+    host.wait_state("ready")
+    host.call("slow", 1, seconds=600)
+    host.wait(lambda m: m["type"] == "progress")
+    host.tell("cancel", id=1)
+    assert host.wait_result(1)["text"] == "The call was stopped."
+    host.call("slow", 2, seconds=600, limit_s=0.5)
+    assert "longer than" in host.wait_result(2)["text"]
+    host.call("echo", 3, text="still here")
+    assert host.wait_result(3)["text"] == "still here"
+
+
+def test_a_result_is_limited_and_cleaned(host: Host, tmp_path: Path) -> None:
+    host.start("plain")
+    host.wait_state("ready")
+    said = "\x1b[31mred\x1b[0m\u202e\u200b" + "y" * 5000 + "end"
+    answer = {"jsonrpc": "2.0", "id": "ID", "result": {"content": [{"type": "text", "text": said}]}}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    host.call("file", path=str(tmp_path / "answer"))
+    result = host.wait_result()
+    assert result["text"].startswith("redyyy") and result["text"].endswith("end")
+    assert len(result["text"]) < 1100 and result["n_char"] == 5006
+
+
+@pytest.mark.parametrize("how", ["closed", "killed"])
+def test_all_servers_end_with_the_host(own_host: Host, how: str) -> None:
+    """Also a server that ignores the end of its input and SIGTERM ends, with its child."""
+    own_host.start("stubborn")
+    pid = own_host.wait_state("ready")["pid"]
+    until(lambda: len(group(pid)) == 2)
+    if how == "closed":
+        own_host.close()
+        assert group(pid) == []
+    else:  # the window does this when the host is stuck
+        own_host.process.kill()
+        os.killpg(pid, 9)
+        until(lambda: not group(pid))

@@ -1,0 +1,97 @@
+"""A stopped answer of the embedded model goes on as if it had not been stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from backend.engine.engine import Engine
+from backend.protocol.chat import AnswerText, ChatOptions
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.system.paths import embedded_model
+
+ASKED = [{"role": "user", "content": "Tell me about a fox and its señor: 🦊!"}]
+N_TOKEN = 24
+GREEDY = Sampling(temperature=0)
+WARM = Sampling(temperature=1.2, seed=3, repeat_penalty=1.3)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    engine = Engine.open(embedded_model(), EngineConfig(context_length=1024, n_thread=1))
+    yield engine
+    engine.close()
+
+
+def answer(
+    engine: Engine, sampling: Sampling, n: int, before: AnswerText | None = None, **options: Any
+) -> tuple[list[int], AnswerText]:
+    """Return the tokens of an answer, or of the rest of one, and its text."""
+    messages = [*ASKED, before.to_message()] if before is not None else ASKED
+    said = AnswerText()
+    chosen = ChatOptions(**options)
+    pieces = engine.generate(messages, sampling, n, options=chosen, on_delta=said.add)
+    tokens = [piece.token_id for piece in pieces]
+    return tokens[: engine.statistics().n_token], said
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, WARM], ids=["greedy", "warm"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"grammar": 'root ::= ("[" [0-9]{2} "," [a-z]{3} "]"){20}'}],
+    ids=["free", "form"],
+)
+def test_every_token_is_a_place_to_stop(
+    sampling: Sampling, options: dict[str, Any], engine: Engine
+) -> None:
+    tokens, whole = answer(engine, sampling, N_TOKEN, **options)
+    for n in range(1, 21):
+        first, begun = answer(engine, sampling, n, **options)
+        rest, more = answer(engine, sampling, N_TOKEN - n, begun, **options)
+        assert engine.statistics().n_reused == engine.statistics().n_prompt - 1
+        assert first + rest == tokens, n
+        assert begun.content + more.content == whole.content, n
+
+
+def test_an_answer_can_be_stopped_again_and_again(engine: Engine) -> None:
+    tokens, whole = answer(engine, WARM, 12)
+    said, text = answer(engine, WARM, 1)
+    while len(said) < 12:
+        one, more = answer(engine, WARM, 1, text)
+        said += one
+        text = AnswerText(content=text.content + more.content)
+    assert said == tokens and text == whole
+
+
+def test_another_sampling_goes_on_from_the_same_tokens(engine: Engine) -> None:
+    tokens, _ = answer(engine, GREEDY, N_TOKEN)
+    first, begun = answer(engine, WARM, 1)
+    other, _ = answer(engine, GREEDY, 10, begun)
+    assert engine.statistics().n_reused == engine.statistics().n_prompt - 1
+    if first == tokens[:1]:
+        assert other == tokens[1:11]
+
+
+def test_an_answer_goes_on_from_its_text_where_its_tokens_are_lost(engine: Engine) -> None:
+    """As after a restart. The answer is exact if the text has the same tokens, as is usual."""
+    tokens, whole = answer(engine, GREEDY, N_TOKEN)
+    n_same = 0
+    for n in range(1, 21):
+        _, begun = answer(engine, GREEDY, n)
+        engine.forget()
+        list(engine.generate([{"role": "user", "content": "x"}], GREEDY, 1))
+        rest, more = answer(engine, GREEDY, N_TOKEN - n, begun)
+        prompt = engine.tokenize(engine.format([*ASKED, begun.to_message()]))
+        if prompt[-n:] == tokens[:n]:
+            n_same += 1
+            assert rest == tokens[n:] and begun.content + more.content == whole.content, n
+    assert n_same >= 15
+
+
+def test_a_changed_answer_is_not_the_one_that_was_stopped(engine: Engine) -> None:
+    _, begun = answer(engine, GREEDY, 5)
+    changed = AnswerText(content=begun.content + " No")
+    answer(engine, GREEDY, 3, changed)
+    assert engine.statistics().n_reused < engine.statistics().n_prompt - 1

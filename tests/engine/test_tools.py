@@ -1,0 +1,92 @@
+"""A tool call with the embedded model: forced by a grammar, run and answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from backend.engine.engine import Engine, EngineError
+from backend.llama.chat_format import ChatFormat
+from backend.protocol.chat import AnswerText, ChatOptions
+from backend.protocol.settings import Sampling
+from backend.system.paths import embedded_model
+
+OpenEngine = Callable[..., Engine]
+
+GREEDY = Sampling(temperature=0)
+ASKED = [{"role": "user", "content": "What is the weather?"}]
+# The form of Hermes 2, which many models use.
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+<tools>{% for tool in tools %}
+{{ tool | tojson }}{% endfor %}
+</tools>
+Call as <tool_call>
+{"name": <name>, "arguments": <object>}
+</tool_call><|im_end|>
+{% endif %}
+{%- for m in messages %}{{ '<|im_start|>' + ('user' if m.role == 'tool' else m.role) + '\\n' }}
+{%- if m.role == 'tool' %}{{ '<tool_response>\\n' + m.content + '\\n</tool_response>' }}
+{%- else %}{{ m.content or '' }}{% endif %}
+{%- for call in m.tool_calls or [] %}{{ '\\n<tool_call>\\n{"name": "' + call.function.name
+ + '", "arguments": ' }}{{ call.function.arguments | tojson }}{{ '}\\n</tool_call>' }}{% endfor %}
+{{- '<|im_end|>\\n' }}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"""
+
+
+def tool(name: str, **properties: Any) -> dict[str, Any]:
+    parameters = {"type": "object", "properties": properties, "required": list(properties)}
+    return {"type": "function", "function": {"name": name, "parameters": parameters}}
+
+
+TOOLS = (
+    tool("weather", city={"enum": ["Oslo", "Rome"]}, days={"type": "integer", "maximum": 9}),
+    tool("clock", zone={"enum": ["UTC"]}),
+)
+
+
+def run_tool(name: str, arguments: dict[str, Any]) -> str:
+    if name == "clock":
+        return f"It is noon in {arguments['zone']}."
+    return f"{arguments['days']} days of sun in {arguments['city']}."
+
+
+@pytest.fixture
+def engine(open_engine: OpenEngine) -> Engine:
+    engine = open_engine(embedded_model(), context_length=1024)
+    engine.loaded.chat_format = ChatFormat("embedded", TEMPLATE, "", "")
+    return engine
+
+
+def ask(engine: Engine, messages: list[Any], n: int = 120, **options: Any) -> AnswerText:
+    answer = AnswerText()
+    chosen = ChatOptions(tools=TOOLS, **options)
+    list(engine.generate(messages, GREEDY, n, options=chosen, on_delta=answer.add))
+    return answer
+
+
+@pytest.mark.parametrize(("choice", "name"), [("required", ""), ("clock", "clock")])
+def test_a_forced_call_goes_round(choice: str, name: str, engine: Engine) -> None:
+    asked = ask(engine, ASKED, tool_choice=choice, parallel_tool_calls=False)
+    assert engine.finish_reason == "tool_calls" and asked.content == ""
+    (call,) = asked.tool_calls
+    assert call.id and call.name == (name or call.name)
+    result = run_tool(call.name, json.loads(call.arguments))
+    told = {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": result}
+    messages = [*ASKED, asked.to_message(), told]
+    answer = ask(engine, messages, 12)
+    assert engine.statistics().n_prompt > 60 and (answer.content or answer.tool_calls)
+    prompt = engine.format(messages, ChatOptions(tools=TOOLS))
+    assert f'"name": "{call.name}"' in prompt and f"<tool_response>\n{result}" in prompt
+
+
+def test_a_template_without_tools_cannot_be_forced(open_engine: OpenEngine) -> None:
+    engine = open_engine(embedded_model(), context_length=1024)
+    with pytest.raises(
+        EngineError, match=r"^The chat template of .+ has no form for tool calls\.$"
+    ):
+        ask(engine, ASKED, tool_choice="required")
+    assert ask(engine, ASKED, 5).content  # with a free choice there may be no call

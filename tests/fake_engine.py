@@ -1,0 +1,160 @@
+"""A fake engine for tests of the server. It answers at once, without a model."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from backend.protocol.chat import ChatFacts, ChatOptions, Delta, ToolCall
+from backend.protocol.errors import EngineError
+
+Answerer = Callable[[Sequence[Any], ChatOptions], Sequence[Delta]]
+
+
+def call_tool(messages: Sequence[Any], options: ChatOptions) -> Sequence[Delta]:
+    """Think. Then call a tool if there is one without a result, else answer."""
+    may_call = options.tools and options.tool_choice != "none"
+    if may_call and messages[-1]["role"] != "tool":
+        name = options.tools[0]["function"]["name"]
+        return [
+            Delta(reasoning="I need "),
+            Delta(reasoning="a tool."),
+            Delta(tool_calls={0: ToolCall("call1", name, "")}),
+            Delta(tool_calls={0: ToolCall("", "", '{"place": ')}),
+            Delta(tool_calls={0: ToolCall("", "", '"Oslo"}')}),
+        ]
+    if options.json_schema is not None:
+        return [Delta(content="{"), Delta(content="}")]
+    return [Delta(reasoning="Easy."), Delta(content="It is "), Delta(content="sunny.")]
+
+
+class FakeEngine:
+    """Answers with `answer(messages, options)`. asked: the arguments of generate(), in order.
+
+    gate: generate() waits for it after the prompt. fault: raised before the answer.
+    """
+
+    def __init__(
+        self,
+        answer: Answerer = call_tool,
+        name: str = "fake",
+        gate: threading.Event | None = None,
+        fault: Exception | None = None,
+    ) -> None:
+        self.model = SimpleNamespace(name=name, path=name, chat=ChatFacts(tools=True))
+        self.asked: list[SimpleNamespace] = []
+        self.finish_reason = self.stop_text = ""
+        self.n_close = 0
+        self.reading = threading.Event()
+        """A prompt was read."""
+        self._answer, self._gate, self._fault = answer, gate, fault
+        self._stopped = False
+        self._stats = SimpleNamespace(n_prompt=0, n_reused=0, n_token=0)
+
+    def generate(
+        self,
+        messages: Sequence[Any],
+        sampling: Any,
+        max_tokens: int = -1,
+        on_prefill: Callable[[int, int], None] | None = None,
+        on_begin: Callable[[], None] | None = None,
+        options: ChatOptions = ChatOptions(),
+        on_delta: Callable[[Delta], None] | None = None,
+    ) -> Iterator[Any]:
+        self._stopped = False
+        del self.asked[:-100]
+        self.asked.append(
+            SimpleNamespace(
+                messages=messages, sampling=sampling, max_tokens=max_tokens, options=options
+            )
+        )
+        if on_begin:
+            on_begin()
+        if self._fault is not None:
+            raise self._fault
+        prompt = self.format(messages, options)
+        return self._pieces(
+            prompt, self._answer(messages, options), sampling, max_tokens, on_prefill, on_delta
+        )
+
+    def generate_text(
+        self,
+        prompt: str,
+        sampling: Any,
+        max_tokens: int = -1,
+        on_prefill: Callable[[int, int], None] | None = None,
+        stops: Sequence[str] = (),
+        grammar: str = "",
+    ) -> Iterator[Any]:
+        self._stopped = False
+        options = ChatOptions(stops=tuple(stops), grammar=grammar)
+        self.asked.append(
+            SimpleNamespace(
+                prompt=prompt, sampling=sampling, max_tokens=max_tokens, options=options
+            )
+        )
+        deltas = self._answer([{"role": "user", "content": prompt}], options)
+        return self._pieces(prompt, deltas, sampling, max_tokens, on_prefill, None)
+
+    def _pieces(
+        self,
+        prompt: str,
+        deltas: Sequence[Delta],
+        sampling: Any,
+        max_tokens: int,
+        on_prefill: Callable[[int, int], None] | None,
+        on_delta: Callable[[Delta], None] | None,
+    ) -> Iterator[Any]:
+        n = len(self.tokenize(prompt))
+        self._stats = stats = SimpleNamespace(n_prompt=n, n_reused=1, n_token=0)
+        self.finish_reason = "cancelled"
+        if on_prefill:
+            on_prefill(n, n)
+        self.reading.set()
+        if self._gate is not None:
+            self._gate.wait(30)
+        for delta in deltas:
+            if self._stopped:
+                return
+            if stats.n_token == max_tokens:
+                self.finish_reason = "length"
+                return
+            stats.n_token += 1
+            text = delta.content or delta.reasoning
+            chance = SimpleNamespace(token_id=1, data=text.encode(), logprob=-0.5)
+            chances = (chance,) * (sampling.n_probs + 1) if sampling.n_probs else ()
+            yield SimpleNamespace(token_id=1, text=text, chances=chances)
+            if on_delta:
+                on_delta(delta)
+        called = any(delta.tool_calls for delta in deltas)
+        self.finish_reason = "tool_calls" if called else "stop"
+
+    def format(self, messages: Sequence[Any], options: ChatOptions = ChatOptions()) -> str:
+        return " ".join(str(message["content"]) for message in messages)
+
+    def tokenize(self, text: str, *, special: bool = True, add_bos: bool = False) -> list[int]:
+        return [0] * add_bos + [len(word) for word in text.split()]
+
+    def count(self, messages: Any, options: ChatOptions) -> int:
+        return len(self.tokenize(self.format(messages, options)))
+
+    def detokenize(self, tokens: Sequence[int]) -> str:
+        if any(not 0 <= token < 1000 for token in tokens):
+            raise EngineError("There is no such token.")
+        return " ".join("x" * token for token in tokens)
+
+    def statistics(self) -> Any:
+        return self._stats
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._gate is not None:
+            self._gate.set()
+
+    def idle(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.n_close += 1

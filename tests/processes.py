@@ -1,0 +1,54 @@
+"""Processes that tests start and watch."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+
+def run_script(
+    script: Path, *arguments: str, cwd: Path | None = None, **environment: str
+) -> dict[str, Any]:
+    """Run a Python script in a process of its own. Return the JSON object that it prints."""
+    python_path = os.pathsep.join(map(os.path.abspath, sys.path))
+    done = subprocess.run(
+        [sys.executable, str(script), *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": python_path} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def kill_parent(code: str) -> int:
+    """Run Python code that prints the id of its child, kill it, and return the child's id."""
+    root = str(Path(__file__).resolve().parents[1])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": root},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    assert parent.stdout is not None
+    pid = int(parent.stdout.readline())
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    return pid
+
+
+def wait_until_gone(pid: int) -> None:
+    """Wait until a process that is not our child has ended. A zombie counts as ended."""
+    deadline = time.monotonic() + 60
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, f"process {pid} is still there"
+        time.sleep(0.02)
