@@ -66,6 +66,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="tokens to compare, the last quarter one by one (default 64)",
     )
     add(
+        "--sequences",
+        type=_counts,
+        default=(1,),
+        metavar="N,N,...",
+        help="also with this many sequences at once, such as 1,2,6,32 (default 1)",
+    )
+    add(
         "--layout",
         choices=("file", "repacked"),
         help="layout of the experts: as in the model (file), or as the processor computes fastest, "
@@ -98,6 +105,7 @@ def run(args: argparse.Namespace) -> int:
             args.rates,
             args.methods,
             n_token=args.tokens,
+            sequences=args.sequences,
             n_thread=config.n_thread or physical_cores(),
             learned=learned,
             in_layout=in_layout,
@@ -109,7 +117,10 @@ def run(args: argparse.Namespace) -> int:
         ):
             if not args.json:
                 if not results:
-                    print(f"{'method':<16} {'rate':>6} {'experts':>7} {'positions':>9}  result")
+                    print(
+                        f"{'method':<16} {'rate':>6} {'experts':>7} {'sequences':>9} "
+                        f"{'positions':>9}  result"
+                    )
                 print(_row(result), flush=True)
             results.append(result)
     except NotCacheable as error:
@@ -161,7 +172,7 @@ def _placement(file: ModelFile, option: str) -> Placement:
 def _row(result: Comparison) -> str:
     return (
         f"{result.method:<16} {result.rate:>6.3f} {result.n_slot:>7} "
-        f"{result.n_position:>9}  {_verdict(result)}"
+        f"{result.n_sequence:>9} {result.n_position:>9}  {_verdict(result)}"
     )
 
 
@@ -191,6 +202,10 @@ def _verdict(result: Comparison) -> str:
 
 def _rates(text: str) -> tuple[float, ...]:
     return tuple(cache_rate(part) for part in text.split(","))
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(whole_number(1, 255)(part) for part in text.split(","))
 
 
 def _methods(text: str) -> tuple[str, ...]:

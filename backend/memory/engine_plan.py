@@ -198,9 +198,10 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
 def _resolved(file: ModelFile, config: EngineConfig, n_thread: int) -> EngineConfig:
     """Return EnginePlan.settings. n_thread: the number where the settings have none."""
     token_bytes = file.token_dense_bytes + file.token_expert_bytes
+    longest = (file.context_length or config.context_length) * config.n_sequence
     return replace(
         config,
-        context_length=min(config.context_length, file.context_length or config.context_length),
+        context_length=min(config.context_length, longest),
         n_thread=config.n_thread or useful_threads(token_bytes, n_thread),
     )
 

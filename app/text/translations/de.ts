@@ -3770,6 +3770,66 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} konnte nicht geschrieben werden: {reason}.</translation>
 </message>
 <message>
+<source>{file} cannot be read as requests: its name must end in .jsonl, .csv or .txt.</source>
+<translation>{file} kann nicht als Anfragen gelesen werden: Der Name muss auf .jsonl, .csv oder .txt enden.</translation>
+</message>
+<message>
+<source>Line {line} of {file} is no answer to a request; give another name.</source>
+<translation>Zeile {line} von {file} ist keine Antwort auf eine Anfrage; geben Sie einen anderen Namen an.</translation>
+</message>
+<message>
+<source>{file} has no column named prompt.</source>
+<translation>{file} hat keine Spalte namens prompt.</translation>
+</message>
+<message>
+<source>The line is not a JSON object.</source>
+<translation>Die Zeile ist kein JSON-Objekt.</translation>
+</message>
+<message>
+<source>A column that needs a number has none.</source>
+<translation>In einer Spalte fehlt eine Zahl.</translation>
+</message>
+<message>
+<source>The request has no body.</source>
+<translation>Der Anfrage fehlt body.</translation>
+</message>
+<message>
+<source>The URL {url} is not known; /v1/chat/completions and /v1/completions are.</source>
+<translation>Die URL {url} ist nicht bekannt; bekannt sind /v1/chat/completions und /v1/completions.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once.</source>
+<translation>{n} Anfragen werden zugleich berechnet.</translation>
+</message>
+<message>
+<source>{n} requests of {cells} tokens are computed at once: memory does not permit {asked}.</source>
+<translation>{n} Anfragen zu {cells} Token werden zugleich berechnet: Für {asked} reicht der Speicher nicht.</translation>
+</message>
+<message>
+<source>Requests are computed one by one: each may need {cells} tokens of memory.</source>
+<translation>Anfragen werden nacheinander berechnet: Jede kann Speicher für {cells} Token brauchen.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once: with fewer, computing would wait for the drive (inequality {binding} of Klotski).</source>
+<translation>{n} Anfragen werden zugleich berechnet: Mit weniger müsste das Rechnen auf das Laufwerk warten (Ungleichung {binding} von Klotski).</translation>
+</message>
+<message>
+<source>{n} requests are computed at once, but the drive stays slower than computing (inequality {binding} of Klotski); a higher cache rate would help.</source>
+<translation>{n} Anfragen werden zugleich berechnet, aber das Laufwerk bleibt langsamer als das Rechnen (Ungleichung {binding} von Klotski); eine höhere Cache-Rate würde helfen.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once: {n_paper} would hide the drive, and more of them compute faster together.</source>
+<translation>{n} Anfragen werden zugleich berechnet: {n_paper} würden das Laufwerk verdecken, und mehr rechnen gemeinsam schneller.</translation>
+</message>
+<message>
+<source>{n} requests are computed at once, all that there are or that memory permits; {n_paper} would hide the drive.</source>
+<translation>{n} Anfragen werden zugleich berechnet, alle, die es gibt oder für die der Speicher reicht; {n_paper} würden das Laufwerk verdecken.</translation>
+</message>
+<message>
+<source>Requests that are answered together cannot have images.</source>
+<translation>Anfragen, die gemeinsam beantwortet werden, können keine Bilder haben.</translation>
+</message>
+<message>
 <source>it is no {kind} file, but says that it is {found}</source>
 <translation>sie ist keine Datei der Art {kind}, sondern nennt sich {found}</translation>
 </message>

@@ -196,7 +196,8 @@ void bind_live(nb::module_ & m) {
             "scheduler"_a, released())
         .def("request_began", &Patch::request_began, released())
         .def("tune", &Patch::tune, "tuning"_a, released())
-        .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{}, released())
+        .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{},
+             "sequences"_a = std::vector<int32_t>{}, released())
         .def("end_pass", &Patch::end_pass, released())
         .def("stop", &Patch::stop)
         .def("resume", &Patch::resume)

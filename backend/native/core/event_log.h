@@ -32,6 +32,10 @@ struct Measured {
 struct PassBegan {
     Phase phase;
     std::span<const int32_t> tokens;  // ids, or empty where unknown
+    // [token]: numbers of the sequences; empty: all tokens are of one. Tokens whose logits are wanted come last, so
+    // that a layer that computes only these routes the last tokens of the pass. A number is never used again for
+    // another sequence.
+    std::span<const int32_t> sequences{};
 };
 struct Routed {
     Routing routing;

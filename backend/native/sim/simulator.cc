@@ -200,7 +200,7 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
         core_.handle(RequestBegan{});
     }
     collect_arrivals();
-    core_.handle(PassBegan{pass.phase, pass.tokens}, commands_);
+    core_.handle(PassBegan{pass.phase, pass.tokens, pass.sequences}, commands_);
     obey();
     for (Layer l = 0; l < shape_.n_layer; l++) {
         run_layer(index, l, pass);

@@ -18,16 +18,16 @@ constexpr int32_t max_stream_token = 64;  // rows of the experts that a streamin
 
 OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk,
                                    const OrderedOptions & options, const HostShare & host)
-    : OrderedState{options, Phase::prefill, NeedList(residency)},
-      OrderedPart(residency, eviction, desk, OrderedState::options, phase, needs),
+    : OrderedState{options, true, NeedList(residency)},
+      OrderedPart(residency, eviction, desk, OrderedState::options, many, needs),
       victims_(*this),
       ahead_(*this, victims_),
       stage_(*this, victims_),
       sharing_(*this, victims_, host) {}
 
-void OrderedScheduler::pass_began(Phase new_phase) {
+void OrderedScheduler::pass_began(Phase, bool is_many) {
     assert(idle());
-    phase = new_phase;
+    many = is_many;
     ahead_.pass_began();
     stage_.restart();
     residency_.reclaim();
@@ -54,7 +54,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
     stage_.sweep();
     needs_.set_streams(may_stream() && (needs_.n_staged() > 0 || needs_.exceeds_slots()));
     if (!strict()) {
-        const bool ranked = phase_ == Phase::prefill && options_.order == ComputeOrder::arrived;
+        const bool ranked = many_ && options_.order == ComputeOrder::arrived;
         needs_.sort(options_.order == ComputeOrder::tokens, ranked ? &eviction_ : nullptr);
     }
     Order order{layer, {}};

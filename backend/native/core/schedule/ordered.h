@@ -23,7 +23,7 @@ namespace outrider {
 
 struct OrderedState {  // before the parts that refer to it
     OrderedOptions options;
-    Phase phase = Phase::prefill;
+    bool many = true;
     NeedList needs;
 };
 
@@ -33,7 +33,7 @@ class OrderedScheduler final : public Scheduler, OrderedState, OrderedPart {
     OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, const OrderedOptions & options,
                      const HostShare & host);
 
-    void pass_began(Phase phase) override;
+    void pass_began(Phase phase, bool many) override;
     void push_predicted(const Forecast & forecast, Commands & out) override;
     void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) override;
     void copied(Ticket ticket, Commands & out) override;

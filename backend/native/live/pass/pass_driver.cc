@@ -49,7 +49,7 @@ void PassDriver::choose_callback(size_t n_token) {
     }
 }
 
-void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
+void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences) {
     const Lock lock(mutex);
     if (!cache_) {
         throw std::runtime_error("The expert cache has no memory");
@@ -61,7 +61,7 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
     hook_.begin_pass();
     reader_.begin_pass();
     if (recorder) {
-        recorder->pass_began(phase, tokens);
+        recorder->pass_began(phase, tokens, sequences);
     }
     try {
         collect_arrivals();
@@ -69,7 +69,7 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
             partner_->pass_ended();
         }
         tell_speeds();
-        tell(PassBegan{phase, tokens});
+        tell(PassBegan{phase, tokens, sequences});
     } catch (const std::exception & e) {
         abort_pass(e.what());
     }

@@ -71,11 +71,11 @@ void Patch::tune(const Tuning & tuning) {
     }
 }
 
-void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
+void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences) {
     if (probe_) {
         probe_->pass_began();
     } else {
-        driver_.begin_pass(phase, tokens);
+        driver_.begin_pass(phase, tokens, sequences);
     }
 }
 
