@@ -383,7 +383,9 @@ class Session(QObject):
                 conversation.slides = True
                 self.notice.emit(Notice(self._left_out_words(), is_trouble=False))
         if conversation.slides and conversation.n_char_max:
-            return context_fit.fit(turns, conversation.n_char_max)
+            turns = context_fit.fit(turns, conversation.n_char_max)
+        n_char_last = len(conversation.last.content) if conversation.last is not None else 0
+        conversation.n_char_besides = context_fit.size(turns) - n_char_last
         return turns
 
     def _left_out_words(self) -> str:
@@ -418,10 +420,14 @@ class Session(QObject):
     def _chars_of_half_context(self, conversation: Conversation, statistics: Statistics) -> int:
         """Estimate the characters that fill half the context, from a context that is full."""
         n_token = max(statistics.n_prompt + statistics.n_token, 1)
-        n_char = context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
-        if conversation.n_char_max:  # only this part was sent
-            n_char = min(n_char, conversation.n_char_max + len(conversation.messages[-1].content))
-        return max(n_char * self.engine.n_context // (2 * n_token), 200)
+        return max(self._n_char(conversation) * self.engine.n_context // (2 * n_token), 200)
+
+    def _n_char(self, conversation: Conversation) -> int:
+        """Return the characters that the engine has: of the prompt, and of its answer to it."""
+        last = conversation.last
+        if conversation.n_char_besides is None or last is None:
+            return context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
+        return conversation.n_char_besides + len(last.content)
 
     # Progress of the answer
 
@@ -631,8 +637,8 @@ class Session(QObject):
     def _shorten(self, turn: _Turn, sentence: str, n_token: int) -> None:
         """Shorten a prompt that is longer than the context, or offer to."""
         conversation = turn.conversation
-        n_char = context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
-        conversation.n_char_max = n_char * self.engine.n_context // (2 * max(n_token, 1))
+        n_char = self._n_char(conversation) * self.engine.n_context
+        conversation.n_char_max = n_char // (2 * max(n_token, 1))
         if conversation.slides and not conversation.was_shortened:
             conversation.was_shortened = True
             self._waiting_turns.insert(0, _Turn(conversation))
