@@ -13,7 +13,7 @@ from typing import Any
 from backend.cli.common import UserError, add_engine_options, engine_config, whole_number
 from backend.engine.engine import Engine
 from backend.library.facts import FactsCache
-from backend.library.scan import scan
+from backend.library.scan import by_name, scan
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
 from backend.server.guard import ADDRESS
@@ -95,5 +95,4 @@ def _models(folders: list[str]) -> dict[str, Path]:
     for folder in folders:
         if not Path(folder).is_dir():
             raise UserError(f"There is no folder {folder}.")
-    found = scan([Path(folder) for folder in folders], [], FactsCache(None, 0))
-    return {entry.name: entry.path for entry in found.entries if entry.facts is not None}
+    return by_name(scan([Path(folder) for folder in folders], [], FactsCache(None, 0)).entries)
