@@ -8,7 +8,6 @@ import secrets
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
 from backend.cli.common import UserError, add_engine_options, engine_config, whole_number
 from backend.engine.engine import Engine
@@ -23,15 +22,13 @@ from backend.system.paths import embedded_model
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "serve",
-        help="serve a model to programs on this machine, as OpenAI's and Anthropic's API",
-        description="Serve a model to programs on this machine through the protocols of OpenAI "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Serve a model to programs on this machine through the protocols of OpenAI "
         "(/v1/chat/completions, /v1/responses, /v1/completions, /v1/models) and Anthropic "
         "(/v1/messages). It listens on 127.0.0.1 only and asks for a key: that of "
-        f"{_KEY_VARIABLE} in the environment, or a new one that it shows.",
+        f"{_KEY_VARIABLE} in the environment, or a new one that it shows."
     )
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
@@ -50,7 +47,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="free the model after this many minutes without a request; the next one loads it",
     )
     add_engine_options(parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
