@@ -68,6 +68,7 @@ class EngineSession(QObject):
         link.loading.connect(self._on_loading)
         link.loaded.connect(self._on_loaded)
         link.configured.connect(self._on_configured)
+        link.reloaded.connect(self._on_reloaded)
         link.cache_changed.connect(self._on_cache_changed)
         link.residency.connect(self.residency_changed)
         link.error.connect(self._on_failed)
@@ -227,6 +228,11 @@ class EngineSession(QObject):
         self.set_state(State.IDLE)
         self.model_changed.emit()
         self.settle()
+
+    def _on_reloaded(self, model: ModelFacts, cache: CacheFacts) -> None:
+        """Take the facts of the model, which the local server had freed or replaced."""
+        self.model, self.cache = model, cache
+        self.model_changed.emit()
 
     def _on_change_failed(self, sentence: str) -> None:
         self.set_state(State.IDLE)

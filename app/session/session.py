@@ -110,6 +110,7 @@ class Session(QObject):
         link.prefill.connect(self._on_prefill)
         link.text.connect(self._on_text)
         link.waits.connect(self._on_waits)
+        link.loading.connect(self._on_loading)
         link.stats.connect(self._on_statistics)
         link.done.connect(self._on_done)
         link.error.connect(self._on_failed)
@@ -444,6 +445,11 @@ class Session(QObject):
 
     def _on_waits(self, n_before: int) -> None:
         self._progress(self.tr("A program on this machine is answered first"))
+
+    def _on_loading(self, fraction: float, _stage: object) -> None:
+        """Show that the model, which the local server had freed or replaced, is loaded again."""
+        share = units.percent(fraction)
+        self._progress(self.tr("Loading the model: {share}").format(share=share))
 
     def _on_prefill(self, done: int, total: int) -> None:
         self._progress(

@@ -55,11 +55,8 @@ class Preferences(QObject):
 
     def take_server(self, server: LocalServer) -> None:
         """Remember whether the local server is wanted, and how."""
-        values = self.values
-        before = (values.server_on, values.server_port, values.server_key)
-        now = (server.wanted, server.port, server.key)
-        if now != before:
-            values.server_on, values.server_port, values.server_key = now
+        if server.choice != self.values.server:
+            self.values.server = server.choice
             self.save()
 
     def remember_model(self, path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from app.session.local_server import DEFAULT_PORT
+from app.session.local_server import DEFAULT_PORT, MINUTES_MAX, ServerChoice
 from app.state.engine_choice import EngineChoice
 from backend.system.kept_file import KeptFile, an_object
 from backend.text import text
@@ -37,11 +37,24 @@ class Settings:
     server_on: bool = False
     server_port: int = DEFAULT_PORT
     server_key: str = ""  # made when it is first needed
+    server_loads_models: bool = False
+    server_unload_min: int = 0
     page: str = "chat"  # to show at the next start
     open_chat: int = 0  # as well; 0: a new one
     width: int = 1320
     height: int = 840
     geometry: str = ""  # place, size and maximised or not, as Qt writes them, in base64
+
+    @property
+    def server(self) -> ServerChoice:
+        """Return the settings of the local server."""
+        names = [item.name for item in fields(ServerChoice)]
+        return ServerChoice(**{name: getattr(self, f"server_{name}") for name in names})
+
+    @server.setter
+    def server(self, choice: ServerChoice) -> None:
+        for name, value in asdict(choice).items():
+            setattr(self, f"server_{name}", value)
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's contents. The engine's settings stand beside the others."""
@@ -87,6 +100,8 @@ def _checked(data: Any) -> Settings:
         raise ValueError("the language is unknown")
     if not 0 <= settings.server_port <= 65535:
         raise ValueError("the server's port is not one")
+    if not 0 <= settings.server_unload_min <= MINUTES_MAX:
+        raise ValueError("the server cannot wait that long")
     if not 0 <= settings.open_chat:
         raise ValueError("there is no such chat")
     settings.recent = settings.recent[:N_RECENT]

@@ -44,6 +44,7 @@ from app.widgets import commands
 from app.widgets.page_stack import CHAT, Pages
 from app.window.arrangement import Arrangement
 from app.window.drops import Drops
+from backend.library.scan import by_name
 from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
 from backend.text import joined
@@ -74,13 +75,7 @@ class MainWindow(QMainWindow):
         self.session = Session(self.engine, self)
         self.log = EventLog()
         follow(self.log, self.engine)
-        self.server = LocalServer(
-            self.link,
-            self.settings.server_on,
-            self.settings.server_port,
-            self.settings.server_key,
-            self,
-        )
+        self.server = LocalServer(self.link, self.settings.server, self)
         # Before any widget that shows messages, so that they are on disk when they appear.
         store = store or ChatStore.open(settings_path.with_name("chats.db"))
         self.chats = Chats(self.session, store, self)
@@ -280,7 +275,13 @@ class MainWindow(QMainWindow):
         preferences.trouble.connect(
             lambda text: session.notice.emit(Notice(text, is_trouble=False))
         )
-        self.server.changed.connect(lambda _: preferences.take_server(self.server))
+        server, library = self.server, self.library.library
+        server.models = lambda: by_name(library.scan.entries)
+        server.settings = lambda: self.engine.asked.to_message()
+        server.changed.connect(lambda _: preferences.take_server(server))
+        server.models_wanted.connect(library.begin_once)
+        library.changed.connect(server.refresh)
+        self.engine.model_changed.connect(server.refresh)
         self.controls.trusted_changed.connect(preferences.save)
 
     # Actions of the user

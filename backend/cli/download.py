@@ -30,14 +30,12 @@ if TYPE_CHECKING:
 _SHOW_S = 0.5  # between two lines of progress
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "download",
-        help="list and download the models of a Hugging Face repository",
-        description="List the models of a repository with a forecast for this machine, or download "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "List the models of a repository with a forecast for this machine, or download "
         "one. An interrupted download continues where it stopped. HF_TOKEN, HF_ENDPOINT and the "
-        "proxies of the environment are honoured.",
+        "proxies of the environment are honoured."
     )
     add = parser.add_argument
     add("source", metavar="REPO_OR_URL", help="owner/name, a page of the hub, or a file's address")
@@ -50,7 +48,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="N",
         help=f"context in tokens for the forecast (default {EngineConfig.context_length})",
     )
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
