@@ -228,6 +228,11 @@ ENGLISH: Mapping[str, str] = {
     "engine.not_finite_file": QT_TRANSLATE_NOOP(
         "messages", "its file may be damaged, so fetch it again or take another model"
     ),
+    "engine.wrong_expert": QT_TRANSLATE_NOOP(
+        "messages",
+        "Expert {expert} of layer {layer} in memory differed from the model's file, so earlier "
+        "answers may be wrong. It is read again; if this comes back, test the machine's memory.",
+    ),
     "engine.too_much_sent": QT_TRANSLATE_NOOP(
         "messages", "The chat and its images are larger than {most:size}, the most at once."
     ),
@@ -619,7 +624,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "it is of a predictor called {name}, which this Outrider does not know"
     ),
     "pack.damaged": QT_TRANSLATE_NOOP(
-        "messages", "{file} is damaged: expert {expert} of layer {layer} is not what was written."
+        "messages",
+        "{file} is damaged: expert {expert} of layer {layer} is not what was written. "
+        "Delete it or write it again.",
     ),
     "pack.fast_already": QT_TRANSLATE_NOOP(
         "messages", "This processor computes this model's experts fastest as they are."
