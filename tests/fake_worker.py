@@ -47,6 +47,7 @@ EXPERT_BYTES = 2_500_000
 NAMED: dict[str, dict[str, Any]] = {
     "slow": {"load_s": 10.0},
     "broken": {"load_error": "The file is broken."},
+    "arrived.gguf": {"n_layer": 2},  # a downloaded file is no script
     **dict.fromkeys(
         ("model", "other"),
         {"obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0},

@@ -153,6 +153,12 @@ class MainWindow(QMainWindow):
         self.engine.open_model(path)
         self.show_chat()
 
+    def _open_arrived(self, path: Path) -> None:
+        """Load a model that was downloaded, in a new chat unless something is being written."""
+        if not self.chat.composer.input.toPlainText():
+            self._new_chat()
+        self.open_model(path)
+
     def come_forward(self, model: str = "") -> None:
         """Raise the window above all others, also if minimised. Load a model if one is named."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
@@ -255,7 +261,10 @@ class MainWindow(QMainWindow):
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
         bar.model.library.connect(self.show_library)
+        self.chat.welcome.get_model.connect(self.show_get_models)
+        bar.model.get.connect(self.show_get_models)
         self.library.picked.connect(self.open_model)
+        self.library.arrived.connect(self._open_arrived)
         self.library.closed.connect(self.show_chat)
         self.library.notice.connect(session.notice)
         bar.new_chat.clicked.connect(self._new_chat)

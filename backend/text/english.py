@@ -840,6 +840,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{host} sent an answer that makes no sense."
     ),
     "download.no_size": QT_TRANSLATE_NOOP("messages", "{host} does not say how large the file is."),
+    "download.not_there": QT_TRANSLATE_NOOP(
+        "messages", "{place} no longer has {file}. Search for its name to find others like it."
+    ),
     "download.not_gguf": QT_TRANSLATE_NOOP(
         "messages", "What {host} sends from this address is not a GGUF file."
     ),
