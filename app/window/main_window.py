@@ -70,7 +70,8 @@ class MainWindow(QMainWindow):
         self.settings = self.preferences.values
         self.preferences.dress()
         self.link = EngineLink(command, self)
-        self.engine = EngineSession(self.link, self.settings.engine, self)
+        own = {path: dict(choice) for path, choice in self.settings.models.items()}
+        self.engine = EngineSession(self.link, self.settings.engine, self, own)
         self.session = Session(self.engine, self)
         self.log = EventLog()
         follow(self.log, self.engine)
@@ -376,7 +377,7 @@ class MainWindow(QMainWindow):
         self.preferences.reset()
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
-        self.engine.choose(self.settings.engine)
+        self.engine.forget_settings(self.settings.engine)
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())
@@ -404,7 +405,7 @@ class MainWindow(QMainWindow):
     def _show_model(self) -> None:
         engine = self.engine
         self.top_bar.model.show_model(engine.path, engine.model)
-        self.preferences.take_choice(engine.asked)
+        self.preferences.take_choices(engine.usual, engine.own)
         self.settings_page.mode.show_choice(engine.asked.automatic)
         if engine.model is not None and engine.path is not None:
             self.preferences.remember_model(engine.path)
