@@ -406,7 +406,8 @@ class Session(QObject):
     def _prepare_to_go_on(self, conversation: Conversation) -> None:
         last = conversation.last
         assert last is not None
-        if last.ending is Ending.CONTEXT and last.statistics is not None:
+        is_full = last.ending is Ending.CONTEXT and conversation.slides
+        if is_full and last.statistics is not None:
             conversation.n_char_max = self._chars_of_half_context(conversation, last.statistics)
         last.tool_calls.clear()  # one that was cut off cannot be continued
         if last.is_empty:  # a new answer begins
@@ -539,11 +540,25 @@ class Session(QObject):
             "The context of {tokens} is full. The answer can go on without the middle of this "
             "chat: its beginning and its end are kept."
         ).format(tokens=units.count(self.engine.n_context, "token"))
-        actions = (
+        self._offer_room(full)
+
+    def _offer_room(self, sentence: str) -> None:
+        """Offer a longer context, where the model knows one, or to leave out the middle."""
+        actions: list[tuple[str, Callable[[], None]]] = [
             (self.tr("Leave out the middle and go on"), self.slide),
             (self.tr("Stop here"), self.engine.dismiss),
-        )
-        self.notice.emit(Notice(full, actions, is_trouble=False))
+        ]
+        if longer := self.engine.longer_context:
+            words = self.tr("Use a context of {tokens} and go on")
+            words = words.format(tokens=units.count(longer, "token"))
+            actions.insert(0, (words, self.lengthen))
+        self.notice.emit(Notice(sentence, tuple(actions), is_trouble=False))
+
+    def lengthen(self) -> None:
+        """Continue with a context of twice the length, which takes memory from the cache."""
+        self.conversation.n_char_max = 0
+        self.engine.set_context(self.engine.longer_context)
+        self.go_on()
 
     # Stopping, and failures
 
@@ -651,11 +666,7 @@ class Session(QObject):
             return
         self._end_answer(conversation, Ending.CUT_OFF, self.tr("The context has no room for this."))
         if conversation is self.conversation:
-            actions = (
-                (self.tr("Leave out the middle and go on"), self.slide),
-                (self.tr("Stop here"), self.engine.dismiss),
-            )
-            self.notice.emit(Notice(sentence, actions, is_trouble=False))
+            self._offer_room(sentence)
 
 
 def _unfinished(conversation: Conversation) -> Message | None:
