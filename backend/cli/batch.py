@@ -48,15 +48,12 @@ _LOG_S = 60.0
 """Seconds between two lines of progress where there is no terminal."""
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "batch",
-        help="answer a file of requests, several at once",
-        description="Answer a file of requests, several at once. Every answer is appended to OUT "
-        "as soon as it is complete. After a kill, the same command goes on: it repeats no request "
-        "and leaves none out. Ctrl-C completes the answers that are being written; a second one "
-        "drops them.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Answer a file of requests, several at once. Every answer is appended to OUT as soon as it "
+        "is complete. After a kill, the same command goes on: it repeats no request and leaves "
+        "none out. Ctrl-C completes the answers that are being written; a second one drops them."
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -85,7 +82,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("--system", metavar="TEXT", help="system prompt where a request has none")
     add_engine_options(parser, *EngineConfig.rules(), method="klotski")
     add_sampling_options(parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -195,7 +191,7 @@ class _Work:
         n_cell = 0
         for line, _ in zip(self._lines(), range(_N_LOOK), strict=False):
             try:
-                ask = line.ask(self._defaults)
+                ask = line.ask(self._defaults, self._args.system)
                 limit = ask.max_tokens if ask.max_tokens > 0 else self._args.max_tokens
                 for prompt in ask.prompts:
                     n_cell = max(n_cell, len(engine.tokenize(prompt)) + 1 + max(limit, 1))
@@ -220,7 +216,7 @@ class _Work:
             if self._is_over:
                 return
             try:
-                ask = line.ask(self._defaults)
+                ask = line.ask(self._defaults, self._args.system)
             except RequestRefused as error:
                 self._write_error(line, str(error))
                 continue

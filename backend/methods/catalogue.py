@@ -98,6 +98,20 @@ def _ablation(name: str, sentence: Text, **switches: float) -> Method:
     )
 
 
+def _klotski_step(name: str, sentence: Text, n_predict: int) -> Method:
+    step = part("expert_major", fill=1, reorder=0)
+    return Method(
+        name,
+        sentence,
+        "Klotski, Table 3",
+        part("correlation", path_length=1),
+        prefill=step,
+        decode=step,
+        allocation=part("klotski"),
+        n_predict=n_predict,
+    )
+
+
 _ALL = (
     Method(
         "auto",
@@ -176,10 +190,12 @@ _ALL = (
         text("method.klotski"),
         "Klotski, sections 5 and 6",
         predictor=part("correlation", path_length=1),
-        prefill=part("expert_major"),
-        decode=part("expert_major"),
-        allocation=part("one_pool", buffer=1),
+        prefill=part("expert_major", fill=1),
+        decode=part("expert_major", fill=1),
+        allocation=part("klotski"),
     ),
+    _klotski_step("klotski-layers", text("method.klotski_layers"), n_predict=-1),
+    _klotski_step("klotski-hot", text("method.klotski_hot"), n_predict=0),
     _reactive(
         "lru",
         text("method.lru"),

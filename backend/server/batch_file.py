@@ -52,15 +52,18 @@ class Line:
     body: Json | None = None
     error: str = ""
 
-    def ask(self, defaults: Json) -> Ask:
+    def ask(self, defaults: Json, system: str | None = None) -> Ask:
         """Return the request. defaults: fields that the body need not have.
 
-        Raises RequestRefused.
+        system: the system prompt of a conversation that has none. Raises RequestRefused.
         """
         if self.error:
             raise RequestRefused(self.error)
         given = {**defaults, **{k: v for k, v in (self.body or {}).items() if v is not None}}
-        return replace(_READERS[self.url or CHAT](given), stream=False)
+        ask = replace(_READERS[self.url or CHAT](given), stream=False)
+        if system and ask.messages and ask.messages[0]["role"] != "system":
+            return replace(ask, messages=({"role": "system", "content": system}, *ask.messages))
+        return ask
 
 
 def read_lines(path: Path) -> Iterator[Line]:

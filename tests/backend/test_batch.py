@@ -43,6 +43,7 @@ def test_lines_of_a_text_are_prompts(tmp_path: Path) -> None:
     lines = list(read_lines(written(tmp_path / "p.txt", "one", "", "two")))
     assert [(line.id, line.number) for line in lines] == [("1", 1), ("3", 3)]
     assert [line.ask({}).messages[0]["content"] for line in lines] == ["one", "two"]
+    assert [m["content"] for m in lines[0].ask({}, "Be brief.").messages] == ["Be brief.", "one"]
 
 
 def test_columns_of_a_table_are_fields(tmp_path: Path) -> None:
