@@ -538,8 +538,8 @@ ENGLISH: Mapping[str, str] = {
     ),
     "method.klotski": QT_TRANSLATE_NOOP(
         "messages",
-        "Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at "
-        "once, hot ones first, and releases it.",
+        "For many requests at once: computes an expert for all their tokens, hot ones first, while "
+        "others are read; the hottest stay in memory or are fetched ahead.",
     ),
     "method.klotski_layers": QT_TRANSLATE_NOOP(
         "messages",
@@ -549,6 +549,11 @@ ENGLISH: Mapping[str, str] = {
     "method.klotski_hot": QT_TRANSLATE_NOOP(
         "messages",
         "The next step: only the hottest experts are fetched ahead, still in the router's order.",
+    ),
+    "method.klotski_order": QT_TRANSLATE_NOOP(
+        "messages",
+        "The last step, Klotski as in the paper: the leading layers stay in memory, and the "
+        "experts that most tokens need are computed first.",
     ),
     "method.lru": QT_TRANSLATE_NOOP(
         "messages",

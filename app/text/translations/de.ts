@@ -3582,8 +3582,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Merkt sich, welche Experten frühere Anfragen nutzten, und holt, was die ähnlichsten brauchten; ein Vorrat für alle Schichten.</translation>
 </message>
 <message>
-<source>Fetches the hottest experts ahead, then what the gate names; all tokens of an expert at once, hot ones first, and releases it.</source>
-<translation>Holt die meistgenutzten Experten voraus, dann die vom Gate genannten; alle Token eines Experten auf einmal, die meistgenutzten zuerst, und gibt ihn frei.</translation>
+<source>For many requests at once: computes an expert for all their tokens, hot ones first, while others are read; the hottest stay in memory or are fetched ahead.</source>
+<translation>Für viele Anfragen zugleich: berechnet einen Experten für alle ihre Token, die meistgenutzten zuerst, während andere gelesen werden; die meistgenutzten bleiben im Speicher oder werden vorausgeladen.</translation>
+</message>
+<message>
+<source>A step of Klotski&apos;s ablation: the whole next layer is fetched ahead, in the router&apos;s order.</source>
+<translation>Ein Schritt der Ablation von Klotski: Die ganze nächste Schicht wird vorausgeladen, in der Reihenfolge des Routers.</translation>
+</message>
+<message>
+<source>The next step: only the hottest experts are fetched ahead, still in the router&apos;s order.</source>
+<translation>Der nächste Schritt: Nur die meistgenutzten Experten werden vorausgeladen, noch in der Reihenfolge des Routers.</translation>
+</message>
+<message>
+<source>The last step, Klotski as in the paper: the leading layers stay in memory, and the experts that most tokens need are computed first.</source>
+<translation>Der letzte Schritt, Klotski wie in der Veröffentlichung: Die ersten Schichten bleiben im Speicher, und die Experten, die die meisten Token brauchen, werden zuerst berechnet.</translation>
 </message>
 <message>
 <source>Reads an expert when its turn to be computed comes, and keeps the most recently used.</source>
