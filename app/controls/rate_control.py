@@ -151,7 +151,7 @@ class RateControl(QWidget):
         self._asked.setText(self._words(slots, n_slot))
         self._asked.setToolTip(self._explain(slots, n_slot))
         if self._state.shows_off:
-            self._set_force(self.tr("a small cache, to see it work"), "small")
+            self._set_force(self.tr("Demo: cache kept small on purpose"), "small")
         elif cache.mode == "plain":
             self._set_force(self.tr("all of it fits in memory"), "small")
         else:

@@ -28,7 +28,7 @@ def _quantisation(item: Found) -> str:
 
 COLUMNS = (
     Column[Found](QT_TRANSLATE_NOOP("library", "Name"), 300, lambda item: item.offer.name),
-    Column[Found](QT_TRANSLATE_NOOP("library", "Here"), 230, _verdict),
+    Column[Found](QT_TRANSLATE_NOOP("library", "On this computer"), 230, _verdict),
     Column[Found](QT_TRANSLATE_NOOP("library", "Type"), 100, _quantisation),
     Column[Found](
         QT_TRANSLATE_NOOP("library", "Files"),

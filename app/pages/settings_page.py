@@ -84,7 +84,7 @@ class SettingsPage(Page):
         section = Section(self.tr("Appearance"))
         self.theme = DropDown()
         for choice, words in (
-            (Choice.SYSTEM, self.tr("As the system has it")),
+            (Choice.SYSTEM, self.tr("System")),
             (Choice.LIGHT, self.tr("Light")),
             (Choice.DARK, self.tr("Dark")),
         ):

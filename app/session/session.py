@@ -320,7 +320,10 @@ class Session(QObject):
         self.conversation.messages.remove(question)
         self.conversation_replaced.emit()
         self._put_back(question)
-        actions = ((self.tr("Send it anyway"), send_anyway),)
+        actions = (
+            (self.tr("Try again"), self.send_again.emit),
+            (self.tr("Send it anyway"), send_anyway),
+        )
         self.notice.emit(Notice(why + " " + self.tr("So it was not sent."), actions))
 
     def _put_back(self, question: Message) -> None:
@@ -528,7 +531,7 @@ class Session(QObject):
             "chat: its beginning and its end are kept."
         ).format(tokens=units.count(self.engine.n_context, "token"))
         actions = (
-            (self.tr("Leave out the middle and go on"), self.slide),
+            (self.tr("Leave out the middle and continue"), self.slide),
             (self.tr("Stop here"), self.engine.dismiss),
         )
         self.notice.emit(Notice(full, actions, is_trouble=False))
@@ -640,7 +643,7 @@ class Session(QObject):
         self._end_answer(conversation, Ending.CUT_OFF, self.tr("The context has no room for this."))
         if conversation is self.conversation:
             actions = (
-                (self.tr("Leave out the middle and go on"), self.slide),
+                (self.tr("Leave out the middle and continue"), self.slide),
                 (self.tr("Stop here"), self.engine.dismiss),
             )
             self.notice.emit(Notice(sentence, actions, is_trouble=False))

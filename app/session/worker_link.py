@@ -43,6 +43,7 @@ class EngineLink(QObject):
     advice = Signal(object)  # Advice, after an answer in the scope "all"
     done = Signal(str, object)  # reason, Statistics: an answer has ended
     error = Signal(str, object)  # kind of the request, sentence: a request has failed
+    refused = Signal(object)  # sentence: a file cannot be loaded; the model before is still loaded
     attaching = Signal(int, int, int)  # number of the request, pages read, pages in all
     attached = Signal(int, object, object)  # number; Attachment or None; refusal, one sentence
     counted = Signal(int, int)  # number of the request, tokens
@@ -203,7 +204,9 @@ class EngineLink(QObject):
                 return
             if event.kind == "died":
                 self._drop_process()
-            if event.kind in _SIGNALS:
+            if event.kind == "error" and event.message and event.message.get("kept"):
+                self.refused.emit(event.values[-1])
+            elif event.kind in _SIGNALS:
                 getattr(self, event.kind).emit(*event.values)
 
     def _read(self) -> None:

@@ -47,6 +47,16 @@ class Preferences(QObject):
         self.values.language = code
         self.save()
 
+    def set_counters(self, shown: bool) -> None:
+        """Remember whether the panel's counters are unfolded."""
+        self.values.show_counters = shown
+        self.save()
+
+    def set_hint_read(self) -> None:
+        """Remember that the hint about the first answer was read."""
+        self.values.hint_read = True
+        self.save()
+
     def take_choice(self, choice: EngineChoice) -> None:
         """Remember what is asked of the engine."""
         if choice != self.values.engine:

@@ -34,6 +34,10 @@ class Settings:
     show_panel: bool = True
     show_sidebar: bool = True
     show_controls: bool = False
+    show_counters: bool = False  # of the panel
+    hint_read: bool = False  # about the first answer
+    sidebar_width: int = 0  # in pixels; 0: as the window decides
+    panel_width: int = 0  # as well
     server_on: bool = False
     server_port: int = DEFAULT_PORT
     server_key: str = ""  # made when it is first needed
@@ -87,6 +91,8 @@ def _checked(data: Any) -> Settings:
         raise ValueError("the language is unknown")
     if not 0 <= settings.server_port <= 65535:
         raise ValueError("the server's port is not one")
+    if not (0 <= settings.sidebar_width <= 10_000 and 0 <= settings.panel_width <= 10_000):
+        raise ValueError("a width is impossible")
     if not 0 <= settings.open_chat:
         raise ValueError("there is no such chat")
     settings.recent = settings.recent[:N_RECENT]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QValidator, QWheelEvent
 from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QDoubleSpinBox, QSpinBox, QWidget
 
@@ -12,7 +12,13 @@ FIELD_HEIGHT = 32  # pixels, as the style sheet sets it
 
 
 class DropDown(QComboBox):
-    """A QComboBox with the window's chevron. The wheel scrolls the page, not the choice."""
+    """A QComboBox with the window's chevron. The wheel scrolls the page, not the choice.
+
+    Signals:
+        list_closed: the list of choices was closed.
+    """
+
+    list_closed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -26,6 +32,10 @@ class DropDown(QComboBox):
             painter, "chevron", place, theme.colour("muted" if self.isEnabled() else "faint")
         )
         painter.end()
+
+    def hidePopup(self) -> None:  # noqa: D102, N802
+        super().hidePopup()
+        self.list_closed.emit()
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
         event.ignore()

@@ -184,7 +184,10 @@ QFrame#banner { background: $surface; border: 1px solid $border; border-radius: 
 QFrame#banner[kind="trouble"] { border: 1px solid $danger; }
 QFrame#enginePanel { background: $surface; border: none; border-left: 1px solid $border; }
 QWidget#engineContent { background: $surface; }
-QFrame#verdict { background: $raised; border-radius: 10px; }
+QFrame#verdict { background: $raised; border: 1px solid $border; border-radius: 10px; }
+QFrame#hint { background: $bubble; border-radius: 10px; }
+QSplitter::handle { background: transparent; }
+QSplitter::handle:hover { background: $accent; }
 QProgressBar { background: $border; border: none; border-radius: 2px; max-height: 4px; }
 QProgressBar::chunk { background: $accent; border-radius: 2px; }
 QFrame#dropHint { background: $veil; border: 2px dashed $accent; border-radius: 18px; }

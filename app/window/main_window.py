@@ -10,7 +10,6 @@ from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QApplication,
     QFileDialog,
-    QHBoxLayout,
     QMainWindow,
     QMessageBox,
     QVBoxLayout,
@@ -107,10 +106,10 @@ class MainWindow(QMainWindow):
             self.settings, self.library, self.server, self.link, self.calls.servers
         )
         self._statistics: Statistics | None = None  # of the last answer
-        self._lay_out()
         self._arrangement = Arrangement(
             self.sidebar, self.chat, self.panel, self.top_bar, self.settings
         )
+        self._lay_out()
         self._drops = Drops(self)
         self._make_actions()
         self._connect()
@@ -122,6 +121,7 @@ class MainWindow(QMainWindow):
             self.chats.open(self.settings.open_chat)
         self.pages.go(self.settings.page)
         self._show_remarks()
+        self._show_cut_off()
 
     def _restore_place(self) -> None:
         """Restore the window's last position and size, never larger than the screen."""
@@ -140,6 +140,7 @@ class MainWindow(QMainWindow):
         if path is not None:
             self.engine.open_model(path)
             self._show_remarks()  # loading has removed the notice
+            self._show_cut_off()
         self.chat.composer.setFocus()
 
     def _show_remarks(self) -> None:
@@ -181,19 +182,12 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(520, 460)
         central = QWidget()
         central.setObjectName("central")
-        chat_page = QWidget()
-        below = QHBoxLayout(chat_page)
-        below.setContentsMargins(0, 0, 0, 0)
-        below.setSpacing(0)
-        below.addWidget(self.sidebar)
-        below.addWidget(self.chat, 1)
-        below.addWidget(self.panel)
         layout = QVBoxLayout(central)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self.top_bar)
         layout.addWidget(self.controls.strip)
-        self.pages = Pages(chat_page)
+        self.pages = Pages(self._arrangement.splitter)
         self.pages.add("models", self.library.pages)
         for name, page in (
             ("settings", self.settings_page),
@@ -219,8 +213,8 @@ class MainWindow(QMainWindow):
         self._menu = commands.add_actions(
             self,
             {
-                "new_chat": self._new_chat, "search": self._search_chats,
-                "sidebar": self._toggle_sidebar, "open": self.browse,
+                "new_chat": self._new_chat, "rename": self._rename_chat,
+                "search": self._search_chats, "sidebar": self._toggle_sidebar, "open": self.browse,
                 "models": self._toggle_library, "get": self.show_get_models,
                 "preset": self.chat_page.edit_preset, "attach": self.chat_page.choose_files,
                 "controls": self._toggle_controls,
@@ -228,8 +222,8 @@ class MainWindow(QMainWindow):
                 "diagnostics": functools.partial(self.pages.toggle, "diagnostics"),
                 "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
                 "about": functools.partial(self.pages.toggle, "about"),
-                "panel": self._toggle_panel, "stop": self._escape, "write": self.show_chat,
-                "quit": self.close,
+                "panel": self._toggle_panel, "wide": self._toggle_wide,
+                "stop": self._escape, "write": self.show_chat, "quit": self.close,
             },
         )  # fmt: skip
         self.top_bar.more.clicked.connect(self._show_menu)
@@ -244,11 +238,21 @@ class MainWindow(QMainWindow):
         self.engine.model_changed.connect(self._show_model)
         session.statistics_changed.connect(self._note_statistics)
         self.engine_page.notice.connect(session.notice)
+        parts = self.panel.parts
+        parts.show_counters(self.settings.show_counters)
+        parts.counters_toggled.connect(self.preferences.set_counters)
+        parts.hint_read.connect(self.preferences.set_hint_read)
+        if not self.settings.hint_read:
+            self.panel.want_hint()
         self.calls.servers.trouble.connect(lambda text: session.notice.emit(Notice(text)))
         self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
         self.sidebar.new_chat.connect(self._new_chat)
         self.sidebar.import_file.connect(self.exchange.ask_import)
-        self.sidebar.opened.connect(self._chat_opened)
+        self.sidebar.opened.connect(self._chat_picked)
+        self.sidebar.left.connect(self.show_chat)
+        self.sidebar.typed.connect(self._type)
+        session.conversation_replaced.connect(self._remember_chat)
+        session.busy_changed.connect(self._remember_chat)
         self.sidebar.list.exported.connect(self.exchange.ask_export)
         self.exchange.notice.connect(session.notice)
         self.chat.welcome.open_file.connect(self.browse)
@@ -321,6 +325,47 @@ class MainWindow(QMainWindow):
         self._arrangement.chat_opened()
         self.show_chat()
 
+    def _chat_picked(self) -> None:
+        """Show the chat that was picked in the list. The list keeps the focus, for its keys."""
+        self.pages.go(CHAT)
+        self._arrangement.chat_opened()
+        if not self.sidebar.list.isVisible():
+            self.chat.composer.setFocus()
+
+    def _type(self, text: str) -> None:
+        """Write what was typed over the list of chats."""
+        self.show_chat()
+        self.chat.composer.input.insertPlainText(text)
+
+    def _rename_chat(self) -> None:
+        in_list = self.sidebar.list.hasFocus()
+        if chat_id := self.sidebar.list.current_id if in_list else self.chats.open_id:
+            self.pages.go(CHAT)
+            if not self.sidebar.isVisible():
+                self._toggle_sidebar()
+            self.sidebar.list.setFocus()
+            self.sidebar.list.edit_name(chat_id)
+
+    def _remember_chat(self) -> None:
+        """Keep the open chat for the next start, also if this one ends with a crash."""
+        if self.settings.open_chat != self.chats.open_id:
+            self.settings.open_chat = self.chats.open_id
+            self.preferences.save()
+
+    def _show_cut_off(self) -> None:
+        """Tell which answers the end of the last window has cut off."""
+        cut = self.chats.store.cut_off
+        titles = {row.id: row.title for row in self.chats.rows()}
+        if not cut or cut[-1] not in titles:
+            return
+        self.chats.open(cut[-1])
+        sentence = self.tr(
+            "The last window ended while \u201c{chat}\u201d was being answered. What was "
+            "written until then is here."
+        ).format(chat=titles[cut[-1]])
+        actions = ((self.tr("Continue"), self.session.go_on),)
+        self.session.notice.emit(Notice(sentence, actions, is_trouble=False))
+
     def _search_chats(self) -> None:
         self.pages.go(CHAT)
         if not self.sidebar.isVisible():
@@ -335,6 +380,10 @@ class MainWindow(QMainWindow):
     def _toggle_panel(self) -> None:
         self.pages.go(CHAT)
         self._arrangement.toggle_panel()
+
+    def _toggle_wide(self) -> None:
+        self.pages.go(CHAT)
+        self._arrangement.toggle_wide()
 
     def _show_controls(self, shown: bool) -> None:
         self.settings.show_controls = shown
@@ -420,7 +469,19 @@ class MainWindow(QMainWindow):
         if focused is not None and not focused.isVisible() and composer.isVisible():
             composer.setFocus()
             return True
-        return super().focusNextPrevChild(next)
+        transcript = self.chat.transcript
+        if focused is not None and (focused is transcript or transcript.isAncestorOf(focused)):
+            if transcript.focus_next(next):
+                return True
+        moved = super().focusNextPrevChild(next)
+        landed = QApplication.focusWidget()
+        # Qt has the buttons of messages at the end of its order, as they were created last.
+        while moved and landed is not None and transcript.isAncestorOf(landed):
+            moved = super().focusNextPrevChild(next)
+            landed = QApplication.focusWidget()
+        if not next and landed is transcript:
+            transcript.focus_last()
+        return moved
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
         super().resizeEvent(event)
@@ -429,6 +490,8 @@ class MainWindow(QMainWindow):
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
         if not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()
+        self._arrangement.close_window()
+        self.chat_page.keep_draft()
         self.settings.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
         self.settings.open_chat = self.chats.open_id
         self.settings.page = self.pages.present

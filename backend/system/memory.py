@@ -116,6 +116,18 @@ def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
     return max(1, min(len(cores), math.ceil(quota) if quota < math.inf else len(cores)))
 
 
+def oom_kills(proc: Path = _PROC) -> int | None:
+    """Return how many processes the system has killed because memory ran out; None if unknown.
+
+    The count is of the whole machine since its start, and includes control groups.
+    """
+    for line in _read_text(proc / "vmstat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill" and value.isdigit():
+            return int(value)
+    return None
+
+
 def is_busy() -> bool:
     """Return whether the load exceeds the number of processors; False where it is unknown.
 
