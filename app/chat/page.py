@@ -20,6 +20,7 @@ from app.session.tools import ToolCalls
 from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import units
+from app.widgets import files
 from backend.protocol.chat import ChatFacts
 
 DRAFT_MS = 400  # after the last key, a draft is written
@@ -129,9 +130,13 @@ class ChatPage(QObject):
     def choose_files(self) -> None:
         """Let the user choose files to attach."""
         names, _ = QFileDialog.getOpenFileNames(
-            self.view.window(), self.tr("Attach files"), "", self.tr("All files (*)")
+            self.view.window(),
+            self.tr("Attach files"),
+            files.start("files"),
+            self.tr("All files (*)"),
         )
         if names:
+            files.remember("files", names[0])
             self.attach([Path(name) for name in names])
 
     def _remove_file(self, file: DraftFile) -> None:

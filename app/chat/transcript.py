@@ -17,6 +17,7 @@ from PySide6.QtWidgets import (
 
 from app.chat.answer import AnswerView
 from app.chat.question import UserBubble
+from app.chat.text_block import TextBlock
 from app.state.conversation import Conversation, Message
 from app.widgets.icon_button import IconButton
 
@@ -192,6 +193,12 @@ class Transcript(QScrollArea):
                 break
         self._mark_last()
 
+    def _show_all(self) -> None:
+        """Show all earlier messages now."""
+        while self._earlier:
+            self._insert(0, self._earlier.pop())
+        self._mark_last()
+
     def follow(self) -> None:
         """Scroll to the end and stay there."""
         self._follows = True
@@ -215,6 +222,22 @@ class Transcript(QScrollArea):
     def focus_last(self) -> None:
         """Focus the last control of the messages."""
         self._focus([self, *self._controls()][-1])
+
+    def text_blocks(self) -> list[TextBlock]:
+        """Return the visible blocks of text, from the first to the last."""
+        self._show_all()
+        found = []
+        for view in self._views:
+            blocks = [block for block in view.findChildren(TextBlock) if block.isVisibleTo(view)]
+            found += sorted(blocks, key=lambda block: block.mapTo(view, QPoint(0, 0)).y())
+        return found
+
+    def show_place(self, widget: QWidget, place: QPoint) -> None:
+        """Scroll to a point of a widget."""
+        column = self._column
+        inside = widget.mapTo(column, place)
+        self._follows = False
+        self.ensureVisible(inside.x(), inside.y(), 50, 120)
 
     def _controls(self) -> list[QWidget]:
         found = [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QApplication, QCheckBox, QLineEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
 
 from app.session.local_server import DEFAULT_PORT, LocalServer, ServerFacts
 from app.text.messages import localized
-from app.widgets.fields import Number
+from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
 
 
@@ -25,7 +25,7 @@ class ServerSection(Section):
                 )
             )
         )
-        self.on = QCheckBox(self.tr("Serve the loaded model"))
+        self.on = Tick(self.tr("Serve the loaded model"))
         self.on.setAccessibleName(self.tr("Serve the loaded model to programs on this machine"))
         self.port = Number(0, 65535)
         self.port.setMinimumWidth(110)

@@ -28,6 +28,7 @@ from app.panel.token_strip import TokenStrip
 from app.panel.value import Value
 from app.text import units
 from app.text.messages import localized
+from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
 from backend.protocol.status import CacheFacts, ModelFacts
@@ -251,8 +252,11 @@ class PanelParts(QObject):
         self.menu.popup(self.more.mapToGlobal(corner))
 
     def _ask(self, what: str, name: str, kinds: str) -> None:
-        path, _ = QFileDialog.getSaveFileName(self._panel, self.tr("Save"), name, kinds)
+        path, _ = QFileDialog.getSaveFileName(
+            self._panel, self.tr("Save"), files.start("files", name), kinds
+        )
         if path:
+            files.remember("files", path)
             self.saves.emit(what, path)
 
     def _make_views(self) -> None:
@@ -345,7 +349,7 @@ class PanelParts(QObject):
         for column, half in zip((self._left, self._right), halves, strict=True):
             column.setContentsMargins(0, 0, 0, 0)
             column.setSpacing(14)
-            column.addStretch(0)
+            column.addStretch(1)
             self._columns.addWidget(half)
         self._right_half = halves[1]
         layout.addLayout(self._columns, 1)
@@ -407,8 +411,6 @@ class PanelParts(QObject):
             self._right.removeWidget(widget)
             column = self._right if has_columns and is_picture else self._left
             column.insertWidget(column.count() - 1, widget, stretch)
-        for column in (self._left, self._right):
-            column.setStretch(column.count() - 1, int(has_columns))
         self._right_half.setVisible(has_columns)
         self._columns.setStretch(0, 2 if has_columns else 1)
         self._columns.setStretch(1, 5 if has_columns else 0)

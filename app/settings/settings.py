@@ -29,7 +29,12 @@ class Settings:
     last_model: str = ""
     engine: EngineChoice = field(default_factory=lambda: EngineChoice())
     trusted_devices: list[str] = field(default_factory=list)  # rpc://host:port, once confirmed
+    notify: bool = True  # when an answer is ready and the window is not active
+    tray: bool = False  # a closed window stays in the tray
+    titles: bool = True  # an idle model writes the titles of new chats
     theme: str = "system"
+    high_contrast: bool = False
+    text_percent: int = 100  # of the system's size
     language: str = "system"
     show_panel: bool = True
     show_sidebar: bool = True
@@ -87,6 +92,8 @@ def _checked(data: Any) -> Settings:
             raise ValueError("a list of texts holds something else")
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")
+    if not 50 <= settings.text_percent <= 300:
+        raise ValueError("the size of text is impossible")
     if settings.language not in ("system", "en", "de"):
         raise ValueError("the language is unknown")
     if not 0 <= settings.server_port <= 65535:

@@ -25,6 +25,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("new_chat", QT_TRANSLATE_NOOP("commands", "New chat"), ("Ctrl+N",)),
     Command("rename", QT_TRANSLATE_NOOP("commands", "Rename the chat"), ("F2",), False),
     Command("search", QT_TRANSLATE_NOOP("commands", "Search chats"), ("Ctrl+F",)),
+    Command("find", QT_TRANSLATE_NOOP("commands", "Find in this chat"), ("Ctrl+Shift+F",)),
     Command("sidebar", QT_TRANSLATE_NOOP("commands", "Chats"), ("Ctrl+B",)),
     Command(
         "open", QT_TRANSLATE_NOOP("commands", "Open a GGUF file\u2026"), ("Ctrl+O",), begins=True

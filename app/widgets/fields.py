@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QValidator, QWheelEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QDoubleSpinBox, QSpinBox, QWidget
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QSpinBox,
+    QStyle,
+    QStyleOptionButton,
+    QWidget,
+)
 
 from app.widgets import icons, theme
 
@@ -39,6 +48,23 @@ class DropDown(QComboBox):
 
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
         event.ignore()
+
+
+class Tick(QCheckBox):
+    """A QCheckBox with a tick, which the style sheet alone would leave out."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        super().paintEvent(event)
+        if not self.isChecked():
+            return
+        option = QStyleOptionButton()
+        self.initStyleOption(option)
+        element = QStyle.SubElement.SE_CheckBoxIndicator
+        place = QRectF(self.style().subElementRect(element, option, self))
+        painter = QPainter(self)
+        name = "on_accent" if self.isEnabled() else "muted"
+        icons.paint(painter, "tick", place.adjusted(1, 1, -1, -1), theme.colour(name))
+        painter.end()
 
 
 class Number(QSpinBox):

@@ -32,6 +32,7 @@ from app.session.engine import EngineSession
 from app.session.event_log import EventLog, follow
 from app.session.local_server import LocalServer
 from app.session.session import Session
+from app.session.titles import Titles
 from app.session.tools import make_tools
 from app.session.worker_link import EngineLink
 from app.settings.preferences import Preferences
@@ -39,10 +40,11 @@ from app.sidebar.import_export import ChatExchange
 from app.sidebar.sidebar import Sidebar
 from app.state.engine_state import Notice
 from app.store.chats import ChatStore
-from app.widgets import commands
+from app.widgets import commands, files
 from app.widgets.page_stack import CHAT, Pages
 from app.window.arrangement import Arrangement
 from app.window.drops import Drops
+from app.window.presence import Presence
 from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
 from backend.text import joined
@@ -106,6 +108,7 @@ class MainWindow(QMainWindow):
             self.settings, self.library, self.server, self.link, self.calls.servers
         )
         self._statistics: Statistics | None = None  # of the last answer
+        self._is_quitting = False
         self._arrangement = Arrangement(
             self.sidebar, self.chat, self.panel, self.top_bar, self.settings
         )
@@ -165,14 +168,15 @@ class MainWindow(QMainWindow):
 
     def browse(self) -> None:
         """Let the user choose a model file."""
-        start = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
+        recent = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
         name, _ = QFileDialog.getOpenFileName(
             self,
             self.tr("Open a model"),
-            start,
+            files.start("models", first=recent),
             self.tr("GGUF models (*.gguf);;All files (*)"),
         )
         if name:
+            files.remember("models", name)
             self.open_model(Path(name))
 
     # Building
@@ -214,7 +218,8 @@ class MainWindow(QMainWindow):
             self,
             {
                 "new_chat": self._new_chat, "rename": self._rename_chat,
-                "search": self._search_chats, "sidebar": self._toggle_sidebar, "open": self.browse,
+                "search": self._search_chats,
+                "find": self._find, "sidebar": self._toggle_sidebar, "open": self.browse,
                 "models": self._toggle_library, "get": self.show_get_models,
                 "preset": self.chat_page.edit_preset, "attach": self.chat_page.choose_files,
                 "controls": self._toggle_controls,
@@ -223,7 +228,7 @@ class MainWindow(QMainWindow):
                 "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
                 "about": functools.partial(self.pages.toggle, "about"),
                 "panel": self._toggle_panel, "wide": self._toggle_wide,
-                "stop": self._escape, "write": self.show_chat, "quit": self.close,
+                "stop": self._escape, "write": self.show_chat, "quit": self._quit,
             },
         )  # fmt: skip
         self.top_bar.more.clicked.connect(self._show_menu)
@@ -255,6 +260,12 @@ class MainWindow(QMainWindow):
         session.busy_changed.connect(self._remember_chat)
         self.sidebar.list.exported.connect(self.exchange.ask_export)
         self.exchange.notice.connect(session.notice)
+        self.chat.find_bar.closed.connect(self.chat.composer.setFocus)
+        session.conversation_replaced.connect(self.chat.find_bar.hide)
+        self.titles = Titles(session, self.chats, lambda: self.settings.titles, self)
+        self.presence = Presence(self, session, self.settings)
+        self.presence.wanted.connect(self.come_forward)
+        self.presence.quit_wanted.connect(self._quit)
         self.chat.welcome.open_file.connect(self.browse)
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
@@ -262,6 +273,7 @@ class MainWindow(QMainWindow):
         self.library.picked.connect(self.open_model)
         self.library.closed.connect(self.show_chat)
         self.library.notice.connect(session.notice)
+        bar.rate.apply_wanted.connect(session.apply_now)
         bar.new_chat.clicked.connect(self._new_chat)
         bar.controls.clicked.connect(self._toggle_controls)
         self.controls.strip.closed.connect(lambda: self._show_controls(False))
@@ -276,6 +288,10 @@ class MainWindow(QMainWindow):
     def _connect_settings(self) -> None:
         page, preferences, session = self.settings_page, self.preferences, self.session
         page.theme_chosen.connect(preferences.set_theme)
+        page.presence_changed.connect(preferences.save)
+        page.presence_changed.connect(self.presence.show_choice)
+        page.contrast_chosen.connect(preferences.set_contrast)
+        page.text_size_chosen.connect(preferences.set_text_size)
         page.language_chosen.connect(preferences.set_language)
         page.automatic_chosen.connect(self.controls.choose_automatic)
         page.controls_wanted.connect(lambda: self._show_controls(True))
@@ -366,6 +382,11 @@ class MainWindow(QMainWindow):
         actions = ((self.tr("Continue"), self.session.go_on),)
         self.session.notice.emit(Notice(sentence, actions, is_trouble=False))
 
+    def _find(self) -> None:
+        self.pages.go(CHAT)
+        if self.session.conversation.messages:
+            self.chat.find_bar.begin()
+
     def _search_chats(self) -> None:
         self.pages.go(CHAT)
         if not self.sidebar.isVisible():
@@ -402,7 +423,6 @@ class MainWindow(QMainWindow):
 
     def _reset(self) -> None:
         box = QMessageBox(self)
-        box.setIcon(QMessageBox.Icon.Question)
         box.setText(self.tr("Reset all settings?"))
         box.setInformativeText(self.tr("Chats, models and measurements are kept."))
         yes = box.addButton(self.tr("Reset"), QMessageBox.ButtonRole.AcceptRole)
@@ -487,7 +507,16 @@ class MainWindow(QMainWindow):
         super().resizeEvent(event)
         self._arrangement.fit(self.width())
 
+    def _quit(self) -> None:
+        self._is_quitting = True
+        self.close()
+
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
+        if self.presence.stays and not self._is_quitting:
+            self.hide()  # the answer goes on; the tray brings the window back
+            event.ignore()
+            return
+        self.presence.leave()
         if not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()
         self._arrangement.close_window()

@@ -839,6 +839,33 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 </context>
 <context>
+<name>FindBar</name>
+<message>
+<source>Find in this chat</source>
+<translation>In diesem Chat suchen</translation>
+</message>
+<message>
+<source>Previous place (Shift+Enter)</source>
+<translation>Vorige Stelle (Umschalt+Eingabe)</translation>
+</message>
+<message>
+<source>Next place (Enter)</source>
+<translation>Nächste Stelle (Eingabe)</translation>
+</message>
+<message>
+<source>Close the search (Esc)</source>
+<translation>Die Suche schließen (Esc)</translation>
+</message>
+<message>
+<source>Nothing found.</source>
+<translation>Nichts gefunden.</translation>
+</message>
+<message>
+<source>{n} of {all}</source>
+<translation>{n} von {all}</translation>
+</message>
+</context>
+<context>
 <name>GetPage</name>
 <message>
 <source>owner/name, or the address of a GGUF file</source>
@@ -1487,6 +1514,21 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 </message>
 </context>
 <context>
+<name>Presence</name>
+<message>
+<source>Open Outrider</source>
+<translation>Outrider öffnen</translation>
+</message>
+<message>
+<source>Quit</source>
+<translation>Beenden</translation>
+</message>
+<message>
+<source>The answer is ready: {chat}</source>
+<translation>Die Antwort ist fertig: {chat}</translation>
+</message>
+</context>
+<context>
 <name>PresetDialog</name>
 <message>
 <source>System prompt and sampling</source>
@@ -1530,6 +1572,18 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <message>
 <source>Cache rate</source>
 <translation>Cache-Anteil</translation>
+</message>
+<message>
+<source>Apply now</source>
+<translation>Jetzt anwenden</translation>
+</message>
+<message>
+<source>Use this cache rate now</source>
+<translation>Diese Cache-Rate jetzt nutzen</translation>
+</message>
+<message>
+<source>The answer stops, the cache changes, and the answer goes on where it was.</source>
+<translation>Die Antwort hält an, der Cache ändert sich, und die Antwort geht dort weiter, wo sie war.</translation>
 </message>
 <message>
 <source>No model</source>
@@ -1854,8 +1908,24 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dunkel</translation>
 </message>
 <message>
+<source>High contrast</source>
+<translation>Hoher Kontrast</translation>
+</message>
+<message>
 <source>Colours</source>
 <translation>Farben</translation>
+</message>
+<message>
+<source>Tell when an answer is ready and the window is not active</source>
+<translation>Melden, wenn eine Antwort fertig und das Fenster nicht aktiv ist</translation>
+</message>
+<message>
+<source>Keep a closed window in the tray</source>
+<translation>Ein geschlossenes Fenster im Infobereich behalten</translation>
+</message>
+<message>
+<source>Size of text</source>
+<translation>Schriftgröße</translation>
 </message>
 <message>
 <source>Language</source>
@@ -1952,6 +2022,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>For chats with models that have no settings of their own.</source>
 <translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
+</message>
+<message>
+<source>Let the model write the titles of new chats when it is idle</source>
+<translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
 </message>
 <message>
 <source>Chats, models and measurements are kept.</source>
@@ -2701,6 +2775,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Search chats</source>
 <translation>Chats durchsuchen</translation>
+</message>
+<message>
+<source>Find in this chat</source>
+<translation>In diesem Chat suchen</translation>
 </message>
 <message>
 <source>Chats</source>
