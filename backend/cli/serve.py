@@ -9,7 +9,7 @@ import socket
 import sys
 from pathlib import Path
 
-from backend.cli.common import UserError, add_engine_options, engine_config, whole_number
+from backend.cli.common import UserError, add_automatic_options, automatic_config, whole_number
 from backend.engine.engine import Engine
 from backend.library.facts import FactsCache
 from backend.library.scan import by_name, scan
@@ -46,13 +46,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="MIN",
         help="free the model after this many minutes without a request; the next one loads it",
     )
-    add_engine_options(parser)
+    add_automatic_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     path = Path(args.model) if args.model else embedded_model()
-    config = engine_config(args)
+    config = automatic_config(args)
     paths = _models(args.models)
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
@@ -77,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"Key: {key}", flush=True)
         if paths:
             print(f"On request: {', '.join(paths)}", flush=True)
+        if engine.cache.overridden:
+            print(engine.cache.overridden, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
         make_server(Turns(host), key, port).run(sockets=[listener])
     finally:
