@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from PySide6.QtWidgets import QApplication, QCheckBox, QLineEdit, QPushButton
+from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
 
 from app.session.local_server import (
     MINUTES_MAX,
@@ -13,7 +13,7 @@ from app.session.local_server import (
     ServerFacts,
 )
 from app.text.messages import localized
-from app.widgets.fields import Number
+from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
 
 
@@ -32,7 +32,7 @@ class ServerSection(Section):
                 )
             )
         )
-        self.on = QCheckBox(self.tr("Serve the loaded model"))
+        self.on = Tick(self.tr("Serve the loaded model"))
         self.on.setAccessibleName(self.tr("Serve the loaded model to programs on this machine"))
         self.port = Number(0, 65535)
         self.port.setMinimumWidth(110)
@@ -46,7 +46,7 @@ class ServerSection(Section):
         self.copy.setAccessibleName(self.tr("Copy the key"))
         self.renew = QPushButton(self.tr("Renew"))
         self.renew.setAccessibleName(self.tr("Make another key"))
-        self.loads_models = QCheckBox(self.tr("Load the model that a program names"))
+        self.loads_models = Tick(self.tr("Load the model that a program names"))
         self.loads_models.setToolTip(
             self.tr(
                 "Any model of the page Models. It takes the place of the chat's, which is loaded "

@@ -242,11 +242,16 @@ class Session(QObject):
         shown = self.conversation
         before = replace(shown, messages=shown.messages[:index])
         self._prompt_takers.append(take)
-        self.engine.link.format(self._turns(before), self.options_of(shown))
+        self.engine.link.format(self.turns_of(before), self.options_of(shown))
 
     def _give_prompt(self, prompt: str, why_not: str) -> None:
         if self._prompt_takers:
             self._prompt_takers.pop(0)(prompt, why_not)
+
+    def apply_now(self) -> None:
+        """Stop the shown answer, let the engine change its settings, and continue the answer."""
+        self.stop()
+        self.go_on()
 
     def slide(self) -> None:
         """Continue with a full context: keep its beginning, leave out its middle."""
@@ -321,7 +326,10 @@ class Session(QObject):
         self.conversation.messages.remove(question)
         self.conversation_replaced.emit()
         self._put_back(question)
-        actions = ((self.tr("Send it anyway"), send_anyway),)
+        actions = (
+            (self.tr("Try again"), self.send_again.emit),
+            (self.tr("Send it anyway"), send_anyway),
+        )
         self.notice.emit(Notice(why + " " + self.tr("So it was not sent."), actions))
 
     def _put_back(self, question: Message) -> None:
@@ -359,7 +367,7 @@ class Session(QObject):
     def _generate(self, turn: _Turn) -> None:
         conversation = turn.conversation
         preset = self._preset_of(conversation)
-        turns = self._turns(conversation)
+        turns = self.turns_of(conversation)
         self._live = turn
         self._live_message = conversation.last
         self._thinks_since_s = 0.0
@@ -371,7 +379,7 @@ class Session(QObject):
             sentence = localized(text("engine.too_much_sent", most=MAX_BYTES))
             self._on_failed("generate", sentence)
 
-    def _turns(self, conversation: Conversation) -> list[Json]:
+    def turns_of(self, conversation: Conversation) -> list[Json]:
         """Return the messages for the engine, shortened as the user agreed to.
 
         A chat that certainly does not fit is shortened without asking, so that it is not refused.
@@ -545,11 +553,11 @@ class Session(QObject):
     def _offer_room(self, sentence: str) -> None:
         """Offer a longer context, where the model knows one, or to leave out the middle."""
         actions: list[tuple[str, Callable[[], None]]] = [
-            (self.tr("Leave out the middle and go on"), self.slide),
+            (self.tr("Leave out the middle and continue"), self.slide),
             (self.tr("Stop here"), self.engine.dismiss),
         ]
         if longer := self.engine.longer_context:
-            words = self.tr("Use a context of {tokens} and go on")
+            words = self.tr("Use a context of {tokens} and continue")
             words = words.format(tokens=units.count(longer, "token"))
             actions.insert(0, (words, self.lengthen))
         self.notice.emit(Notice(sentence, tuple(actions), is_trouble=False))

@@ -32,11 +32,20 @@ class Settings:
     engine: EngineChoice = field(default_factory=lambda: EngineChoice())  # without its own
     models: dict[str, dict[str, Any]] = field(default_factory=dict)  # with its own, by path
     trusted_devices: list[str] = field(default_factory=list)  # rpc://host:port, once confirmed
+    notify: bool = True  # when an answer is ready and the window is not active
+    tray: bool = False  # a closed window stays in the tray
+    titles: bool = True  # an idle model writes the titles of new chats
     theme: str = "system"
+    high_contrast: bool = False
+    text_percent: int = 100  # of the system's size
     language: str = "system"
     show_panel: bool = True
     show_sidebar: bool = True
     show_controls: bool = False
+    show_counters: bool = False  # of the panel
+    hint_read: bool = False  # about the first answer
+    sidebar_width: int = 0  # in pixels; 0: as the window decides
+    panel_width: int = 0  # as well
     server_on: bool = False
     server_port: int = DEFAULT_PORT
     server_key: str = ""  # made when it is first needed
@@ -99,12 +108,16 @@ def _checked(data: Any) -> Settings:
             raise ValueError("a list of texts holds something else")
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")
+    if not 50 <= settings.text_percent <= 300:
+        raise ValueError("the size of text is impossible")
     if settings.language not in ("system", "en", "de"):
         raise ValueError("the language is unknown")
     if not 0 <= settings.server_port <= 65535:
         raise ValueError("the server's port is not one")
     if not 0 <= settings.server_unload_min <= MINUTES_MAX:
         raise ValueError("the server cannot wait that long")
+    if not (0 <= settings.sidebar_width <= 10_000 and 0 <= settings.panel_width <= 10_000):
+        raise ValueError("a width is impossible")
     if not 0 <= settings.open_chat:
         raise ValueError("there is no such chat")
     settings.models = {

@@ -151,6 +151,10 @@ ENGLISH: Mapping[str, str] = {
         "it was killed (signal 9), most likely because memory ran out; a lower cache rate or a "
         "shorter context needs less",
     ),
+    "exit.killed_by_other": QT_TRANSLATE_NOOP(
+        "messages",
+        "it was killed (signal 9) by the user or another program; the memory had not run out",
+    ),
     "exit.model_unreadable": QT_TRANSLATE_NOOP(
         "messages",
         "the model file could not be read any more (signal {signal}); it may have been shortened, "
@@ -741,7 +745,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "it became shorter while it was read, inside {what}"
     ),
     "gguf.beyond_end": QT_TRANSLATE_NOOP(
-        "messages", "it is truncated or wrong: {what} ends at byte {end}, and the file has {n}"
+        "messages",
+        "it is incomplete: {n:size} of at least {end:size} are here ({what} is missing); download "
+        "it again",
     ),
     "gguf.big_endian": QT_TRANSLATE_NOOP(
         "messages", "it is written in big-endian byte order, which is not supported"

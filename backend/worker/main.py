@@ -72,7 +72,8 @@ def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
 class Worker:
     """Serves one client over two file descriptors.
 
-    leave: ends the process without waiting for any thread (os._exit).
+    leave: ends the process without waiting for any thread (os._exit). check: refuses a file that
+    cannot be a model, with the same exceptions as engine_factory; the loaded model then stays.
     """
 
     def __init__(
@@ -81,8 +82,10 @@ class Worker:
         in_fd: int,
         out_fd: int,
         leave: Callable[[int], Any] = os._exit,
+        check: Callable[[Path], object] | None = None,
     ) -> None:
         self._engine_factory = engine_factory
+        self._check = check or (lambda _: None)
         self._in_fd = in_fd
         self._leave = leave
         self._engine: Engine | None = None
@@ -357,6 +360,8 @@ class Worker:
 
     def _load(self, job: Job) -> Message:
         path, config = Path(job.message["path"]), EngineConfig.from_message(job.message)
+        if self._engine is not None:
+            self._check(path)
         self._forget_own()
         if job.cancelled:
             raise RequestError(text("engine.cancelled"))
@@ -449,7 +454,10 @@ class Worker:
             sentence: str = text("engine.cancelled")
         else:
             sentence = explain(error)
-        return {"type": "error", "id": job.id, "message": sentence}
+        failed: Message = {"type": "error", "id": job.id, "message": sentence}
+        if job.kind == "load" and self._engine is not None:
+            failed["kept"] = True  # the model before is still loaded
+        return failed
 
     def _error(self, job_id: int | None, sentence: str) -> None:
         self._outbox.send({"type": "error", "id": job_id, "message": sentence})
@@ -465,7 +473,16 @@ def _devices(job_id: int) -> Message:
     return {"type": "devices", "id": job_id, "devices": found}
 
 
-def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
+def check_file(path: Path) -> None:
+    """Read the header of a model file. Raises ModelFileError and OSError."""
+    from backend.gguf.model_file import read_model  # imports numpy
+
+    read_model(path)
+
+
+def main(
+    engine_factory: EngineFactory = open_engine, check: Callable[[Path], object] = check_file
+) -> NoReturn:
     """Serve standard input and output, and end the process."""
     in_fd, out_fd = private_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client handles Ctrl-C
@@ -474,7 +491,7 @@ def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
         die_with_parent()
     # Without this a failed check of ggml starts a debugger, which buries the message.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    status = Worker(engine_factory, in_fd, out_fd).run()
+    status = Worker(engine_factory, in_fd, out_fd, check=check).run()
     sys.stderr.flush()
     os._exit(status)  # everything is closed; the interpreter's shutdown would only take time
 

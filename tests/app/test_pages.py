@@ -246,7 +246,7 @@ def test_the_report_holds_no_personal_text(
     bad.parent.mkdir()
     bad.write_bytes(b"no")
     window.open_model(bad)
-    qtbot.waitUntil(lambda: window.engine.state is State.EMPTY, timeout=WAIT_MS)
+    window.wait_notice("broken.gguf")
     window.server.choose(replace(window.server.choice, on=True, port=0))
     window.pages.go("diagnostics")
     page = window.pages.currentWidget()
