@@ -79,7 +79,7 @@ class _Member:
 class Group:
     """Answers requests jointly. Use from the engine's thread.
 
-    n_sequence: requests that run at once. n_running: of these, now. n_ended: answers so far.
+    n_sequence: requests that run at once. n_ended: answers so far.
     """
 
     def __init__(
@@ -104,6 +104,11 @@ class Group:
     def n_running(self) -> int:
         """The requests that are being answered."""
         return len(self._members)
+
+    @property
+    def n_token(self) -> int:
+        """The tokens of all answers so far."""
+        return self._passes.meter.statistics.n_token
 
     def answers(self) -> Iterator[GroupAnswer]:
         """Yield every answer as it ends. Raises EngineError."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -115,8 +116,12 @@ def test_a_cut_line_is_asked_again(tmp_path: Path) -> None:
 
 
 def test_a_file_is_answered_once(
-    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("backend.cli.batch._LOG_S", 0.0)  # progress after every pass
     body = {"prompt": "x\n", "max_tokens": 2, "n": 2, "temperature": 0}
     prompts = written(
         tmp_path / "p.jsonl",
@@ -137,7 +142,9 @@ def test_a_file_is_answered_once(
     assert response["status_code"] == 200
     assert [c["text"] for c in response["body"]["choices"]] == ["ab", "ab"]
     assert response["body"]["usage"]["completion_tokens"] == 4
-    capsys.readouterr()
+    progress = capsys.readouterr().err
+    assert "3 requests are computed at once" in progress
+    assert re.search(r"[123] of 4 requests, [123] at once, .* token/s, about \d+ s left", progress)
     before = out.read_bytes()
     assert main(words) == 0
     assert out.read_bytes() == before and "All 4 requests" in capsys.readouterr().out
