@@ -180,11 +180,13 @@ _ALL = (
         decode=part("expert_major"),
         allocation=part("one_pool", buffer=1),
     ),
-    _reactive(
+    Method(
         "lru",
         text("method.lru"),
         "ProMoE, section 7.1 and Figure 12 (Base)",
-        LRU,
+        evictions=(part("lru", at_access=1),),
+        prefill=part("reactive", plain=1),
+        decode=part("reactive", plain=1),
     ),
     Method(
         "lru-overlapped",

@@ -21,6 +21,7 @@ class NextRouter final : public Predictor {
           n_embd_(around.n_embd),
           n_predict_(forecast_size(around.shape, n_predict)),
           routers_(known_routers(spec, around)),
+          biases_(around.router_biases),
           poll_(n_expert_) {
         SpecReader settings(spec, "predictor");
         stride_ = settings.whole("stride", 1, 1, 2);
@@ -42,6 +43,9 @@ class NextRouter final : public Predictor {
         out.push_back(poll_.ask(target, Asked(n_token), n_predict_, [&](int32_t token, float * row) {
             std::fill(row, row + n_expert_, 0.0f);
             add_mat_vec(routers_[target].data(), input.data() + int64_t(token) * n_embd_, n_expert_, n_embd_, row);
+            if (size_t(target) < biases_.size()) {
+                choose_by(biases_[size_t(target)], {row, size_t(n_expert_)});
+            }
         }));
     }
 
@@ -52,6 +56,7 @@ class NextRouter final : public Predictor {
     int32_t n_predict_;
     int32_t stride_;
     std::vector<std::span<const float>> routers_;
+    std::vector<RouterBias> biases_;
     Poll poll_;
 };
 
