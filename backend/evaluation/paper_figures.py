@@ -376,6 +376,15 @@ def duoserve_5(inputs: Inputs) -> Figure:
     return Figure(("", "TTFT, ms", "TPOT, ms", "whole answer, s"), rows, [])
 
 
+def all_methods(inputs: Inputs) -> Figure:
+    """All methods with their own predictors, over the cache rate (not a paper's figure)."""
+    names = (
+        "lru", "static", "promoe", "moepic", "moe-infinity", "duoserve", "klotski", "outrider",
+        "outrider-recall", "auto", "oracle",
+    )  # fmt: skip
+    return _sweep(Bench.of(inputs, QWEN2_57B), _named(*names))
+
+
 FIGURES: dict[str, Callable[[Inputs], Figure]] = {
     "promoe-8": promoe_8,
     "promoe-11": promoe_11,
@@ -388,4 +397,5 @@ FIGURES: dict[str, Callable[[Inputs], Figure]] = {
     "infinity-9": infinity_9,
     "duoserve-table3": duoserve_table3,
     "duoserve-5": duoserve_5,
+    "methods": all_methods,
 }

@@ -117,7 +117,8 @@ def _shape(args: argparse.Namespace) -> bool:
     minutes = args.minutes or MINUTES["shape"]
     for step, share in (("pretrain", SHAPE_ON_TEXT), ("instruct", 1 - SHAPE_ON_TEXT)):
         tokens = round(share * args.tokens)
-        config = TrainConfig(budget_minutes=share * minutes, budget_tokens=tokens, rate=args.rate)
+        # So few tokens need small batches: more steps.
+        config = TrainConfig(share * minutes, tokens, 2048, 256, args.rate)
         run = Run(args.work, model, config, STAGES[step], folder, args.again)
         if not train(run, args.pause_file, fuse=not args.no_compile):
             return False
