@@ -14,7 +14,7 @@ from backend.gguf.model_file import read_model
 from backend.machines import Hardware, load
 from backend.machines.measure import measure
 from backend.methods.catalogue import METHODS, Method
-from backend.simulation.model import learned, routers, with_model
+from backend.simulation.model import learned, router_biases, routers, with_model
 from backend.simulation.results import Phase, Result, curves
 from backend.simulation.run import Setting, eviction_method, eviction_names, with_references
 from backend.simulation.run import run as simulate
@@ -121,6 +121,7 @@ def run(args: argparse.Namespace) -> int:
         trace,
         hardware=_hardware(args.machine, args.model),
         routers=_routers(args, trace),
+        biases=[] if args.model is None else router_biases(read_model(args.model), trace.layers),
         learned=learned(args.predictor, trace),
         accuracy=args.accuracy,
         seed=args.seed,

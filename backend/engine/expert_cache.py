@@ -137,6 +137,7 @@ class ExpertCache:
         if found is None:
             return False
         self._lay_out(found)
+        self.patch.stock(self._tuner.stock())
         return True
 
     def find_wrong(self, number: int) -> tuple[int, int] | None:

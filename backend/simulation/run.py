@@ -52,6 +52,7 @@ class Setting:
 
     hardware: None makes copies and computing instant, so only counts mean anything.
     routers: one for each layer, float32 [n_expert, n_embd], for predictors that apply them.
+    biases: of the routers, one for each layer or none.
     accuracy: if a method's predictor lacks its inputs or weights, a predictor that is right with
     this probability replaces it. None: such a method is not simulated.
     configure_tokens: tokens between two runs of MoEpic's configurator, which also waits for the end
@@ -63,6 +64,7 @@ class Setting:
     trace: Trace
     hardware: Hardware | None = None
     routers: Sequence[Any] = ()
+    biases: Sequence[_native.RouterBias] = ()
     learned: Learned = NOTHING_LEARNED
     accuracy: float | None = None
     seed: int = 0
@@ -175,6 +177,9 @@ def _simulate(
             from_file += _file_bytes(core, trace.n_layer)
             place = new_place or place
             core, used = _core(setting, method, shape, place, future, tuner)
+            for layer, experts in enumerate([] if new_place is None else tuner.stock()):
+                for copy in core.stocked(layer, experts):
+                    core.copied(copy.ticket)  # while nobody waits
             tuner.attach(core, round(actual_rate * shape.n_expert))
         simulation = _native.simulate(
             core,
@@ -280,6 +285,7 @@ def _core(
             composition(method, shape, setting.learned),
             n_embd=setting.trace.n_embd,
             routers=list(setting.routers),
+            biases=list(setting.biases),
             future=future,
             statistics=tuner.statistics,
             host_slots=setting.host_slots,

@@ -192,9 +192,7 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     pass_ = {.n_pass = 1, .n_token = pass.n_token};
     const double began_us = now_us_;
     const double busy_us = link_ ? link_->busy_us() : 0;
-    const LayerCounts before = extras_.after_pass ? all_counts() : LayerCounts{};
-    result_.pass_hits.push_back(0);
-    result_.pass_requests.push_back(0);
+    const LayerCounts before = all_counts();
 
     if (pass.begins_request) {
         core_.handle(RequestBegan{});
@@ -215,8 +213,11 @@ void Simulator::run_pass(size_t index, const Future::Pass & pass) {
     add(pass.phase == Phase::prefill ? result_.prefill : result_.decode, pass_);
     result_.pass_us.push_back(pass_.time_us);
     result_.pass_stall_us.push_back(pass_.stall_us);
+    const LayerCounts counts = difference(all_counts(), before);
+    result_.pass_hits.push_back(int64_t(counts.hits));
+    result_.pass_requests.push_back(int64_t(counts.hits + counts.late + counts.misses));
     if (extras_.after_pass) {
-        extras_.after_pass({pass.phase, pass_, difference(all_counts(), before)});
+        extras_.after_pass({pass.phase, pass_, counts});
     }
 }
 
@@ -246,17 +247,14 @@ void Simulator::run_layer(size_t index, Layer layer, const Future::Pass & pass) 
     ready_.clear();
     n_needed_ = 0;
     host_began_ = false;
-    const LayerCounts & counts = core_.residency().counts(layer);
-    const uint64_t hits = counts.hits;
-    const uint64_t others = counts.late + counts.misses;
     Routing routing{layer, n_token, ids, {}};
     if (extras_.weights) {
         routing.weights = extras_.weights(index, layer);
     }
     routed_us_ = now_us_;
+    core_.handle(Reached{layer}, commands_);
+    obey();
     core_.handle(Routed{routing}, commands_);
-    result_.pass_hits[index] += int64_t(counts.hits - hits);
-    result_.pass_requests[index] += int64_t(counts.hits - hits + counts.late + counts.misses - others);
     obey();
     see_gate(index, layer, n_token);
 

@@ -22,6 +22,7 @@ struct Need {
     bool computed = false;
     bool on_host = false;   // the host computes it: it needs no slot
 
+    bool hit = false;          // it was ready at the gate, and has not left since
     int32_t n_arrived = 0;     // chunks, at the gate
     double rank = 0;           // the lower comes first among needs of equal n_arrived
     bool stays = false;        // in a layer that streams: it is worth one of the layer's own slots
@@ -89,6 +90,8 @@ class NeedList {
     // Whether a pool of the layer has too little room for its missing parts beside the needed resident ones.
     bool exceeds_slots() const;
 
+    // Computing order: by id, the top before its bottom.
+    void sort_by_id();
     // Computing order: `by_token`: the most tokens first; then what has arrived first. Stable, so a bottom never
     // precedes its top. `eviction`: order equals by what is worth keeping; null: as the router named them.
     void sort(bool by_token, const Eviction * eviction);

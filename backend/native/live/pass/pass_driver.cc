@@ -76,6 +76,12 @@ void PassDriver::begin_pass(Phase phase, const std::vector<int32_t> & tokens, co
     choose_callback(tokens.size());
 }
 
+void PassDriver::stock(const std::vector<std::vector<Expert>> & experts) {
+    for (size_t layer = 0; layer < experts.size() && layer < size_t(graph_.shape.n_layer); layer++) {
+        tell(Stocked{Layer(layer), experts[layer]});
+    }
+}
+
 bool PassDriver::end_pass() {
     const Lock lock(mutex);
     finish_layer();
@@ -224,6 +230,7 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
         tell_speeds();  // a layer of a prompt takes as long as many tokens
     }
     routed_us_ = now_us();
+    tell(Reached{layer});
     tell(Routed{{layer, reader_.n_token(), reader_.ids(), reader_.weights()}});
     show_router(layer);
     if (!await_experts(layer)) {
