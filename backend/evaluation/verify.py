@@ -172,7 +172,12 @@ def compare(
                 )
                 has_routers = cached.patch.n_embd > 0
                 parts = composition(
-                    METHODS[method], shape, learned, has_routers=has_routers, hybrid=hybrid
+                    METHODS[method],
+                    shape,
+                    learned,
+                    has_routers=has_routers,
+                    hybrid=hybrid,
+                    on_device=placement.on_device,
                 )
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
