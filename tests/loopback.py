@@ -126,7 +126,7 @@ class Server:
 
 
 class _Named(Server):
-    """A device of this machine. Tests that set the size of its memory or kill it are skipped."""
+    """A device of this machine. Tests that set its memory, or kill it, are skipped."""
 
     name = option = NAMED
 
