@@ -57,7 +57,7 @@ class OrderedScheduler final : public Scheduler, OrderedState, OrderedPart {
     void issue(Need & need, Commands & out);
     void issue_some(Commands & out);
     void issue_wave(Commands & out);
-    bool try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out);
+    bool try_fetch(size_t position, bool all_done, bool & slots_left, Commands & out);
     Slot acquire(size_t position);
     void lose(const SlotInfo & info);
     void fetch_first_of_next(Commands & out);

@@ -29,6 +29,9 @@ struct OrderedOptions {
     // one; more of them cost more launches.
     int32_t n_wave = 8;
     bool fill = false;  // where a layer has a slot for every expert, fetch the experts that nobody asked for too
+    // The device computes a decoded token's experts together, once all are there: an expert's turn comes when those
+    // before it can be computed, not when they are.
+    bool gather = false;
     bool prefetch_after_first = false;  // order the next layer's copies when the first expert of this one can be
                                         // computed (DuoServe-MoE, section 5.3)
 };

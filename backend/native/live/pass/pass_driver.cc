@@ -253,17 +253,23 @@ bool PassDriver::routed(ggml_tensor * topk, Layer layer) {
 }
 
 // A decoded token on a device: wait for the missing experts if the layer has slots for all that it needs. Computing
-// what is there in a wave meanwhile would cost more stops than it saves. Return false if the pass is to stop.
+// what is there in a wave meanwhile would cost more stops than it saves. Experts that are cut are still computed in
+// waves, but in one for each part. Return false if the pass is to stop.
 bool PassDriver::await_experts(Layer layer) {
     const LayerLayout & slots = cache_->layout.layers[size_t(layer)];
-    if (reader_.n_token() > 1 || partner_ || !is_own_device(layer) || slots.is_cut()) {
+    if (reader_.n_token() > 1 || partner_ || !is_own_device(layer)) {
         return true;
     }
-    const Pool pool = slots.pool_of(slots.pool_of(Part::top) != none ? Part::top : Part::bottom);
-    if (pool == none || size_t(cache_->layout.pools[size_t(pool)].n_slot) < n_needed_) {
-        return true;
+    size_t n_part = 0;
+    for (const Part part : {Part::top, Part::bottom}) {
+        if (const Pool pool = slots.pool_of(part); pool != none) {
+            n_part++;
+            if (size_t(cache_->layout.pools[size_t(pool)].n_slot) < n_needed_) {
+                return true;
+            }
+        }
     }
-    while (ready_.size() < n_needed_ && cache_->pool->n_open() > 0) {
+    while (ready_.size() < n_part * n_needed_ && cache_->pool->n_open() > 0) {
         if (stopping) {
             return false;
         }
