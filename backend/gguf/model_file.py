@@ -36,6 +36,7 @@ from backend.gguf.tables import (
     N_EXPERT_MAX,
     N_LAYER_MAX,
     NOT_COMPUTED,
+    OF_NUMBERS,
 )
 from backend.text import Text, text
 
@@ -396,7 +397,7 @@ def _check_tensors(
     for tensor in tensors:
         path = headers[tensor.part].path
         is_vector = tensor.n_dimension == 1 and tensor.type_name not in IN_VECTORS
-        if is_vector or tensor.type_name in NOT_COMPUTED:
+        if (is_vector or tensor.type_name in NOT_COMPUTED) and OF_NUMBERS not in tensor.name:
             what, kind = tensor_words(tensor.name), tensor.type_name
             raise ModelFileError(path, text("model.no_kernel", what=what, type=kind))
         layer = _LAYER_NAME.match(tensor.name)

@@ -505,6 +505,7 @@ BAD: dict[str, tuple[Callable[[Builder], None], str]] = {
         "2 dimensions instead of 3",
     ),
     "integers as weights": (with_tensor("t", (32, 2), 24), "'t' is of the type I8, with which"),
+    "whole numbers as weights": (with_tensor("t", (32, 2), 26), "'t' is of the type I32"),
     "quantised norm": (with_tensor("t", (32,), Q8_0), "'t' is of the type Q8_0, with which"),
     "layer beyond the last": (with_tensor("blk.1.attn_q.weight", (4,)), "beyond the 1 layers"),
     "split.no type": (with_key("split.count", U32, u32(2)), "split.count is not of the type"),
