@@ -1,7 +1,7 @@
 """The command line, `outrider`. Needs no Qt. A command's module is imported when it is called.
 
-A command is a module with `add_parser(subparsers)`, which adds and returns its parser, and
-`run(args) -> int`, which returns the exit status.
+A command is a module with `add_options(parser)` and `run(args) -> int`, which returns the exit
+status. COMMANDS describes it in a sentence; the module may set a longer `parser.description`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMMANDS = {
     "chat": "chat with a model in the terminal, or answer one prompt",
     "download": "list and download the models of a Hugging Face repository",
     "methods": "list the methods, their parts and papers",
-    "serve": "serve a model to programs on this machine, as OpenAI's API",
+    "serve": "serve a model to programs on this machine, as OpenAI's and Anthropic's API",
     "evaluate": "compare predictors of a model's routing",
     "format": "show a model's prompt for a conversation, and how its answer is split",
     "inspect": "show what is in a model file and whether it will run here",
@@ -89,11 +89,11 @@ def _run(argv: list[str]) -> int:
         raise UserError(f"There is no command '{named}'; see outrider --help.", status=2)
     module: ModuleType | None = None
     for name, sentence in COMMANDS.items():
+        about = f"{sentence[0].upper()}{sentence[1:]}."
+        command = subparsers.add_parser(name, help=sentence, description=about)
         if name == named:
             module = importlib.import_module(f"backend.cli.{name}")
-            module.add_parser(subparsers)
-        else:
-            subparsers.add_parser(name, help=sentence)
+            module.add_options(command)
     subparsers.add_parser("version", help="show the version")
     args = parser.parse_args(argv)
     if args.command == "version":

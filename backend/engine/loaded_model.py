@@ -297,6 +297,7 @@ class LoadedModel:
             bytes=file.expert_bytes_total,
             mode=plan.mode,
             reason=plan.reason,
+            overridden=plan.overridden,
             method="stock",
             asked_method=plan.method.name,
             device=plan.device_names,

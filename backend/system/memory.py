@@ -124,6 +124,18 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
+def oom_kills(proc: Path = _PROC) -> int | None:
+    """Return how many processes the system has killed because memory ran out; None if unknown.
+
+    The count is of the whole machine since its start, and includes control groups.
+    """
+    for line in _read_text(proc / "vmstat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill" and value.isdigit():
+            return int(value)
+    return None
+
+
 def is_busy() -> bool:
     """Return whether the load exceeds the number of processors; False where it is unknown.
 
