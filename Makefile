@@ -75,6 +75,7 @@ translations: .dev
 
 bundle:
 	@sh packaging/prepare.sh run
+	@$(PY) packaging/locked.py
 	@$(PY) -m pip install --quiet --disable-pip-version-check pyinstaller==6.22.3
 	@$(PY) -m PyInstaller --noconfirm --log-level WARN --distpath dist --workpath build/bundle \
 		packaging/outrider.spec

@@ -268,3 +268,15 @@ def test_without_a_display_the_terminal_chat_answers() -> None:
     assert "no display" in reason and "terminal" in reason
     assert prompt.startswith("> ")
     assert answer.strip()
+
+
+@linux
+def test_what_is_shipped_is_locked_and_its_licence_is_known() -> None:
+    """Versions may be newer here; `make bundle` refuses those."""
+    spec = importlib.util.spec_from_file_location("locked", ROOT / "packaging" / "locked.py")
+    assert spec is not None and spec.loader is not None
+    locked = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(locked)
+    names = locked.shipped()
+    assert {"numpy", "starlette", "anyio", "h11"} <= names <= set(locked.locked())
+    assert [fault for fault in locked.faults() if "licence" in fault] == []

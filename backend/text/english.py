@@ -859,6 +859,12 @@ ENGLISH: Mapping[str, str] = {
     "model.three_dimensions": QT_TRANSLATE_NOOP(
         "messages", "{what} has {n} dimensions instead of 3"
     ),
+    "model.no_kernel": QT_TRANSLATE_NOOP(
+        "messages", "{what} is of the type {type}, with which llama.cpp cannot compute"
+    ),
+    "model.token_twice": QT_TRANSLATE_NOOP(
+        "messages", "the token {token} appears twice in its vocabulary"
+    ),
     "model.used_missing": QT_TRANSLATE_NOOP(
         "messages", "{key} is missing or zero, but expert_count is {all}"
     ),

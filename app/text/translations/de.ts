@@ -3539,6 +3539,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell kann keine Bilder sehen.</translation>
 </message>
 <message>
+<source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
+<translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder, prüfen Sie den Speicher des Rechners.</translation>
+</message>
+<message>
 <source>The chat and its images are larger than {most:size}, the most at once.</source>
 <translation>Der Chat und seine Bilder sind größer als {most:size}; mehr geht nicht auf einmal.</translation>
 </message>
@@ -4183,8 +4187,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie gehört zu einer Vorhersage namens {name}, die dieser Outrider nicht kennt</translation>
 </message>
 <message>
-<source>{file} is damaged: expert {expert} of layer {layer} is not what was written.</source>
-<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene.</translation>
+<source>{file} is damaged: expert {expert} of layer {layer} is not what was written. Delete it or write it again.</source>
+<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene. Löschen oder schreiben Sie sie neu.</translation>
 </message>
 <message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
@@ -4501,6 +4505,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{what} has {n} dimensions instead of 3</source>
 <translation>{what} hat {n} Dimensionen statt 3</translation>
+</message>
+<message>
+<source>{what} is of the type {type}, with which llama.cpp cannot compute</source>
+<translation>{what} ist vom Typ {type}, mit dem llama.cpp nicht rechnen kann</translation>
+</message>
+<message>
+<source>the token {token} appears twice in its vocabulary</source>
+<translation>das Token {token} steht zweimal in seinem Vokabular</translation>
 </message>
 <message>
 <source>{key} is missing or zero, but expert_count is {all}</source>
