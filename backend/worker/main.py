@@ -18,6 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -376,9 +377,10 @@ class Worker:
 
 
 def _devices(job_id: int) -> Message:
-    """Return the message with this machine's devices. Uses no network."""
+    """Return the message with this machine's devices and backends. Uses no network."""
     found = [{"name": d.name, "description": d.description} for d in devices.available()]
-    return {"type": "devices", "id": job_id, "devices": found}
+    modules = [asdict(module) for module in devices.modules()]
+    return {"type": "devices", "id": job_id, "devices": found, "modules": modules}
 
 
 def main(engine_factory: EngineFactory = open_engine) -> NoReturn:

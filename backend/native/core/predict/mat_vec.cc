@@ -3,8 +3,8 @@
 namespace outrider {
 namespace {
 
-// One build for all processors: the loader picks the variant.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// One build for all processors: the loader picks the variant, which ELF alone can.
+#if defined(__x86_64__) && defined(__ELF__) && defined(__GNUC__) && !defined(__clang__)
 #define OUTRIDER_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
 #else
 #define OUTRIDER_CLONES
