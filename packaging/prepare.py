@@ -12,6 +12,8 @@ import ctypes
 import hashlib
 import importlib.util
 import os
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -23,7 +25,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+VENV = Path(os.environ.get("OUTRIDER_VENV", ROOT / ".venv"))
+"""packaging/release.py has an environment of its own."""
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMPS = VENV / ".outrider"
 
@@ -87,7 +90,10 @@ def prepare(*, with_tests: bool) -> None:
         _stamp(stamp, _digest(wanted + built_how))
     if not built:
         _say("Building the native part.")
-        _pip("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
+        build = (
+            () if VENV == ROOT / ".venv" else (f"--config-settings=build-dir={STAMPS / 'build'}",)
+        )
+        _pip("--no-build-isolation", "--no-deps", *build, "--editable", str(ROOT))
         _stamp("native", _native_digest())
 
 
@@ -188,15 +194,35 @@ def _install_llama(requirement: str) -> None:
     """Install llama.cpp built with LLAMA_ARGS, unless such a build is installed.
 
     pip's wheel cache ignores CMAKE_ARGS and could return a wheel of another build, so each setting
-    has its own cache.
+    has its own cache. OUTRIDER_LLAMA names a wheel to install in place of a build.
     """
     arguments = _cmake_args()
     if _is_stamped("llama", _digest([requirement, arguments])) or (
         arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
     ):
         return
-    _pip("--force-reinstall", "--no-deps", *_cache(), requirement, CMAKE_ARGS=arguments)
+    wheel = os.environ.get("OUTRIDER_LLAMA", requirement)
+    flags = f"{os.environ.get('CXXFLAGS', '')} {_spared_flags()}".strip()
+    _pip("--force-reinstall", "--no-deps", *_cache(), wheel, CMAKE_ARGS=arguments, CXXFLAGS=flags)
     _stamp("llama", _digest([requirement, arguments]))
+
+
+def _spared_flags() -> str:
+    """Return flags that keep an old GCC from instructions that it compiles wrongly.
+
+    It stores only 8 bytes of the configuration of AMX's tiles (GCC's PR target/114098), so that the
+    first use of a tile ends the process.
+    """
+    compiler = _compiler()
+    if os.name == "nt" or compiler is None or platform.machine() != "x86_64":
+        return ""
+    done = subprocess.run([*compiler.split(), "-dumpfullversion"], capture_output=True, text=True)
+    numbers = re.match(r"(\d+)\.(\d+)", done.stdout)  # Clang does not know this option
+    if done.returncode != 0 or numbers is None:
+        return ""
+    first, second = int(numbers[1]), int(numbers[2])
+    mended = {11: 5, 12: 4, 13: 3}
+    return "-mno-amx-int8" if first < 14 and second < mended.get(first, 1000) else ""
 
 
 def _has_source(requirement: str) -> bool:
