@@ -5,7 +5,8 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run test test-gpu lint format native thread-safety translations bundle attack asan tsan clean distclean
+.PHONY: help run test test-gpu lint format native thread-safety translations attack asan tsan clean distclean
+.PHONY: bundle deb appimage release release-check
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -20,6 +21,8 @@ help:
 	@echo "make asan       run the tests of the native part with address and undefined sanitizers"
 	@echo "make tsan       run them with the thread sanitizer"
 	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
+	@echo "make deb, make appimage  make a package of it in dist; make release makes all, with sums"
+	@echo "make release-check try what is in dist in a bare Debian system"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
 run:
@@ -73,12 +76,16 @@ translations: .dev
 		-source-language en -target-language de -no-obsolete -locations none
 	sed -i 's/^ *//' app/text/translations/de.ts
 
-bundle:
-	@sh packaging/prepare.sh run
-	@$(PY) packaging/locked.py
-	@$(PY) -m pip install --quiet --disable-pip-version-check pyinstaller==6.22.3
-	@$(PY) -m PyInstaller --noconfirm --log-level WARN --distpath dist --workpath build/bundle \
-		packaging/outrider.spec
+# What users are given; packaging/README.md explains it. Each makes its own environment in build/release.
+bundle deb appimage:
+	@python3 packaging/release.py $(if $(filter bundle,$@),,bundle) $@
+
+release:
+	@python3 packaging/release.py all
+
+# Installs and uses both packages in a bare Debian (as root).
+release-check:
+	@sh packaging/linux/check.sh
 
 native:
 	@sh packaging/prepare.sh run

@@ -24,7 +24,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
+VENV = Path(os.environ.get("OUTRIDER_VENV", ROOT / ".venv"))
+"""packaging/release.py has an environment of its own."""
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 STAMPS = VENV / ".outrider"
 
@@ -101,7 +102,10 @@ def prepare(*, with_tests: bool) -> None:
         _stamp(stamp, _digest(wanted + built_how))
     if not built:
         _say("Building the native part.")
-        _pip("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
+        build = (
+            () if VENV == ROOT / ".venv" else (f"--config-settings=build-dir={STAMPS / 'build'}",)
+        )
+        _pip("--no-build-isolation", "--no-deps", *build, "--editable", str(ROOT))
         _stamp("native", _native_digest())
 
 
@@ -204,14 +208,15 @@ def _install_llama(requirement: str) -> None:
     """Install llama.cpp built with LLAMA_ARGS, unless such a build is installed.
 
     pip's wheel cache ignores CMAKE_ARGS and could return a wheel of another build, so each setting
-    has its own cache.
+    has its own cache. OUTRIDER_LLAMA names a wheel to install in place of a build.
     """
     arguments = _cmake_args()
     if _is_stamped("llama", _digest([requirement, arguments])) or (
         arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
     ):
         return
-    _pip("--force-reinstall", "--no-deps", *_cache(), requirement, CMAKE_ARGS=_build_args())
+    wheel = os.environ.get("OUTRIDER_LLAMA", requirement)
+    _pip("--force-reinstall", "--no-deps", *_cache(), wheel, CMAKE_ARGS=_build_args())
     _stamp("llama", _digest([requirement, arguments]))
 
 

@@ -125,6 +125,12 @@ ENGLISH: Mapping[str, str] = {
     "auto.cache_changed": QT_TRANSLATE_NOOP("messages", "The cache is another one"),
     "auto.rate": QT_TRANSLATE_NOOP("messages", "The cache rate is {rate:percent}"),
     # General.
+    "newer.no_address": QT_TRANSLATE_NOOP(
+        "messages", "This copy does not know where versions are published."
+    ),
+    "newer.unreadable": QT_TRANSLATE_NOOP(
+        "messages", "{host} does not say in a known form which version is the newest."
+    ),
     "words.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
     "words.about": QT_TRANSLATE_NOOP("messages", "{what}: {sentence}"),
     # The engine's process.

@@ -140,6 +140,45 @@
 </message>
 </context>
 <context>
+<name>CardsSection</name>
+<message>
+<source>Graphics cards</source>
+<translation>Grafikkarten</translation>
+</message>
+<message>
+<source>They are known when a model is loaded.</source>
+<translation>Sie sind bekannt, sobald ein Modell geladen ist.</translation>
+</message>
+<message>
+<source>Graphics cards found</source>
+<translation>Gefundene Grafikkarten</translation>
+</message>
+<message>
+<source>Backends found</source>
+<translation>Gefundene Backends</translation>
+</message>
+<message>
+<source>Open the folder for backends</source>
+<translation>Ordner für Backends öffnen</translation>
+</message>
+<message>
+<source>The libraries of another backend, such as CUDA, are used from the next start if they lie in this folder.</source>
+<translation>Die Bibliotheken eines weiteren Backends wie CUDA werden ab dem nächsten Start benutzt, wenn sie in diesem Ordner liegen.</translation>
+</message>
+<message>
+<source>None was found that can be used.</source>
+<translation>Es wurde keine gefunden, die benutzt werden kann.</translation>
+</message>
+<message>
+<source>{backend}: loaded ({file})</source>
+<translation>{backend}: geladen ({file})</translation>
+</message>
+<message>
+<source>{file}: not used, because {reason}</source>
+<translation>{file}: nicht benutzt, weil: {reason}</translation>
+</message>
+</context>
+<context>
 <name>ChatExchange</name>
 <message>
 <source>Markdown (*.md)</source>
@@ -2060,6 +2099,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
 </message>
 <message>
+<source>Nothing is sent anywhere: no figures, no reports. Chats and settings stay in files on this machine. The network is used only for what you start yourself: downloads, and the look for a newer version.</source>
+<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für das benutzt, was Sie selbst beginnen: Downloads und die Suche nach einer neueren Version.</translation>
+</message>
+<message>
 <source>Let the model write the titles of new chats when it is idle</source>
 <translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
 </message>
@@ -2074,10 +2117,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>System</source>
 <translation>System</translation>
-</message>
-<message>
-<source>Nothing is sent anywhere: no figures, no reports, no updates. Chats and settings stay in files on this machine. The network is used only for downloads that you start yourself.</source>
-<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte, keine Aktualisierungen. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für selbst gestartete Downloads benutzt.</translation>
 </message>
 <message>
 <source>Reset</source>
@@ -2470,6 +2509,45 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Leave it as it is</source>
 <translation>So lassen, wie es ist</translation>
+</message>
+</context>
+<context>
+<name>VersionSection</name>
+<message>
+<source>Version</source>
+<translation>Version</translation>
+</message>
+<message>
+<source>Look for a newer version</source>
+<translation>Nach einer neueren Version suchen</translation>
+</message>
+<message>
+<source>Open its page…</source>
+<translation>Ihre Seite öffnen…</translation>
+</message>
+<message>
+<source>Open the page of the newer version</source>
+<translation>Die Seite der neueren Version öffnen</translation>
+</message>
+<message>
+<source>Newer version</source>
+<translation>Neuere Version</translation>
+</message>
+<message>
+<source>This is version {version}.</source>
+<translation>Dies ist die Version {version}.</translation>
+</message>
+<message>
+<source>Looking…</source>
+<translation>Es wird gesucht…</translation>
+</message>
+<message>
+<source>Version {version} is out.</source>
+<translation>Die Version {version} ist erschienen.</translation>
+</message>
+<message>
+<source>This is the newest version.</source>
+<translation>Dies ist die neueste Version.</translation>
 </message>
 </context>
 <context>
@@ -3529,6 +3607,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{file} is no image that can be read; PNG and JPEG can.</source>
 <translation>{file} ist kein Bild, das gelesen werden kann; PNG und JPEG können es.</translation>
+</message>
+<message>
+<source>This copy does not know where versions are published.</source>
+<translation>Dieses Exemplar weiß nicht, wo Versionen veröffentlicht werden.</translation>
+</message>
+<message>
+<source>{host} does not say in a known form which version is the newest.</source>
+<translation>{host} sagt nicht in bekannter Form, welche Version die neueste ist.</translation>
 </message>
 <message>
 <source>it was killed (signal 9) by the user or another program; the memory had not run out</source>
