@@ -47,6 +47,7 @@ EXPERT_BYTES = 2_500_000
 NAMED: dict[str, dict[str, Any]] = {
     "slow": {"load_s": 10.0},
     "broken": {"load_error": "The file is broken."},
+    "shelved.gguf": {"n_token": 3},
     "arrived.gguf": {"n_layer": 2},  # a downloaded file is no script
     **dict.fromkeys(
         ("model", "other"),
@@ -392,13 +393,19 @@ def _options(path: Path) -> dict[str, Any]:
     return NAMED.get(path.name) or json.loads(path.read_text(encoding="utf-8"))
 
 
+def check_fake(path: Path) -> None:
+    """Refuse what open_fake refuses because of the file itself."""
+    try:
+        _options(path)
+    except ValueError:
+        raise Refused("The file does not begin with the GGUF magic.") from None
+
+
 def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -> FakeEngine:
     print("a library's print must not disturb the messages", flush=True)
     os.write(1, b"nor must one from native code")
-    try:
-        options = _options(path)
-    except ValueError:
-        raise Refused("The file does not begin with the GGUF magic.") from None
+    check_fake(path)
+    options = _options(path)
     if "load_error" in options:
         raise Refused(options["load_error"])
     if options.get("crash_on_load"):
@@ -446,4 +453,4 @@ if __name__ == "__main__":
         sys.exit(play(json.loads(sys.argv[1])))
     found = SimpleNamespace(name="FAKE0", description="make-believe")
     devices.available = lambda: [found]  # type: ignore[assignment, list-item]
-    sys.exit(worker.main(open_fake))  # type: ignore[arg-type]
+    sys.exit(worker.main(open_fake, check_fake))  # type: ignore[arg-type]

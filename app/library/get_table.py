@@ -55,7 +55,7 @@ def _context(item: Found) -> str:
 
 
 _NAME = Column[Found](QT_TRANSLATE_NOOP("library", "Name"), 300, lambda item: item.offer.name)
-_HERE = Column[Found](QT_TRANSLATE_NOOP("library", "Here"), 230, _verdict)
+_HERE = Column[Found](QT_TRANSLATE_NOOP("library", "On this computer"), 230, _verdict)
 _SIZE = Column[Found](
     QT_TRANSLATE_NOOP("library", "Size"),
     100,

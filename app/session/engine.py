@@ -7,7 +7,7 @@ worker's process.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,17 @@ from app.state.slot_range import SlotRange
 from backend.library.places import ollama_vision
 from backend.protocol.status import CacheFacts, ModelFacts
 from backend.text import text
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A loaded model, to go on with if the engine refuses the next one."""
+
+    path: Path
+    model: ModelFacts
+    cache: CacheFacts
+    choice: EngineChoice
+
 
 SHOWN_RATE = 0.25  # for the embedded model: it would fit whole, but it has to show the cache
 
@@ -71,6 +82,7 @@ class EngineSession(QObject):
         self.state = State.EMPTY
         self.resume: Callable[[], None] | None = None  # continues the answer that `lost` cut off
         self._path_before: Path | None = None  # loaded when the present load began
+        self._before: _Loaded | None = None  # the whole of it
         self._next_path: Path | None = None  # to load as soon as the engine is free
         self._sent = choice  # sent to the engine last
         self._accepted = choice  # accepted by the engine last
@@ -78,9 +90,11 @@ class EngineSession(QObject):
         link.loading.connect(self._on_loading)
         link.loaded.connect(self._on_loaded)
         link.configured.connect(self._on_configured)
+        link.reloaded.connect(self._on_reloaded)
         link.cache_changed.connect(self._on_cache_changed)
         link.residency.connect(self.residency_changed)
         link.error.connect(self._on_failed)
+        link.refused.connect(self._on_refused)
         link.died.connect(self._on_died)
         link.hangs.connect(self._on_hangs)
         link.recovered.connect(self.dismiss)
@@ -211,6 +225,8 @@ class EngineSession(QObject):
 
     def _load(self, path: Path) -> None:
         self._path_before = self.path if self.model is not None and self.path != path else None
+        if self.path is not None and self.model is not None and self.cache is not None:
+            self._before = _Loaded(self.path, self.model, self.cache, self._accepted)
         self._asked, self.path = self.asked_for(path), path
         self.model = None
         self.cache = None
@@ -233,10 +249,27 @@ class EngineSession(QObject):
     def _on_loaded(self, model: ModelFacts, cache: CacheFacts) -> None:
         self.model = model
         self.cache = cache
+        self._before = None
         self.set_state(State.IDLE)
         self.model_changed.emit()
         if cache.remark:
             self.notice.emit(Notice(cache.remark, is_trouble=False))
+        self.settle()
+
+    def _on_refused(self, sentence: str) -> None:
+        """Go on with the model before, which the engine has kept."""
+        before, refused = self._before, self.path
+        if before is None or refused is None:
+            self._on_load_failed(sentence)
+            return
+        self._asked, self.path = self.asked_for(before.path), before.path
+        self.model, self.cache = before.model, before.cache
+        self._sent = self._accepted = before.choice
+        self.set_state(State.IDLE)
+        self.model_changed.emit()
+        if not sentence.startswith(refused.name):
+            sentence = text("words.about", what=refused.name, sentence=sentence)
+        self.notice.emit(Notice(sentence))
         self.settle()
 
     def _on_load_failed(self, sentence: str) -> None:
@@ -281,6 +314,11 @@ class EngineSession(QObject):
         self.model_changed.emit()
         self.settle()
 
+    def _on_reloaded(self, model: ModelFacts, cache: CacheFacts) -> None:
+        """Take the facts of the model, which the local server had freed or replaced."""
+        self.model, self.cache = model, cache
+        self.model_changed.emit()
+
     def _on_change_failed(self, sentence: str) -> None:
         self.set_state(State.IDLE)
         self._sent = self._accepted
@@ -314,14 +352,14 @@ class EngineSession(QObject):
     def _on_died(self, sentence: str) -> None:
         was_loading = self.state is State.LOADING
         self.lost.emit()
-        self._next_path = None
+        self._next_path = self._before = None
         self.model = None
         self.cache = None
         self.set_state(State.DEAD)
         self.model_changed.emit()
         actions: tuple[tuple[str, Callable[[], None]], ...]
         if self.resume is not None:
-            actions = ((self.tr("Start again and go on"), self.resume),)
+            actions = ((self.tr("Start again and continue"), self.resume),)
         elif was_loading:
             actions = (
                 (self.tr("Try again"), self._start_again),
@@ -333,7 +371,7 @@ class EngineSession(QObject):
 
     def _on_hangs(self, sentence: str) -> None:
         answering = self.state is State.ANSWERING
-        label = self.tr("Start again and go on") if answering else self.tr("Start again")
+        label = self.tr("Start again and continue") if answering else self.tr("Start again")
         actions = ((label, self._restart_hanging), (self.tr("Keep waiting"), self.dismiss))
         self.notice.emit(Notice(sentence, actions))
 

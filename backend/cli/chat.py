@@ -61,13 +61,9 @@ _FIGURES = (
 )
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "chat",
-        help="chat with a model in the terminal, or answer one prompt",
-        description="Chat with a model in the terminal, or answer one prompt with -p.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = "Chat with a model in the terminal, or answer one prompt with -p."
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
     add("-p", "--prompt", metavar="PROMPT", help="answer this and leave; - reads it from stdin")
@@ -84,7 +80,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     answer.add_argument("--schema", metavar="FILE", help="answer in JSON of this JSON schema")
     answer.add_argument("--grammar", metavar="FILE", help="answer in the form of this GBNF grammar")
     add("--json", action="store_true", help="print one JSON object; needs -p")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

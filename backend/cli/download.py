@@ -31,15 +31,13 @@ if TYPE_CHECKING:
 _SHOW_S = 0.5  # between two lines of progress
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "download",
-        help="list and download the models of a Hugging Face repository",
-        description="List the models of a repository with a forecast for this machine, or download "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "List the models of a repository with a forecast for this machine, or download "
         "one. An interrupted download continues where it stopped. Without a repository it lists "
         "models that run well through the cache, for which it needs no network. HF_TOKEN, "
-        "HF_ENDPOINT and the proxies of the environment are honoured.",
+        "HF_ENDPOINT and the proxies of the environment are honoured."
     )
     add = parser.add_argument
     add(
@@ -55,7 +53,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="N",
         help=f"context in tokens for the forecast (default {EngineConfig.context_length})",
     )
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

@@ -466,11 +466,12 @@ class Engine:
         """Run idle-time maintenance between answers.
 
         Starts the process that renders prompts, so that the next answer does not wait for it.
-        Some methods change the layout of their cache.
+        Some methods change the layout of their cache. Compares a few experts with the file.
         """
         with engine_errors():
             self._chat_format.start()
             self.loaded.idle()
+        self.passes.compare_experts()
 
     def forget(self) -> None:
         """Forget the conversation. The whole next prompt is then computed."""

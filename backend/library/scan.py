@@ -99,6 +99,18 @@ def scan(
     return result
 
 
+def by_name(entries: Iterable[Entry]) -> dict[str, Path]:
+    """Return the usable models by name. Of two with one name, the first keeps it."""
+    paths: dict[str, Path] = {}
+    for entry in entries:
+        if entry.facts is not None:
+            name = (
+                entry.name if entry.name not in paths else f"{entry.path.parent.name}/{entry.name}"
+            )
+            paths.setdefault(name, entry.path)
+    return paths
+
+
 def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[str]]]:
     """Yield folders and their GGUF names. Follow links to folders, but visit each target once."""
     todo = [(place.path, 0)]

@@ -49,6 +49,10 @@ def context_length(file: ModelFile, available_bytes: int) -> int:
     return min(shortest, trained)
 
 
+WORTH_BYTES = 16 << 20
+"""A smaller saving of memory is not mentioned."""
+
+
 def prefers_stock(file: ModelFile, n_slot: int, free_bytes: int) -> str:
     """Return why stock llama.cpp is better than a cache of n_slot experts per layer, or "".
 
@@ -62,6 +66,6 @@ def prefers_stock(file: ModelFile, n_slot: int, free_bytes: int) -> str:
     if not fits or rate < STOCK_RATE:
         return ""
     saved_bytes = (1 - rate) * n_bytes
-    if saved_bytes <= 0:
+    if saved_bytes < WORTH_BYTES:
         return text("memory.stock_faster_all")
     return text("memory.stock_faster", saved=saved_bytes)

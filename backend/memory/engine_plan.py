@@ -68,7 +68,8 @@ class MachineState:
     """The state of the machine that a plan depends on. Sizes in bytes.
 
     free_bytes: RAM that may be taken. Memory of the loaded model counts as free, on devices, too.
-    n_thread: compute threads where the slow tier has no number. measure: measures llama.cpp's
+    n_thread: compute threads where the slow tier has no number. n_thread_max: the processors; more
+    threads would only wait for each other. measure: measures llama.cpp's
     compute buffers; None: they are estimated. slow_tier: called only where experts are cached.
     refused: why this model cannot be cached, or "". before: the plan that was in force last.
     is_loaded: `before` still is in force.
@@ -82,6 +83,7 @@ class MachineState:
     refused: str = ""
     before: EnginePlan | None = None
     is_loaded: bool = False
+    n_thread_max: int = 1024
 
 
 @dataclass(frozen=True)
@@ -176,7 +178,7 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
             # the context holds a conversation
             config = replace(config, context_length=before.config.context_length)
     method = METHODS[config.method]
-    settings = _resolved(file, config, machine.n_thread)
+    settings = _resolved(file, config, machine.n_thread, machine.n_thread_max)
     kept = before if machine.is_loaded else None
     if kept is not None and kept.settings.parts("context") != settings.parts("context"):
         kept = None
@@ -225,13 +227,15 @@ def _overridden(file: ModelFile, config: EngineConfig, on_devices: int, free_byt
     return joined(*said)
 
 
-def _resolved(file: ModelFile, config: EngineConfig, n_thread: int) -> EngineConfig:
+def _resolved(
+    file: ModelFile, config: EngineConfig, n_thread: int, n_thread_max: int
+) -> EngineConfig:
     """Return EnginePlan.settings. n_thread: the number where the settings have none."""
     token_bytes = file.token_dense_bytes + file.token_expert_bytes
     return replace(
         config,
         context_length=min(config.context_length, file.context_length or config.context_length),
-        n_thread=config.n_thread or useful_threads(token_bytes, n_thread),
+        n_thread=min(config.n_thread or useful_threads(token_bytes, n_thread), n_thread_max),
     )
 
 
@@ -350,7 +354,7 @@ def _with_slow_tier(file: ModelFile, made: EnginePlan, machine: MachineState) ->
         tier = before.tier
     else:
         tier = machine.slow_tier(config)
-    settings = _resolved(file, config, tier.n_thread or machine.n_thread)
+    settings = _resolved(file, config, tier.n_thread or machine.n_thread, machine.n_thread_max)
     return replace(made, tier=tier, settings=settings)
 
 

@@ -202,7 +202,7 @@ def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
     wait_idle(qtbot, window)
     assert window.engine.cache is not None and window.engine.cache.n_slot == 8
     assert window.top_bar.mode.automatic.isChecked()
-    assert window.top_bar.rate.force_text == "a small cache, to see it work"
+    assert window.top_bar.rate.force_text == "Demo: cache kept small on purpose"
     assert window.engine.rate_for(embedded) == 0.25
     assert window.engine.rate_for(model("another")) == 1.0  # the largest that memory permits
 

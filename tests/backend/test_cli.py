@@ -591,6 +591,26 @@ def test_real_prompt_with_files(tiny: Path, tmp_path: Path) -> None:
 
 
 @posix
+def test_a_crash_of_the_server_is_one_sentence() -> None:
+    """llama.cpp ends its process on some models: the command loads them in a child."""
+    process = subprocess.Popen(
+        [*REAL_CLI, "serve", "--port", "0", "--cache-rate", "0.5"],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # it serves
+    (child,) = psutil.Process(process.pid).children()
+    child.send_signal(signal.SIGSEGV)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGSEGV
+    assert err.decode().splitlines()[-1].endswith("(signal 11, SIGSEGV).")
+
+
+@posix
 def test_real_worker_killed_during_an_answer(tiny: Path) -> None:
     process = subprocess.Popen(
         [*REAL_CLI, "chat", str(tiny), "-p", "the", "--context", "65536", *FIXED],

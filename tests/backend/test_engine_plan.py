@@ -321,3 +321,9 @@ def test_planning_needs_neither_llama_cpp_nor_native_code() -> None:
         "sys.exit(any(m in sys.modules for m in ('llama_cpp', 'backend._native', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+def test_no_more_threads_than_processors(files: dict[str, ModelFile]) -> None:
+    machine = MachineState(8 * GIB, n_thread=2, n_thread_max=2)
+    for n_thread, expected in ((1024, 2), (1, 1), (0, 1)):
+        assert plan_engine(files["moe"], config(n_thread=n_thread), machine).n_thread == expected
