@@ -1627,6 +1627,38 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Was das Modell wissen oder wie es antworten soll</translation>
 </message>
 <message>
+<source>Seed</source>
+<translation>Startwert</translation>
+</message>
+<message>
+<source>random</source>
+<translation>zufällig</translation>
+</message>
+<message>
+<source>The same seed, question and settings give the same answer; random: another each time.</source>
+<translation>Gleicher Startwert, gleiche Frage und gleiche Einstellungen geben die gleiche Antwort; zufällig: jedes Mal eine andere.</translation>
+</message>
+<message>
+<source>Longest answer</source>
+<translation>Längste Antwort</translation>
+</message>
+<message>
+<source>any</source>
+<translation>beliebig</translation>
+</message>
+<message>
+<source>Tokens after which an answer ends; any: when the model ends it.</source>
+<translation>Token, nach denen eine Antwort endet; beliebig: wenn das Modell sie beendet.</translation>
+</message>
+<message>
+<source>Stops</source>
+<translation>Stoppwörter</translation>
+</message>
+<message>
+<source>Texts that end an answer, separated by commas; \n is a new line.</source>
+<translation>Texte, die eine Antwort beenden, durch Kommas getrennt; \n ist eine neue Zeile.</translation>
+</message>
+<message>
 <source>Sampling: {name}</source>
 <translation>Sampling: {name}</translation>
 </message>
@@ -1643,12 +1675,44 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Alle Chats</translation>
 </message>
 <message>
+<source>Own presets</source>
+<translation>Eigene Voreinstellungen</translation>
+</message>
+<message>
 <source>Sampling</source>
 <translation>Sampling</translation>
 </message>
 <message>
 <source>For</source>
 <translation>Für</translation>
+</message>
+<message>
+<source>Save as…</source>
+<translation>Speichern als …</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>Save the preset as</source>
+<translation>Die Voreinstellung speichern als</translation>
+</message>
+<message>
+<source>Delete the preset</source>
+<translation>Die Voreinstellung löschen</translation>
+</message>
+<message>
+<source>With the context, the cache and the method of {model}</source>
+<translation>Mit Kontext, Cache und Verfahren von {model}</translation>
+</message>
+<message>
+<source>Choose a preset of your own</source>
+<translation>Eine eigene Voreinstellung wählen</translation>
+</message>
+<message>
+<source>Name of the preset</source>
+<translation>Name der Voreinstellung</translation>
 </message>
 </context>
 <context>
@@ -2005,7 +2069,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Hier aufhören</translation>
 </message>
 <message>
-<source>Use a context of {tokens} and go on</source>
+<source>Use a context of {tokens} and continue</source>
 <translation>Mit einem Kontext von {tokens} fortfahren</translation>
 </message>
 <message>
@@ -3671,6 +3735,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell kann keine Bilder sehen.</translation>
 </message>
 <message>
+<source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
+<translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder vor, den Arbeitsspeicher des Rechners prüfen.</translation>
+</message>
+<message>
 <source>The chat and its images are larger than {most:size}, the most at once.</source>
 <translation>Der Chat und seine Bilder sind größer als {most:size}; mehr geht nicht auf einmal.</translation>
 </message>
@@ -4255,8 +4323,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie gehört zu einer Vorhersage namens {name}, die dieser Outrider nicht kennt</translation>
 </message>
 <message>
-<source>{file} is damaged: expert {expert} of layer {layer} is not what was written.</source>
-<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene.</translation>
+<source>{file} is damaged: expert {expert} of layer {layer} is not what was written. Delete it or write it again.</source>
+<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht, was geschrieben wurde. Die Datei löschen oder neu schreiben.</translation>
 </message>
 <message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
