@@ -45,6 +45,7 @@ from app.widgets.fields import FIELD_HEIGHT, Decimal, DropDown
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
+_N_LEFT = 4  # sampling settings in the left column
 NAMED: dict[str, dict[str, float]] = {
     str(QT_TRANSLATE_NOOP("sampling", "Balanced")): {},
     str(QT_TRANSLATE_NOOP("sampling", "Precise")): {"temperature": 0.2, "top_k": 20, "top_p": 0.9},
@@ -134,12 +135,14 @@ class PresetDialog(QDialog):
         self._system.setFixedHeight(120)
         self._fields: dict[str, QSpinBox | QDoubleSpinBox] = {}
         self._numbers: dict[str, QSpinBox | QDoubleSpinBox] = {}  # -1: not set
-        form = QFormLayout()
-        form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
+        columns, below = (QFormLayout(), QFormLayout()), QFormLayout()
+        for form in (*columns, below):
+            form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         for name, rule in RULES.items():
             if not rule.title:
                 continue
             self._fields[name] = field = _field(rule)
+            form = columns[len(self._fields) > _N_LEFT]
             form.addRow(_caption(translate("settings", rule.title), field), field)
         for name, title, most, words, tooltip in (
             (
@@ -155,13 +158,13 @@ class PresetDialog(QDialog):
             number = _field(Rule("count", title=title, tooltip=tooltip, window=(-1, most)))
             number.setSpecialValueText(words)
             self._numbers[name] = number
-            form.addRow(_caption(title, number), number)
+            columns[1].addRow(_caption(title, number), number)
         self._stops = QLineEdit()
         self._stops.setAccessibleName(self.tr("Stops"))
         self._stops.setToolTip(
             self.tr("Texts that end an answer, separated by commas; \\n is a new line.")
         )
-        form.addRow(_caption(self.tr("Stops"), self._stops), self._stops)
+        below.addRow(_caption(self.tr("Stops"), self._stops), self._stops)
         self._thoughts = _Thoughts(preset, chat or ChatFacts())
         self._named: list[tuple[QPushButton, dict[str, float]]] = []
         self._own_box, own_row = self._make_own(model)
@@ -172,6 +175,7 @@ class PresetDialog(QDialog):
             button.setAccessibleName(self.tr("Sampling: {name}").format(name=title))
             button.setAutoDefault(False)
             button.setCheckable(True)
+            button.setProperty("role", "toggle")
             button.clicked.connect(lambda _=False, values=sampling: self._show_sampling(values))
             self._named.append((button, sampling))
             named.addWidget(button)
@@ -185,9 +189,9 @@ class PresetDialog(QDialog):
             self.tr("All chats with {model}").format(model=model) if model else self.tr("All chats")
         )
         self._group = QButtonGroup(self)
-        for choice in (self._chat, self._model):
-            choice.setAccessibleName(choice.text())
-            self._group.addButton(choice)
+        for scope in (self._chat, self._model):
+            scope.setAccessibleName(scope.text())
+            self._group.addButton(scope)
         self._model.setEnabled(bool(model))
         (self._model if for_model and model else self._chat).setChecked(True)
         kinds = QDialogButtonBox.StandardButton
@@ -207,7 +211,12 @@ class PresetDialog(QDialog):
         layout.addWidget(self._system)
         layout.addWidget(_strong(self.tr("Sampling")))
         layout.addLayout(named)
-        layout.addLayout(form)
+        beside = QHBoxLayout()
+        beside.setSpacing(24)
+        for form in columns:
+            beside.addLayout(form)
+        layout.addLayout(beside)
+        layout.addLayout(below)
         layout.addWidget(self._thoughts)
         self._for = _strong(self.tr("For"))
         layout.addWidget(self._for)
@@ -250,7 +259,7 @@ class PresetDialog(QDialog):
     # The user's own presets
 
     def _make_own(self, model: str) -> tuple[QComboBox, QHBoxLayout]:
-        box = QComboBox()
+        box = DropDown()
         box.setAccessibleName(self.tr("Own presets"))
         box.activated.connect(self._take_own)
         save, self._delete = QPushButton(self.tr("Save as\u2026")), QPushButton(self.tr("Delete"))

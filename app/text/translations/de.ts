@@ -3911,8 +3911,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Cache-Anteil ist von Hand {rate:percent}; automatisch wäre er {automatic:percent}.</translation>
 </message>
 <message>
-<source>The context is {n} tokens by hand; automatic it would be {automatic}.</source>
-<translation>Der Kontext ist von Hand {n} Token lang; automatisch wäre er {automatic}.</translation>
+<source>The context is {n:count} tokens by hand; automatic it would be {automatic:count}.</source>
+<translation>Der Kontext ist von Hand {n:count} Token lang; automatisch wäre er {automatic:count}.</translation>
 </message>
 <message>
 <source>The method is {method} by hand; automatic it would be chosen by what is measured.</source>
