@@ -907,18 +907,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <context>
 <name>GetPage</name>
 <message>
-<source>owner/name, or the address of a GGUF file</source>
-<translation>besitzer/name oder die Adresse einer GGUF-Datei</translation>
-</message>
-<message>
-<source>Repository or address</source>
-<translation>Repository oder Adresse</translation>
-</message>
-<message>
-<source>Look up</source>
-<translation>Nachsehen</translation>
-</message>
-<message>
 <source>My models</source>
 <translation>Meine Modelle</translation>
 </message>
@@ -947,6 +935,38 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>{host} oder der Server einer Adresse wird nur für Ihre Suchen und Downloads angesprochen.</translation>
 </message>
 <message>
+<source>Words, owner/name, or the address of a GGUF file</source>
+<translation>Wörter, Besitzer/Name oder die Adresse einer GGUF-Datei</translation>
+</message>
+<message>
+<source>Search models to download</source>
+<translation>Modelle zum Herunterladen suchen</translation>
+</message>
+<message>
+<source>Search</source>
+<translation>Suchen</translation>
+</message>
+<message>
+<source>Back to the list</source>
+<translation>Zurück zur Liste</translation>
+</message>
+<message>
+<source>Show them</source>
+<translation>Zeigen</translation>
+</message>
+<message>
+<source>Show the models on this computer</source>
+<translation>Die Modelle auf diesem Rechner zeigen</translation>
+</message>
+<message>
+<source>Measure this computer</source>
+<translation>Diesen Rechner messen</translation>
+</message>
+<message>
+<source>Measures drive and memory for two seconds, to forecast the speeds.</source>
+<translation>Misst zwei Sekunden lang Laufwerk und Speicher, um die Geschwindigkeiten vorherzusagen.</translation>
+</message>
+<message>
 <source>Models that can be downloaded</source>
 <translation>Modelle zum Herunterladen</translation>
 </message>
@@ -959,12 +979,36 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Downloads</translation>
 </message>
 <message>
-<source>Asking…</source>
-<translation>Wird gefragt …</translation>
+<source>Show files</source>
+<translation>Dateien zeigen</translation>
 </message>
 <message>
-<source>Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what each would do here. Nothing is fetched before you say so.</source>
-<translation>Ein Repository nennen, zum Beispiel unsloth/Qwen3-30B-A3B-GGUF, um seine Modelle zu sehen und was jedes hier leisten würde. Nichts wird ungefragt heruntergeladen.</translation>
+<source>Open</source>
+<translation>Öffnen</translation>
+</message>
+<message>
+<source>Repositories with “{words}”, the most used first.</source>
+<translation>Repositorys mit „{words}“, die meistgenutzten zuerst.</translation>
+</message>
+<message>
+<source>Models that run well through the cache. The list is of {date}; what each would do here is computed on this computer.</source>
+<translation>Modelle, die gut über den Cache laufen. Die Liste ist vom {date}; was jedes hier leisten würde, wird auf diesem Rechner berechnet.</translation>
+</message>
+<message>
+<source>{models} on this computer already.</source>
+<translation>{models} schon auf diesem Rechner.</translation>
+</message>
+<message>
+<source>{models} on this computer already ({programs}).</source>
+<translation>{models} schon auf diesem Rechner ({programs}).</translation>
+</message>
+<message>
+<source>{trouble} The list of models needs no network, but a search and a download do.</source>
+<translation>{trouble} Die Liste der Modelle braucht kein Netz, eine Suche und ein Download schon.</translation>
+</message>
+<message>
+<source>Asking…</source>
+<translation>Wird gefragt …</translation>
 </message>
 <message>
 <source>Reading the header of the file to know more…</source>
@@ -975,8 +1019,40 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Beurteilt nach der Größe und nach einer anderen Datei dieses Repositorys.</translation>
 </message>
 <message>
+<source>It sees images: a second file of {size} comes with it.</source>
+<translation>Es sieht Bilder: Eine zweite Datei von {size} kommt mit.</translation>
+</message>
+<message>
+<source>{host} has no GGUF model with “{words}” in its name.</source>
+<translation>{host} hat kein GGUF-Modell mit „{words}“ im Namen.</translation>
+</message>
+<message>
+<source>The list has no model with these words. Press Enter to search {host}.</source>
+<translation>Die Liste hat kein Modell mit diesen Wörtern. Die Eingabetaste sucht auf {host}.</translation>
+</message>
+<message>
+<source>Show its files, and what each would do here, before anything is fetched.</source>
+<translation>Zeigt seine Dateien und was jede hier leisten würde, bevor etwas geholt wird.</translation>
+</message>
+<message>
 <source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
 <translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+</message>
+<message>
+<source>Suggested for this computer.</source>
+<translation>Für diesen Rechner empfohlen.</translation>
+</message>
+<message>
+<source>{layers} layers of {experts} experts, {used} used: a token reads {size}.</source>
+<translation>{layers} Schichten mit je {experts} Experten, {used} davon benutzt: Ein Token liest {size}.</translation>
+</message>
+<message>
+<source>It sees images, with a second file that comes with it.</source>
+<translation>Es sieht Bilder, mit einer zweiten Datei, die mitkommt.</translation>
+</message>
+<message>
+<source>{repository}, licence {licence}.</source>
+<translation>{repository}, Lizenz {licence}.</translation>
 </message>
 <message>
 <source>Into {folder}</source>
@@ -1039,6 +1115,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>{model} has arrived.</source>
 <translation>{model} ist da.</translation>
+</message>
+<message>
+<source>Open it</source>
+<translation>Öffnen</translation>
 </message>
 <message>
 <source>{file} was deleted or moved. You can go on with it now, but it cannot be loaded again.</source>
@@ -1247,6 +1327,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>All models</source>
 <translation>Alle Modelle</translation>
+</message>
+<message>
+<source>Get models…</source>
+<translation>Modelle holen …</translation>
 </message>
 <message>
 <source>Open a GGUF file…</source>
@@ -1582,6 +1666,38 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Was das Modell wissen oder wie es antworten soll</translation>
 </message>
 <message>
+<source>Seed</source>
+<translation>Startwert</translation>
+</message>
+<message>
+<source>random</source>
+<translation>zufällig</translation>
+</message>
+<message>
+<source>The same seed, question and settings give the same answer; random: another each time.</source>
+<translation>Gleicher Startwert, gleiche Frage und gleiche Einstellungen geben die gleiche Antwort; zufällig: jedes Mal eine andere.</translation>
+</message>
+<message>
+<source>Longest answer</source>
+<translation>Längste Antwort</translation>
+</message>
+<message>
+<source>any</source>
+<translation>beliebig</translation>
+</message>
+<message>
+<source>Tokens after which an answer ends; any: when the model ends it.</source>
+<translation>Token, nach denen eine Antwort endet; beliebig: wenn das Modell sie beendet.</translation>
+</message>
+<message>
+<source>Stops</source>
+<translation>Stoppwörter</translation>
+</message>
+<message>
+<source>Texts that end an answer, separated by commas; \n is a new line.</source>
+<translation>Texte, die eine Antwort beenden, durch Kommas getrennt; \n ist eine neue Zeile.</translation>
+</message>
+<message>
 <source>Sampling: {name}</source>
 <translation>Sampling: {name}</translation>
 </message>
@@ -1598,12 +1714,44 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Alle Chats</translation>
 </message>
 <message>
+<source>Own presets</source>
+<translation>Eigene Voreinstellungen</translation>
+</message>
+<message>
 <source>Sampling</source>
 <translation>Sampling</translation>
 </message>
 <message>
 <source>For</source>
 <translation>Für</translation>
+</message>
+<message>
+<source>Save as…</source>
+<translation>Speichern als …</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>Save the preset as</source>
+<translation>Die Voreinstellung speichern als</translation>
+</message>
+<message>
+<source>Delete the preset</source>
+<translation>Die Voreinstellung löschen</translation>
+</message>
+<message>
+<source>With the context, the cache and the method of {model}</source>
+<translation>Mit Kontext, Cache und Verfahren von {model}</translation>
+</message>
+<message>
+<source>Choose a preset of your own</source>
+<translation>Eine eigene Voreinstellung wählen</translation>
+</message>
+<message>
+<source>Name of the preset</source>
+<translation>Name der Voreinstellung</translation>
 </message>
 </context>
 <context>
@@ -1958,6 +2106,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Stop here</source>
 <translation>Hier aufhören</translation>
+</message>
+<message>
+<source>Use a context of {tokens} and continue</source>
+<translation>Mit einem Kontext von {tokens} fortfahren</translation>
 </message>
 <message>
 <source>The context has no room for this.</source>
@@ -2553,6 +2705,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>Welcome</name>
 <message>
+<source>Get a larger model…</source>
+<translation>Ein größeres Modell holen …</translation>
+</message>
+<message>
 <source>Open a GGUF file…</source>
 <translation>GGUF-Datei öffnen …</translation>
 </message>
@@ -3038,6 +3194,30 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>library</name>
 <message>
+<source>everything</source>
+<translation>alles</translation>
+</message>
+<message>
+<source>programming</source>
+<translation>Programmieren</translation>
+</message>
+<message>
+<source>images and text</source>
+<translation>Bilder und Text</translation>
+</message>
+<message>
+<source>thinking first</source>
+<translation>erst denken</translation>
+</message>
+<message>
+<source>small machines</source>
+<translation>kleine Rechner</translation>
+</message>
+<message>
+<source>on this computer</source>
+<translation>auf diesem Rechner</translation>
+</message>
+<message>
 <source>Name</source>
 <translation>Name</translation>
 </message>
@@ -3046,12 +3226,28 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Auf diesem Rechner</translation>
 </message>
 <message>
+<source>Good for</source>
+<translation>Gut für</translation>
+</message>
+<message>
 <source>Type</source>
 <translation>Typ</translation>
 </message>
 <message>
 <source>Files</source>
 <translation>Dateien</translation>
+</message>
+<message>
+<source>Repository</source>
+<translation>Repository</translation>
+</message>
+<message>
+<source>Licence</source>
+<translation>Lizenz</translation>
+</message>
+<message>
+<source>Downloads in a month</source>
+<translation>Downloads im Monat</translation>
 </message>
 <message>
 <source>Size</source>
@@ -3795,6 +3991,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>its process could not be started: {reason}</source>
 <translation>ihr Prozess konnte nicht gestartet werden: {reason}</translation>
+</message>
+<message>
+<source>The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.</source>
+<translation>Der Cache-Anteil ist von Hand {rate:percent}; automatisch wäre er {automatic:percent}.</translation>
+</message>
+<message>
+<source>The context is {n:count} tokens by hand; automatic it would be {automatic:count}.</source>
+<translation>Der Kontext ist von Hand {n:count} Token lang; automatisch wäre er {automatic:count}.</translation>
+</message>
+<message>
+<source>The method is {method} by hand; automatic it would be chosen by what is measured.</source>
+<translation>Das Verfahren ist von Hand {method}; automatisch würde es nach Messungen gewählt.</translation>
 </message>
 <message>
 <source>every expert is in memory</source>
@@ -4697,6 +4905,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{host} sagt nicht, wie groß die Datei ist.</translation>
 </message>
 <message>
+<source>{place} no longer has {file}. Search for its name to find others like it.</source>
+<translation>{place} hat {file} nicht mehr. Eine Suche nach dem Namen findet ähnliche.</translation>
+</message>
+<message>
 <source>What {host} sends from this address is not a GGUF file.</source>
 <translation>Was {host} von dieser Adresse sendet, ist keine GGUF-Datei.</translation>
 </message>
@@ -4819,6 +5031,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>an integer</source>
 <translation>eine ganze Zahl</translation>
+</message>
+<message>
+<source>a list of names of settings</source>
+<translation>eine Liste von Namen von Einstellungen</translation>
 </message>
 <message>
 <source>a number</source>
@@ -5380,9 +5596,9 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>This is the embedded model: {size}, here to try things out. It makes up most of what it says.
-Drop a GGUF file on the window for a larger one.</source>
-<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Es kann nur Englisch und erfindet das meiste.
-Für ein größeres eine GGUF-Datei auf das Fenster ziehen.</translation>
+For real use, get a larger model.</source>
+<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Das meiste, was es sagt, ist erfunden.
+Zum Arbeiten ein größeres Modell holen.</translation>
 </message>
 <message>
 <source>{layers} layers of {experts} experts, {used} used</source>
