@@ -490,13 +490,14 @@ class MainWindow(QMainWindow):
             composer.setFocus()
             return True
         transcript = self.chat.transcript
-        if focused is not None and (focused is transcript or transcript.isAncestorOf(focused)):
+        if focused is not None and transcript.isAncestorOf(focused):  # or the same
             if transcript.focus_next(next):
                 return True
+            transcript.setFocus()  # from here on, in Qt's order
         moved = super().focusNextPrevChild(next)
         landed = QApplication.focusWidget()
         # Qt has the buttons of messages at the end of its order, as they were created last.
-        while moved and landed is not None and transcript.isAncestorOf(landed):
+        while moved and landed is not transcript and transcript.isAncestorOf(landed or self):
             moved = super().focusNextPrevChild(next)
             landed = QApplication.focusWidget()
         if not next and landed is transcript:
