@@ -47,6 +47,8 @@ EXPERT_BYTES = 2_500_000
 NAMED: dict[str, dict[str, Any]] = {
     "slow": {"load_s": 10.0},
     "broken": {"load_error": "The file is broken."},
+    "shelved.gguf": {"n_token": 3},
+    "arrived.gguf": {"n_layer": 2},  # a downloaded file is no script
     **dict.fromkeys(
         ("model", "other"),
         {"obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0},
@@ -91,6 +93,7 @@ class FakeEngine:
             dense_bytes=600_000_000,
             file_bytes=600_000_000 + EXPERT_BYTES * n_layer * self.n_expert,
             context_length=4096,
+            trained_length=options.get("trained_length", 4096),
             is_moe=self.is_moe,
             chat=options.get("chat", {}),
         )
@@ -133,6 +136,7 @@ class FakeEngine:
             n_thread=2,
             device=self.device,
             hybrid=self.hybrid,
+            overridden=self.options.get("overridden", ""),
         )
 
     def set_cache_rate(self, rate: float) -> _Facts:
@@ -162,6 +166,7 @@ class FakeEngine:
         self.device = config.device if config.device.startswith("FAKE") else "cpu"
         self.hybrid = config.hybrid if self.device != "cpu" else "off"
         self.model.context_length = config.context_length
+        self.options.pop("reason_at_end", None)
         return self.set_cache_rate(config.cache_rate)
 
     def generate(

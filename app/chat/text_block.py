@@ -63,6 +63,8 @@ class TextBlock(QTextBrowser):
         self.viewport().setAutoFillBackground(False)
         self.document().documentLayout().documentSizeChanged.connect(self._fit)
         self.anchorClicked.connect(_open_link)
+        # The text of a link may name another place than its target.
+        self.highlighted.connect(lambda url: self.setToolTip(bytes(url.toEncoded()).decode()))
         self.setFixedHeight(1)
 
     def show_markdown(self, text: str) -> None:

@@ -143,7 +143,7 @@ class Controls(QObject):
         By hand it goes on with what is in force, so that the change by itself changes nothing.
         """
         session = self._session
-        choice = replace(session.asked, automatic=automatic)
+        choice = replace(session.asked, automatic=automatic, by_hand=())
         cache = session.cache
         if not automatic and session.asked.automatic and cache is not None:
             choice = replace(

@@ -221,6 +221,8 @@ class ControlsStrip(QFrame):
         told["device"] = device, _is_other(choice.device, cache.device)
         for name, (words, is_other) in told.items():
             self._say(name, words, is_other)
+        if cache.overridden:
+            self._sentence.setText(f"{self.sentence} {localized(cache.overridden)}")
         if force.waits:
             self._sentence.setText(
                 self.tr("This comes into force with the next answer.") + " " + self.sentence

@@ -30,6 +30,7 @@ class EngineLink(QObject):
     loading = Signal(float, object)  # fraction, stage
     loaded = Signal(object, object)  # ModelFacts, CacheFacts
     configured = Signal(object, object)  # ModelFacts, CacheFacts after a change of settings
+    reloaded = Signal(object, object)  # ModelFacts, CacheFacts: the freed model is loaded again
     cache_changed = Signal(object)  # CacheFacts that the engine changed by itself
     waits = Signal(int)  # number of requests of the local server that come before this answer
     server = Signal(object)  # dict: the state of the local server
@@ -152,9 +153,9 @@ class EngineLink(QObject):
         """Control learning from chats, and request its state. `action`: see supervisor.ACTIONS."""
         self._request("learning", action=action)
 
-    def serve(self, on: bool, port: int, key: str) -> None:
-        """Switch the local server on or off."""
-        self._request("serve", on=on, port=port, key=key)
+    def serve(self, **fields: Any) -> None:
+        """Switch the local server on or off, or change what it serves."""
+        self._request("serve", **fields)
 
     def list_devices(self) -> None:
         """Request the list of devices other than the CPU."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QApplication
@@ -70,19 +71,17 @@ class Preferences(QObject):
         self.values.hint_read = True
         self.save()
 
-    def take_choice(self, choice: EngineChoice) -> None:
-        """Remember what is asked of the engine."""
-        if choice != self.values.engine:
-            self.values.engine = choice
+    def take_choices(self, usual: EngineChoice, own: dict[str, dict[str, Any]]) -> None:
+        """Remember what is asked of the engine, usually and for single models."""
+        if (usual, own) != (self.values.engine, self.values.models):
+            self.values.engine = usual
+            self.values.models = {path: dict(item) for path, item in own.items()}
             self.save()
 
     def take_server(self, server: LocalServer) -> None:
         """Remember whether the local server is wanted, and how."""
-        values = self.values
-        before = (values.server_on, values.server_port, values.server_key)
-        now = (server.wanted, server.port, server.key)
-        if now != before:
-            values.server_on, values.server_port, values.server_key = now
+        if server.choice != self.values.server:
+            self.values.server = server.choice
             self.save()
 
     def remember_model(self, path: Path) -> None:

@@ -45,6 +45,7 @@ from app.widgets.page_stack import CHAT, Pages
 from app.window.arrangement import Arrangement
 from app.window.drops import Drops
 from app.window.presence import Presence
+from backend.library.scan import by_name
 from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
 from backend.text import joined
@@ -71,17 +72,12 @@ class MainWindow(QMainWindow):
         self.settings = self.preferences.values
         self.preferences.dress()
         self.link = EngineLink(command, self)
-        self.engine = EngineSession(self.link, self.settings.engine, self)
+        own = {path: dict(choice) for path, choice in self.settings.models.items()}
+        self.engine = EngineSession(self.link, self.settings.engine, self, own)
         self.session = Session(self.engine, self)
         self.log = EventLog()
         follow(self.log, self.engine)
-        self.server = LocalServer(
-            self.link,
-            self.settings.server_on,
-            self.settings.server_port,
-            self.settings.server_key,
-            self,
-        )
+        self.server = LocalServer(self.link, self.settings.server, self)
         # Before any widget that shows messages, so that they are on disk when they appear.
         store = store or ChatStore.open(settings_path.with_name("chats.db"))
         self.chats = Chats(self.session, store, self)
@@ -156,6 +152,12 @@ class MainWindow(QMainWindow):
         """Load a model and show the chat."""
         self.engine.open_model(path)
         self.show_chat()
+
+    def _open_arrived(self, path: Path) -> None:
+        """Load a model that was downloaded, in a new chat unless something is being written."""
+        if not self.chat.composer.input.toPlainText():
+            self._new_chat()
+        self.open_model(path)
 
     def come_forward(self, model: str = "") -> None:
         """Raise the window above all others, also if minimised. Load a model if one is named."""
@@ -270,7 +272,10 @@ class MainWindow(QMainWindow):
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
         bar.model.library.connect(self.show_library)
+        self.chat.welcome.get_model.connect(self.show_get_models)
+        bar.model.get.connect(self.show_get_models)
         self.library.picked.connect(self.open_model)
+        self.library.arrived.connect(self._open_arrived)
         self.library.closed.connect(self.show_chat)
         self.library.notice.connect(session.notice)
         bar.rate.apply_wanted.connect(session.apply_now)
@@ -300,7 +305,13 @@ class MainWindow(QMainWindow):
         preferences.trouble.connect(
             lambda text: session.notice.emit(Notice(text, is_trouble=False))
         )
-        self.server.changed.connect(lambda _: preferences.take_server(self.server))
+        server, library = self.server, self.library.library
+        server.models = lambda: by_name(library.scan.entries)
+        server.settings = lambda: self.engine.asked.to_message()
+        server.changed.connect(lambda _: preferences.take_server(server))
+        server.models_wanted.connect(library.begin_once)
+        library.changed.connect(server.refresh)
+        self.engine.model_changed.connect(server.refresh)
         self.controls.trusted_changed.connect(preferences.save)
 
     # Actions of the user
@@ -436,7 +447,7 @@ class MainWindow(QMainWindow):
         self.preferences.reset()
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
-        self.engine.choose(self.settings.engine)
+        self.engine.forget_settings(self.settings.engine)
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())
@@ -464,7 +475,7 @@ class MainWindow(QMainWindow):
     def _show_model(self) -> None:
         engine = self.engine
         self.top_bar.model.show_model(engine.path, engine.model)
-        self.preferences.take_choice(engine.asked)
+        self.preferences.take_choices(engine.usual, engine.own)
         self.settings_page.mode.show_choice(engine.asked.automatic)
         if engine.model is not None and engine.path is not None:
             self.preferences.remember_model(engine.path)

@@ -26,16 +26,16 @@ STOCK_RATE = 0.9
 
 
 def automatic(file: ModelFile, config: EngineConfig, available_bytes: int) -> EngineConfig:
-    """Return the automatic settings for a model. Threads and device stay those of `config`.
+    """Return the automatic settings for a model. The others, and those by hand, stay.
 
     available_bytes: memory that may be taken; of the devices, where there are any.
     """
-    return replace(
-        config,
-        cache_rate=1.0,
-        method="auto",
-        context_length=context_length(file, available_bytes),
-    )
+    chosen = {
+        "cache_rate": 1.0,
+        "method": "auto",
+        "context_length": context_length(file, available_bytes),
+    }
+    return replace(config, **{n: v for n, v in chosen.items() if n not in config.by_hand})  # type: ignore[arg-type]
 
 
 def context_length(file: ModelFile, available_bytes: int) -> int:

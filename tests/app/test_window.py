@@ -204,6 +204,21 @@ def test_a_full_context_is_said(qtbot: Any, open_window: Opener, model: Model) -
     assert not window.notice
 
 
+def test_a_full_context_offers_a_longer_one(qtbot: Any, open_window: Opener, model: Model) -> None:
+    path = model(reason_at_end="context", trained_length=6000, text="word " * 6)
+    window = open_window(path)
+    window.ask()
+    window.wait_state(State.IDLE)
+    before = window.answer.content
+    assert window.choices[0] == "Use a context of 6,000\u00a0tokens and go on"
+    window.press("Use a context")
+    qtbot.waitUntil(lambda: window.answer.ending is Ending.FINISHED, timeout=WAIT_MS)
+    assert window.engine.n_context == window.engine.asked.context_length == 6000
+    assert window.answer.content.startswith(before) and len(window.answer.content) > len(before)
+    assert not window.session.conversation.slides and not window.notice
+    assert window.engine.longer_context == 0
+
+
 # Loading
 
 

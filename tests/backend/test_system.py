@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from backend.system import memory, paths
-from backend.system.memory import memory_facts, physical_cores
+from backend.system.memory import memory_facts, physical_cores, stalled_share
 from backend.system.processor import OtherPrograms
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux system files")
@@ -44,6 +44,13 @@ def mount_v2(proc: Path, group: str, root: str = "/", name: str = "unified") -> 
 
 
 @linux
+def test_a_stall_is_a_share(proc: Path) -> None:
+    (proc / "pressure").mkdir(exist_ok=True)
+    for value, share in (("12.50", 0.125), ("nan", 0), ("1e400", 0), ("-5", 0), ("500", 1)):
+        (proc / "pressure" / "memory").write_text(f"some avg10={value} avg60=0.00 total=0\n")
+        assert stalled_share(proc) == share
+
+
 def test_without_groups_the_machine_counts(proc: Path) -> None:
     assert memory_facts(proc) == memory.MemoryFacts(16 * GIB, 8 * GIB, "machine")
 

@@ -1804,8 +1804,32 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Einen anderen Schlüssel erzeugen</translation>
 </message>
 <message>
+<source>Load the model that a program names</source>
+<translation>Das Modell laden, das ein Programm nennt</translation>
+</message>
+<message>
+<source>Any model of the page Models. It takes the place of the chat&apos;s, which is loaded again for the next message.</source>
+<translation>Jedes Modell der Seite „Modelle“. Es ersetzt das Modell des Chats, das für die nächste Nachricht wieder geladen wird.</translation>
+</message>
+<message>
+<source>never</source>
+<translation>nie</translation>
+</message>
+<message>
+<source> min</source>
+<translation> min</translation>
+</message>
+<message>
+<source>Time without a request or message; the next one loads the model again.</source>
+<translation>Zeit ohne Anfrage oder Nachricht; die nächste lädt das Modell wieder.</translation>
+</message>
+<message>
 <source>Port</source>
 <translation>Port</translation>
+</message>
+<message>
+<source>Free the model after</source>
+<translation>Modell entladen nach</translation>
 </message>
 <message>
 <source>On, at {address}.</source>
@@ -1824,6 +1848,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <numerusform>%n davon läuft.</numerusform>
 <numerusform>%n davon laufen.</numerusform>
 </translation>
+</message>
+<message>
+<source>A program has loaded {model}.</source>
+<translation>Ein Programm hat {model} geladen.</translation>
+</message>
+<message>
+<source>No model is in memory.</source>
+<translation>Kein Modell ist im Speicher.</translation>
 </message>
 <message>
 <source>It starts with the engine.</source>
@@ -1867,6 +1899,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>A program on this machine is answered first</source>
 <translation>Zuerst bekommt ein Programm auf diesem Rechner seine Antwort</translation>
+</message>
+<message>
+<source>Loading the model: {share}</source>
+<translation>Das Modell wird geladen: {share}</translation>
 </message>
 <message>
 <source>Reading the prompt: {done} of {total}</source>
