@@ -197,6 +197,7 @@ class MainWindow(QMainWindow):
         self.pages.add("models", self.library.pages)
         for name, page in (
             ("settings", self.settings_page),
+            ("server", self.settings_page.server_page),
             ("diagnostics", DiagnosticsPage(self._report)),
             ("shortcuts", ShortcutsPage()),
             ("about", AboutPage()),
@@ -226,6 +227,7 @@ class MainWindow(QMainWindow):
                 "preset": self.chat_page.edit_preset, "attach": self.chat_page.choose_files,
                 "controls": self._toggle_controls,
                 "settings": functools.partial(self.pages.toggle, "settings"),
+                "server": functools.partial(self.pages.toggle, "server"),
                 "diagnostics": functools.partial(self.pages.toggle, "diagnostics"),
                 "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
                 "about": functools.partial(self.pages.toggle, "about"),
@@ -293,6 +295,9 @@ class MainWindow(QMainWindow):
     def _connect_settings(self) -> None:
         page, preferences, session = self.settings_page, self.preferences, self.session
         page.theme_chosen.connect(preferences.set_theme)
+        page.server_wanted.connect(lambda: self.pages.go("server"))
+        self.top_bar.server.clicked.connect(lambda: self.pages.go("server"))
+        self.server.changed.connect(self.top_bar.show_server)
         page.presence_changed.connect(preferences.save)
         page.presence_changed.connect(self.presence.show_choice)
         page.contrast_chosen.connect(preferences.set_contrast)

@@ -868,18 +868,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <context>
 <name>GetPage</name>
 <message>
-<source>owner/name, or the address of a GGUF file</source>
-<translation>besitzer/name oder die Adresse einer GGUF-Datei</translation>
-</message>
-<message>
-<source>Repository or address</source>
-<translation>Repository oder Adresse</translation>
-</message>
-<message>
-<source>Look up</source>
-<translation>Nachsehen</translation>
-</message>
-<message>
 <source>My models</source>
 <translation>Meine Modelle</translation>
 </message>
@@ -908,6 +896,30 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>{host} oder der Server einer Adresse wird nur für Ihre Suchen und Downloads angesprochen.</translation>
 </message>
 <message>
+<source>Words, owner/name, or the address of a GGUF file</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Search models to download</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Search</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Back to the list</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Show them</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Show the models on this computer</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>Models that can be downloaded</source>
 <translation>Modelle zum Herunterladen</translation>
 </message>
@@ -920,12 +932,36 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Downloads</translation>
 </message>
 <message>
-<source>Asking…</source>
-<translation>Wird gefragt …</translation>
+<source>Show files</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
-<source>Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what each would do here. Nothing is fetched before you say so.</source>
-<translation>Ein Repository nennen, zum Beispiel unsloth/Qwen3-30B-A3B-GGUF, um seine Modelle zu sehen und was jedes hier leisten würde. Nichts wird ungefragt heruntergeladen.</translation>
+<source>Open</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Repositories with “{words}”, the most used first.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Models that run well through the cache. The list is of {date}; what each would do here is computed on this computer.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>{models} on this computer already.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>{models} on this computer already, also of {programs}.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>{trouble} The list of models needs no network, but a search and a download do.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Asking…</source>
+<translation>Wird gefragt …</translation>
 </message>
 <message>
 <source>Reading the header of the file to know more…</source>
@@ -936,8 +972,40 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Beurteilt nach der Größe und nach einer anderen Datei dieses Repositorys.</translation>
 </message>
 <message>
+<source>It sees images: a second file of {size} comes with it.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>{host} has no GGUF model with “{words}” in its name.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>The list has no model with these words. Press Enter to search {host}.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Show its files, and what each would do here, before anything is fetched.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
 <translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+</message>
+<message>
+<source>Suggested for this computer.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>{layers} layers of {experts} experts, {used} used: a token reads {size}.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>It sees images, with a second file that comes with it.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>{repository}, licence {licence}.</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Into {folder}</source>
@@ -1000,6 +1068,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>{model} has arrived.</source>
 <translation>{model} ist da.</translation>
+</message>
+<message>
+<source>Open it</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>{file} was deleted or moved. You can go on with it now, but it cannot be loaded again.</source>
@@ -1208,6 +1280,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>All models</source>
 <translation>Alle Modelle</translation>
+</message>
+<message>
+<source>Get models…</source>
+<translation type="unfinished">Modelle holen …</translation>
 </message>
 <message>
 <source>Open a GGUF file…</source>
@@ -1762,6 +1838,53 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>ServerPage</name>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address</source>
+<translation>Adresse</translation>
+</message>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy the address</source>
+<translation>Die Adresse kopieren</translation>
+</message>
+<message>
+<source>OpenAI&apos;s protocol uses this address, Anthropic&apos;s the same without /v1.</source>
+<translation>Das Protokoll von OpenAI nutzt diese Adresse, das von Anthropic dieselbe ohne /v1.</translation>
+</message>
+<message>
+<source>Examples</source>
+<translation>Beispiele</translation>
+</message>
+<message>
+<source>An example request</source>
+<translation>Eine Beispielanfrage</translation>
+</message>
+<message>
+<source>Example: {name}</source>
+<translation>Beispiel: {name}</translation>
+</message>
+<message>
+<source>Copy the example</source>
+<translation>Das Beispiel kopieren</translation>
+</message>
+<message>
+<source>Last requests</source>
+<translation>Letzte Anfragen</translation>
+</message>
+<message>
+<source>None yet.</source>
+<translation>Noch keine.</translation>
+</message>
+</context>
+<context>
 <name>ServerSection</name>
 <message>
 <source>Local server</source>
@@ -1921,6 +2044,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Hier aufhören</translation>
 </message>
 <message>
+<source>Use a context of {tokens} and continue</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>The context has no room for this.</source>
 <translation>Dafür reicht der Kontext nicht.</translation>
 </message>
@@ -2062,6 +2189,22 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Let the model write the titles of new chats when it is idle</source>
 <translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
+</message>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address, examples and requests…</source>
+<translation>Adresse, Beispiele und Anfragen …</translation>
+</message>
+<message>
+<source>Show the page of the local server</source>
+<translation>Die Seite des lokalen Servers zeigen</translation>
+</message>
+<message>
+<source>Programs on this machine can use the loaded model. Off by default.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell nutzen. Am Anfang aus.</translation>
 </message>
 <message>
 <source>Chats, models and measurements are kept.</source>
@@ -2429,6 +2572,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <source>More</source>
 <translation>Mehr</translation>
 </message>
+<message>
+<source>Server</source>
+<translation>Server</translation>
+</message>
+<message>
+<source>The local server is on, at {address}.</source>
+<translation>Der lokale Server läuft, unter {address}.</translation>
+</message>
 </context>
 <context>
 <name>Transcript</name>
@@ -2474,6 +2625,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </context>
 <context>
 <name>Welcome</name>
+<message>
+<source>Get a larger model…</source>
+<translation type="unfinished"></translation>
+</message>
 <message>
 <source>Open a GGUF file…</source>
 <translation>GGUF-Datei öffnen …</translation>
@@ -2865,6 +3020,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Einstellungen</translation>
 </message>
 <message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
 <source>Diagnostics</source>
 <translation>Diagnose</translation>
 </message>
@@ -2960,6 +3119,30 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>library</name>
 <message>
+<source>everything</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>programming</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>images and text</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>thinking first</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>small machines</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>on this computer</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>Name</source>
 <translation>Name</translation>
 </message>
@@ -2968,12 +3151,28 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Auf diesem Rechner</translation>
 </message>
 <message>
+<source>Good for</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>Type</source>
 <translation>Typ</translation>
 </message>
 <message>
 <source>Files</source>
 <translation>Dateien</translation>
+</message>
+<message>
+<source>Repository</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>Licence</source>
+<translation type="unfinished">Lizenz</translation>
+</message>
+<message>
+<source>Downloads in a month</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>Size</source>
@@ -3539,6 +3738,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell kann keine Bilder sehen.</translation>
 </message>
 <message>
+<source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>The chat and its images are larger than {most:size}, the most at once.</source>
 <translation>Der Chat und seine Bilder sind größer als {most:size}; mehr geht nicht auf einmal.</translation>
 </message>
@@ -3705,6 +3908,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>its process could not be started: {reason}</source>
 <translation>ihr Prozess konnte nicht gestartet werden: {reason}</translation>
+</message>
+<message>
+<source>The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>The context is {n} tokens by hand; automatic it would be {automatic}.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
+<source>The method is {method} by hand; automatic it would be chosen by what is measured.</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>every expert is in memory</source>
@@ -4111,8 +4326,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie gehört zu einer Vorhersage namens {name}, die dieser Outrider nicht kennt</translation>
 </message>
 <message>
-<source>{file} is damaged: expert {expert} of layer {layer} is not what was written.</source>
-<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene.</translation>
+<source>{file} is damaged: expert {expert} of layer {layer} is not what was written. Delete it or write it again.</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
@@ -4527,6 +4742,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{host} sagt nicht, wie groß die Datei ist.</translation>
 </message>
 <message>
+<source>{place} no longer has {file}. Search for its name to find others like it.</source>
+<translation type="unfinished"></translation>
+</message>
+<message>
 <source>What {host} sends from this address is not a GGUF file.</source>
 <translation>Was {host} von dieser Adresse sendet, ist keine GGUF-Datei.</translation>
 </message>
@@ -4649,6 +4868,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>an integer</source>
 <translation>eine ganze Zahl</translation>
+</message>
+<message>
+<source>a list of names of settings</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>a number</source>
@@ -5210,9 +5433,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>This is the embedded model: {size}, here to try things out. It makes up most of what it says.
-Drop a GGUF file on the window for a larger one.</source>
-<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Es kann nur Englisch und erfindet das meiste.
-Für ein größeres eine GGUF-Datei auf das Fenster ziehen.</translation>
+For real use get a larger one; it opens here when it has come.</source>
+<translation type="unfinished"></translation>
 </message>
 <message>
 <source>{layers} layers of {experts} experts, {used} used</source>
