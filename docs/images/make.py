@@ -147,6 +147,9 @@ def take_documented(window: MainWindow, arguments: argparse.Namespace) -> None:
     """Write the pictures of README.md and docs/guide.md, but for the first and for the panel."""
     window.preferences.set_theme(Choice.DARK)
     save(grab(window), "window")
+    press(window, "Ctrl+Shift+E")
+    save(grab(window), "panel-wide")
+    press(window, "Ctrl+Shift+E")
     window.preferences.set_theme(Choice.LIGHT)
     take_controls(window)
     take_branches(window, arguments.question)
