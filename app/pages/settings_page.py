@@ -129,15 +129,15 @@ class SettingsPage(Page):
             field.setFixedWidth(FIELD_WIDTH)
         section.row(self.tr("Colours"), self.theme)
         section.row("", self.contrast)
+        section.row(self.tr("Size of text"), self.text_size)
+        section.row(self.tr("Language"), self.language)
+        section.wide(self._language_hint)
         self._ticks: dict[str, Tick] = {}
         for name, words in (
             ("notify", self.tr("Tell when an answer is ready and the window is not active")),
             ("tray", self.tr("Keep a closed window in the tray")),
         ):
             self._add_tick(section, settings, name, words)
-        section.row(self.tr("Size of text"), self.text_size)
-        section.row(self.tr("Language"), self.language)
-        section.wide(self._language_hint)
         return section
 
     def _add_tick(self, section: Section, settings: Settings, name: str, words: str) -> None:

@@ -59,7 +59,7 @@ CALL = ToolCall("call00001", "files__read_text_file", '{"path": "notes/2026-11.m
 SIZE = 1280, 880
 NARROW = 560, 600
 PAGES = {"models": "Ctrl+M", "settings": "Ctrl+,", "diagnostics": "Ctrl+D", "shortcuts": "F1"}
-N_COLOUR = 48
+N_COLOUR = 26
 MEANINGS = (
     "text",
     "muted",
