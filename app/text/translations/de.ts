@@ -1949,6 +1949,53 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>ServerPage</name>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address</source>
+<translation>Adresse</translation>
+</message>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy the address</source>
+<translation>Die Adresse kopieren</translation>
+</message>
+<message>
+<source>OpenAI&apos;s protocol uses this address, Anthropic&apos;s the same without /v1.</source>
+<translation>Das Protokoll von OpenAI nutzt diese Adresse, das von Anthropic dieselbe ohne /v1.</translation>
+</message>
+<message>
+<source>Examples</source>
+<translation>Beispiele</translation>
+</message>
+<message>
+<source>An example request</source>
+<translation>Eine Beispielanfrage</translation>
+</message>
+<message>
+<source>Example: {name}</source>
+<translation>Beispiel: {name}</translation>
+</message>
+<message>
+<source>Copy the example</source>
+<translation>Das Beispiel kopieren</translation>
+</message>
+<message>
+<source>Last requests</source>
+<translation>Letzte Anfragen</translation>
+</message>
+<message>
+<source>None yet.</source>
+<translation>Noch keine.</translation>
+</message>
+</context>
+<context>
 <name>ServerSection</name>
 <message>
 <source>Local server</source>
@@ -2257,6 +2304,22 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Let the model write the titles of new chats when it is idle</source>
 <translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
+</message>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address, examples and requests…</source>
+<translation>Adresse, Beispiele und Anfragen …</translation>
+</message>
+<message>
+<source>Show the page of the local server</source>
+<translation>Die Seite des lokalen Servers zeigen</translation>
+</message>
+<message>
+<source>Programs on this machine can use the loaded model. Off by default.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell nutzen. Am Anfang aus.</translation>
 </message>
 <message>
 <source>Chats, models and measurements are kept.</source>
@@ -2619,6 +2682,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>More</source>
 <translation>Mehr</translation>
+</message>
+<message>
+<source>Server</source>
+<translation>Server</translation>
+</message>
+<message>
+<source>The local server is on, at {address}.</source>
+<translation>Der lokale Server läuft, unter {address}.</translation>
 </message>
 </context>
 <context>
@@ -3097,6 +3168,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Settings</source>
 <translation>Einstellungen</translation>
+</message>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
 </message>
 <message>
 <source>Diagnostics</source>
