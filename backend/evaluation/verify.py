@@ -171,10 +171,11 @@ def compare(
     if hybrid != "off" and placement.on_device and in_memory:
         on_cpu = load_native(file)
         try:
-            by_cpu = _logits(file, on_cpu, tokens, n_thread, None)
+            n = sequences[0]
+            by_cpu = _logits(file, on_cpu, batches[n], n, n_thread, None)
         finally:
             on_cpu.close()
-        hybrid_nmse = max(hybrid_nmse, _relative_difference(reference, by_cpu) ** 2)
+        hybrid_nmse = max(hybrid_nmse, _relative_difference(expected[n], by_cpu) ** 2)
 
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     try:
