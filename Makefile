@@ -5,7 +5,7 @@ STUBS := backend/_native.pyi backend/_chat.pyi
 CLANG = $(shell command -v clang++ || command -v clang++-14)
 CXX_FILES = $(sort $(shell find backend/native -name '*.cc' -o -name '*.h'))
 
-.PHONY: help run test lint format native thread-safety translations bundle clean distclean
+.PHONY: help run test lint format native thread-safety translations bundle attack asan tsan clean distclean
 
 help:
 	@echo "make run        set up and open the window (or chat in the terminal)"
@@ -15,6 +15,9 @@ help:
 	@echo "make format     format Python and C++"
 	@echo "make translations bring app/text/translations up to date with the texts of the window"
 	@echo "make native     build and install the native part after a change"
+	@echo "make attack     damage, faults and kills for SECONDS=300; ARGS='--replay AREA:SEED' for one"
+	@echo "make asan       run the tests of the native part with address and undefined sanitizers"
+	@echo "make tsan       run them with the thread sanitizer"
 	@echo "make bundle     make dist/outrider, a folder that runs without Python being installed"
 	@echo "make clean      remove what was built; make distclean also removes .venv"
 
@@ -68,6 +71,28 @@ bundle:
 
 native:
 	@sh packaging/prepare.sh run
+
+# tests/attack/__main__.py says what it does. Findings are in build/attack.
+SECONDS ?= 300
+attack: .dev
+	@PYTHONPATH=tests:. nice $(PY) -m attack --seconds $(SECONDS) $(ARGS)
+
+# The native part with sanitizers in build/asan or build/tsan; tests/sanitized loads it in place of the installed one.
+asan: SANITIZE := address,undefined
+asan: PRELOAD := libasan.so libubsan.so libstdc++.so
+tsan: SANITIZE := thread
+tsan: PRELOAD := libtsan.so libstdc++.so
+SANITIZED_TESTS ?= tests/core tests/sim tests/live
+asan tsan: .dev
+	@cmake=.venv/bin/cmake; test -x $$cmake || cmake=cmake; \
+	$$cmake -S . -B build/$@ -G Ninja -DCMAKE_MAKE_PROGRAM=$$PWD/.venv/bin/ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+		-DOUTRIDER_SANITIZE=$(SANITIZE) -DOUTRIDER_CHAT=OFF -DPython_EXECUTABLE=$$PWD/$(PY) >build/$@.log \
+		&& $$cmake --build build/$@ >>build/$@.log || { tail -30 build/$@.log; exit 1; }
+	@OUTRIDER_SANITIZED=$$PWD/build/$@/backend/native PYTHONPATH=tests/sanitized QT_QPA_PLATFORM=offscreen \
+		LD_PRELOAD="$(foreach lib,$(PRELOAD),$$($${CC:-cc} -print-file-name=$(lib)))" \
+		ASAN_OPTIONS=detect_leaks=0:halt_on_error=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+		TSAN_OPTIONS=halt_on_error=1:suppressions=$$PWD/tests/sanitized/tsan.supp OMP_NUM_THREADS=1 \
+		$(PY) -m pytest $(SANITIZED_TESTS) $(ARGS)
 
 .PHONY: .dev
 .dev:

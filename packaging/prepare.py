@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import functools
 import hashlib
 import importlib.util
 import os
@@ -37,6 +38,9 @@ LLAMA_PARTS = ("LICENSE", "common", "include", "vendor/nlohmann")
 LLAMA_ARGS = "-DGGML_RPC=on"
 """Options of llama.cpp's build. With rpc it computes on devices of other machines; the tests use a
 device in another process. CMAKE_ARGS follows, for example with the backend of a GPU."""
+
+AMX_MENDED = {11: (11, 5), 12: (12, 4), 13: (13, 3)}
+"""The first release of each line of GCC that compiles llama.cpp's use of AMX; 14 does too."""
 
 
 class SetupError(Exception):
@@ -195,7 +199,7 @@ def _install_llama(requirement: str) -> None:
         arguments == LLAMA_ARGS and any(VENV.glob("**/llama_cpp/lib/*ggml-rpc*"))
     ):
         return
-    _pip("--force-reinstall", "--no-deps", *_cache(), requirement, CMAKE_ARGS=arguments)
+    _pip("--force-reinstall", "--no-deps", *_cache(), requirement, CMAKE_ARGS=_build_args())
     _stamp("llama", _digest([requirement, arguments]))
 
 
@@ -240,12 +244,40 @@ def _cache() -> list[str]:
     """Return pip's options for a cache of llama.cpp's build: a folder for each setting."""
     where = subprocess.run([PYTHON, "-m", "pip", "cache", "dir"], capture_output=True, text=True)
     found = where.stdout.strip() if where.returncode == 0 else ""
-    setting = _sha256(_cmake_args().encode())[:16]
+    setting = _sha256(_build_args().encode())[:16]
     return ["--cache-dir", str((Path(found) if found else STAMPS / "pip") / "outrider" / setting)]
 
 
 def _cmake_args() -> str:
     return f"{LLAMA_ARGS} {os.environ.get('CMAKE_ARGS', '')}".strip()
+
+
+def _build_args() -> str:
+    """Return the options of the build: those that are asked for, and what the compiler needs."""
+    return " ".join([*_without_amx(), _cmake_args()])
+
+
+@functools.cache
+def _without_amx() -> list[str]:
+    """Return options that turn AMX off where GCC would miscompile llama.cpp's use of it.
+
+    GCC's bug 114098: before 11.5, 12.4 and 13.3, _tile_loadconfig() loses most of what it should
+    load, and llama.cpp dies of an illegal instruction. Debian 12 has GCC 12.2.
+    """
+    compiler = _compiler()
+    if os.name == "nt" or compiler is None:
+        return []
+    command = [*compiler.split(), "-march=native", "-dM", "-E", "-x", "c++", os.devnull]
+    shown = subprocess.run(command, capture_output=True, text=True)
+    macros = dict(
+        line.split(" ", 2)[1:] for line in shown.stdout.splitlines() if line.count(" ") > 1
+    )
+    if "__AMX_INT8__" not in macros or "__clang__" in macros:
+        return []
+    release = int(macros["__GNUC__"]), int(macros["__GNUC_MINOR__"])
+    if release >= AMX_MENDED.get(release[0], (14, 0)):
+        return []
+    return ["-DCMAKE_C_FLAGS=-mno-amx-int8", "-DCMAKE_CXX_FLAGS=-mno-amx-int8"]
 
 
 def _pip(*arguments: str, what: str = "install", **environment: str) -> None:

@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 COMMIT = "c0ffee" + "0" * 34
 
@@ -113,6 +113,9 @@ class FakeHub:
     # The hub
 
     def _answer(self, to: BaseHTTPRequestHandler, path: str) -> None:
+        if path == "api/models":
+            self._search(to)
+            return
         if path.startswith("api/models/"):
             repository = "/".join(path.split("/")[2:4])
             if self.api_status:
@@ -133,6 +136,15 @@ class FakeHub:
         else:
             place = f"{self.files_url}/{repository}/{inside}"
             reply(to, 302, {"Location": place, "X-Repo-Commit": commit}, b"")
+
+    def _search(self, to: BaseHTTPRequestHandler) -> None:
+        """Answer with the repositories whose names have the words, as the hub does."""
+        asked = parse_qs(urlsplit(to.path).query)
+        words = "".join(asked.get("search", [])).casefold()
+        found = [name for name in self.repositories if words in name.casefold()]
+        about = [{**self._about(name), "tags": ["gguf", "license:mit"]} for name in found]
+        text = json.dumps(about) if self.api_text is None else self.api_text
+        reply(to, self.api_status or 200, {}, text.encode())
 
     def _about(self, repository: str) -> dict[str, Any]:
         siblings = []

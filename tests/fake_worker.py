@@ -47,6 +47,8 @@ EXPERT_BYTES = 2_500_000
 NAMED: dict[str, dict[str, Any]] = {
     "slow": {"load_s": 10.0},
     "broken": {"load_error": "The file is broken."},
+    "shelved.gguf": {"n_token": 3},
+    "arrived.gguf": {"n_layer": 2},  # a downloaded file is no script
     **dict.fromkeys(
         ("model", "other"),
         {"obeys": True, "n_layer": 2, "n_expert": 4, "n_used": 1, "token_s": 0.0},
@@ -91,6 +93,7 @@ class FakeEngine:
             dense_bytes=600_000_000,
             file_bytes=600_000_000 + EXPERT_BYTES * n_layer * self.n_expert,
             context_length=4096,
+            trained_length=options.get("trained_length", 4096),
             is_moe=self.is_moe,
             chat=options.get("chat", {}),
         )
@@ -133,6 +136,7 @@ class FakeEngine:
             n_thread=2,
             device=self.device,
             hybrid=self.hybrid,
+            overridden=self.options.get("overridden", ""),
         )
 
     def set_cache_rate(self, rate: float) -> _Facts:
@@ -162,6 +166,7 @@ class FakeEngine:
         self.device = config.device if config.device.startswith("FAKE") else "cpu"
         self.hybrid = config.hybrid if self.device != "cpu" else "off"
         self.model.context_length = config.context_length
+        self.options.pop("reason_at_end", None)
         return self.set_cache_rate(config.cache_rate)
 
     def generate(
@@ -388,13 +393,19 @@ def _options(path: Path) -> dict[str, Any]:
     return NAMED.get(path.name) or json.loads(path.read_text(encoding="utf-8"))
 
 
+def check_fake(path: Path) -> None:
+    """Refuse what open_fake refuses because of the file itself."""
+    try:
+        _options(path)
+    except ValueError:
+        raise Refused("The file does not begin with the GGUF magic.") from None
+
+
 def open_fake(path: Path, config: Any, progress: Callable[[float, str], bool]) -> FakeEngine:
     print("a library's print must not disturb the messages", flush=True)
     os.write(1, b"nor must one from native code")
-    try:
-        options = _options(path)
-    except ValueError:
-        raise Refused("The file does not begin with the GGUF magic.") from None
+    check_fake(path)
+    options = _options(path)
     if "load_error" in options:
         raise Refused(options["load_error"])
     if options.get("crash_on_load"):
@@ -442,4 +453,4 @@ if __name__ == "__main__":
         sys.exit(play(json.loads(sys.argv[1])))
     found = SimpleNamespace(name="FAKE0", description="make-believe")
     devices.available = lambda: [found]  # type: ignore[assignment, list-item]
-    sys.exit(worker.main(open_fake))  # type: ignore[arg-type]
+    sys.exit(worker.main(open_fake, check_fake))  # type: ignore[arg-type]

@@ -6,6 +6,9 @@ serves this machine's CPU at 127.0.0.1:PORT until it is killed. As on other devi
 interface, the slots are in memory that the client cannot touch, and every copy crosses a link.
 LEDGER is a file of three 64-bit numbers (_Ledger). With it, the device's memory has a set size,
 other programs may hold a part of it, and the server counts its use.
+
+With OUTRIDER_TEST_DEVICE=Vulkan0 (`make test-gpu DEVICE=Vulkan0`), the tests use this machine's
+device of that name in place of the server.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import os
 import socket
 import struct
 import subprocess
@@ -27,6 +31,10 @@ import llama_cpp
 import pytest
 
 _START_S = 60.0
+_BYTES = 16 << 30
+
+NAMED = os.environ.get("OUTRIDER_TEST_DEVICE", "")
+"""The device that replaces the server, or ""."""
 
 
 def is_built() -> bool:
@@ -34,7 +42,9 @@ def is_built() -> bool:
     return any((Path(llama_cpp.__file__).parent / "lib").glob("libggml-rpc.so*"))
 
 
-needs_rpc = pytest.mark.skipif(not is_built(), reason="llama.cpp was built without RPC")
+needs_rpc = pytest.mark.skipif(
+    not is_built() and not NAMED, reason="llama.cpp was built without RPC"
+)
 
 
 class _Ledger:
@@ -58,7 +68,10 @@ class _Ledger:
 class Server:
     """A running server. `option` is the name of its device, whose memory has total_bytes."""
 
-    def __init__(self, n_thread: int = 1, total_bytes: int = 16 << 30) -> None:
+    name = "RPC"
+    """How the names of the device begin in sentences."""
+
+    def __init__(self, n_thread: int = 1, total_bytes: int = _BYTES) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port: int = probe.getsockname()[1]
@@ -112,9 +125,29 @@ class Server:
         self._process.wait()
 
 
+class _Named(Server):
+    """A device of this machine. Tests that set its memory, or kill it, are skipped."""
+
+    name = option = NAMED
+
+    def __init__(self) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> Any:
+        pytest.skip(f"the memory of {NAMED} is not ours to set")
+
+    def kill(self) -> None:
+        pytest.skip(f"{NAMED} cannot be killed")
+
+
 @contextlib.contextmanager
-def server(n_thread: int = 1, total_bytes: int = 16 << 30) -> Iterator[Server]:
-    """Serve until the context ends."""
+def server(n_thread: int = 1, total_bytes: int = _BYTES) -> Iterator[Server]:
+    """Serve until the context ends. The device that replaces the server needs no end."""
+    if NAMED:
+        if total_bytes != _BYTES:
+            pytest.skip(f"the memory of {NAMED} is not ours to set")
+        yield _Named()
+        return
     running = Server(n_thread, total_bytes)
     try:
         yield running

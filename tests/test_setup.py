@@ -148,6 +148,41 @@ def test_llama_cpp_is_built_once_with_remote_devices(
     assert checkout.prepare() == []
 
 
+@pytest.mark.parametrize(
+    ("release", "macros", "is_off"),
+    [
+        ((12, 2), "#define __AMX_INT8__ 1", True),  # Debian 12
+        ((12, 2), "", False),
+        ((12, 4), "#define __AMX_INT8__ 1", False),
+        ((14, 2), "#define __AMX_INT8__ 1", False),
+        ((4, 2), "#define __AMX_INT8__ 1\n#define __clang__ 1", False),
+    ],
+)
+@pytest.mark.skipif(os.name == "nt", reason="the compiler is a shell script here")
+def test_amx_is_off_where_the_compiler_gets_it_wrong(
+    tmp_path: Path,
+    prepare: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    release: tuple[int, int],
+    macros: str,
+    is_off: bool,
+) -> None:
+    compiler = tmp_path / "c++"
+    shown = f"#define __GNUC__ {release[0]}\n#define __GNUC_MINOR__ {release[1]}\n{macros}\n"
+    compiler.write_text(f"#!/bin/sh\ncat <<end\n{shown}end\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    given: list[str] = []
+    monkeypatch.setattr(prepare, "VENV", tmp_path)
+    monkeypatch.setattr(prepare, "_is_stamped", lambda *_: False)
+    monkeypatch.setattr(prepare, "_stamp", lambda *_: None)
+    monkeypatch.setattr(prepare, "_digest", lambda _: "")
+    monkeypatch.setattr(prepare, "_cache", lambda: [])
+    monkeypatch.setattr(prepare, "_pip", lambda *_, CMAKE_ARGS: given.append(CMAKE_ARGS))
+    prepare._install_llama("llama-cpp-python==1")
+    assert ("-mno-amx-int8" in given[0]) == is_off
+
+
 def test_only_the_missing_sources_are_fetched(
     tmp_path: Path, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

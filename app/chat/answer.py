@@ -72,7 +72,7 @@ class AnswerView(QWidget):
         self._figures.setContentsMargins(0, 0, 10, 0)
         self._copy = _quiet_button(self.tr("Copy"), self.tr("Copy this answer"), self._copy_text)
         self._go_on = _quiet_button(
-            self.tr("Go on"), self.tr("Continue this answer"), self.go_on.emit
+            self.tr("Continue"), self.tr("Continue this answer"), self.go_on.emit
         )
         self._again = _quiet_button(
             self.tr("Retry"), self.tr("Ask for another answer"), self.regenerate.emit

@@ -16,6 +16,6 @@ def footer(stats: Statistics, n_token_before: int = 0) -> str:
     parts.append(units.count(stats.n_token + n_token_before, "token"))
     if stats.total_s > 0:
         parts.append(
-            translate("answer", "stall {share}").format(share=units.percent(stats.stall_share))
+            translate("answer", "waiting {share}").format(share=units.percent(stats.stall_share))
         )
     return " · ".join(parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, QTimer
 from PySide6.QtWidgets import QFileDialog
 
 from app.chat.preset_dialog import PresetDialog, name_of
@@ -20,7 +20,10 @@ from app.session.tools import ToolCalls
 from app.state.engine_state import State
 from app.state.preset import Preset
 from app.text import units
+from app.widgets import files
 from backend.protocol.chat import ChatFacts
+
+DRAFT_MS = 400  # after the last key, a draft is written
 
 
 class ChatPage(QObject):
@@ -72,14 +75,51 @@ class ChatPage(QObject):
             acted.connect(lambda *_: view.composer.setFocus())
         view.loading.cancel.connect(engine.cancel_loading)
         view.welcome.suggested.connect(self.send)
+        self._kept_draft = ""
+        self._draft_of = 0  # the chat whose draft is in the composer
+        self._draft_files: dict[int, list[DraftFile]] = {}
+        self._draft_timer = QTimer(self, singleShot=True, interval=DRAFT_MS)
+        self._draft_timer.timeout.connect(self.keep_draft)
+        view.composer.input.textChanged.connect(self._draft_timer.start)
+        self._show_draft()
         self._show_state()
         self._show_model()
+
+    # Drafts
+
+    def keep_draft(self) -> None:
+        """Keep what is typed in the composer with its chat."""
+        self._draft_timer.stop()
+        text = self.view.composer.input.toPlainText()
+        if text != self._kept_draft:
+            self._kept_draft = text
+            self._chats.keep_draft(self._draft_of, text)
+
+    def _show_draft(self) -> None:
+        text = self._kept_draft = self._chats.draft(self._draft_of)
+        composer = self.view.composer
+        if text != composer.input.toPlainText():
+            composer.input.setPlainText(text)
+            composer.input.moveCursor(composer.input.textCursor().MoveOperation.End)
+        self.attachments.show(self._draft_files.pop(self._draft_of, []))
+        self._draft_timer.stop()
+
+    def _switch_draft(self) -> None:
+        """Show the draft of the shown chat."""
+        shown = self._session.conversation.chat_id
+        if shown != self._draft_of:
+            self.keep_draft()
+            self._draft_files[self._draft_of] = self.attachments.files
+            self._draft_of = shown
+            self._show_draft()
 
     def send(self, text: str) -> None:
         """Send a message, if that is possible now."""
         if self._session.send(text, self.attachments.attachments):
             self.view.composer.clear()
             self.attachments.clear()
+            self.keep_draft()  # the draft was sent, also that of a new chat
+            self._draft_of = self._session.conversation.chat_id
             self.view.composer.setFocus()
 
     def attach(self, paths: list[Path]) -> None:
@@ -90,9 +130,13 @@ class ChatPage(QObject):
     def choose_files(self) -> None:
         """Let the user choose files to attach."""
         names, _ = QFileDialog.getOpenFileNames(
-            self.view.window(), self.tr("Attach files"), "", self.tr("All files (*)")
+            self.view.window(),
+            self.tr("Attach files"),
+            files.start("files"),
+            self.tr("All files (*)"),
         )
         if names:
+            files.remember("files", names[0])
             self.attach([Path(name) for name in names])
 
     def _remove_file(self, file: DraftFile) -> None:
@@ -209,7 +253,8 @@ class ChatPage(QObject):
         if last is None or last.statistics is None or session.engine.model is None:
             meter.show_use(0, 0)
             return ""
-        used = last.statistics.n_prompt + last.statistics.n_token
+        # The last token of a full context was drawn but has no place in it.
+        used = min(last.statistics.n_prompt + last.statistics.n_token, session.engine.n_context)
         meter.show_use(used, session.engine.n_context)
         return self.tr("context {used} of {limit}").format(
             used=units.number(used), limit=units.number(session.engine.n_context)
@@ -234,6 +279,7 @@ class ChatPage(QObject):
         self.view.welcome.show_model(engine.model, engine.state is State.LOADING, embedded)
 
     def _show_conversation(self) -> None:
+        self._switch_draft()
         conversation = self._session.conversation
         self.view.transcript.show_conversation(conversation)
         self.view.show_messages(bool(conversation.messages))

@@ -27,7 +27,7 @@ from PySide6.QtWidgets import (
 from app.chat.think_switch import effort_words
 from app.state.preset import RULES, SYSTEM_CHARS, Preset
 from app.text.language import translate
-from app.widgets.fields import FIELD_HEIGHT, Decimal
+from app.widgets.fields import FIELD_HEIGHT, Decimal, DropDown
 from backend.protocol.chat import ChatFacts
 from backend.protocol.settings import Rule, Sampling
 
@@ -68,7 +68,7 @@ class _Thoughts(QWidget):
         self.setVisible(bool(self._fields))
 
     def _add(self, name: str, label: str, values: Mapping[str, object], chosen: object) -> None:
-        field = self._fields[name] = QComboBox()
+        field = self._fields[name] = DropDown()
         field.setAccessibleName(label)
         for words, value in values.items():
             field.addItem(words, value)

@@ -38,6 +38,7 @@ class _Editor(QPlainTextEdit):
         self.setAccessibleName(self.tr("Your message, to change"))
         self.setAcceptDrops(False)
         self.setTabChangesFocus(True)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.viewport().setAutoFillBackground(False)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802

@@ -6,10 +6,12 @@ import math
 import re
 from typing import Any
 
-from PySide6.QtCore import QSizeF, Qt, QUrl
+from PySide6.QtCore import QRectF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QDesktopServices,
     QFont,
+    QPainter,
+    QPaintEvent,
     QTextBlockFormat,
     QTextCharFormat,
     QTextCursor,
@@ -26,6 +28,8 @@ from app.widgets import theme
 
 LINE_HEIGHT = 1.55  # times the size of the text
 PARAGRAPH_GAP = 9  # pixels
+QUOTE_INDENT = 40  # pixels, as Qt indents a quotation
+QUOTE_BAR = 3
 
 # No HTML: a model's output must not refer to resources elsewhere.
 _FEATURES = (
@@ -35,6 +39,7 @@ _FEATURES = (
 
 # Lines with a meaning in Markdown: lists, quotes, headings, tables, code.
 _STRUCTURE = re.compile(r"\s{4}|\s*([-+*](\s|$)|[>#]|={2,}|-{2,}|~~~|```|\d+[.)]\s|$)|.*\|")
+_QUOTE = QTextFormat.Property.BlockQuoteLevel.value
 _RULE = QTextFormat.Property.BlockTrailingHorizontalRulerWidth.value
 _LINE_SEPARATOR = "\u2028"  # a new line within a paragraph
 
@@ -45,6 +50,7 @@ class TextBlock(QTextBrowser):
     def __init__(self, parent: QWidget | None = None, *, is_code: bool = False) -> None:
         super().__init__(parent)
         self._is_code = is_code
+        self._has_quotes = False
         self.setAccessibleName(self.tr("Part of the answer"))
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -57,6 +63,8 @@ class TextBlock(QTextBrowser):
         self.viewport().setAutoFillBackground(False)
         self.document().documentLayout().documentSizeChanged.connect(self._fit)
         self.anchorClicked.connect(_open_link)
+        # The text of a link may name another place than its target.
+        self.highlighted.connect(lambda url: self.setToolTip(bytes(url.toEncoded()).decode()))
         self.setFixedHeight(1)
 
     def show_markdown(self, text: str) -> None:
@@ -85,6 +93,24 @@ class TextBlock(QTextBrowser):
     def loadResource(self, kind: int, name: QUrl | str) -> Any:  # noqa: D102, N802
         return None
 
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        super().paintEvent(event)
+        if not self._has_quotes:
+            return
+        painter = QPainter(self.viewport())
+        layout = self.document().documentLayout()
+        block = self.document().begin()
+        while block.isValid():
+            # Qt indents a quotation, and draws nothing.
+            for level in range(block.blockFormat().intProperty(_QUOTE)):
+                place = layout.blockBoundingRect(block)
+                x = QUOTE_INDENT * level + 10
+                painter.fillRect(
+                    QRectF(x, place.y(), QUOTE_BAR, place.height()), theme.colour("faint")
+                )
+            block = block.next()
+        painter.end()
+
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
         event.ignore()  # the transcript scrolls, not one message
 
@@ -100,8 +126,10 @@ class TextBlock(QTextBrowser):
         line_height = round((theme.pixels() + (not self._is_code)) * LINE_HEIGHT)
         cursor = QTextCursor(document)
         cursor.beginEditBlock()
+        self._has_quotes = False
         block = document.begin()
         while block.isValid():
+            self._has_quotes |= block.blockFormat().hasProperty(_QUOTE)
             layout = QTextBlockFormat()
             # One height for all lines, whatever their fonts; headings set their own.
             kinds = QTextBlockFormat.LineHeightTypes

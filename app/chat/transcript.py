@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import time
 
-from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
 from PySide6.QtGui import QResizeEvent
-from PySide6.QtWidgets import QHBoxLayout, QScrollArea, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QAbstractButton,
+    QApplication,
+    QHBoxLayout,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
 
 from app.chat.answer import AnswerView
 from app.chat.question import UserBubble
+from app.chat.text_block import TextBlock
 from app.state.conversation import Conversation, Message
 from app.widgets.icon_button import IconButton
 
@@ -185,11 +193,71 @@ class Transcript(QScrollArea):
                 break
         self._mark_last()
 
+    def _show_all(self) -> None:
+        """Show all earlier messages now."""
+        while self._earlier:
+            self._insert(0, self._earlier.pop())
+        self._mark_last()
+
     def follow(self) -> None:
         """Scroll to the end and stay there."""
         self._follows = True
         self._move_to_end()
         self._to_end.hide()
+
+    def focus_next(self, forward: bool) -> bool:
+        """Move the focus to the next control of the messages, by position. Return False at an end.
+
+        The conversation itself stands before its first control.
+        """
+        order: list[QWidget] = [self, *self._controls()]
+        focused = QApplication.focusWidget()
+        place = order.index(focused) if focused in order else -1
+        place += 1 if forward else -1
+        if not 0 <= place < len(order) or focused not in order:
+            return False
+        self._focus(order[place])
+        return True
+
+    def focus_last(self) -> None:
+        """Focus the last control of the messages."""
+        self._focus([self, *self._controls()][-1])
+
+    def text_blocks(self) -> list[TextBlock]:
+        """Return the visible blocks of text, from the first to the last."""
+        self._show_all()
+        found = []
+        for view in self._views:
+            blocks = [block for block in view.findChildren(TextBlock) if block.isVisibleTo(view)]
+            found += sorted(blocks, key=lambda block: block.mapTo(view, QPoint(0, 0)).y())
+        return found
+
+    def show_place(self, widget: QWidget, place: QPoint) -> None:
+        """Scroll to a point of a widget."""
+        column = self._column
+        inside = widget.mapTo(column, place)
+        self._follows = False
+        self.ensureVisible(inside.x(), inside.y(), 50, 120)
+
+    def _controls(self) -> list[QWidget]:
+        found = [
+            button
+            for view in self._views
+            for button in view.findChildren(QAbstractButton)
+            if button.isVisible() and button.isEnabled()
+            if button.focusPolicy() & Qt.FocusPolicy.TabFocus
+        ]
+
+        def place(widget: QWidget) -> tuple[int, int]:
+            corner = widget.mapTo(self._column, QPoint(0, 0))
+            return corner.y(), corner.x()
+
+        return sorted(found, key=place)
+
+    def _focus(self, widget: QWidget) -> None:
+        widget.setFocus(Qt.FocusReason.TabFocusReason)
+        if widget is not self:
+            self.ensureWidgetVisible(widget)
 
     def changeEvent(self, event: QEvent) -> None:  # noqa: D102, N802
         super().changeEvent(event)

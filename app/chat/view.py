@@ -6,6 +6,7 @@ from PySide6.QtWidgets import QHBoxLayout, QStackedWidget, QVBoxLayout, QWidget
 
 from app.chat.banner import Banner
 from app.chat.composer import Composer
+from app.chat.find_bar import FindBar
 from app.chat.loading_strip import LoadingStrip
 from app.chat.transcript import COLUMN_WIDTH, Transcript
 from app.chat.welcome import Welcome
@@ -28,7 +29,9 @@ class ChatView(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 14, 0, 22)
         layout.setSpacing(8)
+        self.find_bar = FindBar(self.transcript)
         layout.addLayout(_column(self.loading))
+        layout.addLayout(_column(self.find_bar))
         layout.addWidget(self._stack, 1)
         layout.addLayout(_column(self.banner))
         layout.addLayout(_column(self.composer))

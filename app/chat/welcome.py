@@ -42,9 +42,11 @@ class Welcome(QWidget):
     Signals:
         suggested: (str) the suggestion that the user picked.
         open_file: the user wants to pick a model.
+        get_model: the user wants to download a model.
     """
 
     suggested = Signal(str)
+    get_model = Signal()
     open_file = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -74,6 +76,11 @@ class Welcome(QWidget):
             button.setMaximumWidth(480)
             self._suggestions.append(button)
             layout.addWidget(button, 0, Qt.AlignmentFlag.AlignHCenter)
+        layout.addSpacing(6)
+        self._get = QPushButton(self.tr("Get a larger model\u2026"))
+        self._get.setProperty("role", "primary")
+        self._get.clicked.connect(self.get_model)
+        layout.addWidget(self._get, 0, Qt.AlignmentFlag.AlignHCenter)
         self._open = QPushButton(self.tr("Open a GGUF file\u2026"))
         self._open.setAccessibleName(self.tr("Open a model file"))
         self._open.clicked.connect(self.open_file)
@@ -91,6 +98,7 @@ class Welcome(QWidget):
             button.setVisible(ready or is_loading)
             button.setEnabled(ready)
         self._open.setVisible(not ready and not is_loading)
+        self._get.setVisible(not is_loading and (is_embedded or not ready))
         if model is not None:
             self._title.setText(_name(model, is_embedded))
             self._words.setText(_words(model, is_embedded))
@@ -116,7 +124,7 @@ def _words(model: ModelFacts, is_embedded: bool) -> str:
         return translate(
             "welcome",
             "This is the embedded model: {size}, here to try things out. It makes up most of what "
-            "it says.\nDrop a GGUF file on the window for a larger one.",
+            "it says.\nFor real use get a larger one; it opens here when it has come.",
         ).format(size=units.size(model.file_bytes))
     parts = [units.size(model.file_bytes), model.architecture]
     if model.is_moe:

@@ -15,6 +15,8 @@ from app.library.library import Library
 from app.session.engine import EngineSession
 from app.settings.settings import Settings
 from app.state.engine_state import Notice, State
+from backend.library.estimate import Speed, speed_after
+from backend.protocol.statistics import Statistics
 
 
 class Controls(QObject):
@@ -40,7 +42,9 @@ class Controls(QObject):
         self.show_trusted()
         self.strip.remote_wanted.connect(self.ask_remote)
         self._asked_devices = False
-        bar.rate.speed_of = library.speed
+        self._answer: tuple[Statistics, int] | None = None  # the last one, and its slots
+        bar.rate.speed_of = self._speed
+        session.link.done.connect(self._note_answer)
         bar.mode.chosen.connect(self.choose_automatic)
         bar.rate.chosen.connect(session.set_rate)
         self.strip.mode.chosen.connect(self.choose_automatic)
@@ -48,6 +52,7 @@ class Controls(QObject):
         session.state_changed.connect(self._state_changed)
         session.link.devices.connect(self.strip.show_devices)
         session.link.hello.connect(self._forget_devices)
+        session.state_changed.connect(self._forget_answer)
         session.model_changed.connect(self.refresh)
         library.changed.connect(self.refresh)
         self.packs = packs = PackDesk(session, self)
@@ -57,6 +62,19 @@ class Controls(QObject):
         self.strip.pack.clicked.connect(packs.write)
         self.strip.unpack.clicked.connect(packs.give_up)
         self.refresh()
+
+    def _note_answer(self, _: str, statistics: Statistics) -> None:
+        if self._session.cache is not None and self._session.cache.mode == "cached":
+            self._answer = statistics, self._session.cache.n_slot
+            self.refresh()
+
+    def _speed(self, n_slot: int) -> Speed | None:
+        """Return the speed to expect, as measured or by the last answer; None if unknown."""
+        known, slots = self._library.speed(n_slot), self._session.slots
+        if known is not None or self._answer is None or slots is None:
+            return known
+        answer, n_slot_then = self._answer
+        return speed_after(answer, n_slot_then, slots.n_expert, n_slot)
 
     def _forget_devices(self) -> None:
         self._asked_devices = False
@@ -69,6 +87,10 @@ class Controls(QObject):
         if state is State.IDLE and self._unconfirmed:
             QTimer.singleShot(0, self._ask_unconfirmed)  # behind what is said of the model
         self.refresh()
+
+    def _forget_answer(self, state: State) -> None:
+        if state is State.LOADING:
+            self._answer = None
 
     # Other machines
 
@@ -121,7 +143,7 @@ class Controls(QObject):
         By hand it goes on with what is in force, so that the change by itself changes nothing.
         """
         session = self._session
-        choice = replace(session.asked, automatic=automatic)
+        choice = replace(session.asked, automatic=automatic, by_hand=())
         cache = session.cache
         if not automatic and session.asked.automatic and cache is not None:
             choice = replace(

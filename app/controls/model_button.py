@@ -24,11 +24,13 @@ class ModelButton(QPushButton):
         picked: (Path) the user wants this model.
         browse: the user wants the file dialog.
         library: the user wants the page with all models.
+        get: the user wants the page to download models.
     """
 
     picked = Signal(object)
     browse = Signal()
     library = Signal()
+    get = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -67,6 +69,7 @@ class ModelButton(QPushButton):
             self._add(path, present)
         menu.addSeparator()
         menu.addAction(self.tr("All models") + "\tCtrl+M", self.library.emit)
+        menu.addAction(self.tr("Get models\u2026") + "\tCtrl+G", self.get.emit)
         menu.addAction(self.tr("Open a GGUF file\u2026") + "\tCtrl+O", self.browse.emit)
 
     def sizeHint(self) -> QSize:  # noqa: D102, N802

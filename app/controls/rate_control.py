@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import Qt, QTimer, Signal
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QSlider, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QPushButton, QSlider, QVBoxLayout, QWidget
 
 from app.state.slot_range import SlotRange
 from app.text import units
@@ -16,6 +16,9 @@ from backend.library.estimate import Speed
 from backend.protocol.status import CacheFacts, ModelFacts
 
 N_LEAST = 20  # characters of what was decided that are shown before the model's name
+SLIDER_WIDTH = 150
+WORDS_WIDTH = (270, 150)  # beside the slider, also in a compact bar
+_ANY_WIDTH = 16_777_215  # Qt's QWIDGETSIZE_MAX
 KEYS_SETTLE_MS = 500  # after the last arrow key, a position counts as chosen
 
 
@@ -44,9 +47,11 @@ class RateControl(QWidget):
 
     Signals:
         chosen: (rate) the slider was released, or came to rest under the keyboard.
+        apply_wanted: the user wants the chosen rate now; the answer stops and goes on with it.
     """
 
     chosen = Signal(float)
+    apply_wanted = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,14 +61,22 @@ class RateControl(QWidget):
         self._caption.setProperty("role", "muted")
         self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setAccessibleName(self.tr("Cache rate"))
-        self.slider.setMinimumWidth(90)
-        self.slider.setMaximumWidth(200)
+        self.slider.setFixedWidth(SLIDER_WIDTH)
         self._caption.setBuddy(self.slider)
         self._compact = False
         self._asked = ElidedLabel(n_least=N_LEAST)
         self._asked.setProperty("role", "strong")
         self._force = ElidedLabel(n_least=N_LEAST)
         self._force.setProperty("role", "small")
+        self.apply = QPushButton(self.tr("Apply now"))
+        self.apply.setProperty("role", "little")
+        self.apply.setAccessibleName(self.tr("Use this cache rate now"))
+        self.apply.setToolTip(
+            self.tr("The answer stops, the cache changes, and the answer goes on where it was.")
+        )
+        self.apply.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.apply.clicked.connect(self.apply_wanted)
+        self.apply.hide()
         words = QVBoxLayout()
         words.setSpacing(1)
         words.addStretch(1)
@@ -75,8 +88,12 @@ class RateControl(QWidget):
         layout.setSpacing(12)
         layout.addStretch(1)
         layout.addWidget(self._caption)
-        layout.addWidget(self.slider, 100)
-        layout.addLayout(words)
+        layout.addWidget(self.slider)
+        self._words_box = QWidget()
+        self._words_box.setLayout(words)
+        words.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self._words_box)
+        layout.addWidget(self.apply)
         self._settle = QTimer(self)
         self._settle.setSingleShot(True)
         self._settle.setInterval(KEYS_SETTLE_MS)
@@ -100,6 +117,7 @@ class RateControl(QWidget):
         self._state = state
         slots = state.slots
         self._show_parts()
+        self.apply.setVisible(slots is not None and state.waits and not state.automatic)
         self.slider.setEnabled(slots is not None)
         if slots is None:
             self._settle.stop()
@@ -121,6 +139,11 @@ class RateControl(QWidget):
     def _show_parts(self) -> None:
         self.slider.setVisible(not self._state.automatic)
         self._caption.setVisible(not self._compact and not self._state.automatic)
+        # The slider must not move while it is dragged: its words have one width.
+        is_fixed = self._state.slots is not None and not self._state.automatic
+        width = WORDS_WIDTH[self._compact]
+        self._words_box.setMinimumWidth(width if is_fixed else 0)
+        self._words_box.setMaximumWidth(width if is_fixed else _ANY_WIDTH)
 
     def _set_slider(self, least: int, most: int, value: int) -> None:
         self.slider.blockSignals(True)
@@ -151,7 +174,7 @@ class RateControl(QWidget):
         self._asked.setText(self._words(slots, n_slot))
         self._asked.setToolTip(self._explain(slots, n_slot))
         if self._state.shows_off:
-            self._set_force(self.tr("a small cache, to see it work"), "small")
+            self._set_force(self.tr("Demo: cache kept small on purpose"), "small")
         elif cache.mode == "plain":
             self._set_force(self.tr("all of it fits in memory"), "small")
         else:

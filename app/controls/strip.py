@@ -22,6 +22,7 @@ from app.state.engine_choice import EngineChoice
 from app.text import units
 from app.text.language import translate
 from app.text.messages import localized
+from app.text.methods import title_of
 from app.widgets.fields import DropDown, Number
 from app.widgets.icon_button import IconButton
 from app.widgets.mode_switch import ModeSwitch
@@ -64,18 +65,21 @@ class ControlsStrip(QFrame):
         super().__init__(parent)
         self.setObjectName("controlsStrip")
         self.setAccessibleName(self.tr("Engine controls"))
-        self._choice = EngineChoice()
+        self._choice, self._shown_force = EngineChoice(), InForce()
         self._rules = {name: rule for name, rule in EngineChoice.rules().items() if rule.title}
         self._force: dict[str, QLabel] = {}
         self.mode = ModeSwitch()
         method, self._context, self._device = DropDown(), DropDown(), DropDown()
         for name in RUNNABLE:
-            method.addItem(name, name)
+            method.addItem(title_of(name), name)
             method.setItemData(
                 method.count() - 1,
                 localized(METHODS[name].sentence),
                 Qt.ItemDataRole.ToolTipRole,
             )
+        # While the list is open, the sentence is that of the row under the pointer.
+        method.highlighted.connect(self._describe_method)
+        method.list_closed.connect(lambda: self.show_choice(self._choice, self._shown_force))
         special = {"method": method, "context_length": self._context, "device": self._device}
         self._controls: dict[str, DropDown | Number] = {
             name: special[name] if name in special else _control(rule)
@@ -177,9 +181,14 @@ class ControlsStrip(QFrame):
         self.pack.setVisible(can_write)
         self.unpack.setVisible(is_writing)
 
+    def _describe_method(self, row: int) -> None:
+        control = self._controls["method"]
+        assert isinstance(control, DropDown)
+        self._sentence.setText(localized(METHODS[str(control.itemData(row))].sentence))
+
     def show_choice(self, choice: EngineChoice, force: InForce) -> None:
         """Show what is asked for, and what is in force."""
-        self._choice = choice
+        self._choice, self._shown_force = choice, force
         self.mode.show_choice(choice.automatic)
         for name in _BY_HAND:
             self._controls[name].setEnabled(not choice.automatic)
@@ -203,7 +212,7 @@ class ControlsStrip(QFrame):
                 self._say(name, "", False)
             return
         told = {name: self._in_force(name, cache) for name in self._rules}
-        method = self.tr("stock llama.cpp") if cache.method == "stock" else cache.method
+        method = title_of(cache.method)
         # A stock method is in force as what it is; `auto` may find stock to be the better choice.
         told["method"] = method, cache.asked_method != wanted
         differs = not choice.automatic and n_context != choice.context_length
@@ -212,6 +221,8 @@ class ControlsStrip(QFrame):
         told["device"] = device, _is_other(choice.device, cache.device)
         for name, (words, is_other) in told.items():
             self._say(name, words, is_other)
+        if cache.overridden:
+            self._sentence.setText(f"{self.sentence} {localized(cache.overridden)}")
         if force.waits:
             self._sentence.setText(
                 self.tr("This comes into force with the next answer.") + " " + self.sentence

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from PySide6.QtCore import QEvent, QObject, Qt, QTimer, Signal
@@ -21,23 +22,31 @@ from PySide6.QtWidgets import (
 )
 
 from app.library import words
-from app.library.columns import dress
+from app.library.columns import ColumnTable, dress
 from app.library.download_row import DownloadRow
-from app.library.get_table import COLUMNS, FILES, TYPE, GetTable
-from app.library.search import Found, Search
+from app.library.get_table import CURATED, FILES, REPOSITORIES, GetTable
+from app.library.search import Found, Search, Shown
+from app.text import units
 from app.text.messages import localized
 from app.widgets.icon_button import IconButton
 from backend.downloads.address import endpoint
+from backend.downloads.curated import curated
 from backend.downloads.job import Job
 from backend.downloads.manager import Download, Downloads
+from backend.downloads.offers import Offer, Repository
 
 _REFRESH_MS = 400
 _ROWS_HEIGHT_MAX = 260
-_NARROW = 780  # below this width the less important columns are hidden
+# (columns, width of the page below which they are hidden), for each table.
+_LEAVES = {
+    Shown.CURATED: ((5, 1000), (3, 900), (2, 780), (4, 640)),
+    Shown.REPOSITORIES: ((1, 640),),
+    Shown.FILES: ((2, 780), (3, 780)),
+}
 
 
 class GetPage(QWidget):
-    """A field for an address, the models found there, and the downloads.
+    """A field to search, the models found, and the downloads. It begins with the curated list.
 
     Signals:
         picked: (Path) the user wants to load a downloaded model.
@@ -56,14 +65,23 @@ class GetPage(QWidget):
         self.is_busy = False
         self._refusal = ""
         self.address = QLineEdit()
-        self.address.setPlaceholderText(self.tr("owner/name, or the address of a GGUF file"))
-        self.address.setAccessibleName(self.tr("Repository or address"))
-        self.look_up = QPushButton(self.tr("Look up"))
-        self.look_up.setProperty("role", "primary")
+        self.address.setPlaceholderText(self.tr("Words, owner/name, or the address of a GGUF file"))
+        self.address.setAccessibleName(self.tr("Search models to download"))
+        self.address.setClearButtonEnabled(True)
+        self.look_up = QPushButton(self.tr("Search"))
+        self.list = QPushButton(self.tr("Back to the list"))
         self.back = QPushButton(self.tr("My models"))
         self.close_button = IconButton("close", self.tr("Back to the chat (Esc)"))
         self.table = QTableView()
-        self._model = GetTable(self)
+        self._tables: dict[Shown, ColumnTable[Any]] = {
+            Shown.CURATED: GetTable(CURATED, self),
+            Shown.REPOSITORIES: ColumnTable(REPOSITORIES, 0, self),
+            Shown.FILES: GetTable(FILES, self),
+        }
+        self._about = QLabel()  # what is listed
+        self._there = QLabel()  # the models that other programs have
+        self.show_there = QPushButton(self.tr("Show them"))
+        self.show_there.setAccessibleName(self.tr("Show the models on this computer"))
         self._words_label = QLabel()  # on the selected model
         self._hint = QLabel()  # in place of an empty table
         self._hint.setProperty("role", "muted")
@@ -75,7 +93,7 @@ class GetPage(QWidget):
         self._folder = QLabel()
         self.change = QPushButton(self.tr("Change\u2026"))
         self.change.setAccessibleName(self.tr("Change the folder that downloads go to"))
-        self.download = QPushButton(self.tr("Download"))
+        self.download = QPushButton()
         self.download.setProperty("role", "primary")
         self._privacy = QLabel(
             self.tr(
@@ -83,21 +101,21 @@ class GetPage(QWidget):
                 "downloads."
             ).format(host=urlsplit(endpoint()).hostname or endpoint())
         )
-        for label in (self._words_label, self._hint, self._folder, self._privacy):
+        wrapped = (self._words_label, self._hint, self._privacy, self._about, self._there)
+        for label in (*wrapped, self._folder):
             label.setTextFormat(Qt.TextFormat.PlainText)
             label.setMinimumWidth(10)
-        for label in (self._words_label, self._hint, self._privacy):
+        for label in wrapped:
             label.setWordWrap(True)
-        for label in (self._folder, self._privacy):
+        for label in (self._folder, self._privacy, self._about, self._there):
             label.setProperty("role", "small")
         self._rows: dict[int, DownloadRow] = {}
         self._column = QVBoxLayout()
         self._scroll = QScrollArea()
         self._refresh = QTimer(self, interval=_REFRESH_MS)
-        self._dress_table()
+        self.table.setAccessibleName(self.tr("Models that can be downloaded"))
         self._lay_out()
         self._connect()
-        self._show_found()
         self.show_downloads()
 
     @property
@@ -111,10 +129,24 @@ class GetPage(QWidget):
         return self._words_label.text() or self._hint.text()
 
     @property
+    def about(self) -> str:
+        """Return the line above the table."""
+        return self._about.text()
+
+    @property
+    def there(self) -> str:
+        """Return the line on the models that are on this computer; empty if it is hidden."""
+        return self._there.text()
+
+    @property
     def chosen(self) -> Found | None:
         """Return the model that is selected in the table."""
-        row = self.table.currentIndex().row()
-        return self._model.rows[row] if 0 <= row < len(self._model.rows) else None
+        item = self._selected()
+        return item if isinstance(item, Found) else None
+
+    def _selected(self) -> Found | Repository | None:
+        rows, row = self._tables[self.search.shown].rows, self.table.currentIndex().row()
+        return rows[row] if 0 <= row < len(rows) else None
 
     def show_downloads(self) -> None:
         """Show the present state of the downloads."""
@@ -137,12 +169,6 @@ class GetPage(QWidget):
 
     # Construction
 
-    def _dress_table(self) -> None:
-        table = self.table
-        table.setModel(self._model)
-        table.setAccessibleName(self.tr("Models that can be downloaded"))
-        dress(table, COLUMNS)
-
     def _lay_out(self) -> None:
         title = QLabel(self.tr("Get models"))
         title.setProperty("role", "title")
@@ -156,6 +182,12 @@ class GetPage(QWidget):
         asked.setSpacing(10)
         asked.addWidget(self.address, 1)
         asked.addWidget(self.look_up)
+        asked.addWidget(self.list)
+        there = QHBoxLayout()
+        there.setSpacing(10)
+        there.addWidget(self._there)
+        there.addWidget(self.show_there)
+        there.addStretch(1)
         into = QHBoxLayout()
         into.setSpacing(10)
         into.addWidget(self._folder, 1)
@@ -175,6 +207,8 @@ class GetPage(QWidget):
         layout.setSpacing(12)
         layout.addLayout(head)
         layout.addLayout(asked)
+        layout.addLayout(there)
+        layout.addWidget(self._about)
         layout.addWidget(self._progress)
         layout.addWidget(self.table, 1)
         layout.addWidget(self._hint, 1)
@@ -182,23 +216,27 @@ class GetPage(QWidget):
         layout.addLayout(into)
         layout.addWidget(self._scroll)
         layout.addWidget(self._privacy)
-        order = (self.address, self.look_up, self.table, self.change, self.download, self._scroll,
-                 self.back, self.close_button)  # fmt: skip
+        order = (self.address, self.look_up, self.list, self.show_there, self.table, self.change,
+                 self.download, self._scroll, self.back, self.close_button)  # fmt: skip
         for before, after in zip(order, order[1:], strict=False):
             QWidget.setTabOrder(before, after)
 
     def _connect(self) -> None:
         self.address.returnPressed.connect(self._look_up)
+        self.address.textChanged.connect(self._typed)
+        self.list.clicked.connect(self._show_list)
+        self.show_there.clicked.connect(self.left)
         self.address.installEventFilter(self)
         self.table.installEventFilter(self)
         self.look_up.clicked.connect(self._look_up)
         self.back.clicked.connect(self.left)
         self.close_button.clicked.connect(self.closed)
         self.change.clicked.connect(self._change_folder)
-        self.download.clicked.connect(self._download)
-        self.table.doubleClicked.connect(self._download)
-        self.table.selectionModel().currentRowChanged.connect(self._picked)
+        self.download.clicked.connect(self._act)
+        self.table.doubleClicked.connect(self._act)
         self.search.changed.connect(self._show_found)
+        self.search.offered.connect(self._fetch)
+        self.search.library.changed.connect(self._show_judged)
         self.search.refused.connect(self._show_refusal)
         self.search.busy.connect(self._show_busy)
         self._refresh.timeout.connect(self.show_downloads)
@@ -215,11 +253,33 @@ class GetPage(QWidget):
     # Content
 
     def _show_found(self) -> None:
-        found = self.search.found
-        self._model.show_found(found)
-        if found and not self.table.currentIndex().isValid():
-            self.table.selectRow(0)
+        shown, table = self.search.shown, self._tables[self.search.shown]
+        if self.table.model() is not table:
+            self.table.setModel(table)
+            dress(self.table, table.columns)
+            self.table.selectionModel().currentRowChanged.connect(self._picked)
+            self._show_columns()
+        suggested = self.search.suggested() if shown is Shown.CURATED else None
+        if isinstance(table, GetTable):
+            found = self.search.found
+            table.show_found(found, suggested)
+            names = [item.offer.name for item in found]
+            first = (
+                names.index(suggested.offer.name)
+                if suggested is not None and (suggested.offer.name in names)
+                else 0
+            )
+        else:
+            table.take_rows(self.search.repositories, same=False)
+            first = 0
+        if table.rows and not self.table.currentIndex().isValid():
+            self.table.selectRow(first)
         self._show_words()
+
+    def _show_judged(self) -> None:
+        """Judge the models again, because the memory or the models on this computer changed."""
+        if self.isVisible():
+            self._show_found()
 
     def _show_refusal(self, sentence: str) -> None:
         self._refusal = localized(sentence)
@@ -232,29 +292,82 @@ class GetPage(QWidget):
         self._show_words()
 
     def _show_words(self) -> None:
+        search, chosen, selected = self.search, self.chosen, self._selected()
         self._progress.setVisible(self.is_busy)
-        chosen = self.chosen
+        self.list.setVisible(search.shown is not Shown.CURATED)
+        self._about.setText(self._about_words())
+        self._about.setVisible(bool(self._about.text()))
+        n_there = sum(row.entry.facts is not None for row in search.library.rows)
+        self._there.setText(self._there_words(n_there))
+        for widget in (self._there, self.show_there):
+            widget.setVisible(bool(self._there.text()))
         sentence = self._words()
-        self._words_label.setText(sentence if chosen is not None else "")
-        self._words_label.setVisible(chosen is not None)
-        self._hint.setText("" if chosen is not None else sentence)
-        self._hint.setVisible(chosen is None)
-        self.table.setVisible(chosen is not None)
-        self.download.setEnabled(chosen is not None and not chosen.row.entry.trouble)
+        self._words_label.setText(sentence if selected is not None else "")
+        self._words_label.setVisible(selected is not None)
+        self._hint.setText("" if selected is not None else sentence)
+        self._hint.setVisible(selected is None)
+        self.table.setVisible(selected is not None)
+        action, can_act = self.tr("Download"), not self.is_busy
+        if isinstance(selected, Repository):
+            action = self.tr("Show files")
+        elif chosen is None or chosen.row.entry.trouble:
+            can_act = False
+        elif chosen.there is not None:
+            action, can_act = self.tr("Open"), True
+        elif search.shown is Shown.FILES:
+            can_act = True
+        self.download.setText(action)
+        self.download.setEnabled(can_act)
         self._show_folder()
 
-    def _words(self) -> str:
-        listing, chosen = self.search.listing, self.chosen
-        if self._refusal:
-            return self._refusal
-        if listing is None or chosen is None:
-            if self.is_busy:
-                return self.tr("Asking\u2026")
-            return self.tr(
-                "Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what "
-                "each would do here. Nothing is fetched before you say so."
+    def _about_words(self) -> str:
+        search = self.search
+        if search.shown is Shown.REPOSITORIES and search.repositories:
+            return self.tr("Repositories with \u201c{words}\u201d, the most used first.").format(
+                words=search.words
             )
-        row = chosen.row
+        if search.shown is Shown.FILES and search.listing is not None:
+            return search.listing.source
+        if search.shown is not Shown.CURATED:
+            return ""
+        return self.tr(
+            "Models that run well through the cache. The list is of {date}; what each would do "
+            "here is computed on this computer."
+        ).format(date=units.day(curated()[0]))
+
+    def _there_words(self, n_there: int) -> str:
+        if self.search.shown is not Shown.CURATED or not n_there:
+            return ""
+        library = self.search.library
+        programs = [
+            program
+            for program, folder in library.folders
+            if program and any(row.entry.path.is_relative_to(folder) for row in library.rows)
+        ]
+        models = units.count(n_there, "model")
+        if not programs:
+            return self.tr("{models} on this computer already.").format(models=models)
+        return self.tr("{models} on this computer already, also of {programs}.").format(
+            models=models, programs=", ".join(dict.fromkeys(programs))
+        )
+
+    def _words(self) -> str:
+        search, chosen, selected = self.search, self.chosen, self._selected()
+        if self._refusal:
+            if search.shown is Shown.REPOSITORIES:
+                return self.tr(
+                    "{trouble} The list of models needs no network, but a search and a download do."
+                ).format(trouble=self._refusal)
+            return self._refusal
+        if selected is None and self.is_busy:
+            return self.tr("Asking\u2026")
+        if isinstance(selected, Repository):
+            return self._repository_words(selected)
+        if chosen is None:
+            return self._nothing_words()
+        if chosen.curated is not None:
+            return self._curated_words(chosen)
+        row, listing = chosen.row, search.listing
         parts = []
         if row.verdict is not None or row.entry.trouble:
             parts.append(words.sentence(row.entry, row.verdict))
@@ -262,14 +375,64 @@ class GetPage(QWidget):
             parts.append(self.tr("Reading the header of the file to know more\u2026"))
         elif not chosen.is_exact:
             parts.append(self.tr("Judged by its size and by another file of this repository."))
-        if listing.is_gated:
+        if chosen.offer.vision is not None:
             parts.append(
-                self.tr(
-                    "The repository is gated: accept its conditions on its page in a browser, and "
-                    "set HF_TOKEN to a token of the same account."
+                self.tr("It sees images: a second file of {size} comes with it.").format(
+                    size=units.size(chosen.offer.vision.size_bytes)
                 )
             )
+        if listing is not None and listing.is_gated:
+            parts.append(self._gated_words())
         return " ".join(parts)
+
+    def _nothing_words(self) -> str:
+        search, host = self.search, urlsplit(endpoint()).hostname or endpoint()
+        if search.shown is Shown.REPOSITORIES:
+            return self.tr("{host} has no GGUF model with \u201c{words}\u201d in its name.").format(
+                host=host, words=search.words
+            )
+        return self.tr(
+            "The list has no model with these words. Press Enter to search {host}."
+        ).format(host=host)
+
+    def _repository_words(self, repository: Repository) -> str:
+        text = self.tr("Show its files, and what each would do here, before anything is fetched.")
+        return f"{text} {self._gated_words()}" if repository.is_gated else text
+
+    def _gated_words(self) -> str:
+        return self.tr(
+            "The repository is gated: accept its conditions on its page in a browser, and set "
+            "HF_TOKEN to a token of the same account."
+        )
+
+    def _curated_words(self, chosen: Found) -> str:
+        model = chosen.curated
+        assert model is not None
+        facts, parts = model.facts, []
+        suggested = self.search.suggested()
+        if suggested is not None and suggested.offer.name == chosen.offer.name:
+            parts.append(self.tr("Suggested for this computer."))
+        parts.append(words.sentence(chosen.row.entry, chosen.row.verdict))
+        if chosen.there is None:
+            parts.append(words.basis(chosen.row.verdict))
+        parts.append(
+            self.tr(
+                "{layers} layers of {experts} experts, {used} used: a token reads {size}."
+            ).format(
+                layers=facts.n_layer,
+                experts=facts.n_expert,
+                used=facts.n_expert_used,
+                size=units.size(facts.token_dense_bytes + facts.token_expert_bytes),
+            )
+        )
+        if model.sees_images:
+            parts.append(self.tr("It sees images, with a second file that comes with it."))
+        parts.append(
+            self.tr("{repository}, licence {licence}.").format(
+                repository=model.repository, licence=model.licence
+            )
+        )
+        return " ".join(part for part in parts if part)
 
     def _show_folder(self) -> None:
         text = self.tr("Into {folder}").format(folder=self.downloads.folder)
@@ -286,18 +449,47 @@ class GetPage(QWidget):
         if text := self.address.text().strip():
             self._refusal = ""
             self.search.look_up(text)
+        else:
+            self._show_list()
+
+    def _typed(self, text: str) -> None:
+        """Filter the curated list while the user types."""
+        self._refusal = ""
+        if self.search.shown is Shown.CURATED:
+            self.search.filter(text)
+        elif not text:
+            self._show_list()
+
+    def _show_list(self) -> None:
+        self._refusal = ""
+        self.address.clear()
+        self.search.filter("")
 
     def _picked(self, *_: object) -> None:
         row = self.table.currentIndex().row()
-        if self._model.rows and row >= 0:
+        if self.search.shown is Shown.FILES and row >= 0:
             self.search.read(row)
         self._show_words()
 
-    def _download(self, *_: object) -> None:
-        chosen, listing = self.chosen, self.search.listing
-        if chosen is not None and listing is not None and not chosen.row.entry.trouble:
-            self.downloads.add(Job.of(chosen.offer, listing.source, self.downloads.folder))
-            self.show_downloads()
+    def _act(self, *_: object) -> None:
+        """Open, show or download what is selected."""
+        chosen, selected, listing = self.chosen, self._selected(), self.search.listing
+        if not self.download.isEnabled():
+            return
+        if isinstance(selected, Repository):
+            self.address.setText(selected.name)
+            self._look_up()
+        elif chosen is not None and chosen.there is not None:
+            self.picked.emit(chosen.there)
+        elif chosen is not None and chosen.curated is not None:
+            self._refusal = ""
+            self.search.fetch(chosen.curated)
+        elif chosen is not None and listing is not None:
+            self._fetch(chosen.offer, listing.source)
+
+    def _fetch(self, offer: Offer, source: str) -> None:
+        self.downloads.add(Job.of(offer, source, self.downloads.folder))
+        self.show_downloads()
 
     def _change_folder(self) -> None:
         name = QFileDialog.getExistingDirectory(
@@ -312,7 +504,7 @@ class GetPage(QWidget):
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:  # noqa: D102, N802
         if event.type() == QEvent.Type.KeyPress and isinstance(event, QKeyEvent):
             if watched is self.table and event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
-                self._download()
+                self._act()
                 return True
             if watched is self.address and event.key() == Qt.Key.Key_Down:
                 self.table.setFocus()
@@ -322,14 +514,20 @@ class GetPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:  # noqa: D102, N802
         super().showEvent(event)
         self._refresh.start()
+        self.search.library.begin()
+        self._show_found()
         self.show_downloads()
         self.address.setFocus()
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
         super().resizeEvent(event)
-        for column in (TYPE, FILES):
-            self.table.setColumnHidden(column, self.width() < _NARROW)
+        self._show_columns()
         self._show_folder()
+
+    def _show_columns(self) -> None:
+        """Hide the less important columns of a narrow page."""
+        for column, width in _LEAVES[self.search.shown]:
+            self.table.setColumnHidden(column, self.width() < width)
 
     def hideEvent(self, event: QHideEvent) -> None:  # noqa: D102, N802
         super().hideEvent(event)

@@ -1,19 +1,33 @@
-"""The table of models that can be downloaded."""
+"""The tables of models that can be downloaded, and of repositories."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from PySide6.QtCore import QT_TRANSLATE_NOOP, QObject, Qt
+from PySide6.QtGui import QFont
 
 from app.library import words
 from app.library.columns import Column, ColumnTable, Index
 from app.library.search import Found
 from app.library.table import verdict_dot
 from app.text import units
+from app.text.language import translate
+from backend.downloads.offers import Repository
+
+GOOD_FOR = {
+    "general": QT_TRANSLATE_NOOP("library", "everything"),
+    "code": QT_TRANSLATE_NOOP("library", "programming"),
+    "images": QT_TRANSLATE_NOOP("library", "images and text"),
+    "thinking": QT_TRANSLATE_NOOP("library", "thinking first"),
+    "small": QT_TRANSLATE_NOOP("library", "small machines"),
+}
 
 
 def _verdict(item: Found) -> str:
+    if item.there is not None:
+        return translate("library", "on this computer")
     return words.short(item.row.entry, item.row.verdict) if _is_known(item) else ""
 
 
@@ -26,9 +40,39 @@ def _quantisation(item: Found) -> str:
     return facts.quantisation if facts else item.offer.quantisation
 
 
-COLUMNS = (
-    Column[Found](QT_TRANSLATE_NOOP("library", "Name"), 300, lambda item: item.offer.name),
-    Column[Found](QT_TRANSLATE_NOOP("library", "Here"), 230, _verdict),
+def _good_for(item: Found) -> str:
+    return translate("library", str(GOOD_FOR[item.curated.good_for])) if item.curated else ""
+
+
+def _parameters(item: Found) -> str:
+    facts = item.row.entry.facts
+    return words.total_and_active(facts) if facts else ""
+
+
+def _context(item: Found) -> str:
+    facts = item.row.entry.facts
+    return units.number(facts.context_length) if facts else ""
+
+
+_NAME = Column[Found](QT_TRANSLATE_NOOP("library", "Name"), 300, lambda item: item.offer.name)
+_HERE = Column[Found](QT_TRANSLATE_NOOP("library", "On this computer"), 230, _verdict)
+_SIZE = Column[Found](
+    QT_TRANSLATE_NOOP("library", "Size"),
+    100,
+    lambda item: units.size(item.offer.size_bytes),
+    is_number=True,
+)
+CURATED = (
+    _NAME,
+    _HERE,
+    Column[Found](QT_TRANSLATE_NOOP("library", "Good for"), 140, _good_for),
+    Column[Found](QT_TRANSLATE_NOOP("library", "Parameters"), 150, _parameters),
+    _SIZE,
+    Column[Found](QT_TRANSLATE_NOOP("library", "Context"), 80, _context, is_number=True),
+)
+FILES = (
+    _NAME,
+    _HERE,
     Column[Found](QT_TRANSLATE_NOOP("library", "Type"), 100, _quantisation),
     Column[Found](
         QT_TRANSLATE_NOOP("library", "Files"),
@@ -36,24 +80,31 @@ COLUMNS = (
         lambda item: units.number(len(item.offer.files)),
         is_number=True,
     ),
-    Column[Found](
-        QT_TRANSLATE_NOOP("library", "Size"),
-        100,
-        lambda item: units.size(item.offer.size_bytes),
+    _SIZE,
+)
+REPOSITORIES = (
+    Column[Repository](QT_TRANSLATE_NOOP("library", "Repository"), 300, lambda item: item.name),
+    Column[Repository](QT_TRANSLATE_NOOP("library", "Licence"), 180, lambda item: item.licence),
+    Column[Repository](
+        QT_TRANSLATE_NOOP("library", "Downloads in a month"),
+        180,
+        lambda item: units.number(item.n_download),
         is_number=True,
     ),
 )
-HERE, TYPE, FILES = 1, 2, 3
+HERE = 1
 
 
 class GetTable(ColumnTable[Found]):
-    """The models of a listing."""
+    """The models of a listing, or of the curated list."""
 
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(COLUMNS, HERE, parent)
+    def __init__(self, columns: Sequence[Column[Found]], parent: QObject | None = None) -> None:
+        super().__init__(columns, HERE, parent)
+        self._suggested = ""
 
-    def show_found(self, found: list[Found]) -> None:
-        """Replace the models."""
+    def show_found(self, found: list[Found], suggested: Found | None) -> None:
+        """Replace the models, and mark the suggested one."""
+        self._suggested = suggested.offer.name if suggested is not None else ""
         same = [item.offer for item in found] == [item.offer for item in self.rows]
         self.take_rows(found, same=same)
 
@@ -62,8 +113,13 @@ class GetTable(ColumnTable[Found]):
         return bool(row.row.entry.trouble)
 
     def data(self, index: Index, role: int = 0) -> Any:  # noqa: D102
-        is_dot = role == Qt.ItemDataRole.DecorationRole and index.column() == HERE
-        if is_dot and index.isValid() and index.row() < len(self.rows):
-            item = self.rows[index.row()]
+        if not index.isValid() or index.row() >= len(self.rows):
+            return None
+        item = self.rows[index.row()]
+        if role == Qt.ItemDataRole.DecorationRole and index.column() == HERE:
             return verdict_dot(item.row) if _is_known(item) else None
+        if role == Qt.ItemDataRole.FontRole and item.offer.name == self._suggested:
+            font = QFont()
+            font.setBold(True)
+            return font if index.column() == 0 else None
         return super().data(index, role)

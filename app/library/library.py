@@ -89,6 +89,11 @@ class Library(QObject):
             self.machine = kept_machine(self._machine_path)
         self.rescan()
 
+    def begin_once(self) -> None:
+        """Scan all folders if that has not begun yet."""
+        if not self._begun:
+            self.begin()
+
     @property
     def folders(self) -> list[tuple[str, Path]]:
         """Return all folders, each with the program that owns it; "" for the user's own."""

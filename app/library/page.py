@@ -15,7 +15,7 @@ from app.session import known_models as models
 from app.session.engine import EngineSession
 from app.state.engine_state import Notice, State
 from app.text.messages import localized
-from backend.downloads.manager import Downloads
+from backend.downloads.manager import Download, Downloads
 from backend.downloads.manager import State as DownloadState
 from backend.protocol.statistics import Statistics
 from backend.system.paths import exists, models_folder
@@ -29,11 +29,13 @@ class LibraryPage(QObject):
     Signals:
         notice: (Notice) to show in the window.
         picked: (Path) the model that the user wants to load.
+        arrived: (Path) a download that the user waits for is complete.
         closed: the user wants the chat.
     """
 
     notice = Signal(object)
     picked = Signal(object)
+    arrived = Signal(object)
     closed = Signal()
     _moved = Signal()
 
@@ -56,6 +58,7 @@ class LibraryPage(QObject):
         self.pages.addWidget(self.view)
         self.pages.addWidget(self.get)
         self._states = {item.number: item.state for item in self.downloads.all()}
+        self._loaded_then: dict[int, Path | None] = {}  # when a download began, by its number
         self._watcher = QFileSystemWatcher(self)
         self._watcher.fileChanged.connect(self._file_changed)
         self._recent: list[str] = []
@@ -97,9 +100,11 @@ class LibraryPage(QObject):
             if self._states.get(item.number) is item.state:
                 continue
             name = item.job.name
-            if item.state is DownloadState.DONE:
+            if item.state is DownloadState.RUNNING:
+                self._loaded_then[item.number] = self._engine.path
+            elif item.state is DownloadState.DONE:
                 self._arrived(item.job.folder)
-                self._notify(self.tr("{model} has arrived.").format(model=name))
+                self._open_or_offer(item)
             elif item.state is DownloadState.FAILED:
                 self._notify(f"{name}: {localized(item.trouble)}")
         self._states = {item.number: item.state for item in items}
@@ -109,6 +114,17 @@ class LibraryPage(QObject):
             sum(item.state in (DownloadState.PAUSED, DownloadState.FAILED) for item in items),
         )
         self.get.show_downloads()
+
+    def _open_or_offer(self, item: Download) -> None:
+        """Open a model that has arrived, unless the user is busy or has opened another since."""
+        engine, path = self._engine, item.job.target
+        then = self._loaded_then.pop(item.number, engine.path)
+        if engine.state in (State.IDLE, State.EMPTY) and then == engine.path:
+            self.arrived.emit(path)
+            return
+        sentence = self.tr("{model} has arrived.").format(model=item.job.name)
+        action = (self.tr("Open it"), lambda: self.picked.emit(path))
+        self.notice.emit(Notice(sentence, (action,), is_trouble=False))
 
     def _arrived(self, folder: Path) -> None:
         """Add the folder of downloads to the folders of models."""

@@ -1,8 +1,10 @@
-"""Look up repositories in a thread, and judge the models in them for this machine."""
+"""Models to download: the curated list, a search by words, and the files of one repository."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
@@ -10,12 +12,25 @@ from PySide6.QtCore import QObject, Signal
 from app.library.library import Library, Row
 from app.widgets.background import Background
 from backend.downloads.address import parse
+from backend.downloads.curated import Curated, curated
 from backend.downloads.errors import DownloadError
 from backend.downloads.headers import read_facts, scaled
-from backend.downloads.offers import Listing, Offer
+from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
+from backend.library.estimate import Kind
 from backend.library.facts import Facts
 from backend.library.scan import Entry
 from backend.protocol.settings import EngineConfig
+from backend.text import text as message
+
+USABLE_TOKENS_PER_S = 8.0  # somewhat faster than people read
+
+
+class Shown(Enum):
+    """What the page lists."""
+
+    CURATED = "curated"
+    REPOSITORIES = "repositories"
+    FILES = "files"
 
 
 @dataclass(frozen=True)
@@ -23,11 +38,14 @@ class Found:
     """A model that can be downloaded. row: as the library would show it.
 
     is_exact: its own header was read; otherwise it is judged by another model's, or not yet.
+    curated: its entry in the curated list, or None. there: its file on this computer, or None.
     """
 
     offer: Offer
     row: Row
     is_exact: bool
+    curated: Curated | None = None
+    there: Path | None = None
 
 
 class _Superseded(Exception):
@@ -35,47 +53,93 @@ class _Superseded(Exception):
 
 
 class Search(QObject):
-    """Has one listing at a time. Contacts no server before `look_up`.
+    """Shows the curated list, repositories or files. Contacts no server before it is asked to.
 
     Signals:
-        changed: the listing, or the facts of a model in it, changed.
+        changed: what is shown, or the facts of a model in it, changed.
         refused: (str) one sentence: why nothing was found or could be read.
         busy: (bool) a request to a server began or ended.
+        offered: (Offer, source) the files of a curated model, for its download.
     """
 
     changed = Signal()
     refused = Signal(object)
     busy = Signal(bool)
-    _listed = Signal(int, object)
+    offered = Signal(object, str)
+    _answered = Signal(int, object)
     _read = Signal(int, int, object)
     _failed = Signal(int, object)
 
     def __init__(self, library: Library, parent: QObject | None = None) -> None:
         super().__init__(parent)
+        self.shown = Shown.CURATED
         self.listing: Listing | None = None
-        self._library = library
+        self.repositories: list[Repository] = []
+        self.words = ""  # that the repositories, or the models of the curated list, have to have
+        self.library = library
         self._known: dict[int, Facts | str] = {}  # by index in the listing
         self._basis: int | None = None  # index of the model by which the others are judged
         self._number = 0  # number of the newest request; older ones stop early
         self._background = Background("search")
-        self._listed.connect(self._on_listing)
+        self._answered.connect(self._on_answer)
         self._read.connect(self._on_facts)
         self._failed.connect(self._on_failure)
 
     @property
     def found(self) -> list[Found]:
-        """Return the models of the listing, judged with the memory that is free now."""
+        """Return the models that are shown, judged with the memory that is free now."""
+        if self.shown is Shown.CURATED:
+            return self.curated()
         offers = self.listing.offers if self.listing is not None else []
         return [self._judged(i, offer) for i, offer in enumerate(offers)]
 
+    def curated(self) -> list[Found]:
+        """Return the models of the curated list that have all words."""
+        there = {row.entry.path.name.casefold(): row.entry.path for row in self.library.rows}
+        found = []
+        for model in curated()[1]:
+            text = f"{model.title} {model.repository} {model.file}".casefold()
+            if all(word in text for word in self.words.casefold().split()):
+                facts = model.facts
+                file = RemoteFile("", model.file, facts.file_bytes)
+                entry = Entry(Path(model.file), 1, facts.file_bytes, facts)
+                row = Row(entry, self.library.verdict(facts), 0.0)
+                path = there.get(model.file.casefold())
+                found.append(Found(Offer(model.title, (file,)), row, False, model, path))
+        return found
+
+    def suggested(self) -> Found | None:
+        """Return the curated model to begin with: the largest that runs at a usable speed here."""
+        every = [item for item in self.curated() if item.row.verdict is not None]
+        whole = [item for item in every if item.row.verdict.kind is Kind.FITS]  # type: ignore[union-attr]
+        usable = [item for item in every if _tokens_per_s(item) >= USABLE_TOKENS_PER_S]
+        fast = sorted(
+            (item for item in every if _runs(item)), key=lambda item: -_tokens_per_s(item)
+        )
+        return next(iter([*usable[-1:], *whole[-1:], *fast]), None)
+
+    def filter(self, words: str) -> None:
+        """Show the models of the curated list that have all words."""
+        self._show(Shown.CURATED, words)
+
     def look_up(self, text: str) -> None:
-        """List the models at an address, then read the smallest model's header."""
-        self._number += 1
-        number = self._number
-        self.listing, self._known, self._basis = None, {}, None
-        self.changed.emit()
-        self.busy.emit(True)
-        self._background.later(lambda: self._list(number, text))
+        """List the models at an address, or the repositories whose names have the words."""
+        try:
+            address = parse(text)
+        except DownloadError as error:
+            if "://" in text:
+                self._show(Shown.FILES, "")
+                self.refused.emit(str(error))
+                return
+            self._ask(lambda: self._search(text))
+            self._show(Shown.REPOSITORIES, text)
+            return
+        self._ask(lambda: self._list(address))
+        self._show(Shown.FILES, "")
+
+    def fetch(self, model: Curated) -> None:
+        """Ask for the files of a curated model, and emit `offered`."""
+        self._ask(lambda: self._offer(model))
 
     def read(self, i: int) -> None:
         """Read the header of a model of the listing, unless it is known."""
@@ -91,6 +155,13 @@ class Search(QObject):
         self._number += 1
         self._background.shut_down()
 
+    def _show(self, shown: Shown, words: str) -> None:
+        self.shown, self.words = shown, words
+        if shown is not Shown.CURATED:
+            self.listing, self._known, self._basis = None, {}, None
+            self.repositories = []
+        self.changed.emit()
+
     def _judged(self, i: int, offer: Offer) -> Found:
         own = self._known.get(i)
         facts = own if isinstance(own, Facts) else None
@@ -100,23 +171,51 @@ class Search(QObject):
                 facts = scaled(basis, self.listing.offers[self._basis], offer)
         trouble = offer.trouble or (own if isinstance(own, str) else "")
         entry = Entry(Path(offer.files[0].name), len(offer.files), offer.size_bytes, facts, trouble)
-        verdict = self._library.verdict(facts) if facts is not None else None
+        verdict = self.library.verdict(facts) if facts is not None else None
         return Found(offer, Row(entry, verdict, 0.0), own is not None or bool(offer.trouble))
 
     # In the thread
 
-    def _list(self, number: int, text: str) -> None:
-        # Imported late: they load the HTTP client.
+    def _ask(self, ask: Callable[[], object]) -> None:
+        """Call `ask` in the thread, and take its answer unless a newer request replaced it."""
+        self._number += 1
+        number = self._number
+
+        def run() -> None:
+            if number != self._number:
+                return
+            try:
+                self._answered.emit(number, ask())
+            except DownloadError as error:
+                self._failed.emit(number, str(error))
+
+        self.busy.emit(True)
+        self._background.later(run)
+
+    # The imports are late: they load the HTTP client.
+
+    def _list(self, address: object) -> Listing:
         from backend.downloads.hub import look_up
         from backend.downloads.web import new_client
 
-        if number != self._number:
-            return
-        try:
-            with new_client() as client:
-                self._listed.emit(number, look_up(parse(text), client))
-        except DownloadError as error:
-            self._failed.emit(number, str(error))
+        with new_client() as client:
+            return look_up(address, client)  # type: ignore[arg-type]
+
+    def _search(self, words: str) -> list[Repository]:
+        from backend.downloads.hub import search
+        from backend.downloads.web import new_client
+
+        with new_client() as client:
+            return search(words, client)
+
+    def _offer(self, model: Curated) -> tuple[Offer, str]:
+        listing = self._list(parse(model.repository))
+        offer = model.offer_of(listing)
+        if offer is None:
+            raise DownloadError(
+                message("download.not_there", file=model.file, place=model.repository)
+            )
+        return offer, listing.source
 
     def _read_header(self, number: int, i: int, offer: Offer) -> None:
         from backend.downloads.web import new_client  # imported late: it loads the HTTP client
@@ -137,13 +236,20 @@ class Search(QObject):
 
     # In the window's thread
 
-    def _on_listing(self, number: int, listing: Listing) -> None:
+    def _on_answer(self, number: int, answer: object) -> None:
         if number != self._number:
             return
-        self.listing = listing
         self.busy.emit(False)
+        if isinstance(answer, tuple):
+            self.offered.emit(*answer)
+            return
+        if isinstance(answer, Listing):
+            self.listing = answer
+        elif isinstance(answer, list):
+            self.repositories = answer
         self.changed.emit()
-        usable = [i for i, offer in enumerate(listing.offers) if not offer.trouble]
+        offers = self.listing.offers if self.listing is not None else []
+        usable = [i for i, offer in enumerate(offers) if not offer.trouble]
         if usable:
             self.read(usable[0])
 
@@ -161,3 +267,12 @@ class Search(QObject):
             return
         self.busy.emit(False)
         self.refused.emit(sentence)
+
+
+def _tokens_per_s(item: Found) -> float:
+    speed = item.row.verdict.best_speed if item.row.verdict is not None else None
+    return speed.tokens_per_s if speed is not None else 0.0
+
+
+def _runs(item: Found) -> bool:
+    return item.row.verdict is not None and item.row.verdict.kind in (Kind.FITS, Kind.CACHE)

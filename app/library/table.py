@@ -55,7 +55,7 @@ COLUMNS = (
         QT_TRANSLATE_NOOP("library", "Name"), 250, title, lambda row: title(row).casefold()
     ),
     Column[Row](
-        QT_TRANSLATE_NOOP("library", "Here"),
+        QT_TRANSLATE_NOOP("library", "On this computer"),
         216,
         lambda row: words.short(row.entry, row.verdict),
         _verdict_key,

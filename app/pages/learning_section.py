@@ -9,7 +9,6 @@ from __future__ import annotations
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
-    QCheckBox,
     QGroupBox,
     QLabel,
     QProgressBar,
@@ -21,6 +20,7 @@ from PySide6.QtWidgets import (
 from app.session.worker_link import EngineLink
 from app.text import units
 from app.text.messages import localized
+from app.widgets.fields import Tick
 from backend.protocol.status import LearningFacts
 
 REFRESH_MS = 5_000
@@ -34,7 +34,7 @@ class LearningGroup(QGroupBox):
         self._link = link
         self._facts: LearningFacts | None = None
         self.setTitle(self.tr("Learning from your chats"))
-        self.switch = QCheckBox(self.tr("Record which experts my chats use, and learn from it"))
+        self.switch = Tick(self.tr("Record which experts my chats use, and learn from it"))
         self.switch.setAccessibleName(self.switch.text())
         self._explanation = _label(
             self.tr(

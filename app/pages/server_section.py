@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from PySide6.QtWidgets import QApplication, QCheckBox, QLineEdit, QPushButton
+from dataclasses import replace
 
-from app.session.local_server import DEFAULT_PORT, LocalServer, ServerFacts
+from PySide6.QtWidgets import QApplication, QLineEdit, QPushButton
+
+from app.session.local_server import (
+    MINUTES_MAX,
+    LocalServer,
+    ServerChoice,
+    ServerFacts,
+)
 from app.text.messages import localized
-from app.widgets.fields import Number
+from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
 
 
 class ServerSection(Section):
-    """Switch, port, key and state of the server."""
+    """Switch, port, key, models on demand and state of the server."""
 
     def __init__(self, server: LocalServer) -> None:
         super().__init__(self.tr("Local server"))
@@ -25,7 +32,7 @@ class ServerSection(Section):
                 )
             )
         )
-        self.on = QCheckBox(self.tr("Serve the loaded model"))
+        self.on = Tick(self.tr("Serve the loaded model"))
         self.on.setAccessibleName(self.tr("Serve the loaded model to programs on this machine"))
         self.port = Number(0, 65535)
         self.port.setMinimumWidth(110)
@@ -39,38 +46,69 @@ class ServerSection(Section):
         self.copy.setAccessibleName(self.tr("Copy the key"))
         self.renew = QPushButton(self.tr("Renew"))
         self.renew.setAccessibleName(self.tr("Make another key"))
+        self.loads_models = Tick(self.tr("Load the model that a program names"))
+        self.loads_models.setToolTip(
+            self.tr(
+                "Any model of the page Models. It takes the place of the chat's, which is loaded "
+                "again for the next message."
+            )
+        )
+        self.loads_models.setAccessibleName(self.loads_models.text())
+        self.unload_min = Number(0, MINUTES_MAX)
+        self.unload_min.setMinimumWidth(110)
+        self.unload_min.setSpecialValueText(self.tr("never"))
+        self.unload_min.setSuffix(self.tr(" min"))
+        self.unload_min.setToolTip(
+            self.tr("Time without a request or message; the next one loads the model again.")
+        )
         self.status = small("")
-        self.on.setChecked(server.wanted)
-        self.port.setValue(server.port)
+        self._show_choice(server.choice)
         self.wide(self.on)
         self.row(self.tr("Port"), self.port)
         self.row(self.tr("Key"), beside(self.key, self.copy, self.renew))
+        self.wide(self.loads_models)
+        self.row(self.tr("Free the model after"), self.unload_min)
         self.wide(self.status)
-        self.on.toggled.connect(self._want)
-        self.port.editingFinished.connect(self._port_chosen)
+        self.on.toggled.connect(self._choose)
+        self.loads_models.toggled.connect(self._choose)
+        for field in (self.port, self.unload_min):
+            field.editingFinished.connect(self._choose)
         self.copy.clicked.connect(self._copy)
         self.renew.clicked.connect(self._renew)
         server.changed.connect(self._show)
         self._show(server.facts)
 
     def switch_off(self) -> None:
-        """Switch the server off and restore the default port."""
-        self.port.setValue(DEFAULT_PORT)
-        self.on.setChecked(False)
-        self._want()
+        """Switch the server off and restore its default settings, except the key."""
+        self._show_choice(ServerChoice())
+        self._choose()
 
-    def _want(self) -> None:
-        self._server.want(self.on.isChecked(), self.port.value())
+    def _show_choice(self, choice: ServerChoice) -> None:
+        for field in (self.on, self.port, self.loads_models, self.unload_min):
+            field.blockSignals(True)
+        self.on.setChecked(choice.on)
+        self.port.setValue(choice.port)
+        self.loads_models.setChecked(choice.loads_models)
+        self.unload_min.setValue(choice.unload_min)
+        for field in (self.on, self.port, self.loads_models, self.unload_min):
+            field.blockSignals(False)
 
-    def _port_chosen(self) -> None:
-        if self.port.value() != self._server.port:
-            self._want()
+    def _choose(self) -> None:
+        choice = replace(
+            self._server.choice,
+            on=self.on.isChecked(),
+            port=self.port.value(),
+            loads_models=self.loads_models.isChecked(),
+            unload_min=self.unload_min.value(),
+        )
+        if choice != self._server.choice:
+            self._server.choose(choice)
 
     def _copy(self) -> None:
-        QApplication.clipboard().setText(self._server.key)
+        QApplication.clipboard().setText(self._server.choice.key)
 
     def _show_key(self) -> None:
-        self.key.setText(self._server.key)
+        self.key.setText(self._server.choice.key)
         self.key.setCursorPosition(0)
 
     def _renew(self) -> None:
@@ -85,7 +123,11 @@ class ServerSection(Section):
             words += " " + self.tr("%n request(s) so far.", "", facts.n_request)
             if facts.n_open:
                 words += " " + self.tr("%n of them under way.", "", facts.n_open)
-        elif self._server.wanted:
+            if facts.model and not facts.is_own:
+                words += " " + self.tr("A program has loaded {model}.").format(model=facts.model)
+            elif not facts.model:
+                words += " " + self.tr("No model is in memory.")
+        elif self._server.choice.on:
             words = self.tr("It starts with the engine.")
         else:
             words = self.tr("Off.")

@@ -21,12 +21,13 @@ from app.session.local_server import LocalServer
 from app.session.tools import ToolServers
 from app.session.worker_link import EngineLink
 from app.settings.settings import Settings
-from app.text import language
+from app.text import language, units
+from app.widgets import files
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.fields import DropDown
+from app.widgets.fields import DropDown, Tick
 from app.widgets.mode_switch import ModeSwitch
 from app.widgets.page import Page, Section, beside, small
-from app.widgets.theme import Choice
+from app.widgets.theme import TEXT_SIZES, Choice
 
 FIELD_WIDTH = 220
 FOLDER_WIDTH = 280
@@ -39,6 +40,9 @@ class SettingsPage(Page):
     Signals:
         theme_chosen: (theme.Choice).
         language_chosen: (str) code.
+        contrast_chosen: (bool) high contrast.
+        text_size_chosen: (int) per cent of the system's.
+        presence_changed: a choice about notifications, the tray or titles.
         automatic_chosen: (bool).
         controls_wanted: the user wants to see the engine's controls.
         preset_wanted: the user wants to edit the default preset.
@@ -47,6 +51,9 @@ class SettingsPage(Page):
 
     theme_chosen = Signal(object)
     language_chosen = Signal(str)
+    contrast_chosen = Signal(bool)
+    text_size_chosen = Signal(int)
+    presence_changed = Signal()
     automatic_chosen = Signal(bool)
     controls_wanted = Signal()
     preset_wanted = Signal()
@@ -64,7 +71,7 @@ class SettingsPage(Page):
             self._appearance(settings),
             self._engine(settings),
             self._models(),
-            self._chats(),
+            self._chats(settings),
             self.tools,
             self.server,
             self._privacy(link),
@@ -79,12 +86,16 @@ class SettingsPage(Page):
         self.theme.setCurrentIndex(self.theme.findData(settings.theme))
         self.language.setCurrentIndex(self.language.findData(settings.language))
         self.mode.show_choice(settings.engine.automatic)
+        self.contrast.setChecked(settings.high_contrast)
+        self._show_text_size(settings)
+        for name, tick in self._ticks.items():
+            tick.setChecked(getattr(settings, name))
 
     def _appearance(self, settings: Settings) -> Section:
         section = Section(self.tr("Appearance"))
         self.theme = DropDown()
         for choice, words in (
-            (Choice.SYSTEM, self.tr("As the system has it")),
+            (Choice.SYSTEM, self.tr("System")),
             (Choice.LIGHT, self.tr("Light")),
             (Choice.DARK, self.tr("Dark")),
         ):
@@ -100,12 +111,51 @@ class SettingsPage(Page):
         self.language.activated.connect(self._language_picked)
         self._language_hint = small("")
         self._language_hint.hide()
-        for field in (self.theme, self.language):
+        self.contrast = Tick(self.tr("High contrast"))
+        self.contrast.setAccessibleName(self.tr("High contrast"))
+        self.contrast.setChecked(settings.high_contrast)
+        self.contrast.toggled.connect(self.contrast_chosen)
+        self.text_size = DropDown()
+        for percent in TEXT_SIZES:
+            self.text_size.addItem(units.percent(percent / 100), percent)
+        self._show_text_size(settings)
+        self.text_size.activated.connect(
+            lambda _: self.text_size_chosen.emit(int(self.text_size.currentData()))
+        )
+        for field in (self.theme, self.language, self.text_size):
             field.setFixedWidth(FIELD_WIDTH)
         section.row(self.tr("Colours"), self.theme)
+        section.row("", self.contrast)
+        self._ticks: dict[str, Tick] = {}
+        for name, words in (
+            ("notify", self.tr("Tell when an answer is ready and the window is not active")),
+            ("tray", self.tr("Keep a closed window in the tray")),
+        ):
+            self._add_tick(section, settings, name, words)
+        section.row(self.tr("Size of text"), self.text_size)
         section.row(self.tr("Language"), self.language)
         section.wide(self._language_hint)
         return section
+
+    def _add_tick(self, section: Section, settings: Settings, name: str, words: str) -> None:
+        """Add a switch for a setting of this name."""
+        tick = self._ticks[name] = Tick(words)
+        tick.setAccessibleName(words)
+        tick.setChecked(getattr(settings, name))
+
+        def choose(is_on: bool) -> None:
+            setattr(settings, name, is_on)
+            self.presence_changed.emit()
+
+        tick.toggled.connect(choose)
+        section.wide(tick)
+
+    def _show_text_size(self, settings: Settings) -> None:
+        if self.text_size.findData(settings.text_percent) < 0:
+            self.text_size.addItem(
+                units.percent(settings.text_percent / 100), settings.text_percent
+            )
+        self.text_size.setCurrentIndex(self.text_size.findData(settings.text_percent))
 
     def _language_picked(self) -> None:
         self._language_hint.setText(self.tr("The language changes at the next start."))
@@ -182,7 +232,9 @@ class SettingsPage(Page):
         self.remove_folder.setEnabled(item is not None and bool(item.data(_FOLDER)))
 
     def _add_folder(self) -> None:
-        name = QFileDialog.getExistingDirectory(self, self.tr("Add a folder of models"))
+        name = QFileDialog.getExistingDirectory(
+            self, self.tr("Add a folder of models"), files.start("models")
+        )
         if name:
             self._library.library.add_folder(Path(name))
             self._show_folders()
@@ -202,13 +254,17 @@ class SettingsPage(Page):
             downloads.set_folder(Path(name))
             self._show_folders()
 
-    def _chats(self) -> Section:
+    def _chats(self, settings: Settings) -> Section:
         section = Section(self.tr("New chats"))
         self.preset = QPushButton(self.tr("System prompt and sampling\u2026"))
         self.preset.setAccessibleName(self.tr("What new chats begin with"))
         self.preset.clicked.connect(self.preset_wanted)
         section.wide(small(self.tr("For chats with models that have no settings of their own.")))
         section.wide(beside(self.preset))
+        self._add_tick(
+            section, settings, "titles",
+            self.tr("Let the model write the titles of new chats when it is idle"),
+        )  # fmt: skip
         return section
 
     def _privacy(self, link: EngineLink) -> Section:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import (
-    QCheckBox,
     QFileDialog,
     QFrame,
     QHBoxLayout,
@@ -22,7 +21,7 @@ from app.pages.server_dialog import ServerDialog
 from app.session.tools import ServerState, ToolServers
 from app.text.messages import localized
 from app.widgets.elided_label import ElidedLabel
-from app.widgets.fields import Number
+from app.widgets.fields import Number, Tick
 from app.widgets.page import Section, beside, small
 from backend.tools.settings import Server
 from backend.tools.tool import Tool
@@ -36,9 +35,9 @@ class _Row(QFrame):
         self.setObjectName("toolServer")
         self._servers, self._name = servers, name
         self._tools: tuple[Tool, ...] = ()
-        self._switches: dict[str, QCheckBox] = {}
+        self._switches: dict[str, Tick] = {}
         self._permissions: dict[str, QPushButton] = {}
-        self.on = QCheckBox(name.replace("&", "&&"))
+        self.on = Tick(name.replace("&", "&&"))
         self.on.setAccessibleName(self.tr("Server {name}").format(name=name))
         self.on.clicked.connect(lambda is_on: servers.switch(name, is_on))
         self._state = QLabel()
@@ -112,7 +111,7 @@ class _Row(QFrame):
         self._switches.clear()
         self._permissions.clear()
         for tool in self._tools:
-            switch = QCheckBox(tool.name.replace("&", "&&"))
+            switch = Tick(tool.name.replace("&", "&&"))
             switch.setAccessibleName(self.tr("Tool {name}").format(name=tool.name))
             switch.setEnabled(not tool.fault)
             switch.clicked.connect(lambda on, tool=tool: self._servers.switch_tool(tool, on))
@@ -145,7 +144,6 @@ class _Row(QFrame):
 
     def _remove(self) -> None:
         box = QMessageBox(self.window())
-        box.setIcon(QMessageBox.Icon.Question)
         box.setTextFormat(Qt.TextFormat.PlainText)
         box.setText(self.tr("Remove the server {name}?").format(name=self._name))
         box.setInformativeText(self.tr("Its settings and permissions are forgotten."))

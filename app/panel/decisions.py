@@ -1,4 +1,4 @@
-"""The decisions of the method `auto` in this answer: the last one, or all."""
+"""The decisions of the adaptive method (`auto`) in this answer: the last one, or all."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Decisions(QWidget):
         self.button.setAccessibleName(self.tr("All decisions"))
         self.button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.button.toggled.connect(lambda _: self._write())
-        title = QLabel(self.tr("Decided by auto"))
+        title = QLabel(self.tr("What the adaptive method decided"))
         title.setProperty("role", "strong")
         head = QHBoxLayout()
         head.addWidget(title)

@@ -1,10 +1,11 @@
-"""The figures of the engine panel: four large ones, and four that explain them."""
+"""The figures of the engine panel, each with a tool tip that explains it."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 
+from PySide6.QtGui import QFontMetrics, QResizeEvent
 from PySide6.QtWidgets import QGridLayout, QLabel, QWidget
 
 from app.panel.value import Value
@@ -13,6 +14,8 @@ from backend.protocol.statistics import PassFigures, Statistics
 
 WINDOW_S = 2.0  # the bandwidth during an answer is that of the last two seconds
 NOTHING = "\u2013"
+N_COLUMN = 4
+_GAP = 10  # between columns, in pixels
 
 
 class Figures(QWidget):
@@ -26,28 +29,76 @@ class Figures(QWidget):
         self._reads: deque[tuple[float, int]] = deque()  # (when, bytes read so far)
         self._values: list[Value] = []
         self._units: list[QLabel] = []
-        layout = QGridLayout(self)
+        self._n_column = 0
+        self._notes = [""] * len(self._texts())  # behind the explanations, what is special now
+        layout = self._layout = QGridLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
-        layout.setHorizontalSpacing(10)
+        layout.setHorizontalSpacing(_GAP)
         layout.setVerticalSpacing(0)
-        names = (
-            self.tr("token/s"), self.tr("hits"), self.tr("late"), self.tr("GB/s read"),
-            self.tr("misses"), self.tr("waiting"), self.tr("prefetches useful"),
-            self.tr("prefetches wasted"),
-        )  # fmt: skip
-        for index, name in enumerate(names):
-            row, column = 2 * (index // 4) + index // 4, index % 4
+        for index, (name, explanation) in enumerate(self._texts()):
             value, unit = Value("figure" if index < 4 else "strong"), QLabel(name)
             value.setText(NOTHING)
             unit.setProperty("role", "small")
             value.setAccessibleName(name)
-            layout.addWidget(value, row, column)
-            layout.addWidget(unit, row + 1, column)
-            layout.setColumnStretch(column, 1)
+            for widget in (value, unit):
+                widget.setToolTip(explanation)
             self._values.append(value)
             self._units.append(unit)
-        layout.setRowMinimumHeight(2, 6)
+        self._arrange(N_COLUMN)
         self.show_limit(None)
+
+    def _texts(self) -> tuple[tuple[str, str], ...]:
+        """Return the name of each figure and what it means, whether more is better, and why."""
+        return (
+            (self.tr("token/s"), self.tr(
+                "How fast the answer is written. A token is about three quarters of a word.\n"
+                "More is better. A larger cache, a faster drive and a smaller model raise it.")),
+            (self.tr("hits"), self.tr(
+                "Experts that were in memory when they were needed.\n"
+                "More is better. A larger cache raises it.")),
+            (self.tr("late"), self.tr(
+                "Experts that were still being read when they were needed: a part of the wait "
+                "was saved.\n"
+                "Less is better, but late is better than a miss. A faster drive lowers it.")),
+            (self.tr("GB/s read"), self.tr(
+                "Present read bandwidth of the drive, and the highest measured on this machine.\n"
+                "Close to the highest means that the drive is the limit.")),
+            (self.tr("misses"), self.tr(
+                "Experts that were not in memory when they were needed. The answer waits until "
+                "they are read.\n"
+                "Less is better. A larger cache or a better method lowers it.")),
+            (self.tr("waiting"), self.tr(
+                "Share of the time in which the answer waited for experts.\n"
+                "Less is better. A larger cache and a faster drive lower it.")),
+            (self.tr("prefetches useful"), self.tr(
+                "Experts that were read before they were needed, and then were needed.\n"
+                "More is better: each one saved a wait.")),
+            (self.tr("prefetches wasted"), self.tr(
+                "Experts that were read ahead but evicted before anything needed them.\n"
+                "Less is better: each one kept the drive busy for nothing.")),
+        )  # fmt: skip
+
+    def _arrange(self, n_column: int) -> None:
+        """Put the figures into rows of `n_column`."""
+        if n_column == self._n_column:
+            return
+        self._n_column = n_column
+        for index, (value, unit) in enumerate(zip(self._values, self._units, strict=True)):
+            row, column = divmod(index, n_column)
+            self._layout.addWidget(value, 3 * row, column)
+            self._layout.addWidget(unit, 3 * row + 1, column)
+            self._layout.setRowMinimumHeight(3 * row + 2, 6)
+        for column in range(N_COLUMN):
+            self._layout.setColumnStretch(column, int(column < n_column))
+
+    def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
+        super().resizeEvent(event)
+        widest = max(
+            max(value.width_of("100\u00a0%") for value in self._values[:4]),
+            max(QFontMetrics(unit.font()).horizontalAdvance(unit.text()) for unit in self._units),
+        )
+        fits = (self.width() + _GAP) // (widest + _GAP)
+        self._arrange(N_COLUMN if fits >= N_COLUMN else 2)
 
     @property
     def values(self) -> list[str]:
@@ -61,8 +112,8 @@ class Figures(QWidget):
 
     @property
     def misses_words(self) -> str:
-        """Return the tool tip of the misses."""
-        return self._values[4].toolTip()
+        """Return what is special about the misses; empty if nothing is."""
+        return self._notes[4]
 
     def show_limit(self, link_gb_per_s: float | None) -> None:
         """Show the measured bandwidth of the drive beside the present one."""
@@ -72,9 +123,6 @@ class Figures(QWidget):
             limit = units.decimal(link_gb_per_s, 2 if link_gb_per_s < 10 else 1)
             text = self.tr("of {limit} GB/s").format(limit=limit)
         self._units[3].setText(text)
-        self._units[3].setToolTip(
-            self.tr("Present read bandwidth of the drive, and the highest measured on this machine")
-        )
 
     def clear(self) -> None:
         """Clear the figures."""
@@ -123,7 +171,7 @@ class Figures(QWidget):
             text = self.tr("{file} from the file, {ram} from memory").format(
                 file=units.size(statistics.drive_bytes), ram=units.size(statistics.bytes_from_host)
             )
-        self._values[3].setToolTip(text)
+        self._note(3, text)
 
     def _show_on_host(self, on_host: int, lacked: int) -> None:
         """Show the share of missing experts that the processor computed."""
@@ -132,7 +180,14 @@ class Figures(QWidget):
             text = self.tr("the processor computed {share} of {n} that the device lacked").format(
                 n=units.count(lacked, "expert"), share=units.percent(on_host / max(lacked, 1))
             )
-        self._values[4].setToolTip(text)
+        self._note(4, text)
+
+    def _note(self, index: int, note: str) -> None:
+        """Put a note below the explanation of a figure."""
+        if note != self._notes[index]:
+            self._notes[index] = note
+            explanation = self._texts()[index][1]
+            self._values[index].setToolTip(f"{explanation}\n{note}" if note else explanation)
 
     def _show(self, values: list[str]) -> None:
         for label, text in zip(self._values, values, strict=True):

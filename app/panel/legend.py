@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from app.widgets import theme
 
@@ -21,6 +21,7 @@ class Legend(QLabel):
         self._items: Items = []
         self.setProperty("role", "small")
         self.setWordWrap(True)
+        self.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Maximum)
 
     def show_items(self, items: Items) -> None:
         """Show items: a colour's name, its meaning, and the sign if it is not a square."""

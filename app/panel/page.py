@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from app.session.engine import EngineSession
 from app.state.engine_state import Notice, State
 from backend.protocol.statistics import Batch, Residency, Statistics
 from backend.protocol.status import Advice
+from backend.system.processor import OtherPrograms
 
 
 class EnginePage(QObject):
@@ -40,9 +42,12 @@ class EnginePage(QObject):
         self.panel.shown.connect(self._shown)
         self.panel.trouble.connect(lambda text: self.notice.emit(Notice(text)))
         self.panel.rate_wanted.connect(self._use)
+        self._others = OtherPrograms()
+        self.panel.refreshed.connect(self._measure_others)
         engine.model_changed.connect(self._show_model)
         engine.state_changed.connect(self._state_changed)
         engine.residency_changed.connect(self._show_residency)
+        link.prefill.connect(self.panel.show_prompt)
         link.stats.connect(self._show_statistics)
         link.done.connect(lambda _, statistics: self.panel.show_statistics(statistics, False))
         link.moments.connect(self._add_moments)
@@ -56,6 +61,12 @@ class EnginePage(QObject):
 
     def _show_model(self) -> None:
         self.panel.show_model(self._engine.model, self._engine.cache)
+        self.panel.show_mode(self._engine.asked.automatic)
+
+    def _measure_others(self) -> None:
+        if self._engine.state is State.ANSWERING:
+            pids = (os.getpid(), self._engine.link.pid)
+            self.panel.show_others(self._others.share(pids))
 
     def _state_changed(self, state: State) -> None:
         if state is State.IDLE:

@@ -23,6 +23,7 @@ from app.panel.moment import Moments
 from app.panel.panel_layout import PanelParts
 from app.text import units
 from app.text.messages import localized
+from app.text.methods import title_of
 from backend.methods.catalogue import METHODS
 from backend.protocol.statistics import Batch, Residency, Statistics
 from backend.protocol.status import Advice, CacheFacts, ModelFacts
@@ -34,6 +35,8 @@ Labels and bars are expensive: five updates a second took 3 % of a core."""
 WORDS_S = 2.0
 """Time between two updates of the sentence: a new text lays out the whole panel again."""
 MAP_HEIGHT_MIN = 60
+COLUMNS_FROM = 860
+"""Width from which the pictures stand beside the words, in pixels."""
 
 
 class EnginePanel(QFrame):
@@ -45,11 +48,13 @@ class EnginePanel(QFrame):
         shown: (bool) the panel was shown or hidden.
         trouble: (str) one sentence about a file that could not be written.
         rate_wanted: (slots of each layer) the user wants the recommended cache.
+        refreshed: it is time to measure what other programs use.
     """
 
     shown = Signal(bool)
     trouble = Signal(object)
     rate_wanted = Signal(int)
+    refreshed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -61,6 +66,10 @@ class EnginePanel(QFrame):
         self._is_live = False
         self._residency: Residency | None = None  # the newest snapshot
         self._advice: Advice | None = None
+        self._prompt: tuple[int, int] | None = None  # tokens that are read, done and total
+        self._others_share: float | None = None  # of the processor
+        self._is_automatic = False
+        self._wants_hint = False
         self._shown_s = 0.0  # time of the last update of figures and bars
         self._sentence_s = 0.0  # time of the last update of the sentence
         self.moments = Moments()
@@ -86,13 +95,15 @@ class EnginePanel(QFrame):
         """Show a model and its cache in force; forget the answer of another model."""
         if model != self._model:
             self._forget(model)
+        elif _setting(cache) != _setting(self._cache):
+            self._advice = None  # it was followed, or is out of date
         self._model, self._cache = model, cache
         has_experts = model is not None and model.is_moe
         height = max(len(model.moe_layers) * ROW_HIGHEST if model else 0, MAP_HEIGHT_MIN)
         self.parts.show_kind(model is not None, has_experts, height)
         method = cache.method if cache is not None and cache.mode == "cached" else ""
         self.parts.show_hybrid(cache is not None and cache.hybrid != "off")
-        self.parts.method.setText(method)
+        self.parts.method.setText(title_of(method))
         about = localized(METHODS[method].sentence) if method in METHODS else ""
         if cache is not None and cache.predictor:
             forecast = self.tr("Forecasts by: {predictor}.").format(predictor=cache.predictor)
@@ -101,11 +112,38 @@ class EnginePanel(QFrame):
         self._refresh_memory()
         self._show_verdict()
 
+    def show_mode(self, is_automatic: bool) -> None:
+        """Set whether the engine's settings are automatic."""
+        self._is_automatic = is_automatic
+        self._show_verdict()
+
+    def want_hint(self) -> None:
+        """Explain the pictures after the next answer."""
+        self._wants_hint = True
+
+    def show_prompt(self, done: int, total: int) -> None:
+        """Show how many tokens of a prompt were read."""
+        self._prompt = done, total
+        if time.monotonic() - self._shown_s >= LIVE_S:
+            self._shown_s = time.monotonic()
+            self._show_verdict()
+
+    def show_others(self, share: float | None) -> None:
+        """Set the share of the processor that other programs use; shown while an answer runs."""
+        if self._is_live and share is not None:
+            self._others_share = max(share, self._others_share or 0.0)
+
     def show_statistics(self, statistics: Statistics, is_live: bool) -> None:
         """Show the figures of an answer, running or ended."""
         if is_live and not self._is_live:
             self._advice, self._shown_s, self._sentence_s = None, 0.0, 0.0  # another answer begins
+            self._others_share = None
+        if statistics.n_token or not is_live:
+            self._prompt = None
         self._statistics, self._is_live = statistics, is_live
+        if not is_live and statistics.n_token and self._wants_hint:
+            self._wants_hint = False
+            self.parts.show_hint(self._model is not None and self._model.is_moe)
         if is_live and time.monotonic() - self._shown_s < LIVE_S:
             return
         self._shown_s = time.monotonic()
@@ -142,7 +180,9 @@ class EnginePanel(QFrame):
         self.parts.can_look_back(self.moments.n_token > 0)
 
     def show_advice(self, advice: Advice) -> None:
-        """Show the simulator's advice on the shown answer."""
+        """Show the simulator's advice on the shown answer; ignore advice on an earlier one."""
+        if self._statistics is None or self._is_live:
+            return
         self._advice = advice
         self._show_verdict()
 
@@ -203,7 +243,7 @@ class EnginePanel(QFrame):
     # Showing
 
     def _forget(self, model: ModelFacts | None) -> None:
-        self._statistics = self._residency = None
+        self._statistics = self._residency = self._prompt = self._others_share = None
         layers = model.moe_layers if model else ()
         self.moments = Moments(layers, model.n_expert if model else 0)
         self.map.expert_bytes = model.expert_bytes if model else 0
@@ -219,6 +259,7 @@ class EnginePanel(QFrame):
         self.moments.clear()
         self.time_line.clear()
         self.strip.show_tokens(())
+        self.time_line.hide()
         self.parts.scale.setText("")
         self.parts.show_place(None, 0)
         self.parts.can_look_back(False)
@@ -248,6 +289,8 @@ class EnginePanel(QFrame):
         first, times = self.moments.shown(self.strip.n_room)
         self.strip.show_tokens(times, first, self.moments.token)
         self.parts.scale.setText(self.strip.scale_words)
+        # An overview of the same tokens would tell nothing more.
+        self.time_line.setVisible(self.moments.n_token > self.strip.n_room)
         self._show_place()
 
     def _show_place(self) -> None:
@@ -257,17 +300,22 @@ class EnginePanel(QFrame):
         layers = self._model.moe_layers if self._model else ()
         self.stall.show_stall(layers, stall_s, on_host)
         longest = self.stall.longest_s
-        text = self.tr("stall \u2264 {time}").format(time=units.short_time(max(longest, 0.001)))
-        self.parts.longest.setText(text if longest > 0 else self.tr("stall"))
+        text = self.tr("waiting \u2264 {time}").format(time=units.short_time(max(longest, 0.001)))
+        self.parts.longest.setText(text if longest > 0 else self.tr("waiting"))
 
     def _refresh_memory(self) -> None:
+        self.refreshed.emit()
         self.memory.show_memory(Memory.measure(self._model, self._cache))
         self.parts.show_memory(self._model, self._cache)
 
     def _show_verdict(self) -> None:
-        text = verdict.sentence(self._model, self._cache, self._statistics, self._advice)
+        cache, statistics = self._cache, self._statistics
+        text = verdict.sentence(self._model, cache, statistics, self._prompt)
+        causes = verdict.causes(cache, statistics, self._others_share)
+        helps = verdict.what_helps(cache, self._advice)
+        self.parts.show_words(text, helps, "\n".join(causes) if text else "")
         larger = self._advice.cache if self._advice is not None else None
-        self.parts.show_words(text, larger.cache_bytes if larger is not None else 0)
+        self.parts.show_offer(larger.cache_bytes if larger is not None else 0, self._is_automatic)
 
     def _want_rate(self) -> None:
         if self._advice is not None and self._advice.cache is not None:
@@ -303,5 +351,11 @@ class EnginePanel(QFrame):
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
         super().resizeEvent(event)
+        self.parts.arrange(self.width() >= COLUMNS_FROM)
         if self.moments.n_token:
             self._show_tokens()
+
+
+def _setting(cache: CacheFacts | None) -> tuple[object, ...] | None:
+    """Return what a forecast depends on."""
+    return None if cache is None else (cache.mode, cache.n_slot, cache.method, cache.device)

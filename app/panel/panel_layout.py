@@ -12,6 +12,7 @@ from PySide6.QtWidgets import (
     QMenu,
     QPushButton,
     QScrollArea,
+    QSizePolicy,
     QVBoxLayout,
     QWidget,
 )
@@ -27,8 +28,12 @@ from app.panel.token_strip import TokenStrip
 from app.panel.value import Value
 from app.text import units
 from app.text.messages import localized
+from app.widgets import files
+from app.widgets.elided_label import ElidedLabel
 from app.widgets.icon_button import IconButton
 from backend.protocol.status import CacheFacts, ModelFacts
+
+HEAD_HEIGHT = 76  # most of a title and its legend, above a picture, in pixels
 
 
 class PanelParts(QObject):
@@ -37,10 +42,14 @@ class PanelParts(QObject):
     Signals:
         view_chosen: (View).
         saves: (what, path) the user saves "tokens", "experts" or "picture", or "copy".
+        counters_toggled: (bool) the user unfolded or folded the counters.
+        hint_read: the user has read the hint about the first answer.
     """
 
     view_chosen = Signal(object)
     saves = Signal(str, str)
+    counters_toggled = Signal(bool)
+    hint_read = Signal()
 
     def __init__(self, panel: QFrame) -> None:
         super().__init__(panel)
@@ -48,13 +57,11 @@ class PanelParts(QObject):
         self.figures, self.map, self.stall = Figures(), ExpertMap(), StallBars()
         self.strip, self.time_line, self.memory = TokenStrip(), TimeLine(), MemoryBar()
         self.decisions = Decisions()
-        self.method = label("", "small")
+        self.method, self.force = _cut("small"), _cut("small")
         right = Qt.AlignmentFlag.AlignRight
         self.longest, self.scale = Value("small", right), Value("small", right)
-        self.place, self.force = label("", "small"), label("", "small")
-        self.words = QLabel()
-        self.words.setWordWrap(True)
-        self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.place = label("", "small")
+        self.words, self.helps, self.causes = _words("strong"), _words(""), _words("small")
         self.use_it = QPushButton()
         self.now = QPushButton(self.tr("Now"))
         self.use_it.setAccessibleName(self.tr("Use the cache that would help"))
@@ -63,7 +70,16 @@ class PanelParts(QObject):
             button.setProperty("role", role)
             button.setCursor(Qt.CursorShape.PointingHandCursor)
         self.pause = IconButton("pause", self.tr("Pause the panel"), side=28)
+        self.wide = IconButton("wide", "", side=28)
+        self.wide.setCheckable(True)
+        self.window = IconButton("window", "", side=28)
+        self.window.setCheckable(True)
         self.more = IconButton("more", self.tr("Save or copy"), side=28)
+        self.counters = QPushButton()
+        self.counters.setProperty("role", "quiet")
+        self.counters.setCheckable(True)
+        self.counters.setAccessibleName(self.tr("Counters"))
+        self.counters.setToolTip(self.tr("Hits, misses, prefetches and the drive, in figures"))
         self._legends = Legend(), Legend(), Legend()
         self._has_hybrid = False
         self._make_menu()
@@ -72,15 +88,42 @@ class PanelParts(QObject):
         self.show_view(View.STATE)
         self.show_place(None, 0)
         self.can_look_back(False)
+        self.show_counters(False)
+        self.show_size(False, False)
+        self.counters.clicked.connect(self.show_counters)
+        self.counters.clicked.connect(self.counters_toggled)
 
     # Content
 
+    def show_counters(self, shown: bool) -> None:
+        """Unfold or fold the counters."""
+        self.counters.setChecked(shown)
+        self.counters.setText(("\u25be " if shown else "\u25b8 ") + self.tr("Counters"))
+        self.figures.setVisible(shown)
+
+    def show_size(self, is_wide: bool, is_window: bool) -> None:
+        """Show whether the panel has the whole window, or a window of its own."""
+        self.wide.setChecked(is_wide)
+        self.wide.rename(
+            self.tr("Back beside the chat (Ctrl+Shift+E)")
+            if is_wide
+            else self.tr("Use the whole window (Ctrl+Shift+E)")
+        )
+        self.wide.setVisible(not is_window)
+        self.window.setChecked(is_window)
+        self.window.rename(
+            self.tr("Back into the main window") if is_window else self.tr("Open as a window")
+        )
+
+    def show_hint(self, shown: bool) -> None:
+        """Show or hide the explanation of the pictures."""
+        self._hint.setVisible(shown)
+
     def show_kind(self, is_loaded: bool, has_experts: bool, map_height: int) -> None:
         """Show the widgets that apply to a model."""
-        for widget in (self._map_head, self._map_row):
-            widget.setVisible(has_experts)
-        for widget in (self._strip_head, self.strip, self.time_line):
-            widget.setVisible(is_loaded)
+        self._map_section.setVisible(has_experts)
+        self._map_section.setMaximumHeight(map_height + HEAD_HEIGHT)
+        self._token_section.setVisible(is_loaded)
         self._map_row.setMaximumHeight(map_height)
         self._save_experts.setEnabled(has_experts)
 
@@ -100,9 +143,25 @@ class PanelParts(QObject):
             items = [
                 ("resident", self.tr("in memory")),
                 ("other", self.tr("not in memory")),
-                ("muted", self.tr("brighter: used more often"), ""),
+                ("muted", self.tr("stronger: used more often"), ""),
             ]
         self._legends[0].show_items(items)
+        self._legends[0].setToolTip(self._explanation(view))
+
+    def _explanation(self, view: View) -> str:
+        if view is View.USE:
+            return self.tr(
+                "The stronger the colour, the more often this answer used the expert. Good use of "
+                "memory: the strong ones are in memory."
+            )
+        return self.tr(
+            "Resident: in memory, ready for use.\n"
+            "Arriving: being read now.\n"
+            "Hit: just used, and in memory. Many are good.\n"
+            "Late: just used, while it was still being read. A part of the wait was saved.\n"
+            "Miss: just used, and not in memory. The answer waited; few are good.\n"
+            "Pinned: kept until the layer in progress is done."
+        )
 
     @property
     def state_words(self) -> str:
@@ -146,16 +205,27 @@ class PanelParts(QObject):
             text = self.tr("asked for {asked}, in force {force}").format(
                 asked=units.size(asked_bytes), force=units.size(cache.bytes)
             )
-            self.force.setToolTip(localized(cache.reason))
+            self.force.setToolTip("\n".join(filter(None, (text, localized(cache.reason)))))
         self.force.setText(text)
 
-    def show_words(self, text: str, cache_bytes: int) -> None:
-        """Show the verdict. If `cache_bytes` is not 0, offer a cache of this size."""
+    def show_words(self, text: str, helps: str, causes: str) -> None:
+        """Show the verdict, what would help, and other causes, where there are any."""
         self._words_box.setVisible(bool(text))
-        if text != self.words.text():
-            self.words.setText(text)
+        for label_, words in ((self.words, text), (self.helps, helps), (self.causes, causes)):
+            label_.setVisible(bool(words))
+            if words != label_.text():
+                label_.setText(words)
+
+    def show_offer(self, cache_bytes: int, leaves_automatic: bool) -> None:
+        """Offer a cache of this size; 0: offer none.
+
+        leaves_automatic: the button also changes the mode, and says so.
+        """
         self.use_it.setVisible(cache_bytes > 0)
-        self.use_it.setText(self.tr("Use a cache of {size}").format(size=units.size(cache_bytes)))
+        words = self.tr("Use a cache of {size}")
+        if leaves_automatic:
+            words = self.tr("Use {size} (changes to Manual)")
+        self.use_it.setText(words.format(size=units.size(cache_bytes)))
 
     # Construction
 
@@ -182,8 +252,11 @@ class PanelParts(QObject):
         self.menu.popup(self.more.mapToGlobal(corner))
 
     def _ask(self, what: str, name: str, kinds: str) -> None:
-        path, _ = QFileDialog.getSaveFileName(self._panel, self.tr("Save"), name, kinds)
+        path, _ = QFileDialog.getSaveFileName(
+            self._panel, self.tr("Save"), files.start("files", name), kinds
+        )
         if path:
+            files.remember("files", path)
             self.saves.emit(what, path)
 
     def _make_views(self) -> None:
@@ -212,52 +285,81 @@ class PanelParts(QObject):
         self.content.setObjectName("engineContent")
         layout = QVBoxLayout(self.content)
         layout.setContentsMargins(20, 14, 20, 16)
-        layout.setSpacing(7)
+        layout.setSpacing(10)
         layout.addLayout(
-            row(label(self.tr("Engine"), "strong"), self.method, None, self.place, self.now,
-                self.pause, self.more)
+            row(label(self.tr("Engine"), "strong"), self.method, self.place, self.now,
+                self.pause, self.wide, self.window, self.more)
         )  # fmt: skip
-        layout.addWidget(self.figures)
-        layout.addSpacing(8)
-        self._map_head = self._head(
-            row(label(self.tr("Layers \u00d7 experts"), "strong"), *self._views.values(),
-                self.longest),
-            self._legends[0],
-        )  # fmt: skip
+        self._make_boxes()
         self._map_row = QWidget()
         both = QHBoxLayout(self._map_row)
         both.setContentsMargins(0, 0, 0, 0)
         both.setSpacing(8)
         both.addWidget(self.map, 1)
         both.addWidget(self.stall)
-        layout.addWidget(self._map_head)
-        layout.addWidget(self._map_row, 8)
-        layout.addSpacing(8)
+        title = ElidedLabel(n_least=8)  # in a narrow panel the buttons need the room
+        title.setProperty("role", "strong")
+        title.setText(self.tr("Layers \u00d7 experts"))
+        title.setSizePolicy(QSizePolicy.Policy.Maximum, QSizePolicy.Policy.Preferred)
+        title.setToolTip(
+            self.tr(
+                "A row for each layer of the model, a cell for each of its experts.\n"
+                "The bars at the right show how long the answer waited for each layer."
+            )
+        )
+        self.longest.setToolTip(
+            self.tr(
+                "The longest wait of one layer in this answer.\n"
+                "Less is better. A larger cache and a faster drive lower it."
+            )
+        )
+        self._map_section = _section(
+            row(title, *self._views.values(), self.longest), self._legends[0], self._map_row
+        )
         self._legends[1].show_items(
             [("compute", self.tr("compute")), ("stall", self.tr("waiting for experts")),
              ("other", self.tr("unexplained"))]
         )  # fmt: skip
-        self._strip_head = self._head(
-            row(label(self.tr("Tokens"), "strong"), self.scale), self._legends[1]
+        self._legends[1].setToolTip(
+            self.tr(
+                "Compute: the processor calculates. A smaller model lowers it.\n"
+                "Waiting for experts: they were not in memory. A larger cache lowers it.\n"
+                "Unexplained: neither of both, most often other programs. Closing them lowers it."
+            )
         )
-        layout.addWidget(self._strip_head)
-        layout.addWidget(self.strip, 2)
-        layout.addWidget(self.time_line)
-        layout.addSpacing(8)
-        layout.addLayout(row(label(self.tr("Memory"), "strong"), None, self.force))
-        layout.addWidget(self.memory)
-        layout.addWidget(self._legends[2])
-        layout.addWidget(self.decisions)
-        layout.addSpacing(4)
-        self._words_box = QFrame()
-        self._words_box.setObjectName("verdict")
-        inside = QVBoxLayout(self._words_box)
-        inside.setContentsMargins(14, 10, 14, 10)
-        inside.setSpacing(6)
-        inside.addWidget(self.words)
-        inside.addWidget(self.use_it, 0, Qt.AlignmentFlag.AlignLeft)
-        layout.addWidget(self._words_box)
-        layout.addStretch(0)
+        self._token_section = _section(
+            row(label(self.tr("Tokens"), "strong"), self.scale), self._legends[1], self.strip,
+            self.time_line,
+        )  # fmt: skip
+        self._legends[2].setToolTip(
+            self.tr(
+                "Dense part: used by every token, always in memory.\n"
+                "Experts: the cache. More means less waiting.\n"
+                "Other programs: all that this model does not use.\n"
+                "Free: what a larger cache could use."
+            )
+        )
+        memory = _section(
+            row(label(self.tr("Memory"), "strong"), self.force), self.memory, self._legends[2]
+        )
+        counters = _section(row(self.counters, None), self.figures)
+        self._columns = QHBoxLayout()
+        halves = QWidget(), QWidget()
+        self._left, self._right = (QVBoxLayout(half) for half in halves)
+        for column, half in zip((self._left, self._right), halves, strict=True):
+            column.setContentsMargins(0, 0, 0, 0)
+            column.setSpacing(14)
+            column.addStretch(1)
+            self._columns.addWidget(half)
+        self._right_half = halves[1]
+        layout.addLayout(self._columns, 1)
+        self._sections = (
+            (self._words_box, False, 0), (self._hint, False, 0), (self._map_section, True, 8),
+            (self._token_section, True, 2), (memory, False, 0), (self.decisions, False, 0),
+            (counters, False, 0),
+        )  # fmt: skip
+        self._has_columns: bool | None = None
+        self.arrange(False)
         area = QScrollArea()
         area.setWidgetResizable(True)
         area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -267,14 +369,80 @@ class PanelParts(QObject):
         outer.setContentsMargins(0, 0, 0, 0)
         outer.addWidget(area)
 
-    def _head(self, line: QHBoxLayout, legend: Legend) -> QWidget:
-        head = QWidget()
-        layout = QVBoxLayout(head)
-        layout.setContentsMargins(0, 0, 0, 0)
-        layout.setSpacing(4)
-        layout.addLayout(line)
-        layout.addWidget(legend)
-        return head
+    def _make_boxes(self) -> None:
+        self._words_box = QFrame()
+        self._words_box.setObjectName("verdict")
+        inside = QVBoxLayout(self._words_box)
+        inside.setContentsMargins(14, 10, 14, 10)
+        inside.setSpacing(6)
+        for words in (self.words, self.helps, self.causes):
+            inside.addWidget(words)
+        inside.addWidget(self.use_it, 0, Qt.AlignmentFlag.AlignLeft)
+        self._hint = QFrame()
+        self._hint.setObjectName("hint")
+        hint = _words("small")
+        hint.setText(
+            self.tr(
+                "Your first answer. In the map, each row is a layer of the model and each cell "
+                "an expert; coloured cells are in memory. The red bars beside it show how long "
+                "each layer waited. Below, each bar is one token of the answer; click one to look "
+                "back. Point at anything to read what it means."
+            )
+        )
+        got_it = QPushButton(self.tr("Got it"))
+        got_it.setProperty("role", "little")
+        got_it.setAccessibleName(self.tr("Close the hint"))
+        got_it.clicked.connect(lambda: self.show_hint(False))
+        got_it.clicked.connect(self.hint_read)
+        inside = QVBoxLayout(self._hint)
+        inside.setContentsMargins(14, 10, 14, 10)
+        inside.addWidget(hint)
+        inside.addWidget(got_it, 0, Qt.AlignmentFlag.AlignLeft)
+        self._hint.hide()
+
+    def arrange(self, has_columns: bool) -> None:
+        """Put the pictures beside the words, if there is room for two columns, or below them."""
+        if has_columns == self._has_columns:
+            return
+        self._has_columns = has_columns
+        # removeWidget deletes the old item; with takeAt it stays, and its cached sizes with it.
+        for widget, is_picture, stretch in self._sections:
+            self._left.removeWidget(widget)
+            self._right.removeWidget(widget)
+            column = self._right if has_columns and is_picture else self._left
+            column.insertWidget(column.count() - 1, widget, stretch)
+        self._right_half.setVisible(has_columns)
+        self._columns.setStretch(0, 2 if has_columns else 1)
+        self._columns.setStretch(1, 5 if has_columns else 0)
+        self._columns.setSpacing(28 if has_columns else 0)
+
+
+def _words(role: str) -> QLabel:
+    made = QLabel()
+    made.setProperty("role", role)
+    made.setWordWrap(True)
+    made.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    return made
+
+
+def _cut(role: str) -> ElidedLabel:
+    made = ElidedLabel(n_least=4)
+    made.setProperty("role", role)
+    made.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Preferred)
+    return made
+
+
+def _section(line: QHBoxLayout, *widgets: QWidget) -> QWidget:
+    """Return a widget with a row, and widgets below it. Pictures take the remaining height."""
+    made = QWidget()
+    layout = QVBoxLayout(made)
+    layout.setContentsMargins(0, 0, 0, 0)
+    layout.setSpacing(6)
+    layout.addLayout(line)
+    for widget in widgets:
+        layout.addWidget(widget)
+    layout.addStretch(0)
+    return made
 
 
 def label(text: str, role: str) -> QLabel:
@@ -292,5 +460,6 @@ def row(*widgets: QWidget | None) -> QHBoxLayout:
         if widget is None:
             made.addStretch(1)
         else:
-            made.addWidget(widget)
+            fills = widget.sizePolicy().horizontalPolicy() is QSizePolicy.Policy.Ignored
+            made.addWidget(widget, int(fills))
     return made

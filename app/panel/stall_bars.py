@@ -85,12 +85,10 @@ class StallBars(QWidget):
         painter.setPen(Qt.PenStyle.NoPen)
         n_row = len(self._layers)
         height = map_height(n_row, self.height())
-        strong, weak = theme.colour("stall"), theme.colour("stall")
-        weak.setAlpha(140)
         for index, stall_s in enumerate(self._stall_s):
             share = stall_s / longest
             top, end = (row_top(i, n_row, height) for i in (index, index + 1))
             gap = 1 if end - top >= GAP_FROM else 0
             place = QRectF(0, top, share * self.width(), end - top - gap)
-            painter.fillRect(place, strong if share > 0.5 else weak)
+            painter.fillRect(place, theme.colour("stall"))
         painter.end()

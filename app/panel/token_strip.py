@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, Signal
-from PySide6.QtGui import QHelpEvent, QMouseEvent, QPainter, QPaintEvent
+from PySide6.QtGui import QHelpEvent, QKeyEvent, QMouseEvent, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app.panel.bars import Bars
@@ -15,7 +15,8 @@ from app.widgets import theme
 from backend.protocol.statistics import TokenCost
 
 STEP = 6  # pixels from one bar to the next
-N_SHOWN_MAX = 128
+N_SHOWN_MAX = 400
+PAGE = 10  # tokens
 OUTLIER = 4.0  # times the median
 
 
@@ -41,6 +42,7 @@ class TokenStrip(QWidget):
         self.setMinimumHeight(44)
         self.setMaximumHeight(120)
         self.setAttribute(Qt.WidgetAttribute.WA_OpaquePaintEvent)
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setAccessibleName(self.tr("Time of the last tokens"))
 
     @property
@@ -126,6 +128,18 @@ class TokenStrip(QWidget):
         if number is not None:
             self.picked.emit(number)
 
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+        last = self._first + len(self._tokens) - 1
+        now = last if self._chosen is None else self._chosen
+        chosen = {
+            Qt.Key.Key_Left: now - 1, Qt.Key.Key_Right: now + 1, Qt.Key.Key_Home: 0,
+            Qt.Key.Key_End: last, Qt.Key.Key_PageUp: now - PAGE, Qt.Key.Key_PageDown: now + PAGE,
+        }.get(Qt.Key(event.key()))  # fmt: skip
+        if chosen is None or not self._tokens:
+            super().keyPressEvent(event)
+        else:
+            self.picked.emit(max(chosen, 0))
+
     def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
         painter = QPainter(self)
         painter.fillRect(event.rect(), theme.colour("surface"))
@@ -152,6 +166,10 @@ class TokenStrip(QWidget):
                 painter.setPen(theme.colour("text"))
                 painter.setBrush(Qt.BrushStyle.NoBrush)
                 painter.drawRect(place)
+        if self.hasFocus():
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.setPen(QPen(theme.colour("focus"), 1))
+            painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
         painter.end()
 
     def _paint_outliers(self, painter: QPainter) -> None:

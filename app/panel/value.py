@@ -44,6 +44,10 @@ class Value(QWidget):
             self.setAccessibleDescription(text)
             self.update()
 
+    def width_of(self, text: str) -> int:
+        """Return the width of a text, in pixels."""
+        return QFontMetrics(self._font()).horizontalAdvance(text)
+
     def sizeHint(self) -> QSize:  # noqa: D102, N802
         return QSize(20, QFontMetrics(self._font()).height())
 

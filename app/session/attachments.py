@@ -87,6 +87,13 @@ class Attachments(QObject):
         self._count()
         self.changed.emit()
 
+    def show(self, files: list[DraftFile]) -> None:
+        """Show the files of another draft."""
+        if files or self.files:
+            self.files = files
+            self._count()
+            self.changed.emit()
+
     def remove(self, file: DraftFile) -> None:
         """Remove a file. Stop reading it."""
         self.files.remove(file)

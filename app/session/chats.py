@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import time
 from dataclasses import replace
 from typing import NamedTuple
@@ -96,7 +97,7 @@ class Chats(QObject):
                 return self._rows
             by_id = {row.id: row for row in self._rows}
             return [
-                ChatRow(row.id, row.title, row.is_pinned, row.changed_s, found.snippet)
+                replace(row, snippet=found.snippet)
                 for found in self.store.search(search)
                 if (row := by_id.get(found.chat_id)) is not None
             ]
@@ -141,6 +142,32 @@ class Chats(QObject):
         """Pin a chat to the head of the list, or unpin it."""
         if self._attempt(lambda: self.store.pin(chat_id, is_pinned)):
             self._list_changed()
+
+    def folders(self) -> list[str]:
+        """Return the names of the folders, sorted."""
+        return sorted({row.folder for row in self.rows() if row.folder}, key=str.casefold)
+
+    def move(self, chat_id: int, folder: str) -> None:
+        """Put a chat into a folder; "": into none."""
+        if self._attempt(lambda: self.store.set_folder(chat_id, folder)):
+            self._list_changed()
+
+    def rename_folder(self, folder: str, name: str) -> None:
+        """Rename a folder; "": its chats leave it."""
+        if self._attempt(lambda: self.store.rename_folder(folder, name)):
+            self._list_changed()
+
+    def draft(self, chat_id: int) -> str:
+        """Return what was typed in a chat but not sent; 0: in a new chat."""
+        try:
+            return self.store.draft(chat_id)
+        except StoreError as error:
+            self._report_failure(error)
+            return ""
+
+    def keep_draft(self, chat_id: int, text: str) -> None:
+        """Keep what was typed in a chat but not sent."""
+        self._attempt(lambda: self.store.set_draft(chat_id, text))
 
     def delete(self, chat_id: int) -> None:
         """Delete a chat, and show a notice with Undo."""
@@ -319,12 +346,12 @@ class Chats(QObject):
             return self._list_changed()
         old = next((row for row in rows if row.id == conversation.chat_id), None)
         new = replace(
-            old or ChatRow(conversation.chat_id, conversation.title, False, 0.0),
+            old or ChatRow(conversation.chat_id, conversation.title, False, 0.0, is_named=False),
             changed_s=time.time(),
         )
         rest = [row for row in rows if row is not old]
-        position = 0 if new.is_pinned else sum(row.is_pinned for row in rest)
-        self._rows = [*rest[:position], new, *rest[position:]]
+        bisect.insort(rest, new, key=lambda row: row.order)
+        self._rows = rest
         self.list_changed.emit()
 
     def _list_changed(self) -> None:

@@ -7,8 +7,9 @@ worker's process.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -17,8 +18,20 @@ from app.session.worker_link import EngineLink
 from app.state.engine_choice import EngineChoice
 from app.state.engine_state import Notice, State
 from app.state.slot_range import SlotRange
+from backend.library.places import ollama_vision
 from backend.protocol.status import CacheFacts, ModelFacts
 from backend.text import text
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """A loaded model, to go on with if the engine refuses the next one."""
+
+    path: Path
+    model: ModelFacts
+    cache: CacheFacts
+    choice: EngineChoice
+
 
 SHOWN_RATE = 0.25  # for the embedded model: it would fit whole, but it has to show the cache
 
@@ -50,17 +63,26 @@ class EngineSession(QObject):
     lost = Signal()
 
     def __init__(
-        self, link: EngineLink, choice: EngineChoice, parent: QObject | None = None
+        self,
+        link: EngineLink,
+        choice: EngineChoice,
+        parent: QObject | None = None,
+        own: dict[str, dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(parent)
         self.link = link
         self.model: ModelFacts | None = None
         self.cache: CacheFacts | None = None
-        self.asked = choice
+        self.usual = choice
+        """The settings of the machine, and those of models without their own."""
+        self.own: dict[str, dict[str, Any]] = {} if own is None else own
+        """The settings of models that have their own, by path; see OF_MODEL."""
+        self._asked = choice
         self.path: Path | None = None  # of the model that is loaded or being loaded
         self.state = State.EMPTY
         self.resume: Callable[[], None] | None = None  # continues the answer that `lost` cut off
         self._path_before: Path | None = None  # loaded when the present load began
+        self._before: _Loaded | None = None  # the whole of it
         self._next_path: Path | None = None  # to load as soon as the engine is free
         self._sent = choice  # sent to the engine last
         self._accepted = choice  # accepted by the engine last
@@ -68,14 +90,44 @@ class EngineSession(QObject):
         link.loading.connect(self._on_loading)
         link.loaded.connect(self._on_loaded)
         link.configured.connect(self._on_configured)
+        link.reloaded.connect(self._on_reloaded)
         link.cache_changed.connect(self._on_cache_changed)
         link.residency.connect(self.residency_changed)
         link.error.connect(self._on_failed)
+        link.refused.connect(self._on_refused)
         link.died.connect(self._on_died)
         link.hangs.connect(self._on_hangs)
         link.recovered.connect(self.dismiss)
 
     # The settings
+
+    @property
+    def asked(self) -> EngineChoice:
+        """The user's settings for the present model. What is set is kept for this model."""
+        return self._asked
+
+    @asked.setter
+    def asked(self, choice: EngineChoice) -> None:
+        self._asked = choice
+        if self.path is None:
+            self.usual = choice
+            return
+        self.usual = replace(choice, **self.usual.of_model())
+        self.own.pop(str(self.path), None)
+        if choice != self.usual:
+            self.own[str(self.path)] = choice.of_model()
+
+    def asked_for(self, path: Path | None) -> EngineChoice:
+        """Return the user's settings for a model: its own, or the usual ones."""
+        if path == self.path:
+            return self._asked
+        return replace(self.usual, **self.own.get(str(path), {}))
+
+    def forget_settings(self, choice: EngineChoice) -> None:
+        """Return to `choice` for all models."""
+        self.own.clear()
+        self.usual = choice
+        self.choose(choice)
 
     @property
     def n_context(self) -> int:
@@ -100,7 +152,8 @@ class EngineSession(QObject):
     def rate_for(self, path: Path | None) -> float:
         """Return the cache rate that would be requested for a model."""
         choice = self.choice_for(path)
-        return 1.0 if choice.automatic else choice.cache_rate
+        is_free = choice.automatic and "cache_rate" not in choice.by_hand
+        return 1.0 if is_free else choice.cache_rate
 
     @property
     def is_shown_off(self) -> bool:
@@ -109,12 +162,14 @@ class EngineSession(QObject):
 
     def choice_for(self, path: Path | None) -> EngineChoice:
         """Return the settings to send to the engine for a model."""
-        if self.asked.automatic and path is not None and models.is_embedded(path):
+        asked = self.asked_for(path)
+        if asked.automatic and path is not None and models.is_embedded(path):
             return replace(
-                self.asked, automatic=False, method="auto", cache_rate=SHOWN_RATE,
+                asked, automatic=False, method="auto", cache_rate=SHOWN_RATE,
                 context_length=EngineChoice.context_length,
             )  # fmt: skip
-        return self.asked
+        vision = ollama_vision(path) if path is not None and not asked.mmproj else None
+        return replace(asked, mmproj=str(vision)) if vision is not None else asked
 
     @property
     def change_waits(self) -> bool:
@@ -131,6 +186,18 @@ class EngineSession(QObject):
     def set_rate(self, rate: float) -> None:
         """Request a cache rate."""
         self.choose(replace(self.asked, cache_rate=rate))
+
+    @property
+    def longer_context(self) -> int:
+        """Return twice the context, or the longest that the model knows; 0: it has that already."""
+        n_context, most = self.n_context, self.model.trained_length if self.model else 0
+        return min(2 * n_context, most) if n_context < most else 0
+
+    def set_context(self, n_token: int) -> None:
+        """Request a context; the other settings stay automatic if they are."""
+        if self.is_shown_off:  # its settings are not the user's
+            self.asked = replace(self.choice_for(self.path), automatic=False)
+        self.choose(self.asked.decided(context_length=n_token))
 
     # Loading
 
@@ -158,7 +225,9 @@ class EngineSession(QObject):
 
     def _load(self, path: Path) -> None:
         self._path_before = self.path if self.model is not None and self.path != path else None
-        self.path = path
+        if self.path is not None and self.model is not None and self.cache is not None:
+            self._before = _Loaded(self.path, self.model, self.cache, self._accepted)
+        self._asked, self.path = self.asked_for(path), path
         self.model = None
         self.cache = None
         self._cancelled = False
@@ -180,15 +249,32 @@ class EngineSession(QObject):
     def _on_loaded(self, model: ModelFacts, cache: CacheFacts) -> None:
         self.model = model
         self.cache = cache
+        self._before = None
         self.set_state(State.IDLE)
         self.model_changed.emit()
         if cache.remark:
             self.notice.emit(Notice(cache.remark, is_trouble=False))
         self.settle()
 
+    def _on_refused(self, sentence: str) -> None:
+        """Go on with the model before, which the engine has kept."""
+        before, refused = self._before, self.path
+        if before is None or refused is None:
+            self._on_load_failed(sentence)
+            return
+        self._asked, self.path = self.asked_for(before.path), before.path
+        self.model, self.cache = before.model, before.cache
+        self._sent = self._accepted = before.choice
+        self.set_state(State.IDLE)
+        self.model_changed.emit()
+        if not sentence.startswith(refused.name):
+            sentence = text("words.about", what=refused.name, sentence=sentence)
+        self.notice.emit(Notice(sentence))
+        self.settle()
+
     def _on_load_failed(self, sentence: str) -> None:
         failed, before = self.path, self._path_before
-        self.path = None
+        self.path, self._asked = None, self.usual
         self.set_state(State.EMPTY)
         self.model_changed.emit()
         self.load_failed.emit()
@@ -228,6 +314,11 @@ class EngineSession(QObject):
         self.model_changed.emit()
         self.settle()
 
+    def _on_reloaded(self, model: ModelFacts, cache: CacheFacts) -> None:
+        """Take the facts of the model, which the local server had freed or replaced."""
+        self.model, self.cache = model, cache
+        self.model_changed.emit()
+
     def _on_change_failed(self, sentence: str) -> None:
         self.set_state(State.IDLE)
         self._sent = self._accepted
@@ -261,14 +352,14 @@ class EngineSession(QObject):
     def _on_died(self, sentence: str) -> None:
         was_loading = self.state is State.LOADING
         self.lost.emit()
-        self._next_path = None
+        self._next_path = self._before = None
         self.model = None
         self.cache = None
         self.set_state(State.DEAD)
         self.model_changed.emit()
         actions: tuple[tuple[str, Callable[[], None]], ...]
         if self.resume is not None:
-            actions = ((self.tr("Start again and go on"), self.resume),)
+            actions = ((self.tr("Start again and continue"), self.resume),)
         elif was_loading:
             actions = (
                 (self.tr("Try again"), self._start_again),
@@ -280,7 +371,7 @@ class EngineSession(QObject):
 
     def _on_hangs(self, sentence: str) -> None:
         answering = self.state is State.ANSWERING
-        label = self.tr("Start again and go on") if answering else self.tr("Start again")
+        label = self.tr("Start again and continue") if answering else self.tr("Start again")
         actions = ((label, self._restart_hanging), (self.tr("Keep waiting"), self.dismiss))
         self.notice.emit(Notice(sentence, actions))
 

@@ -100,5 +100,6 @@ def follow(log: EventLog, engine: EngineSession) -> None:
     link.configured.connect(loaded)
     link.cache_changed.connect(lambda cache: log.add(f"Cache: {cache.n_slot}. {cache.reason}"))
     link.error.connect(failed)
+    link.refused.connect(lambda sentence: failed("load", sentence))
     link.died.connect(lambda sentence: log.add(sentence, is_error=True))
     link.hangs.connect(lambda sentence: log.add(sentence, is_error=True))

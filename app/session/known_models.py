@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from app.text.language import translate
+from backend.library.places import title_of
 from backend.system import paths
 from backend.system.paths import is_folder
 
@@ -23,7 +24,7 @@ def is_embedded(path: Path) -> bool:
 
 def title(path: Path) -> str:
     """Return the title of a model in the window, before its own name is known."""
-    return translate("library", "Embedded model") if is_embedded(path) else path.stem
+    return translate("library", "Embedded model") if is_embedded(path) else title_of(path)
 
 
 def model_in_drop(paths: list[Path]) -> Path | None:

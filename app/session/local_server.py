@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
@@ -13,11 +16,30 @@ from backend.protocol.status import Json
 DEFAULT_PORT = 8088
 
 
+MINUTES_MAX = 24 * 60
+
+
+@dataclass(frozen=True)
+class ServerChoice:
+    """The user's settings of the server.
+
+    key: programs need it; made when it is first needed. loads_models: a request may name any model
+    of the library. unload_min: minutes without work after which the model is freed; 0: never.
+    """
+
+    on: bool = False
+    port: int = DEFAULT_PORT
+    key: str = ""
+    loads_models: bool = False
+    unload_min: int = 0
+
+
 @dataclass(frozen=True)
 class ServerFacts:
     """The state of the worker's server.
 
-    n_request: requests so far; n_open: requests in progress or in the queue.
+    n_request: requests so far; n_open: requests in progress or in the queue. model: the name of the
+    loaded model, or "". is_own: it is the window's, and not one that a program named.
     """
 
     on: bool = False
@@ -26,6 +48,8 @@ class ServerFacts:
     n_request: int = 0
     n_open: int = 0
     trouble: str = ""
+    model: str = ""
+    is_own: bool = False
 
     @classmethod
     def from_json(cls, data: Json) -> ServerFacts:
@@ -37,6 +61,8 @@ class ServerFacts:
             n_request=int(data.get("n_request") or 0),
             n_open=int(data.get("n_open") or 0),
             trouble=str(data.get("trouble") or ""),
+            model=str(data.get("model") or ""),
+            is_own=bool(data.get("is_own")),
         )
 
 
@@ -44,43 +70,66 @@ class LocalServer(QObject):
     """Switch the worker's server as the user wants, also after a restart of the worker.
 
     Signals:
-        changed: (ServerFacts).
+        changed: (ServerFacts), also after a change of `choice`.
+        models_wanted: the models that a request may name have to be found.
     """
 
     changed = Signal(object)
+    models_wanted = Signal()
 
     def __init__(
-        self, link: EngineLink, wanted: bool, port: int, key: str, parent: QObject | None = None
+        self, link: EngineLink, choice: ServerChoice, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
         self._link = link
-        self.wanted = wanted
-        self.port = port
-        self.key = key or new_key()
+        self.choice = choice if choice.key else replace(choice, key=new_key())
         self.facts = ServerFacts()
+        self.models: Callable[[], dict[str, Path]] = dict
+        """Return the models that a request may name, by name."""
+        self.settings: Callable[[], dict[str, Any]] = dict
+        """Return the settings of the engine for them."""
+        self._sent: dict[str, Any] = {}
         link.hello.connect(self._on_hello)
         link.server.connect(self._on_state)
         link.died.connect(lambda _: self._on_state({}))
 
-    def want(self, wanted: bool, port: int) -> None:
-        """Switch the server on or off."""
-        self.wanted, self.port = wanted, port
+    def choose(self, choice: ServerChoice) -> None:
+        """Change the settings, also while the server runs."""
+        self.choice = choice
         self._send()
 
     def renew_key(self) -> None:
         """Create another key. Programs with the old key are refused from now on."""
-        self.key = new_key()
-        self._send()
+        self.choose(replace(self.choice, key=new_key()))
+
+    def refresh(self) -> None:
+        """Tell the worker if the models or the settings have changed."""
+        if self.choice.on and self.choice.loads_models and self._fields() != self._sent:
+            self._send()
 
     def _on_hello(self) -> None:
-        if self.wanted:
+        if self.choice.on:
             self._send()
 
     def _send(self) -> None:
         if self._link.is_running:
-            self._link.serve(self.wanted, self.port, self.key if self.wanted else "")
+            self._sent = self._fields()
+            self._link.serve(**self._sent)
+            if self.choice.on and self.choice.loads_models:
+                self.models_wanted.emit()
         else:
             self.changed.emit(self.facts)
+
+    def _fields(self) -> dict[str, Any]:
+        """Return the fields of the message "serve"."""
+        choice = self.choice
+        if not choice.on:
+            return {"on": False, "port": choice.port, "key": ""}
+        fields: dict[str, Any] = {"on": True, "port": choice.port, "key": choice.key}
+        if choice.loads_models:
+            fields["models"] = {name: str(path) for name, path in self.models().items()}
+            fields["settings"] = self.settings()
+        return {**fields, "unload_after_s": 60 * choice.unload_min}
 
     def _on_state(self, data: Json) -> None:
         self.facts = ServerFacts.from_json(data)

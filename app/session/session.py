@@ -110,6 +110,7 @@ class Session(QObject):
         link.prefill.connect(self._on_prefill)
         link.text.connect(self._on_text)
         link.waits.connect(self._on_waits)
+        link.loading.connect(self._on_loading)
         link.stats.connect(self._on_statistics)
         link.done.connect(self._on_done)
         link.error.connect(self._on_failed)
@@ -241,11 +242,16 @@ class Session(QObject):
         shown = self.conversation
         before = replace(shown, messages=shown.messages[:index])
         self._prompt_takers.append(take)
-        self.engine.link.format(self._turns(before), self.options_of(shown))
+        self.engine.link.format(self.turns_of(before), self.options_of(shown))
 
     def _give_prompt(self, prompt: str, why_not: str) -> None:
         if self._prompt_takers:
             self._prompt_takers.pop(0)(prompt, why_not)
+
+    def apply_now(self) -> None:
+        """Stop the shown answer, let the engine change its settings, and continue the answer."""
+        self.stop()
+        self.go_on()
 
     def slide(self) -> None:
         """Continue with a full context: keep its beginning, leave out its middle."""
@@ -320,7 +326,10 @@ class Session(QObject):
         self.conversation.messages.remove(question)
         self.conversation_replaced.emit()
         self._put_back(question)
-        actions = ((self.tr("Send it anyway"), send_anyway),)
+        actions = (
+            (self.tr("Try again"), self.send_again.emit),
+            (self.tr("Send it anyway"), send_anyway),
+        )
         self.notice.emit(Notice(why + " " + self.tr("So it was not sent."), actions))
 
     def _put_back(self, question: Message) -> None:
@@ -358,7 +367,7 @@ class Session(QObject):
     def _generate(self, turn: _Turn) -> None:
         conversation = turn.conversation
         preset = self._preset_of(conversation)
-        turns = self._turns(conversation)
+        turns = self.turns_of(conversation)
         self._live = turn
         self._live_message = conversation.last
         self._thinks_since_s = 0.0
@@ -370,7 +379,7 @@ class Session(QObject):
             sentence = localized(text("engine.too_much_sent", most=MAX_BYTES))
             self._on_failed("generate", sentence)
 
-    def _turns(self, conversation: Conversation) -> list[Json]:
+    def turns_of(self, conversation: Conversation) -> list[Json]:
         """Return the messages for the engine, shortened as the user agreed to.
 
         A chat that certainly does not fit is shortened without asking, so that it is not refused.
@@ -383,7 +392,9 @@ class Session(QObject):
                 conversation.slides = True
                 self.notice.emit(Notice(self._left_out_words(), is_trouble=False))
         if conversation.slides and conversation.n_char_max:
-            return context_fit.fit(turns, conversation.n_char_max)
+            turns = context_fit.fit(turns, conversation.n_char_max)
+        n_char_last = len(conversation.last.content) if conversation.last is not None else 0
+        conversation.n_char_besides = context_fit.size(turns) - n_char_last
         return turns
 
     def _left_out_words(self) -> str:
@@ -403,7 +414,8 @@ class Session(QObject):
     def _prepare_to_go_on(self, conversation: Conversation) -> None:
         last = conversation.last
         assert last is not None
-        if last.ending is Ending.CONTEXT and last.statistics is not None:
+        is_full = last.ending is Ending.CONTEXT and conversation.slides
+        if is_full and last.statistics is not None:
             conversation.n_char_max = self._chars_of_half_context(conversation, last.statistics)
         last.tool_calls.clear()  # one that was cut off cannot be continued
         if last.is_empty:  # a new answer begins
@@ -418,10 +430,14 @@ class Session(QObject):
     def _chars_of_half_context(self, conversation: Conversation, statistics: Statistics) -> int:
         """Estimate the characters that fill half the context, from a context that is full."""
         n_token = max(statistics.n_prompt + statistics.n_token, 1)
-        n_char = context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
-        if conversation.n_char_max:  # only this part was sent
-            n_char = min(n_char, conversation.n_char_max + len(conversation.messages[-1].content))
-        return max(n_char * self.engine.n_context // (2 * n_token), 200)
+        return max(self._n_char(conversation) * self.engine.n_context // (2 * n_token), 200)
+
+    def _n_char(self, conversation: Conversation) -> int:
+        """Return the characters that the engine has: of the prompt, and of its answer to it."""
+        last = conversation.last
+        if conversation.n_char_besides is None or last is None:
+            return context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
+        return conversation.n_char_besides + len(last.content)
 
     # Progress of the answer
 
@@ -438,6 +454,11 @@ class Session(QObject):
 
     def _on_waits(self, n_before: int) -> None:
         self._progress(self.tr("A program on this machine is answered first"))
+
+    def _on_loading(self, fraction: float, _stage: object) -> None:
+        """Show that the model, which the local server had freed or replaced, is loaded again."""
+        share = units.percent(fraction)
+        self._progress(self.tr("Loading the model: {share}").format(share=share))
 
     def _on_prefill(self, done: int, total: int) -> None:
         self._progress(
@@ -527,11 +548,25 @@ class Session(QObject):
             "The context of {tokens} is full. The answer can go on without the middle of this "
             "chat: its beginning and its end are kept."
         ).format(tokens=units.count(self.engine.n_context, "token"))
-        actions = (
-            (self.tr("Leave out the middle and go on"), self.slide),
+        self._offer_room(full)
+
+    def _offer_room(self, sentence: str) -> None:
+        """Offer a longer context, where the model knows one, or to leave out the middle."""
+        actions: list[tuple[str, Callable[[], None]]] = [
+            (self.tr("Leave out the middle and continue"), self.slide),
             (self.tr("Stop here"), self.engine.dismiss),
-        )
-        self.notice.emit(Notice(full, actions, is_trouble=False))
+        ]
+        if longer := self.engine.longer_context:
+            words = self.tr("Use a context of {tokens} and continue")
+            words = words.format(tokens=units.count(longer, "token"))
+            actions.insert(0, (words, self.lengthen))
+        self.notice.emit(Notice(sentence, tuple(actions), is_trouble=False))
+
+    def lengthen(self) -> None:
+        """Continue with a context of twice the length, which takes memory from the cache."""
+        self.conversation.n_char_max = 0
+        self.engine.set_context(self.engine.longer_context)
+        self.go_on()
 
     # Stopping, and failures
 
@@ -631,19 +666,15 @@ class Session(QObject):
     def _shorten(self, turn: _Turn, sentence: str, n_token: int) -> None:
         """Shorten a prompt that is longer than the context, or offer to."""
         conversation = turn.conversation
-        n_char = context_fit.size(conversation.for_engine(self._preset_of(conversation).system))
-        conversation.n_char_max = n_char * self.engine.n_context // (2 * max(n_token, 1))
+        n_char = self._n_char(conversation) * self.engine.n_context
+        conversation.n_char_max = n_char // (2 * max(n_token, 1))
         if conversation.slides and not conversation.was_shortened:
             conversation.was_shortened = True
             self._waiting_turns.insert(0, _Turn(conversation))
             return
         self._end_answer(conversation, Ending.CUT_OFF, self.tr("The context has no room for this."))
         if conversation is self.conversation:
-            actions = (
-                (self.tr("Leave out the middle and go on"), self.slide),
-                (self.tr("Stop here"), self.engine.dismiss),
-            )
-            self.notice.emit(Notice(sentence, actions, is_trouble=False))
+            self._offer_room(sentence)
 
 
 def _unfinished(conversation: Conversation) -> Message | None:

@@ -30,6 +30,7 @@ class EngineLink(QObject):
     loading = Signal(float, object)  # fraction, stage
     loaded = Signal(object, object)  # ModelFacts, CacheFacts
     configured = Signal(object, object)  # ModelFacts, CacheFacts after a change of settings
+    reloaded = Signal(object, object)  # ModelFacts, CacheFacts: the freed model is loaded again
     cache_changed = Signal(object)  # CacheFacts that the engine changed by itself
     waits = Signal(int)  # number of requests of the local server that come before this answer
     server = Signal(object)  # dict: the state of the local server
@@ -41,8 +42,10 @@ class EngineLink(QObject):
     residency = Signal(object)  # Residency
     moments = Signal(object)  # Batch of passes, in the scope "all"
     advice = Signal(object)  # Advice, after an answer in the scope "all"
+    aside = Signal(str)  # text of an answer that is no part of a chat; "" if it was stopped
     done = Signal(str, object)  # reason, Statistics: an answer has ended
     error = Signal(str, object)  # kind of the request, sentence: a request has failed
+    refused = Signal(object)  # sentence: a file cannot be loaded; the model before is still loaded
     attaching = Signal(int, int, int)  # number of the request, pages read, pages in all
     attached = Signal(int, object, object)  # number; Attachment or None; refusal, one sentence
     counted = Signal(int, int)  # number of the request, tokens
@@ -57,6 +60,9 @@ class EngineLink(QObject):
         self._process: QProcess | None = None
         self._connection = Connection(time.monotonic())
         self._scope = "nothing"
+        self._aside = 0  # number of the request for an answer aside; 0: there is none
+        self._aside_text = ""
+        self._advice_is_aside = False
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(lambda: self._handle(self._connection.tick(time.monotonic())))
 
@@ -103,6 +109,38 @@ class EngineLink(QObject):
             max_tokens=max_tokens,
         )
 
+    def ask_aside(
+        self, messages: list[Json], sampling: Json, options: ChatOptions, max_tokens: int
+    ) -> None:
+        """Request an answer that is no part of a chat; `aside` emits its text.
+
+        Its figures and moments are dropped. The next request for the engine stops it.
+        """
+        self._aside_text = ""
+        self._aside = self._request(
+            "generate",
+            messages=messages,
+            sampling=sampling,
+            options=options.to_json(),
+            max_tokens=max_tokens,
+        )
+        self._advice_is_aside = True
+
+    def _take_aside(self, event: Event) -> bool:
+        """Take an event of the answer aside. Return False for other events."""
+        number = (event.message or {}).get("id")
+        if event.kind == "advice":
+            return self._advice_is_aside
+        if not self._aside or (number or self._aside) != self._aside:
+            return False
+        if event.kind in ("done", "error"):
+            self._aside = 0
+            is_whole = event.kind == "done" and event.values[0] in ("stop", "length")
+            self.aside.emit(self._aside_text if is_whole else "")
+        elif event.kind == "text":
+            self._aside_text += event.values[0].content
+        return event.kind in ("done", "error", "text", "prefill", "stats", "moments", "waits")
+
     def format(self, messages: list[Json], options: ChatOptions) -> None:
         """Request the prompt that a conversation becomes."""
         self._request("format", messages=messages, options=options.to_json())
@@ -115,9 +153,9 @@ class EngineLink(QObject):
         """Control learning from chats, and request its state. `action`: see supervisor.ACTIONS."""
         self._request("learning", action=action)
 
-    def serve(self, on: bool, port: int, key: str) -> None:
-        """Switch the local server on or off."""
-        self._request("serve", on=on, port=port, key=key)
+    def serve(self, **fields: Any) -> None:
+        """Switch the local server on or off, or change what it serves."""
+        self._request("serve", **fields)
 
     def list_devices(self) -> None:
         """Request the list of devices other than the CPU."""
@@ -179,6 +217,10 @@ class EngineLink(QObject):
         """Send a request and return its number, or 0 without a process."""
         if self._process is None:
             return 0
+        if kind in ("generate", "load", "configure"):
+            if self._aside:
+                self._connection.send("stop", id=self._aside)
+            self._advice_is_aside = False
         number = self._connection.request(kind, time.monotonic(), **fields)
         self._handle([])
         return number
@@ -202,8 +244,13 @@ class EngineLink(QObject):
             if self._process is not process:  # a receiver has killed it
                 return
             if event.kind == "died":
+                self._aside = 0
                 self._drop_process()
-            if event.kind in _SIGNALS:
+            if event.kind == "error" and event.message and event.message.get("kept"):
+                self.refused.emit(event.values[-1])
+            elif self._take_aside(event):
+                continue
+            elif event.kind in _SIGNALS:
                 getattr(self, event.kind).emit(*event.values)
 
     def _read(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QApplication
@@ -36,30 +37,51 @@ class Preferences(QObject):
         self.save()
         self.dress()
 
+    def set_contrast(self, is_high: bool) -> None:
+        """Change to or from high contrast, and remember the choice."""
+        self.values.high_contrast = is_high
+        self.save()
+        self.dress()
+
+    def set_text_size(self, percent: int) -> None:
+        """Change the size of text, in per cent of the system's, and remember it."""
+        self.values.text_percent = percent
+        self.save()
+        self.dress()
+
     def dress(self) -> None:
         """Give the application the colours that are set."""
         app = QApplication.instance()
         assert isinstance(app, QApplication)
-        theme.apply(app, theme.Choice(self.values.theme))
+        values = self.values
+        theme.apply(app, theme.Choice(values.theme), values.high_contrast, values.text_percent)
 
     def set_language(self, code: str) -> None:
         """Remember a language for the next start."""
         self.values.language = code
         self.save()
 
-    def take_choice(self, choice: EngineChoice) -> None:
-        """Remember what is asked of the engine."""
-        if choice != self.values.engine:
-            self.values.engine = choice
+    def set_counters(self, shown: bool) -> None:
+        """Remember whether the panel's counters are unfolded."""
+        self.values.show_counters = shown
+        self.save()
+
+    def set_hint_read(self) -> None:
+        """Remember that the hint about the first answer was read."""
+        self.values.hint_read = True
+        self.save()
+
+    def take_choices(self, usual: EngineChoice, own: dict[str, dict[str, Any]]) -> None:
+        """Remember what is asked of the engine, usually and for single models."""
+        if (usual, own) != (self.values.engine, self.values.models):
+            self.values.engine = usual
+            self.values.models = {path: dict(item) for path, item in own.items()}
             self.save()
 
     def take_server(self, server: LocalServer) -> None:
         """Remember whether the local server is wanted, and how."""
-        values = self.values
-        before = (values.server_on, values.server_port, values.server_key)
-        now = (server.wanted, server.port, server.key)
-        if now != before:
-            values.server_on, values.server_port, values.server_key = now
+        if server.choice != self.values.server:
+            self.values.server = server.choice
             self.save()
 
     def remember_model(self, path: Path) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
-from app.session.local_server import DEFAULT_PORT
+from app.session.known_models import embedded_model
+from app.session.local_server import DEFAULT_PORT, MINUTES_MAX, ServerChoice
 from app.state.engine_choice import EngineChoice
 from backend.system.kept_file import KeptFile, an_object
 from backend.text import text
 
 N_RECENT = 8
+_N_MODEL_MAX = 500
 
 
 def default_path() -> Path:
@@ -27,21 +29,44 @@ class Settings:
 
     recent: list[str] = field(default_factory=list)  # newest first
     last_model: str = ""
-    engine: EngineChoice = field(default_factory=lambda: EngineChoice())
+    engine: EngineChoice = field(default_factory=lambda: EngineChoice())  # without its own
+    models: dict[str, dict[str, Any]] = field(default_factory=dict)  # with its own, by path
     trusted_devices: list[str] = field(default_factory=list)  # rpc://host:port, once confirmed
+    notify: bool = True  # when an answer is ready and the window is not active
+    tray: bool = False  # a closed window stays in the tray
+    titles: bool = True  # an idle model writes the titles of new chats
     theme: str = "system"
+    high_contrast: bool = False
+    text_percent: int = 100  # of the system's size
     language: str = "system"
     show_panel: bool = True
     show_sidebar: bool = True
     show_controls: bool = False
+    show_counters: bool = False  # of the panel
+    hint_read: bool = False  # about the first answer
+    sidebar_width: int = 0  # in pixels; 0: as the window decides
+    panel_width: int = 0  # as well
     server_on: bool = False
     server_port: int = DEFAULT_PORT
     server_key: str = ""  # made when it is first needed
+    server_loads_models: bool = False
+    server_unload_min: int = 0
     page: str = "chat"  # to show at the next start
     open_chat: int = 0  # as well; 0: a new one
     width: int = 1320
     height: int = 840
     geometry: str = ""  # place, size and maximised or not, as Qt writes them, in base64
+
+    @property
+    def server(self) -> ServerChoice:
+        """Return the settings of the local server."""
+        names = [item.name for item in fields(ServerChoice)]
+        return ServerChoice(**{name: getattr(self, f"server_{name}") for name in names})
+
+    @server.setter
+    def server(self, choice: ServerChoice) -> None:
+        for name, value in asdict(choice).items():
+            setattr(self, f"server_{name}", value)
 
     def to_json(self) -> dict[str, Any]:
         """Return the file's contents. The engine's settings stand beside the others."""
@@ -83,12 +108,26 @@ def _checked(data: Any) -> Settings:
             raise ValueError("a list of texts holds something else")
     if settings.theme not in ("system", "light", "dark"):
         raise ValueError("the theme is unknown")
+    if not 50 <= settings.text_percent <= 300:
+        raise ValueError("the size of text is impossible")
     if settings.language not in ("system", "en", "de"):
         raise ValueError("the language is unknown")
     if not 0 <= settings.server_port <= 65535:
         raise ValueError("the server's port is not one")
+    if not 0 <= settings.server_unload_min <= MINUTES_MAX:
+        raise ValueError("the server cannot wait that long")
+    if not (0 <= settings.sidebar_width <= 10_000 and 0 <= settings.panel_width <= 10_000):
+        raise ValueError("a width is impossible")
     if not 0 <= settings.open_chat:
         raise ValueError("there is no such chat")
+    settings.models = {
+        path: EngineChoice.from_message(an_object(own)).of_model()
+        for path, own in list(settings.models.items())[-_N_MODEL_MAX:]
+    }
+    if "models" not in data and not settings.engine.automatic:  # older: one choice for all models
+        model = settings.last_model or str(embedded_model())
+        settings.models = {model: settings.engine.of_model()}
+        settings.engine = replace(settings.engine, **EngineChoice().of_model())
     settings.recent = settings.recent[:N_RECENT]
     settings.width = min(max(settings.width, 480), 10_000)
     settings.height = min(max(settings.height, 360), 10_000)

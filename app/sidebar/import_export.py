@@ -14,6 +14,7 @@ from app.store import exchange
 from app.store.schema import StoreError
 from app.text import units
 from app.text.language import translate
+from app.widgets import files
 
 
 class ChatExchange(QObject):
@@ -35,9 +36,13 @@ class ChatExchange(QObject):
         title = next((row.title for row in self._chats.rows() if row.id == chat_id), "")
         label = self.tr("Markdown (*.md)") if kind == "md" else self.tr("JSON (*.json)")
         name, _ = QFileDialog.getSaveFileName(
-            self._window, self.tr("Export the chat"), f"{file_name(title)}.{kind}", label
+            self._window,
+            self.tr("Export the chat"),
+            files.start("chats", f"{file_name(title)}.{kind}"),
+            label,
         )
         if name:
+            files.remember("chats", name)
             self.export(chat_id, Path(name))
 
     def export(self, chat_id: int, path: Path) -> None:
@@ -64,9 +69,13 @@ class ChatExchange(QObject):
     def ask_import(self) -> None:
         """Ask for a file and import its chats."""
         name, _ = QFileDialog.getOpenFileName(
-            self._window, self.tr("Import chats"), "", self.tr("Chats (*.json *.md);;All files (*)")
+            self._window,
+            self.tr("Import chats"),
+            files.start("chats"),
+            self.tr("Chats (*.json *.md);;All files (*)"),
         )
         if name:
+            files.remember("chats", name)
             self.import_file(Path(name))
 
     def import_file(self, path: Path) -> None:

@@ -19,6 +19,13 @@ class ChatList(QListView):
         pinned: (chat id, whether).
         renamed: (chat id, title).
         exported: (chat id, "md" or "json").
+        moved: (chat id, folder) "": into none.
+        folder_renamed: (folder, new name) "": its chats leave it.
+        folder_wanted: (chat id) the user wants to put a chat into a new folder.
+        name_wanted: (folder) the user wants to rename a folder.
+        typed: (text) the user types, so that the text belongs to the message.
+        left: the user wants to write.
+        folded: a folder was opened or closed.
     """
 
     opened = Signal(int)
@@ -26,11 +33,19 @@ class ChatList(QListView):
     pinned = Signal(int, bool)
     renamed = Signal(int, str)
     exported = Signal(int, str)
+    moved = Signal(int, str)
+    folder_renamed = Signal(str, str)
+    folder_wanted = Signal(int)
+    name_wanted = Signal(str)
+    typed = Signal(str)
+    left = Signal()
+    folded = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("chatList")
         self.setAccessibleName(self.tr("Chats"))
+        self._folders: list[str] = []
         self._model = ChatListModel()
         self._model.renamed.connect(self.renamed)
         self.setModel(self._model)
@@ -67,6 +82,12 @@ class ChatList(QListView):
         flags = QItemSelectionModel.SelectionFlag.ClearAndSelect
         self.selectionModel().setCurrentIndex(index, flags)
 
+    @property
+    def current_id(self) -> int:
+        """Return the id of the row under the keyboard's cursor; 0 if there is none."""
+        chat = self._model.chat(self.currentIndex())
+        return chat.id if chat is not None else 0
+
     def titles(self) -> list[str]:
         """Return the titles in the list, without the headings."""
         indices = (self._model.index(row) for row in range(self._model.rowCount()))
@@ -78,12 +99,36 @@ class ChatList(QListView):
         if row >= 0:
             self.edit(self._model.index(row))
 
+    def show_folders(self, folders: list[str]) -> None:
+        """Set the folders that the menu of a chat offers."""
+        self._folders = folders
+
+    def folder_menu(self, folder: str) -> QMenu:
+        """Return the menu of a folder."""
+        menu = QMenu(self)
+        menu.addAction(self.tr("Rename\u2026"), lambda: self.name_wanted.emit(folder))
+        menu.addAction(
+            self.tr("Dissolve (the chats stay)"), lambda: self.folder_renamed.emit(folder, "")
+        )
+        return menu
+
     def menu_for(self, chat: ChatRow) -> QMenu:
         """Return the menu of one chat."""
         menu = QMenu(self)
         menu.addAction(self.tr("Rename") + "\tF2", lambda: self.edit_name(chat.id))
         label = self.tr("Unpin") if chat.is_pinned else self.tr("Pin")
         menu.addAction(label, lambda: self.pinned.emit(chat.id, not chat.is_pinned))
+        folders = menu.addMenu(self.tr("Folder"))
+        for folder in self._folders:
+            action = folders.addAction(folder)
+            action.triggered.connect(lambda _=False, name=folder: self.moved.emit(chat.id, name))
+            action.setCheckable(True)
+            action.setChecked(folder == chat.folder)
+        if self._folders:
+            folders.addSeparator()
+        folders.addAction(self.tr("New folder\u2026"), lambda: self.folder_wanted.emit(chat.id))
+        if chat.folder:
+            folders.addAction(self.tr("Into no folder"), lambda: self.moved.emit(chat.id, ""))
         menu.addSeparator()
         menu.addAction(
             self.tr("Export as Markdown\u2026"), lambda: self.exported.emit(chat.id, "md")
@@ -99,6 +144,7 @@ class ChatList(QListView):
         if chat is not None and key in (Qt.Key.Key_Return, Qt.Key.Key_Enter, Qt.Key.Key_Space):
             if self.state() != QAbstractItemView.State.EditingState:
                 self.opened.emit(chat.id)
+                self.left.emit()
                 return
         pins = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.ShiftModifier
         if chat is not None and key == Qt.Key.Key_P and event.modifiers() == pins:
@@ -110,6 +156,10 @@ class ChatList(QListView):
         if key == Qt.Key.Key_Escape:
             event.ignore()
             return
+        plain = event.modifiers() & ~Qt.KeyboardModifier.ShiftModifier
+        if event.text().strip() and event.text().isprintable() and not plain:
+            self.typed.emit(event.text())
+            return
         super().keyPressEvent(event)
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:  # noqa: D102, N802
@@ -118,6 +168,9 @@ class ChatList(QListView):
             return
         index = self.indexAt(event.position().toPoint())
         chat = self._model.chat(index)
+        if folder := self._model.folder(index):
+            self._model.closed ^= {folder}
+            self.folded.emit()
         if chat is None:
             return
         place = self.visualRect(index)
@@ -131,6 +184,8 @@ class ChatList(QListView):
         by_key = event.reason() == QContextMenuEvent.Reason.Keyboard
         index = self.currentIndex() if by_key else self.indexAt(event.pos())
         chat = self._model.chat(index)
+        place = self.visualRect(index).center() if by_key else event.pos()
         if chat is not None:
-            place = self.visualRect(index).center() if by_key else event.pos()
             self.menu_for(chat).popup(self.viewport().mapToGlobal(place))
+        elif folder := self._model.folder(index):
+            self.folder_menu(folder).popup(self.viewport().mapToGlobal(place))

@@ -24,7 +24,7 @@ Index = QModelIndex | QPersistentModelIndex
 
 
 class ChatListModel(QAbstractListModel):
-    """Rows are headings (text) and chats (ChatRow).
+    """Rows are headings (text, or a Folder) and chats (ChatRow).
 
     Signals:
         renamed: (chat id, title) the user renamed a chat.
@@ -34,7 +34,8 @@ class ChatListModel(QAbstractListModel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._items: list[str | ChatRow] = []
+        self.closed: set[str] = set()  # folders whose chats are not shown
+        self._items: list[str | Folder | ChatRow] = []
         self.busy: set[int] = set()  # chats with an answer in progress
         self._n_shown = 0  # the other rows follow when the user scrolls
 
@@ -43,13 +44,15 @@ class ChatListModel(QAbstractListModel):
         self.beginResetModel()
         self._items = []
         today = datetime.date.today()
-        last = ""
+        last: str | Folder = ""
         for row in rows:
             if with_headings:
                 text = heading(row, today)
                 if text != last:
                     self._items.append(text)
                     last = text
+                if isinstance(text, Folder) and text in self.closed:
+                    continue
             self._items.append(row)
         self._n_shown = min(max(self._n_shown, N_STEP), len(self._items))
         self.endResetModel()
@@ -68,6 +71,11 @@ class ChatListModel(QAbstractListModel):
         item = self._items[index.row()] if index.isValid() else None
         return item if isinstance(item, ChatRow) else None
 
+    def folder(self, index: Index) -> str:
+        """Return the folder of a heading; "" for other rows."""
+        item = self._items[index.row()] if index.isValid() else None
+        return str(item) if isinstance(item, Folder) else ""
+
     def row_of(self, chat_id: int) -> int:
         """Return the row of a chat, or -1."""
         for row, item in enumerate(self._items[: self._n_shown]):
@@ -81,8 +89,10 @@ class ChatListModel(QAbstractListModel):
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> Any:  # noqa: D102
         item = self._items[index.row()]
         roles = Qt.ItemDataRole
+        if isinstance(item, Folder) and role == roles.DisplayRole:
+            return f"{item} \u25b8" if item in self.closed else f"{item} \u25be"
         if isinstance(item, str):
-            return item if role in (roles.DisplayRole, roles.AccessibleTextRole) else None
+            return str(item) if role in (roles.DisplayRole, roles.AccessibleTextRole) else None
         if role in (roles.DisplayRole, roles.EditRole, roles.ToolTipRole):
             return item.title
         if role == roles.AccessibleTextRole:
@@ -109,10 +119,16 @@ class ChatListModel(QAbstractListModel):
         return flag.ItemIsEnabled | flag.ItemIsSelectable | flag.ItemIsEditable
 
 
-def heading(row: ChatRow, today: datetime.date) -> str:
+class Folder(str):
+    """The name of a folder, as the heading of its chats."""
+
+
+def heading(row: ChatRow, today: datetime.date) -> str | Folder:
     """Return the heading of a chat."""
     if row.is_pinned:
         return translate("chats", "Pinned")
+    if row.folder:
+        return Folder(row.folder)
     day = datetime.date.fromtimestamp(row.changed_s)
     n_day = (today - day).days
     if n_day <= 0:

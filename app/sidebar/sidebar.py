@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
+    QInputDialog,
     QLabel,
     QLineEdit,
     QPushButton,
@@ -26,13 +27,23 @@ class _Search(QLineEdit):
 
     Signals:
         down: the user wants to go to the list.
+        left: the user wants to write.
     """
 
     down = Signal()
+    left = Signal()
+
+    def event(self, event: QEvent) -> bool:  # noqa: D102
+        is_escape = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
+        if event.type() == QEvent.Type.ShortcutOverride and is_escape:
+            event.accept()  # the window's Escape would stop the answer
+            return True
+        return super().event(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
-        if event.key() == Qt.Key.Key_Escape and self.text():
+        if event.key() == Qt.Key.Key_Escape:
             self.clear()
+            self.left.emit()
         elif event.key() in (Qt.Key.Key_Down, Qt.Key.Key_Return, Qt.Key.Key_Enter):
             self.down.emit()
         else:
@@ -46,11 +57,15 @@ class Sidebar(QFrame):
         new_chat: the user wants a new chat.
         import_file: the user wants to import chats.
         opened: a chat was opened here.
+        left: the user wants to write.
+        typed: (text) to write.
     """
 
     new_chat = Signal()
     import_file = Signal()
     opened = Signal()
+    left = Signal()
+    typed = Signal(str)
 
     def __init__(self, chats: Chats, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -99,6 +114,14 @@ class Sidebar(QFrame):
         self.list.deleted.connect(chats.delete)
         self.list.pinned.connect(chats.pin)
         self.list.renamed.connect(chats.rename)
+        self.list.moved.connect(chats.move)
+        self.list.folder_renamed.connect(chats.rename_folder)
+        self.list.folder_wanted.connect(self._ask_folder)
+        self.list.name_wanted.connect(self._ask_name)
+        self.list.folded.connect(self.refresh)
+        self.list.left.connect(self.left)
+        self.list.typed.connect(self.typed)
+        self.search.left.connect(self.left)
         self.refresh()
 
     def refresh(self) -> None:
@@ -107,6 +130,7 @@ class Sidebar(QFrame):
         text = self.search.text()
         rows = self._chats.rows(text)
         self.list.show_busy(self._chats.busy)
+        self.list.show_folders(self._chats.folders())
         self.list.show_rows(rows, self._chats.open_id, with_headings=not text.strip())
         self._nothing.setVisible(not rows)
         self._nothing.setText(
@@ -120,6 +144,22 @@ class Sidebar(QFrame):
     def _open(self, chat_id: int) -> None:
         if self._chats.open(chat_id):
             self.opened.emit()
+
+    def _ask_folder(self, chat_id: int) -> None:
+        name = self._name_of_folder("")
+        if name:
+            self._chats.move(chat_id, name)
+
+    def _ask_name(self, folder: str) -> None:
+        name = self._name_of_folder(folder)
+        if name:
+            self._chats.rename_folder(folder, name)
+
+    def _name_of_folder(self, present: str) -> str:
+        name, is_chosen = QInputDialog.getText(
+            self.window(), self.tr("Folder"), self.tr("Name of the folder"), text=present
+        )
+        return name.strip() if is_chosen else ""
 
     def _focus_list(self) -> None:
         if self._timer.isActive():

@@ -135,6 +135,7 @@ class Conversation:
     preset: Preset | None = None  # None: use the model's
     slides: bool = False  # leave out the middle when the context is full
     n_char_max: int = 0  # limit of the prompt in characters; 0: none
+    n_char_besides: int | None = None  # of the last prompt, less those of the last message then
     was_shortened: bool = False  # the prompt of the present question
 
     @property

@@ -35,6 +35,21 @@ class ChatRow:
     is_pinned: bool
     changed_s: float  # seconds since 1970
     snippet: str = ""
+    folder: str = ""
+    is_named: bool = True  # by the user or by a model
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Return the sorting key: pinned chats, folders by name, the others; newest first."""
+        if self.is_pinned:
+            return 0, "", "", -self.changed_s, -self.id
+        return (
+            1 if self.folder else 2,
+            self.folder.casefold(),
+            self.folder,
+            -self.changed_s,
+            -self.id,
+        )
 
 
 class ChatStore:
@@ -50,6 +65,8 @@ class ChatStore:
         self.connection = opened.connection
         self._lock = opened.lock
         self._checkpoint: threading.Thread | None = None
+        self.cut_off: list[int] = []
+        """The chats with an answer that the end of the last window has cut off, newest last."""
 
     @classmethod
     def open(cls, path: Path) -> ChatStore:
@@ -83,18 +100,20 @@ class ChatStore:
     # Lists
 
     def chats(self) -> list[ChatRow]:
-        """Return all chats: first the pinned, then the others, each from the newest."""
+        """Return all chats in the order of ChatRow.order."""
         with self.reading():
-            return [
-                ChatRow(chat_id, title, bool(is_pinned), changed_s)
-                for chat_id, title, is_pinned, changed_s in self.connection.execute(
+            rows = [
+                ChatRow(chat_id, title, bool(is_pinned), changed_s, "", folder, bool(is_named))
+                for chat_id, title, is_pinned, changed_s, folder, is_named in
+                self.connection.execute(
                     # In a damaged file a value may have another type or size.
                     "SELECT id, coalesce(CAST(title AS TEXT), ''), is_pinned, "
-                    "coalesce(min(max(CAST(changed_s AS REAL), 0.0), 4e9), 0.0) "
-                    "FROM chat WHERE deleted_s IS NULL "
-                    "ORDER BY is_pinned DESC, changed_s DESC, id DESC"
+                    "coalesce(min(max(CAST(changed_s AS REAL), 0.0), 4e9), 0.0), "
+                    "coalesce(CAST(folder AS TEXT), ''), is_named "
+                    "FROM chat WHERE deleted_s IS NULL"
                 )
-            ]
+            ]  # fmt: skip
+        return sorted(rows, key=lambda row: row.order)
 
     def search(self, text: str) -> list[Found]:
         """Return the chats that contain the words of a text."""
@@ -142,14 +161,47 @@ class ChatStore:
         now_s = time.time()
         with self.writing() as connection:
             cursor = connection.execute(
-                "INSERT INTO chat (title, created_s, changed_s, preset) VALUES (?, ?, ?, ?)",
+                "INSERT INTO chat (title, created_s, changed_s, preset, is_named) "
+                "VALUES (?, ?, ?, ?, 0)",
                 (sound(title), now_s, now_s, preset.to_text() if preset else None),
             )
         return int(cursor.lastrowid or 0)
 
     def rename(self, chat_id: int, title: str) -> None:
         """Rename a chat."""
-        self._set_column(chat_id, "title", sound(" ".join(title.split())[:200]))
+        with self.writing() as connection:
+            connection.execute(
+                "UPDATE chat SET title = ?, is_named = 1 WHERE id = ?",
+                (sound(" ".join(title.split())[:200]), chat_id),
+            )
+
+    def set_folder(self, chat_id: int, folder: str) -> None:
+        """Put a chat into a folder; "": into none."""
+        self._set_column(chat_id, "folder", sound(" ".join(folder.split())[:80]))
+
+    def rename_folder(self, folder: str, name: str) -> None:
+        """Rename a folder, or join it with another; "": its chats leave it."""
+        with self.writing() as connection:
+            connection.execute(
+                "UPDATE chat SET folder = ? WHERE folder = ?",
+                (sound(" ".join(name.split())[:80]), folder),
+            )
+
+    def draft(self, chat_id: int) -> str:
+        """Return what was typed in a chat but not sent; 0: in a new chat."""
+        with self.reading():
+            row = self.connection.execute(
+                "SELECT CAST(text AS TEXT) FROM draft WHERE chat_id = ?", (chat_id,)
+            ).fetchone()
+        return str(row[0]) if row and row[0] else ""
+
+    def set_draft(self, chat_id: int, text: str) -> None:
+        """Keep what was typed in a chat but not sent; it survives a killed process."""
+        with self.writing(durable=False) as connection:
+            if text:
+                connection.execute("REPLACE INTO draft VALUES (?, ?)", (chat_id, sound(text)))
+            else:
+                connection.execute("DELETE FROM draft WHERE chat_id = ?", (chat_id,))
 
     def pin(self, chat_id: int, is_pinned: bool) -> None:
         """Pin a chat to the head of the list, or unpin it."""
@@ -179,6 +231,9 @@ class ChatStore:
                 return
         with self.writing() as connection:
             connection.execute("DELETE FROM chat WHERE deleted_s IS NOT NULL")
+            connection.execute(
+                "DELETE FROM draft WHERE chat_id != 0 AND chat_id NOT IN (SELECT id FROM chat)"
+            )
 
     # Messages
 
@@ -308,13 +363,12 @@ class ChatStore:
     def _end_open_answers(self) -> None:
         """End the answers that were in progress when the window ended."""
         with self.reading():
-            live = [
-                row[0]
-                for row in self.connection.execute(
-                    "SELECT id FROM message WHERE ending IN ('waiting', 'streaming')"
-                )
-            ]
-        for message_id in live:
+            live = self.connection.execute(
+                "SELECT id, chat_id FROM message WHERE ending IN ('waiting', 'streaming') "
+                "ORDER BY id"
+            ).fetchall()
+        for message_id, chat_id in live:
+            self.cut_off.append(chat_id)
             with self.reading():
                 message = self.message(message_id)
             message.ending, message.note = Ending.CUT_OFF, text("chats.cut_off")

@@ -133,6 +133,13 @@ STEPS: tuple[str, ...] = (
         INSERT INTO word (rowid, content) VALUES (new.id, new.content);
     END;
     """,
+    """
+    ALTER TABLE chat ADD COLUMN folder TEXT NOT NULL DEFAULT '';
+    -- 0: the title is the beginning of the first question.
+    ALTER TABLE chat ADD COLUMN is_named INTEGER NOT NULL DEFAULT 1;
+    -- What was typed but not sent; 0 stands for a new chat.
+    CREATE TABLE draft (chat_id INTEGER PRIMARY KEY, text TEXT NOT NULL);
+    """,
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 
-from PySide6.QtCore import QCoreApplication, QDate, QLocale
+from PySide6.QtCore import QCoreApplication, QDate, QLocale, Qt
 
 from app.text import language
 
@@ -60,10 +60,14 @@ def short_time(value_s: float) -> str:
 
 def date(at_s: float) -> str:
     """Format the day of a time in seconds since 1970."""
-    day = datetime.date.fromtimestamp(at_s)
+    return day(datetime.date.fromtimestamp(at_s).isoformat())
+
+
+def day(written: str) -> str:
+    """Format a day that is written as YYYY-MM-DD."""
     #: The form of a date, in Qt's letters.
     form = language.translate("units", "d MMM yyyy")
-    return QLocale().toString(QDate(day.year, day.month, day.day), form)
+    return QLocale().toString(QDate.fromString(written, Qt.DateFormat.ISODate), form)
 
 
 def speed(tokens_per_s: float) -> str:

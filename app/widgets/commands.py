@@ -18,35 +18,44 @@ class Command:
     label: object  # English; `words` translates it
     keys: tuple[str, ...]
     in_menu: bool = True
+    begins: bool = False  # a group of the menu
 
 
 COMMANDS: tuple[Command, ...] = (
     Command("new_chat", QT_TRANSLATE_NOOP("commands", "New chat"), ("Ctrl+N",)),
+    Command("rename", QT_TRANSLATE_NOOP("commands", "Rename the chat"), ("F2",), False),
     Command("search", QT_TRANSLATE_NOOP("commands", "Search chats"), ("Ctrl+F",)),
+    Command("find", QT_TRANSLATE_NOOP("commands", "Find in this chat"), ("Ctrl+Shift+F",)),
     Command("sidebar", QT_TRANSLATE_NOOP("commands", "Chats"), ("Ctrl+B",)),
-    Command("open", QT_TRANSLATE_NOOP("commands", "Open a GGUF file\u2026"), ("Ctrl+O",)),
+    Command(
+        "open", QT_TRANSLATE_NOOP("commands", "Open a GGUF file\u2026"), ("Ctrl+O",), begins=True
+    ),
     Command("models", QT_TRANSLATE_NOOP("commands", "Models"), ("Ctrl+M",)),
     Command("get", QT_TRANSLATE_NOOP("commands", "Get models\u2026"), ("Ctrl+G",)),
-    Command("attach", QT_TRANSLATE_NOOP("commands", "Attach files\u2026"), ("Ctrl+U",)),
+    Command(
+        "attach", QT_TRANSLATE_NOOP("commands", "Attach files\u2026"), ("Ctrl+U",), begins=True
+    ),
     Command(
         "preset", QT_TRANSLATE_NOOP("commands", "System prompt and sampling\u2026"), ("Ctrl+P",)
     ),
-    Command("controls", QT_TRANSLATE_NOOP("commands", "Engine controls"), ("Ctrl+K",)),
+    Command("controls", QT_TRANSLATE_NOOP("commands", "Engine controls"), ("Ctrl+K",), begins=True),
     Command("panel", QT_TRANSLATE_NOOP("commands", "Engine panel"), ("Ctrl+E",)),
+    Command(
+        "wide", QT_TRANSLATE_NOOP("commands", "Engine panel in the whole window"), ("Ctrl+Shift+E",)
+    ),
     Command("stop", QT_TRANSLATE_NOOP("commands", "Stop, or back to the chat"), ("Esc",), False),
     Command("write", QT_TRANSLATE_NOOP("commands", "Write"), ("Ctrl+L",), False),
-    Command("settings", QT_TRANSLATE_NOOP("commands", "Settings"), ("Ctrl+,",)),
+    Command("settings", QT_TRANSLATE_NOOP("commands", "Settings"), ("Ctrl+,",), begins=True),
     Command("diagnostics", QT_TRANSLATE_NOOP("commands", "Diagnostics"), ("Ctrl+D",)),
     Command("shortcuts", QT_TRANSLATE_NOOP("commands", "Keyboard shortcuts"), ("F1", "Ctrl+?")),
     Command("about", QT_TRANSLATE_NOOP("commands", "About Outrider"), ()),
-    Command("quit", QT_TRANSLATE_NOOP("commands", "Quit"), ("Ctrl+Q",)),
+    Command("quit", QT_TRANSLATE_NOOP("commands", "Quit"), ("Ctrl+Q",), begins=True),
 )
 
 # Keys that only one widget handles, for the page of shortcuts.
 LOCAL: tuple[tuple[str, object], ...] = (
     ("Enter", QT_TRANSLATE_NOOP("commands", "In the message: send")),
     ("Shift+Enter", QT_TRANSLATE_NOOP("commands", "In the message: a new line")),
-    ("F2", QT_TRANSLATE_NOOP("commands", "In the list of chats: rename")),
     ("Del", QT_TRANSLATE_NOOP("commands", "In the list of chats: delete")),
     ("Ctrl+Shift+P", QT_TRANSLATE_NOOP("commands", "In the list of chats: pin or unpin")),
     ("Shift+F10", QT_TRANSLATE_NOOP("commands", "In the list of chats: menu")),
@@ -70,6 +79,8 @@ def add_actions(window: QWidget, run: Mapping[str, Callable[[], object]]) -> QMe
         action.setShortcuts([QKeySequence(key) for key in command.keys])
         action.triggered.connect(_without_argument(run[command.name]))
         window.addAction(action)
+        if command.begins:
+            menu.addSeparator()
         if command.in_menu:
             menu.addAction(action)
     return menu

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QRectF, Qt
+from PySide6.QtCore import QRectF, Qt, Signal
 from PySide6.QtGui import QPainter, QPaintEvent, QValidator, QWheelEvent
-from PySide6.QtWidgets import QAbstractSpinBox, QComboBox, QDoubleSpinBox, QSpinBox, QWidget
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QSpinBox,
+    QStyle,
+    QStyleOptionButton,
+    QWidget,
+)
 
 from app.widgets import icons, theme
 
@@ -12,7 +21,13 @@ FIELD_HEIGHT = 32  # pixels, as the style sheet sets it
 
 
 class DropDown(QComboBox):
-    """A QComboBox with the window's chevron. The wheel scrolls the page, not the choice."""
+    """A QComboBox with the window's chevron. The wheel scrolls the page, not the choice.
+
+    Signals:
+        list_closed: the list of choices was closed.
+    """
+
+    list_closed = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -27,8 +42,29 @@ class DropDown(QComboBox):
         )
         painter.end()
 
+    def hidePopup(self) -> None:  # noqa: D102, N802
+        super().hidePopup()
+        self.list_closed.emit()
+
     def wheelEvent(self, event: QWheelEvent) -> None:  # noqa: D102, N802
         event.ignore()
+
+
+class Tick(QCheckBox):
+    """A QCheckBox with a tick, which the style sheet alone would leave out."""
+
+    def paintEvent(self, event: QPaintEvent) -> None:  # noqa: D102, N802
+        super().paintEvent(event)
+        if not self.isChecked():
+            return
+        option = QStyleOptionButton()
+        self.initStyleOption(option)
+        element = QStyle.SubElement.SE_CheckBoxIndicator
+        place = QRectF(self.style().subElementRect(element, option, self))
+        painter = QPainter(self)
+        name = "on_accent" if self.isEnabled() else "muted"
+        icons.paint(painter, "tick", place.adjusted(1, 1, -1, -1), theme.colour(name))
+        painter.end()
 
 
 class Number(QSpinBox):

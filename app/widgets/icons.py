@@ -76,6 +76,10 @@ def _chevron(painter: QPainter, _: QColor) -> None:
     painter.drawPolyline([QPointF(4, 6), QPointF(8, 10), QPointF(12, 6)])
 
 
+def _up(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline([QPointF(4, 10), QPointF(8, 6), QPointF(12, 10)])
+
+
 def _down(painter: QPainter, _: QColor) -> None:
     painter.drawLine(QPointF(8, 3), QPointF(8, 12.6))
     painter.drawPolyline([QPointF(3.8, 8.6), QPointF(8, 12.8), QPointF(12.2, 8.6)])
@@ -88,6 +92,25 @@ def _panel(painter: QPainter, colour: QColor) -> None:
     faded = QColor(colour)
     faded.setAlpha(110)
     painter.fillPath(path, faded)
+
+
+def _wide(painter: QPainter, _: QColor) -> None:
+    painter.drawLine(QPointF(2.5, 8), QPointF(13.5, 8))
+    painter.drawPolyline([QPointF(5.5, 5), QPointF(2.5, 8), QPointF(5.5, 11)])
+    painter.drawPolyline([QPointF(10.5, 5), QPointF(13.5, 8), QPointF(10.5, 11)])
+
+
+def _window(painter: QPainter, _: QColor) -> None:
+    painter.drawPolyline(
+        [QPointF(7, 3.5), QPointF(3, 3.5), QPointF(3, 13), QPointF(12.5, 13), QPointF(12.5, 9)]
+    )
+    painter.drawLine(QPointF(7.5, 8.5), QPointF(13, 3))
+    painter.drawPolyline([QPointF(9.4, 3), QPointF(13, 3), QPointF(13, 6.6)])
+
+
+def _tick(painter: QPainter, colour: QColor) -> None:
+    painter.setPen(QPen(colour, 2.6, c=Qt.PenCapStyle.RoundCap, j=Qt.PenJoinStyle.RoundJoin))
+    painter.drawPolyline([QPointF(3.2, 8.4), QPointF(6.6, 11.8), QPointF(12.8, 4.6)])
 
 
 def _controls(painter: QPainter, colour: QColor) -> None:
@@ -214,8 +237,9 @@ def _trouble(painter: QPainter, colour: QColor) -> None:
 
 _DRAWINGS: dict[str, Callable[[QPainter, QColor], None]] = {
     "plus": _plus, "send": _send, "stop": _stop, "chevron": _chevron, "down": _down,
-    "panel": _panel, "controls": _controls, "more": _more, "close": _close,
-    "sidebar": _sidebar, "pin": _pin, "left": _left, "right": _right,
+    "panel": _panel, "wide": _wide, "window": _window, "controls": _controls,
+    "more": _more, "close": _close, "sidebar": _sidebar, "pin": _pin, "left": _left,
+    "right": _right, "tick": _tick, "up": _up,
     "pause": _pause, "play": _play, "clip": _clip, "text": _text, "markdown": _markdown,
     "code": _code, "pdf": _pdf, "image": _image, "trouble": _trouble,
 }  # fmt: skip

@@ -60,21 +60,22 @@ QPushButton[role="suggestion"]:focus { border: 1px solid $focus; }
 QPushButton#modelButton { padding: 8px 14px; }
 QPushButton#modelButton::menu-indicator { image: none; width: 0; }
 
-QFrame#modeSwitch { background: $raised; border: 1px solid $border; border-radius: 9px; }
+QFrame#modeSwitch { background: $raised; border: 1px solid $edge; border-radius: 9px; }
 QPushButton[role="segment"] {
     background: transparent; border: 1px solid transparent; border-radius: 7px; padding: 4px 10px;
     color: $muted; font-size: $small;
 }
 QPushButton[role="segment"]:hover { color: $text; }
-QPushButton[role="segment"]:checked { background: $bubble; color: $text; }
+QPushButton[role="segment"]:checked { background: $accent; color: $on_accent; }
 QPushButton[role="segment"]:focus { border: 1px solid $focus; }
+QPushButton[role="segment"]:checked:focus { border: 1px solid $text; }
 QFrame#controlsStrip { background: $surface; border: none; border-bottom: 1px solid $border; }
 QGroupBox { border: none; border-top: 1px solid $border; margin-top: 6px; padding-top: 30px; }
 QGroupBox::title { subcontrol-origin: border; left: 0; top: 8px; padding: 0; }
 QFrame#card { background: $surface; border: 1px solid $border; border-radius: 12px; }
 QWidget#page, QWidget#pageColumn { background: $window; }
 QComboBox, QSpinBox, QDoubleSpinBox {
-    background: $field; border: 1px solid $border; border-radius: 8px; padding: 5px 10px;
+    background: $field; border: 1px solid $edge; border-radius: 8px; padding: 5px 10px;
     min-height: 20px; max-height: 20px;
 }
 QSpinBox::up-button, QSpinBox::down-button, QDoubleSpinBox::up-button, QDoubleSpinBox::down-button {
@@ -87,9 +88,11 @@ QComboBox:focus, QSpinBox:focus, QDoubleSpinBox:focus { border: 1px solid $focus
 QComboBox:disabled, QSpinBox:disabled { color: $faint; background: transparent; }
 QComboBox::drop-down { border: none; width: 22px; }
 QComboBox QAbstractItemView {
-    background: $raised; border: 1px solid $border; selection-background-color: $hover;
-    selection-color: $text; outline: none;
+    background: $raised; border: 1px solid $edge; selection-background-color: $hover;
+    selection-color: $text; outline: none; padding: 4px;
 }
+QComboBox QAbstractItemView::item { min-height: 26px; padding: 2px 8px; border-radius: 5px; }
+QComboBox QAbstractItemView::item:selected { background: $hover; color: $text; }
 QCheckBox { spacing: 8px; }
 QCheckBox::indicator {
     width: 14px; height: 14px; border-radius: 4px; border: 1px solid $muted; background: $field;
@@ -110,7 +113,7 @@ QMenu::item:selected { background: $hover; }
 QMenu::item:disabled { color: $faint; }
 QMenu::separator { height: 1px; background: $border; margin: 6px 8px; }
 
-QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: $border; }
+QSlider::groove:horizontal { height: 4px; border-radius: 2px; background: $edge; }
 QSlider::sub-page:horizontal { background: $accent; border-radius: 2px; }
 QSlider::handle:horizontal {
     background: $text; width: 16px; height: 16px; margin: -6px 0; border-radius: 8px;
@@ -123,10 +126,10 @@ QSlider::handle:horizontal:disabled { background: $faint; }
 QScrollArea { background: transparent; border: none; }
 QWidget#transcriptColumn { background: transparent; }
 QScrollBar:vertical { background: transparent; width: 12px; margin: 2px; }
-QScrollBar::handle:vertical { background: $border; border-radius: 4px; min-height: 32px; }
+QScrollBar::handle:vertical { background: $edge; border-radius: 4px; min-height: 32px; }
 QScrollBar:horizontal { background: transparent; height: 12px; margin: 2px; }
-QScrollBar::handle:horizontal { background: $border; border-radius: 4px; min-width: 32px; }
-QScrollBar::handle:hover { background: $faint; }
+QScrollBar::handle:horizontal { background: $edge; border-radius: 4px; min-width: 32px; }
+QScrollBar::handle:hover { background: $muted; }
 QScrollBar::add-line, QScrollBar::sub-line { height: 0; width: 0; }
 QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 
@@ -141,11 +144,13 @@ QFrame#codeCard QTextBrowser, QFrame#toolCard QTextBrowser {
 
 QFrame#chip { background: $raised; border: 1px solid $border; border-radius: 9px; }
 QFrame#chip[kind="trouble"] { border: 1px solid $danger; }
-QFrame#composer { background: $field; border: 1px solid $border; border-radius: 16px; }
-QFrame#composer[focused="true"] { border: 1px solid $faint; }
+QFrame#composer { background: $field; border: 1px solid $edge; border-radius: 16px; }
+QFrame#composer[focused="true"] { border: 1px solid $focus; }
 QPlainTextEdit#input { background: transparent; border: none; font-size: $text_size; }
 
-QDialog { background: $window; }
+QDialog, QMessageBox { background: $window; }
+QMessageBox QLabel#qt_msgbox_label { font-size: $text_size; font-weight: 600; }
+QDialogButtonBox QPushButton { min-width: 84px; }
 QPlainTextEdit#system {
     background: $field; border: 1px solid $border; border-radius: 8px; padding: 4px 6px;
 }
@@ -153,12 +158,16 @@ QPlainTextEdit#system:focus { border: 1px solid $focus; }
 QRadioButton::indicator {
     width: 12px; height: 12px; border-radius: 7px; border: 1px solid $muted; background: $field;
 }
-QRadioButton::indicator:checked { background: $accent; border: 1px solid $accent; }
+QRadioButton::indicator:checked {
+    border: 1px solid $accent;
+    background: qradialgradient(cx: 0.5, cy: 0.5, radius: 0.5, fx: 0.5, fy: 0.5,
+        stop: 0 $accent, stop: 0.55 $accent, stop: 0.65 $field, stop: 1 $field);
+}
 QRadioButton:focus { color: $focus; }
 QFrame#sidebar { background: $chrome; border: none; border-right: 1px solid $border; }
 QPushButton#newChat { text-align: left; padding: 7px 12px; }
 QLineEdit {
-    background: $field; border: 1px solid $border; border-radius: 8px; padding: 6px 10px;
+    background: $field; border: 1px solid $edge; border-radius: 8px; padding: 6px 10px;
     selection-background-color: $accent; selection-color: $on_accent;
 }
 QLineEdit:focus { border: 1px solid $focus; }
@@ -184,7 +193,10 @@ QFrame#banner { background: $surface; border: 1px solid $border; border-radius: 
 QFrame#banner[kind="trouble"] { border: 1px solid $danger; }
 QFrame#enginePanel { background: $surface; border: none; border-left: 1px solid $border; }
 QWidget#engineContent { background: $surface; }
-QFrame#verdict { background: $raised; border-radius: 10px; }
+QFrame#verdict { background: $raised; border: 1px solid $border; border-radius: 10px; }
+QFrame#hint { background: $bubble; border-radius: 10px; }
+QSplitter::handle { background: transparent; }
+QSplitter::handle:hover { background: $accent; }
 QProgressBar { background: $border; border: none; border-radius: 2px; max-height: 4px; }
 QProgressBar::chunk { background: $accent; border-radius: 2px; }
 QFrame#dropHint { background: $veil; border: 2px dashed $accent; border-radius: 18px; }

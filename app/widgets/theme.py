@@ -6,7 +6,7 @@ waiting for experts in the map, in the bars and in the strip of tokens.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import Enum
 
 from PySide6.QtCore import Qt
@@ -34,7 +34,8 @@ class Colours:
     field: str  # where the user writes
     raised: str  # buttons and cards on a surface
     hover: str
-    border: str
+    border: str  # lines between parts
+    edge: str  # around fields and of scroll bars: what can be used is seen
     bubble: str  # the user's messages
     code: str  # behind code
     text: str
@@ -71,8 +72,8 @@ DARK = Colours(
     window="#131518", chrome="#0f1113", surface="#1a1d21", field="#1a1d21",
     raised="#23272d", hover="#2b3037", border="#2a2e35", bubble="#262d3a", code="#0e1012",
     text="#e9ebee", muted="#98a0aa",
-    faint="#717983", accent="#4fbf9f", on_accent="#08211a", focus="#6fd6b8", warning="#e3b04b",
-    danger="#d9604f", on_danger="#ffffff",
+    edge="#727a84", faint="#8a929c", accent="#4fbf9f", on_accent="#08211a", focus="#6fd6b8",
+    warning="#e3b04b", danger="#d9604f", on_danger="#ffffff",
     absent="#202429", resident="#3a8f79", arriving="#e0a63a", hit="#f5f0c4",
     late="#bb8ae0", stall="#d9604f", processor="#56a8f5", compute="#4779a8", other="#727a85",
     dense="#66739c", free="#2a2f35", kv="#b0708f",
@@ -84,14 +85,33 @@ LIGHT = Colours(
     window="#fbfbfa", chrome="#f2f2ef", surface="#f4f4f2", field="#ffffff",
     raised="#ffffff", hover="#e8e9e6", border="#dcdedb", bubble="#e4eaf4", code="#f0f0ed",
     text="#1c2024", muted="#5d656e",
-    faint="#838b94", accent="#1d8468", on_accent="#ffffff", focus="#1d8468", warning="#94640a",
-    danger="#c2412f", on_danger="#ffffff",
-    absent="#e6e8e5", resident="#7cc4ae", arriving="#e2a52f", hit="#0c4a3a",
-    late="#9557c4", stall="#cf4b39", processor="#2467c9", compute="#6496c6", other="#b1b7be",
-    dense="#8f9bc2", free="#dfe2df", kv="#cf94b2",
-    code_keyword="#7b3fa8", code_string="#2f6f2f", code_comment="#6b737c",
+    edge="#838b94", faint="#656d77", accent="#17765c", on_accent="#ffffff", focus="#17765c",
+    warning="#855a08", danger="#b93c2b", on_danger="#ffffff",
+    absent="#eceeeb", resident="#2f8f74", arriving="#b27800", hit="#0c4a3a",
+    late="#9557c4", stall="#cf4b39", processor="#2467c9", compute="#3f78b0", other="#7b838c",
+    dense="#6a78a8", free="#dfe2df", kv="#b06790",
+    code_keyword="#7b3fa8", code_string="#2f6f2f", code_comment="#606871",
     code_number="#9a5410", code_name="#1f5f9f",
 )  # fmt: skip
+
+DARK_HIGH = replace(
+    DARK, window="#000000", chrome="#000000", surface="#000000", field="#000000", raised="#101214",
+    hover="#2b3037", border="#8a929c", bubble="#10203c", code="#000000", text="#ffffff",
+    muted="#dfe3e8", edge="#c3c9d0", faint="#b4bac2", accent="#6ff0c8", on_accent="#000000",
+    focus="#ffe14a", warning="#ffd06b", danger="#ff8a78", on_danger="#000000", absent="#0a0b0c",
+    resident="#45b596", compute="#6aa5e0", other="#9aa3ad", dense="#8f9ed0", kv="#d793b5",
+    stall="#ff7863",
+)  # fmt: skip
+LIGHT_HIGH = replace(
+    LIGHT, window="#ffffff", chrome="#ffffff", surface="#ffffff", field="#ffffff",
+    raised="#ffffff", hover="#e4e6e3", border="#5d656e", bubble="#e8eefc", code="#ffffff",
+    text="#000000", muted="#2c3238", edge="#30363c", faint="#454c54", accent="#00543f",
+    focus="#003ea8", warning="#5e3d00", danger="#8f1d0f", absent="#f7f8f6", resident="#1f7a61",
+    arriving="#8f5f00", compute="#2a5f96", other="#5f6770", dense="#4c5a8c", kv="#8f4a72",
+    stall="#b03323", code_comment="#454c54",
+)  # fmt: skip
+TEXT_SIZES = (90, 100, 115, 130, 150)
+"""The sizes of text to choose from, in per cent of the system's."""
 
 _current = DARK
 
@@ -113,7 +133,7 @@ def colour(name: str) -> QColor:
 
 def is_dark() -> bool:
     """Return whether the dark set is in use."""
-    return _current is DARK
+    return _current in (DARK, DARK_HIGH)
 
 
 def fixed_family() -> str:
@@ -123,11 +143,16 @@ def fixed_family() -> str:
 
 def pixels(app_font: QFont | None = None) -> int:
     """Return the size of ordinary text in pixels, from the system's setting."""
-    return min(max(QFontInfo(app_font or QApplication.font()).pixelSize(), 13), 24)
+    return min(max(QFontInfo(app_font or QApplication.font()).pixelSize(), 11), 36)
 
 
-def apply(app: QApplication, choice: Choice) -> None:
-    """Apply the theme. Call it at start, and when the choice or the system's theme changes."""
+def apply(
+    app: QApplication, choice: Choice, has_high_contrast: bool = False, text_percent: int = 100
+) -> None:
+    """Apply the theme. Call it at start, and when the choice or the system's theme changes.
+
+    text_percent: the size of text, of TEXT_SIZES.
+    """
     global _current
     hints = app.styleHints()
     if choice is Choice.SYSTEM:
@@ -135,10 +160,15 @@ def apply(app: QApplication, choice: Choice) -> None:
     else:
         dark = choice is Choice.DARK
         hints.setColorScheme(Qt.ColorScheme.Dark if dark else Qt.ColorScheme.Light)
-    _current = DARK if _wants_dark(app, choice) else LIGHT
+    if _wants_dark(app, choice):
+        _current = DARK_HIGH if has_high_contrast else DARK
+    else:
+        _current = LIGHT_HIGH if has_high_contrast else LIGHT
     family = _first_installed(_FAMILIES, QFontDatabase.SystemFont.GeneralFont)
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
     font.setFamily(family)
+    usual = max(QFontInfo(font).pixelSize(), 13)
+    font.setPixelSize(round(usual * text_percent / 100))
     app.setFont(font)
     app.setPalette(_palette(_current))
     body = pixels(font)

@@ -10,7 +10,6 @@ from PySide6.QtGui import QCloseEvent, QResizeEvent
 from PySide6.QtWidgets import (
     QApplication,
     QFileDialog,
-    QHBoxLayout,
     QMainWindow,
     QMessageBox,
     QVBoxLayout,
@@ -33,6 +32,7 @@ from app.session.engine import EngineSession
 from app.session.event_log import EventLog, follow
 from app.session.local_server import LocalServer
 from app.session.session import Session
+from app.session.titles import Titles
 from app.session.tools import make_tools
 from app.session.worker_link import EngineLink
 from app.settings.preferences import Preferences
@@ -40,10 +40,12 @@ from app.sidebar.import_export import ChatExchange
 from app.sidebar.sidebar import Sidebar
 from app.state.engine_state import Notice
 from app.store.chats import ChatStore
-from app.widgets import commands
+from app.widgets import commands, files
 from app.widgets.page_stack import CHAT, Pages
 from app.window.arrangement import Arrangement
 from app.window.drops import Drops
+from app.window.presence import Presence
+from backend.library.scan import by_name
 from backend.protocol.statistics import Statistics
 from backend.system.paths import is_file
 from backend.text import joined
@@ -70,17 +72,12 @@ class MainWindow(QMainWindow):
         self.settings = self.preferences.values
         self.preferences.dress()
         self.link = EngineLink(command, self)
-        self.engine = EngineSession(self.link, self.settings.engine, self)
+        own = {path: dict(choice) for path, choice in self.settings.models.items()}
+        self.engine = EngineSession(self.link, self.settings.engine, self, own)
         self.session = Session(self.engine, self)
         self.log = EventLog()
         follow(self.log, self.engine)
-        self.server = LocalServer(
-            self.link,
-            self.settings.server_on,
-            self.settings.server_port,
-            self.settings.server_key,
-            self,
-        )
+        self.server = LocalServer(self.link, self.settings.server, self)
         # Before any widget that shows messages, so that they are on disk when they appear.
         store = store or ChatStore.open(settings_path.with_name("chats.db"))
         self.chats = Chats(self.session, store, self)
@@ -107,10 +104,11 @@ class MainWindow(QMainWindow):
             self.settings, self.library, self.server, self.link, self.calls.servers
         )
         self._statistics: Statistics | None = None  # of the last answer
-        self._lay_out()
+        self._is_quitting = False
         self._arrangement = Arrangement(
             self.sidebar, self.chat, self.panel, self.top_bar, self.settings
         )
+        self._lay_out()
         self._drops = Drops(self)
         self._make_actions()
         self._connect()
@@ -122,6 +120,7 @@ class MainWindow(QMainWindow):
             self.chats.open(self.settings.open_chat)
         self.pages.go(self.settings.page)
         self._show_remarks()
+        self._show_cut_off()
 
     def _restore_place(self) -> None:
         """Restore the window's last position and size, never larger than the screen."""
@@ -140,6 +139,7 @@ class MainWindow(QMainWindow):
         if path is not None:
             self.engine.open_model(path)
             self._show_remarks()  # loading has removed the notice
+            self._show_cut_off()
         self.chat.composer.setFocus()
 
     def _show_remarks(self) -> None:
@@ -153,6 +153,12 @@ class MainWindow(QMainWindow):
         self.engine.open_model(path)
         self.show_chat()
 
+    def _open_arrived(self, path: Path) -> None:
+        """Load a model that was downloaded, in a new chat unless something is being written."""
+        if not self.chat.composer.input.toPlainText():
+            self._new_chat()
+        self.open_model(path)
+
     def come_forward(self, model: str = "") -> None:
         """Raise the window above all others, also if minimised. Load a model if one is named."""
         self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
@@ -164,14 +170,15 @@ class MainWindow(QMainWindow):
 
     def browse(self) -> None:
         """Let the user choose a model file."""
-        start = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
+        recent = str(Path(self.settings.recent[0]).parent) if self.settings.recent else ""
         name, _ = QFileDialog.getOpenFileName(
             self,
             self.tr("Open a model"),
-            start,
+            files.start("models", first=recent),
             self.tr("GGUF models (*.gguf);;All files (*)"),
         )
         if name:
+            files.remember("models", name)
             self.open_model(Path(name))
 
     # Building
@@ -181,19 +188,12 @@ class MainWindow(QMainWindow):
         self.setMinimumSize(520, 460)
         central = QWidget()
         central.setObjectName("central")
-        chat_page = QWidget()
-        below = QHBoxLayout(chat_page)
-        below.setContentsMargins(0, 0, 0, 0)
-        below.setSpacing(0)
-        below.addWidget(self.sidebar)
-        below.addWidget(self.chat, 1)
-        below.addWidget(self.panel)
         layout = QVBoxLayout(central)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(self.top_bar)
         layout.addWidget(self.controls.strip)
-        self.pages = Pages(chat_page)
+        self.pages = Pages(self._arrangement.splitter)
         self.pages.add("models", self.library.pages)
         for name, page in (
             ("settings", self.settings_page),
@@ -219,8 +219,9 @@ class MainWindow(QMainWindow):
         self._menu = commands.add_actions(
             self,
             {
-                "new_chat": self._new_chat, "search": self._search_chats,
-                "sidebar": self._toggle_sidebar, "open": self.browse,
+                "new_chat": self._new_chat, "rename": self._rename_chat,
+                "search": self._search_chats,
+                "find": self._find, "sidebar": self._toggle_sidebar, "open": self.browse,
                 "models": self._toggle_library, "get": self.show_get_models,
                 "preset": self.chat_page.edit_preset, "attach": self.chat_page.choose_files,
                 "controls": self._toggle_controls,
@@ -228,8 +229,8 @@ class MainWindow(QMainWindow):
                 "diagnostics": functools.partial(self.pages.toggle, "diagnostics"),
                 "shortcuts": functools.partial(self.pages.toggle, "shortcuts"),
                 "about": functools.partial(self.pages.toggle, "about"),
-                "panel": self._toggle_panel, "stop": self._escape, "write": self.show_chat,
-                "quit": self.close,
+                "panel": self._toggle_panel, "wide": self._toggle_wide,
+                "stop": self._escape, "write": self.show_chat, "quit": self._quit,
             },
         )  # fmt: skip
         self.top_bar.more.clicked.connect(self._show_menu)
@@ -244,20 +245,40 @@ class MainWindow(QMainWindow):
         self.engine.model_changed.connect(self._show_model)
         session.statistics_changed.connect(self._note_statistics)
         self.engine_page.notice.connect(session.notice)
+        parts = self.panel.parts
+        parts.show_counters(self.settings.show_counters)
+        parts.counters_toggled.connect(self.preferences.set_counters)
+        parts.hint_read.connect(self.preferences.set_hint_read)
+        if not self.settings.hint_read:
+            self.panel.want_hint()
         self.calls.servers.trouble.connect(lambda text: session.notice.emit(Notice(text)))
         self.chats.trouble.connect(lambda text: session.notice.emit(Notice(text)))
         self.sidebar.new_chat.connect(self._new_chat)
         self.sidebar.import_file.connect(self.exchange.ask_import)
-        self.sidebar.opened.connect(self._chat_opened)
+        self.sidebar.opened.connect(self._chat_picked)
+        self.sidebar.left.connect(self.show_chat)
+        self.sidebar.typed.connect(self._type)
+        session.conversation_replaced.connect(self._remember_chat)
+        session.busy_changed.connect(self._remember_chat)
         self.sidebar.list.exported.connect(self.exchange.ask_export)
         self.exchange.notice.connect(session.notice)
+        self.chat.find_bar.closed.connect(self.chat.composer.setFocus)
+        session.conversation_replaced.connect(self.chat.find_bar.hide)
+        self.titles = Titles(session, self.chats, lambda: self.settings.titles, self)
+        self.presence = Presence(self, session, self.settings)
+        self.presence.wanted.connect(self.come_forward)
+        self.presence.quit_wanted.connect(self._quit)
         self.chat.welcome.open_file.connect(self.browse)
         bar.model.picked.connect(self.open_model)
         bar.model.browse.connect(self.browse)
         bar.model.library.connect(self.show_library)
+        self.chat.welcome.get_model.connect(self.show_get_models)
+        bar.model.get.connect(self.show_get_models)
         self.library.picked.connect(self.open_model)
+        self.library.arrived.connect(self._open_arrived)
         self.library.closed.connect(self.show_chat)
         self.library.notice.connect(session.notice)
+        bar.rate.apply_wanted.connect(session.apply_now)
         bar.new_chat.clicked.connect(self._new_chat)
         bar.controls.clicked.connect(self._toggle_controls)
         self.controls.strip.closed.connect(lambda: self._show_controls(False))
@@ -272,6 +293,10 @@ class MainWindow(QMainWindow):
     def _connect_settings(self) -> None:
         page, preferences, session = self.settings_page, self.preferences, self.session
         page.theme_chosen.connect(preferences.set_theme)
+        page.presence_changed.connect(preferences.save)
+        page.presence_changed.connect(self.presence.show_choice)
+        page.contrast_chosen.connect(preferences.set_contrast)
+        page.text_size_chosen.connect(preferences.set_text_size)
         page.language_chosen.connect(preferences.set_language)
         page.automatic_chosen.connect(self.controls.choose_automatic)
         page.controls_wanted.connect(lambda: self._show_controls(True))
@@ -280,7 +305,13 @@ class MainWindow(QMainWindow):
         preferences.trouble.connect(
             lambda text: session.notice.emit(Notice(text, is_trouble=False))
         )
-        self.server.changed.connect(lambda _: preferences.take_server(self.server))
+        server, library = self.server, self.library.library
+        server.models = lambda: by_name(library.scan.entries)
+        server.settings = lambda: self.engine.asked.to_message()
+        server.changed.connect(lambda _: preferences.take_server(server))
+        server.models_wanted.connect(library.begin_once)
+        library.changed.connect(server.refresh)
+        self.engine.model_changed.connect(server.refresh)
         self.controls.trusted_changed.connect(preferences.save)
 
     # Actions of the user
@@ -321,6 +352,52 @@ class MainWindow(QMainWindow):
         self._arrangement.chat_opened()
         self.show_chat()
 
+    def _chat_picked(self) -> None:
+        """Show the chat that was picked in the list. The list keeps the focus, for its keys."""
+        self.pages.go(CHAT)
+        self._arrangement.chat_opened()
+        if not self.sidebar.list.isVisible():
+            self.chat.composer.setFocus()
+
+    def _type(self, text: str) -> None:
+        """Write what was typed over the list of chats."""
+        self.show_chat()
+        self.chat.composer.input.insertPlainText(text)
+
+    def _rename_chat(self) -> None:
+        in_list = self.sidebar.list.hasFocus()
+        if chat_id := self.sidebar.list.current_id if in_list else self.chats.open_id:
+            self.pages.go(CHAT)
+            if not self.sidebar.isVisible():
+                self._toggle_sidebar()
+            self.sidebar.list.setFocus()
+            self.sidebar.list.edit_name(chat_id)
+
+    def _remember_chat(self) -> None:
+        """Keep the open chat for the next start, also if this one ends with a crash."""
+        if self.settings.open_chat != self.chats.open_id:
+            self.settings.open_chat = self.chats.open_id
+            self.preferences.save()
+
+    def _show_cut_off(self) -> None:
+        """Tell which answers the end of the last window has cut off."""
+        cut = self.chats.store.cut_off
+        titles = {row.id: row.title for row in self.chats.rows()}
+        if not cut or cut[-1] not in titles:
+            return
+        self.chats.open(cut[-1])
+        sentence = self.tr(
+            "The last window ended while \u201c{chat}\u201d was being answered. What was "
+            "written until then is here."
+        ).format(chat=titles[cut[-1]])
+        actions = ((self.tr("Continue"), self.session.go_on),)
+        self.session.notice.emit(Notice(sentence, actions, is_trouble=False))
+
+    def _find(self) -> None:
+        self.pages.go(CHAT)
+        if self.session.conversation.messages:
+            self.chat.find_bar.begin()
+
     def _search_chats(self) -> None:
         self.pages.go(CHAT)
         if not self.sidebar.isVisible():
@@ -335,6 +412,10 @@ class MainWindow(QMainWindow):
     def _toggle_panel(self) -> None:
         self.pages.go(CHAT)
         self._arrangement.toggle_panel()
+
+    def _toggle_wide(self) -> None:
+        self.pages.go(CHAT)
+        self._arrangement.toggle_wide()
 
     def _show_controls(self, shown: bool) -> None:
         self.settings.show_controls = shown
@@ -353,7 +434,6 @@ class MainWindow(QMainWindow):
 
     def _reset(self) -> None:
         box = QMessageBox(self)
-        box.setIcon(QMessageBox.Icon.Question)
         box.setText(self.tr("Reset all settings?"))
         box.setInformativeText(self.tr("Chats, models and measurements are kept."))
         yes = box.addButton(self.tr("Reset"), QMessageBox.ButtonRole.AcceptRole)
@@ -367,7 +447,7 @@ class MainWindow(QMainWindow):
         self.preferences.reset()
         self.settings_page.show_settings(self.settings)
         self.settings_page.server.switch_off()
-        self.engine.choose(self.settings.engine)
+        self.engine.forget_settings(self.settings.engine)
         self.controls.show_trusted()
         self._show_controls(self.settings.show_controls)
         self._arrangement.fit(self.width())
@@ -395,7 +475,7 @@ class MainWindow(QMainWindow):
     def _show_model(self) -> None:
         engine = self.engine
         self.top_bar.model.show_model(engine.path, engine.model)
-        self.preferences.take_choice(engine.asked)
+        self.preferences.take_choices(engine.usual, engine.own)
         self.settings_page.mode.show_choice(engine.asked.automatic)
         if engine.model is not None and engine.path is not None:
             self.preferences.remember_model(engine.path)
@@ -420,15 +500,38 @@ class MainWindow(QMainWindow):
         if focused is not None and not focused.isVisible() and composer.isVisible():
             composer.setFocus()
             return True
-        return super().focusNextPrevChild(next)
+        transcript = self.chat.transcript
+        if focused is not None and (focused is transcript or transcript.isAncestorOf(focused)):
+            if transcript.focus_next(next):
+                return True
+        moved = super().focusNextPrevChild(next)
+        landed = QApplication.focusWidget()
+        # Qt has the buttons of messages at the end of its order, as they were created last.
+        while moved and landed is not None and transcript.isAncestorOf(landed):
+            moved = super().focusNextPrevChild(next)
+            landed = QApplication.focusWidget()
+        if not next and landed is transcript:
+            transcript.focus_last()
+        return moved
 
     def resizeEvent(self, event: QResizeEvent) -> None:  # noqa: D102, N802
         super().resizeEvent(event)
         self._arrangement.fit(self.width())
 
+    def _quit(self) -> None:
+        self._is_quitting = True
+        self.close()
+
     def closeEvent(self, event: QCloseEvent) -> None:  # noqa: D102, N802
+        if self.presence.stays and not self._is_quitting:
+            self.hide()  # the answer goes on; the tray brings the window back
+            event.ignore()
+            return
+        self.presence.leave()
         if not self.isMaximized() and not self.isFullScreen():
             self.settings.width, self.settings.height = self.width(), self.height()
+        self._arrangement.close_window()
+        self.chat_page.keep_draft()
         self.settings.geometry = bytes(self.saveGeometry().toBase64().data()).decode("ascii")
         self.settings.open_chat = self.chats.open_id
         self.settings.page = self.pages.present

@@ -1,7 +1,7 @@
 """The command line, `outrider`. Needs no Qt. A command's module is imported when it is called.
 
-A command is a module with `add_parser(subparsers)`, which adds and returns its parser, and
-`run(args) -> int`, which returns the exit status.
+A command is a module with `add_options(parser)` and `run(args) -> int`, which returns the exit
+status. COMMANDS describes it in a sentence; the module may set a longer `parser.description`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Sequence
@@ -16,15 +17,18 @@ from types import ModuleType
 
 from backend import __version__
 from backend.cli.common import Parser, UserError, plain_sentence, write_error
+from backend.protocol.worker_exit import describe_exit
+from backend.system import children
 from backend.system.kept_file import keep_private
 from backend.system.paths import data_folder, models_folder
+from backend.system.pipes import die_with_parent
 
 COMMANDS = {
     "bench": "measure methods and stock llama.cpp beside each other, against their bounds",
     "chat": "chat with a model in the terminal, or answer one prompt",
     "download": "list and download the models of a Hugging Face repository",
     "methods": "list the methods, their parts and papers",
-    "serve": "serve a model to programs on this machine, as OpenAI's API",
+    "serve": "serve a model to programs on this machine, as OpenAI's and Anthropic's API",
     "evaluate": "compare predictors of a model's routing",
     "figures": "make figures of the papers again, in the simulator",
     "format": "show a model's prompt for a conversation, and how its answer is split",
@@ -35,14 +39,23 @@ COMMANDS = {
     "train": "train predictors of a model's routing on this machine",
     "verify": "compare a model's logits with stock llama.cpp, bit by bit",
 }
+_IN_CHILD = ("evaluate", "serve", "trace", "train", "verify")
+"""Commands that load a model in their own process. `chat` and `bench` have processes for that."""
+_CHILD_MARK = "OUTRIDER_COMMAND_CHILD"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status. Errors are one sentence on stderr.
 
     The status is 0 for success, 1 for a failure, 2 for wrong use, 130 after Ctrl-C, 141 when the
-    reader of the output is gone.
+    reader of the output is gone. Without argv, a command that loads a model runs in a child
+    process: llama.cpp ends its process on some malformed models.
     """
+    if argv is None and os.name == "posix":
+        if os.environ.pop(_CHILD_MARK, ""):
+            die_with_parent()
+        elif _command(sys.argv[1:]) in _IN_CHILD:
+            return _run_in_child(sys.argv[1:])
     try:
         status = _run(list(sys.argv[1:] if argv is None else argv))
         if sys.stdout is not None:
@@ -72,16 +85,16 @@ def _run(argv: list[str]) -> int:
     )
     parser.add_argument("--version", action="version", version=f"outrider {__version__}")
     subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    named = next((word for word in argv if not word.startswith("-")), None)
+    named = _command(argv)
     if named is not None and named not in (*COMMANDS, "version"):
         raise UserError(f"There is no command '{named}'; see outrider --help.", status=2)
     module: ModuleType | None = None
     for name, sentence in COMMANDS.items():
+        about = f"{sentence[0].upper()}{sentence[1:]}."
+        command = subparsers.add_parser(name, help=sentence, description=about)
         if name == named:
             module = importlib.import_module(f"backend.cli.{name}")
-            module.add_parser(subparsers)
-        else:
-            subparsers.add_parser(name, help=sentence)
+            module.add_options(command)
     subparsers.add_parser("version", help="show the version")
     args = parser.parse_args(argv)
     if args.command == "version":
@@ -91,6 +104,31 @@ def _run(argv: list[str]) -> int:
     keep_private(data_folder(), but=models_folder())
     status: int = module.run(args)
     return status
+
+
+def _command(argv: Sequence[str]) -> str | None:
+    return next((word for word in argv if not word.startswith("-")), None)
+
+
+def _run_in_child(argv: Sequence[str]) -> int:
+    """Run the command in a child process. Return its status, after a crash with a sentence."""
+    child: subprocess.Popen[bytes] | None = None
+
+    def forward(number: int, _frame: object) -> None:
+        if child is not None:
+            child.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, forward)
+    command = children.command("backend.cli", *argv)
+    # In a group of its own, so that Ctrl-C reaches the child once: forwarded.
+    child = subprocess.Popen(command, env={**os.environ, _CHILD_MARK: "1"}, process_group=0)
+    status = child.wait()
+    if status >= 0:
+        return status
+    if -status not in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        write_error(describe_exit(status, ""))
+    return 128 - status
 
 
 def _silence_stdout() -> None:

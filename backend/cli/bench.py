@@ -41,14 +41,12 @@ _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _BINARY = {"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40}
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "bench",
-        help="measure methods and stock llama.cpp beside each other, against their bounds",
-        description="Measure methods at cache rates, and stock llama.cpp, in turn (A B C A B C), "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Measure methods at cache rates, and stock llama.cpp, in turn (A B C A B C), "
         "each in a separate process. The bound of each is max(compute, bytes / bandwidth), both "
-        "measured in the same run. The first round is cold; medians are taken over the others.",
+        "measured in the same run. The first round is cold; medians are taken over the others."
     )
     add = parser.add_argument
     add(
@@ -69,7 +67,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="FILE.md",
         help="put the tables between the marks of a Markdown file, and a chart beside it",
     )
-    return parser
 
 
 def _add_ways(add: Callable[..., Any]) -> None:

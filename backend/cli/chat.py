@@ -14,11 +14,11 @@ from typing import Any
 from backend.attachments.reading import FileReading
 from backend.cli.common import (
     UserError,
-    add_engine_options,
+    add_automatic_options,
     add_sampling_options,
+    automatic_config,
     bytes_text,
     cache_rate,
-    engine_config,
     max_tokens,
     plain_sentence,
     printable,
@@ -61,13 +61,9 @@ _FIGURES = (
 )
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "chat",
-        help="chat with a model in the terminal, or answer one prompt",
-        description="Chat with a model in the terminal, or answer one prompt with -p.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = "Chat with a model in the terminal, or answer one prompt with -p."
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
     add("-p", "--prompt", metavar="PROMPT", help="answer this and leave; - reads it from stdin")
@@ -75,7 +71,7 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--attach", action="append", default=[], metavar="FILE",
         help="a text, code, PDF, PNG or JPEG file for the first message; may be given again",
     )  # fmt: skip
-    add_engine_options(parser)
+    add_automatic_options(parser)
     add("--max-tokens", type=max_tokens, default=-1, metavar="N", help="longest answer; -1: any")
     add_sampling_options(parser)
     add("--think", choices=("on", "off"), help="let the model think first, if it has a switch")
@@ -84,7 +80,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     answer.add_argument("--schema", metavar="FILE", help="answer in JSON of this JSON schema")
     answer.add_argument("--grammar", metavar="FILE", help="answer in the form of this GBNF grammar")
     add("--json", action="store_true", help="print one JSON object; needs -p")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,7 +96,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         session.start()
         if not args.json:
-            for remark in (session.cache.get("remark"), *_thinking_remarks(session)):
+            said = (session.cache.get("overridden"), session.cache.get("remark"))
+            for remark in (*said, *_thinking_remarks(session)):
                 if remark:
                     notice(remark)
         if prompt is not None:
@@ -117,7 +113,7 @@ def _settings(args: argparse.Namespace) -> Settings:
         model = embedded_model() if args.model is None else args.model
         return Settings(
             model=os.path.abspath(model),
-            config=engine_config(args),
+            config=automatic_config(args),
             sampling=sampling(args),
             max_tokens=args.max_tokens,
             options=_options(args),
@@ -224,6 +220,7 @@ def _report(session: Session, answer: Answer) -> dict[str, Any]:
         "method": session.cache.get("method"),
         "predictor": session.cache.get("predictor"),
         "remark": session.cache.get("remark"),
+        "overridden": session.cache.get("overridden"),
     }
     report.update({name: answer.stats.get(name) for name in _FIGURES})
     report["layers"] = answer.stats.get("layers", [])

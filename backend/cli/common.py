@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from backend.memory.devices import TRUST, is_remote
 from backend.methods.catalogue import RUNNABLE
-from backend.protocol.settings import EngineConfig, Rule, Sampling, check_device
+from backend.protocol.settings import BY_HAND, EngineConfig, Rule, Sampling, check_device
 
 
 class UserError(Exception):
@@ -77,6 +77,11 @@ def add_engine_options(parser: argparse.ArgumentParser, *names: str, **defaults:
     _add_options(parser, EngineConfig, {*names, *defaults}, defaults)
 
 
+def add_automatic_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of EngineConfig for a command whose settings are automatic by default."""
+    _add_options(parser, EngineConfig, set(), {}, frozenset(BY_HAND))
+
+
 def add_sampling_options(parser: argparse.ArgumentParser, **defaults: Any) -> None:
     """Add the options of Sampling. An option that is not given is None, or as in `defaults`."""
     _add_options(parser, Sampling, set(), defaults)
@@ -87,13 +92,16 @@ def _add_options(
     settings: type[EngineConfig | Sampling],
     names: set[str],
     defaults: dict[str, Any],
+    are_automatic: frozenset[str] = frozenset(),
 ) -> None:
     for name, rule in settings.rules().items():
         if not rule.option or (names and name not in names):
             continue
         default = defaults.get(name, getattr(settings, name))
         how: dict[str, Any] = {"dest": name, "help": rule.help, "default": defaults.get(name)}
-        if (default or name in defaults) and rule.kind != "switch":
+        if name in are_automatic:
+            how["help"] = f"{rule.help} (default: automatic)"
+        elif (default or name in defaults) and rule.kind != "switch":
             how["help"] = f"{rule.help} (default {default})"
         if rule.kind == "switch":
             how["action"] = "store_false" if default else "store_true"
@@ -110,6 +118,11 @@ def engine_config(args: argparse.Namespace, **fixed: Any) -> EngineConfig:
     fixed: fields that the command sets in place of the options.
     """
     return EngineConfig(**{**_given(args, EngineConfig), **fixed})
+
+
+def automatic_config(args: argparse.Namespace) -> EngineConfig:
+    """Return the settings of the options as engine_config() does; those not given are automatic."""
+    return EngineConfig(automatic=True).decided(**_given(args, EngineConfig))
 
 
 def sampling(args: argparse.Namespace) -> Sampling:

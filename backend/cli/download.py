@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from backend.cli.common import UserError, bytes_text, printable, whole_number
 from backend.downloads.address import parse
+from backend.downloads.curated import curated
 from backend.downloads.headers import read_facts, scaled
 from backend.downloads.hub import look_up
 from backend.downloads.job import Job
@@ -30,17 +31,19 @@ if TYPE_CHECKING:
 _SHOW_S = 0.5  # between two lines of progress
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "download",
-        help="list and download the models of a Hugging Face repository",
-        description="List the models of a repository with a forecast for this machine, or download "
-        "one. An interrupted download continues where it stopped. HF_TOKEN, HF_ENDPOINT and the "
-        "proxies of the environment are honoured.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "List the models of a repository with a forecast for this machine, or download "
+        "one. An interrupted download continues where it stopped. Without a repository it lists "
+        "models that run well through the cache, for which it needs no network. HF_TOKEN, "
+        "HF_ENDPOINT and the proxies of the environment are honoured."
     )
     add = parser.add_argument
-    add("source", metavar="REPO_OR_URL", help="owner/name, a page of the hub, or a file's address")
+    add(
+        "source", nargs="?", metavar="REPO_OR_URL",
+        help="owner/name, a page of the hub, or a file's address; without it a list of models",
+    )  # fmt: skip
     add("file", nargs="?", metavar="FILE", help="the model: its name, or its type, as Q4_K_M")
     add("--folder", type=Path, metavar="DIR", help="folder of models to write it to")
     add(
@@ -50,11 +53,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="N",
         help=f"context in tokens for the forecast (default {EngineConfig.context_length})",
     )
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
+    if args.source is None:
+        print("\n".join(_curated_lines()))
+        return 0
     with new_client() as client:
         listing = look_up(parse(args.source), client)
         chosen = _chosen(listing, args.file)
@@ -101,6 +106,17 @@ def _lines(listing: Listing, client: httpx.Client, n_context: int) -> list[str]:
         lines.append(f"  {offer.name:{width}}  {bytes_text(offer.size_bytes):>10}  {note}".rstrip())
     if isinstance(facts, Facts) and len(listing.offers) > 1:
         lines.append("All but the first are judged by their size. Name one to download it.")
+    return lines
+
+
+def _curated_lines() -> list[str]:
+    """Return one line for each model of the curated list, which needs no network."""
+    date, models = curated()
+    lines = [f"Models that run well through the cache, as of {date}, and what they would do here:"]
+    for model in models:
+        size = bytes_text(model.facts.file_bytes)
+        lines.append(f"  {model.title:30}  {size:>10}  {_verdict(model.facts)}")
+        lines.append(f"      outrider download {model.repository} {model.file}")
     return lines
 
 

@@ -29,13 +29,11 @@ from backend.weights.lookup import load as load_learned
 from backend.weights.lookup import sizes_of
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "evaluate",
-        help="compare predictors of a model's routing",
-        description="Replay a model's routing to all predictors and compare their forecasts with "
-        "it, at strides 1 and 2. Every FILE or TRACE is a separate set.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Replay a model's routing to all predictors and compare their forecasts with "
+        "it, at strides 1 and 2. Every FILE or TRACE is a separate set."
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -57,7 +55,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("--cache-rate", type=cache_rate, default=0.25, metavar="R", help="of GoodPred")
     add("--plot", type=Path, metavar="FILE.svg", help="draw the accuracy of each layer")
     add("--json", action="store_true", help="print one JSON object")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

@@ -19,14 +19,12 @@ _N_STEP_MAX = 5000  # a longer answer is read in as many pieces
 _TEMPLATE_BYTES_MAX = 1 << 20
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "format",
-        help="show a model's prompt for a conversation, and how its answer is split",
-        description="Show what a chat template can do, the prompt that it makes of a "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Show what a chat template can do, the prompt that it makes of a "
         "conversation, and thought, answer and tool calls in a model's output. Only the header "
-        "of a model is read.",
+        "of a model is read."
     )
     add = parser.add_argument
     add("model", metavar="MODEL|TEMPLATE", type=Path, help="a GGUF file, or a Jinja template")
@@ -42,7 +40,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         help="go on with the last message, or with the output, instead of a new answer",
     )
     add("--json", action="store_true", help="print one JSON object")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

@@ -15,18 +15,12 @@ from backend.packs.file import Pack, find
 from backend.system.memory import MemoryFacts, memory_facts
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "inspect",
-        help="show what is in a model file and whether it will run here",
-        description="Show what is in a model file and whether it will run here.",
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
     add_engine_options(parser, "cache_rate", "context_length", "kv_type")
     add("--json", action="store_true", help="print one JSON object")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

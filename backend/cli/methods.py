@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
 
 from backend.methods.catalogue import METHODS
 
@@ -15,16 +14,13 @@ _KINDS = {
 }
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "methods",
-        help="list the methods, their parts and papers",
-        description="List the methods that --method takes: what each does, the parts that it is "
-        "composed of, and the paper that it follows.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "List the methods that --method takes: what each does, the parts that it is "
+        "composed of, and the paper that it follows."
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

@@ -16,15 +16,13 @@ from backend.packs.benefit import offer
 from backend.text import to_json
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "pack",
-        help="write a second file from which a model's experts are read faster",
-        description="Write a pack: a second file, about as large as the model's experts, in which "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Write a pack: a second file, about as large as the model's experts, in which "
         "each expert lies in one piece and in the layout that computes fastest. It is written "
         "beside the model, or else to the application's data folder, and is then used "
-        "automatically. An interrupted pack continues where it stopped.",
+        "automatically. An interrupted pack continues where it stopped."
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -44,7 +42,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         "--offer", action="store_true", help="measure the gain of a pack without writing one"
     )
     add("--json", action="store_true", help="print JSON objects, one per line, also for progress")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

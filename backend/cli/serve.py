@@ -8,12 +8,11 @@ import secrets
 import socket
 import sys
 from pathlib import Path
-from typing import Any
 
-from backend.cli.common import UserError, add_engine_options, engine_config, whole_number
+from backend.cli.common import UserError, add_automatic_options, automatic_config, whole_number
 from backend.engine.engine import Engine
 from backend.library.facts import FactsCache
-from backend.library.scan import scan
+from backend.library.scan import by_name, scan
 from backend.server.application import make_server
 from backend.server.engine_host import EngineThread
 from backend.server.guard import ADDRESS
@@ -23,15 +22,13 @@ from backend.system.paths import embedded_model
 _KEY_VARIABLE = "OUTRIDER_API_KEY"
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "serve",
-        help="serve a model to programs on this machine, as OpenAI's and Anthropic's API",
-        description="Serve a model to programs on this machine through the protocols of OpenAI "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Serve a model to programs on this machine through the protocols of OpenAI "
         "(/v1/chat/completions, /v1/responses, /v1/completions, /v1/models) and Anthropic "
         "(/v1/messages). It listens on 127.0.0.1 only and asks for a key: that of "
-        f"{_KEY_VARIABLE} in the environment, or a new one that it shows.",
+        f"{_KEY_VARIABLE} in the environment, or a new one that it shows."
     )
     add = parser.add_argument
     add("model", nargs="?", metavar="MODEL", help="a GGUF file; without it the embedded model")
@@ -49,14 +46,13 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
         metavar="MIN",
         help="free the model after this many minutes without a request; the next one loads it",
     )
-    add_engine_options(parser)
-    return parser
+    add_automatic_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     path = Path(args.model) if args.model else embedded_model()
-    config = engine_config(args)
+    config = automatic_config(args)
     paths = _models(args.models)
     key = os.environ.get(_KEY_VARIABLE, "")
     is_new = not key
@@ -81,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
             print(f"Key: {key}", flush=True)
         if paths:
             print(f"On request: {', '.join(paths)}", flush=True)
+        if engine.cache.overridden:
+            print(engine.cache.overridden, file=sys.stderr, flush=True)
         print("Ctrl-C ends it.", file=sys.stderr, flush=True)
         make_server(Turns(host), key, port).run(sockets=[listener])
     finally:
@@ -95,5 +93,4 @@ def _models(folders: list[str]) -> dict[str, Path]:
     for folder in folders:
         if not Path(folder).is_dir():
             raise UserError(f"There is no folder {folder}.")
-    found = scan([Path(folder) for folder in folders], [], FactsCache(None, 0))
-    return {entry.name: entry.path for entry in found.entries if entry.facts is not None}
+    return by_name(scan([Path(folder) for folder in folders], [], FactsCache(None, 0)).entries)

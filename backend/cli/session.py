@@ -6,7 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -73,14 +73,7 @@ class Session:
         self.close()
         self._client = WorkerClient()
         config = self.settings.config
-        reply = self._client.request(
-            "load",
-            path=self.settings.model,
-            **{
-                **config.to_json(),
-                "cache_rate": self.cache.get("asked_rate", config.cache_rate),
-            },
-        )
+        reply = self._client.request("load", path=self.settings.model, **config.to_json())
         shown = False
         for message in reply:
             if message["type"] == "loading" and sys.stderr is not None and sys.stderr.isatty():
@@ -115,6 +108,7 @@ class Session:
         """Change the cache rate. Raises RequestFailed or WorkerDied."""
         assert self._client is not None
         self.cache = self._client.request("set_cache_rate", cache_rate=rate).final()["cache"]
+        self.settings = replace(self.settings, config=self.settings.config.decided(cache_rate=rate))
 
     @property
     def chat(self) -> ChatFacts:

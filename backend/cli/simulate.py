@@ -25,13 +25,11 @@ _METHODS = ("promoe", "lru-overlapped")
 _INSTANT = "instant"
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "simulate",
-        help="replay a trace in virtual time, with any method on any machine",
-        description="Replay a trace through the cache core in virtual time. In addition to the "
-        "methods asked for, it shows random, lru, lfu, static, belady and oracle.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Replay a trace through the cache core in virtual time. In addition to the "
+        "methods asked for, it shows random, lru, lfu, static, belady and oracle."
     )
     add = parser.add_argument
     add("trace", metavar="TRACE", type=Path, help="a trace (outrider trace) or a CSV of routings")
@@ -112,7 +110,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add("--layers", action="store_true", help="also show every layer")
     add("--json", action="store_true", help="print one JSON object")
     add("--plot", metavar="FILE.svg", type=Path, help="draw hit rate and speed over the cache rate")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

@@ -37,13 +37,11 @@ _DEFAULT_MAX_BYTES = 2 << 30
 _SPARE_BYTES = 64 << 20  # stay free on the drive
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "trace",
-        help="record which experts a model chooses while it answers prompts",
-        description="Answer prompts and record the experts of every token, for outrider simulate "
-        "and for training predictors. Ctrl-C keeps the recording so far.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Answer prompts and record the experts of every token, for outrider simulate "
+        "and for training predictors. Ctrl-C keeps the recording so far."
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -70,7 +68,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     add_sampling_options(parser, seed=0)
     add("--raw", action="store_true", help="continue the prompts, without a chat template")
     add("--json", action="store_true", help="print one JSON object")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

@@ -26,13 +26,11 @@ NEEDS_TORCH = (
 METHODS = ("learned", "expert_mlp", "correlation", "token_table", "eam", "popularity")
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "train",
-        help="train predictors of a model's routing on this machine",
-        description="Record which experts a model chooses, and train predictors of them. After an "
-        "interruption, the same command continues where it stopped.",
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Record which experts a model chooses, and train predictors of them. After an "
+        "interruption, the same command continues where it stopped."
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -74,7 +72,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     add("--keep", action="store_true", help="keep the recorded traces")
     add("--json", action="store_true", help="print one JSON object")
-    return parser
 
 
 _METHODS_HELP = f'{", ".join(METHODS)} or "all" (default learned)'

@@ -6,7 +6,6 @@ import argparse
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from backend.cli.common import (
     UserError,
@@ -32,15 +31,13 @@ _N_STAGE = 16
 _RATES = (0.1, 0.25, 0.5, 1.0)
 
 
-def add_parser(subparsers: Any) -> argparse.ArgumentParser:
-    """Add the parser of this command."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "verify",
-        help="compare a model's logits with stock llama.cpp, bit by bit",
-        description="Compare the logits of every position, in prefill and in decoding, with stock "
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this command."""
+    parser.description = (
+        "Compare the logits of every position, in prefill and in decoding, with stock "
         "llama.cpp on the same tensor layout, bit by bit. The exit status is 1 on any difference. "
         "Where the processor computes experts of a device (--hybrid), the bound is a normalised "
-        "mean square error of 1e-6 and 0.1 % of perplexity.",
+        "mean square error of 1e-6 and 0.1 % of perplexity."
     )
     add = parser.add_argument
     add("model", metavar="MODEL", type=Path, help="a GGUF file, or any part of a split one")
@@ -73,7 +70,6 @@ def add_parser(subparsers: Any) -> argparse.ArgumentParser:
     )
     add_engine_options(parser, "hybrid", "host_bytes", "n_thread", "pack", device="cpu")
     add("--json", action="store_true", help="print one JSON object")
-    return parser
 
 
 def run(args: argparse.Namespace) -> int:

@@ -2,27 +2,68 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import replace
-from urllib.parse import unquote, urlsplit
+from typing import Any
+from urllib.parse import unquote, urlencode, urlsplit
 
 import httpx2 as httpx
 
 from backend import __version__
-from backend.downloads.address import Address, endpoint, safe_name
+from backend.downloads.address import Address, endpoint, parse, safe_name
 from backend.downloads.errors import DownloadError, of_answer
-from backend.downloads.offers import Listing, Offer, RemoteFile
+from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
 from backend.downloads.web import CONNECT_S, host_of, opened, token
 from backend.library.scan import NO_MODEL, PART_NAME
 from backend.text import text
 
+N_FOUND_MAX = 40
+_ANSWER_BYTES_MAX = 4 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_VISION = re.compile(r"mmproj", re.IGNORECASE)
+_VISION_TYPES = ("F16", "Q8_0", "BF16", "F32")  # the first that a repository has is fetched
 
 
 def look_up(address: Address, client: httpx.Client) -> Listing:
     """Ask the server for the models at an address. Raises DownloadError."""
     return _direct(address.url, client) if address.url else _repository(address)
+
+
+def search(words: str, client: httpx.Client) -> list[Repository]:
+    """Ask the hub for repositories with GGUF files, by words in their names; the most used first.
+
+    Raises DownloadError. Does not use huggingface_hub, which tries for half a minute if there is no
+    network.
+    """
+    asked = {"search": words, "filter": "gguf", "sort": "downloads", "limit": str(N_FOUND_MAX)}
+    data = b""
+    with opened(client, f"{endpoint()}/api/models?{urlencode(asked)}") as answer:
+        for piece in answer.iter_raw():
+            data += piece
+            if len(data) > _ANSWER_BYTES_MAX:
+                break
+    try:
+        return [_found(item) for item in json.loads(data)]
+    except (
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        DownloadError,
+    ) as error:
+        raise DownloadError(text("download.no_sense", host=host_of(endpoint()))) from error
+
+
+def _found(item: dict[str, Any]) -> Repository:
+    licences = [tag for tag in item.get("tags") or () if tag.startswith("license:")]
+    licence = licences[0].removeprefix("license:") if licences else ""
+    return Repository(
+        parse(item["id"]).repository, int(item.get("downloads") or 0), licence,
+        bool(item.get("gated")),
+    )  # fmt: skip
 
 
 def _repository(address: Address) -> Listing:
@@ -67,7 +108,7 @@ def _repository(address: Address) -> Listing:
 def _files(
     address: Address, base: str, commit: str, siblings: Iterable[object]
 ) -> Iterable[tuple[str, RemoteFile | None]]:
-    """Yield the wanted GGUF files with their paths, and None for a file that cannot be stored.
+    """Yield the wanted GGUF files with their paths, and None for a file that is no use.
 
     The URLs name a commit, whose files never change. So parts fetched at different times match.
     """
@@ -76,14 +117,18 @@ def _files(
     for item in siblings:
         path, size, lfs = item.rfilename, item.size, item.lfs  # type: ignore[attr-defined]
         inside = not address.path or path == address.path or path.startswith(f"{address.path}/")
+        is_vision = bool(_VISION.search(path.rpartition("/")[2]))
         if not inside and address.path.lower().endswith(".gguf"):  # take all parts of a split model
-            inside = _stem(path) == _stem(address.path)
+            inside = is_vision or _stem(path) == _stem(address.path)
         if not path.lower().endswith(".gguf") or not inside:
             continue
         name = safe_name(path)
-        if name is None or NO_MODEL.search(name) or not isinstance(size, int) or size <= 0:
+        is_other = name is not None and NO_MODEL.search(name) and not is_vision
+        if name is None or is_other or not isinstance(size, int) or size <= 0:
             yield path, None
             continue
+        if is_vision and not name.lower().startswith("mmproj"):
+            name = f"mmproj-{name}"  # the engine finds it by this beginning
         url = hf_hub_url(address.repository, path, revision=commit, endpoint=base)
         sha256 = lfs.sha256 if lfs is not None else ""
         yield path, RemoteFile(url, name, size, sha256 if _SHA256.fullmatch(sha256) else "")
@@ -97,21 +142,40 @@ def _stem(path: str) -> str:
 def _offers(files: list[tuple[str, RemoteFile | None]]) -> tuple[list[Offer], int]:
     """Join the parts of split models. Return the offers, and the number of files left out."""
     groups: dict[str, list[RemoteFile]] = {}
+    visions = []
     for path, file in files:
-        if file is not None:
+        if file is not None and _VISION.search(file.name):
+            visions.append((path, file))
+        elif file is not None:
             groups.setdefault(_stem(path), []).append(file)
     offers = []
-    for parts in groups.values():
+    for stem, parts in groups.items():
         parts.sort(key=lambda file: file.name)
         found = PART_NAME.fullmatch(parts[0].name)
         name = found[1] if found else parts[0].name[: -len(".gguf")]
         offer = Offer(name, tuple(parts))
+        offer = replace(offer, vision=_vision_of(offer, stem.rpartition("/")[0], visions))
         if found and len(parts) != int(found[3]):
             trouble = text("download.parts_there", n=len(parts), all=int(found[3]))
             offer = replace(offer, trouble=trouble)
         offers.append(offer)
     offers.sort(key=lambda offer: (offer.size_bytes, offer.name))
     return offers, sum(file is None for _, file in files)
+
+
+def _vision_of(
+    offer: Offer, folder: str, visions: list[tuple[str, RemoteFile]]
+) -> RemoteFile | None:
+    """Return the mmproj file of a model: with its name, or in its folder, of the usual type."""
+
+    def rank(item: tuple[str, RemoteFile]) -> tuple[bool, bool, int, str]:
+        path, file = item
+        kind = Offer(file.name.rpartition(".")[0], (file,)).quantisation
+        order = _VISION_TYPES.index(kind) if kind in _VISION_TYPES else len(_VISION_TYPES)
+        is_named = offer.family.casefold() in file.name.casefold()
+        return not is_named, path.rpartition("/")[0] != folder, order, path
+
+    return min(visions, key=rank)[1] if visions else None
 
 
 def _direct(url: str, client: httpx.Client) -> Listing:

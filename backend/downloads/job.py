@@ -36,9 +36,13 @@ class Job:
 
     @classmethod
     def of(cls, offer: Offer, source: str, models: Path) -> Job:
-        """Plan the download of an offer into models/owner/repository, or models for an address."""
+        """Plan the download of an offer into models/owner/repository, or models for an address.
+
+        Its mmproj file comes with it.
+        """
         folder = models if "://" in source else models.joinpath(*source.split("/"))
-        return cls(source, offer.name, folder, offer.files)
+        vision = (offer.vision,) if offer.vision is not None else ()
+        return cls(source, offer.name, folder, (*offer.files, *vision))
 
     @property
     def size_bytes(self) -> int:

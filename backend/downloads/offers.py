@@ -30,16 +30,18 @@ class RemoteFile:
 class Offer:
     """One model, in one or several files.
 
-    trouble: a clause why it cannot be downloaded; empty if it can.
+    trouble: a clause why it cannot be downloaded; empty if it can. vision: the mmproj file, with
+    which the model sees images; None if it has none.
     """
 
     name: str
     files: tuple[RemoteFile, ...]
     trouble: str = ""
+    vision: RemoteFile | None = None
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """Bytes of the model's own files, without its mmproj file."""
         return sum(file.size_bytes for file in self.files)
 
     @property
@@ -65,4 +67,14 @@ class Listing:
     source: str
     offers: list[Offer] = field(default_factory=list)
     n_left_out: int = 0
+    is_gated: bool = False
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository that a search has found. n_download: in the last month."""
+
+    name: str
+    n_download: int = 0
+    licence: str = ""
     is_gated: bool = False

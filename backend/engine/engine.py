@@ -73,18 +73,18 @@ class Engine:
     def open(
         cls,
         path: Path,
-        config: EngineConfig,
+        config: EngineConfig | None = None,
         progress: Progress | None = None,
         experiment: Experiment = NO_EXPERIMENT,
     ) -> Engine:
-        """Check and load a model.
+        """Check and load a model. Without a config, cache, method and context are automatic.
 
         `progress(fraction, stage)` returns False to give up. `experiment`: changes for an
         experiment. Raises ModelFileError for a bad file, EngineError when loading fails.
         """
         file = read_model(path)
         with engine_errors():
-            return cls(file, config, progress, experiment)
+            return cls(file, config or EngineConfig(automatic=True), progress, experiment)
 
     # Answering.
 
@@ -441,7 +441,7 @@ class Engine:
         Between two cached rates nothing is loaded again and the conversation's context is kept.
         At 1.0 llama.cpp runs unpatched, so a change from or to 1.0 loads the model again.
         """
-        return self.change(replace(self.loaded.config, cache_rate=rate))
+        return self.change(self.loaded.config.decided(cache_rate=rate))
 
     def change(self, config: EngineConfig) -> CacheFacts:
         """Apply other settings between answers; see LoadedModel.change. Raises EngineError."""
@@ -466,11 +466,12 @@ class Engine:
         """Run idle-time maintenance between answers.
 
         Starts the process that renders prompts, so that the next answer does not wait for it.
-        Some methods change the layout of their cache.
+        Some methods change the layout of their cache. Compares a few experts with the file.
         """
         with engine_errors():
             self._chat_format.start()
             self.loaded.idle()
+        self.passes.compare_experts()
 
     def forget(self) -> None:
         """Forget the conversation. The whole next prompt is then computed."""

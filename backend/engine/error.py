@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 
 from backend import _native
@@ -11,11 +12,19 @@ from backend.memory.devices import DeviceError
 from backend.protocol.errors import EngineError, UntrustedError
 from backend.text import text
 
+_DAMAGED_PACK = re.compile(
+    r"The pack (.*) is damaged at expert (\d+) of layer (\d+); delete it or write it again"
+)
+"""The message of live/io/pack_sums.cc."""
+
 
 def native_sentence(error: object) -> str:
     """Return a sentence about an error of the native part, which has no full stop."""
     if str(error) == _native.NO_MEMORY:
         return text("engine.no_cache_memory")
+    if damaged := _DAMAGED_PACK.fullmatch(str(error)):
+        pack, expert, layer = damaged.groups()
+        return text("pack.damaged", file=pack, expert=int(expert), layer=int(layer))
     return f"{error}."
 
 

@@ -140,6 +140,19 @@ class ExpertCache:
         self.patch.stock(self._tuner.stock())
         return True
 
+    def find_wrong(self, number: int) -> tuple[int, int] | None:
+        """Compare a resident expert with its file. Return its layer and itself if they differ.
+
+        number: any; chooses the expert. Raises EngineError where the file cannot be read.
+        """
+        if self.patch is None:
+            return None
+        try:
+            found: tuple[int, int] | None = self.patch.find_wrong_slot(number)
+        except RuntimeError as error:
+            raise EngineError(native_sentence(error)) from None
+        return found
+
     @property
     def share(self) -> float:
         """The slots' share of all experts' bytes, with the same memory for all layers."""

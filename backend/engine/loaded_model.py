@@ -26,6 +26,7 @@ from backend.methods import cells
 from backend.methods.cost import PassCost
 from backend.methods.slots import rate_of
 from backend.protocol.chat import ChatFacts
+from backend.protocol.errors import UntrustedError
 from backend.protocol.settings import EngineConfig
 from backend.protocol.status import CacheFacts
 from backend.text import joined, text
@@ -187,6 +188,17 @@ class LoadedModel:
         if self._experts.idle():
             self.cache = self._facts()
 
+    def require_right_experts(self, number: int) -> None:
+        """Compare a resident expert, chosen by `number`, with its file.
+
+        Raises UntrustedError if they differ; the cache is then rebuilt, empty. Raises EngineError.
+        """
+        wrong = self._experts.find_wrong(number)
+        if wrong is not None:
+            self._experts.build(self.plan)
+            layer, expert = wrong
+            raise UntrustedError(text("engine.wrong_expert", expert=expert, layer=layer))
+
     def _find_vision(self, config: EngineConfig) -> None:
         """Find the mmproj file and reserve its memory. Raises LlamaError."""
         self._vision_path = loading.vision_file(self.file, config.mmproj)
@@ -285,6 +297,7 @@ class LoadedModel:
             bytes=file.expert_bytes_total,
             mode=plan.mode,
             reason=plan.reason,
+            overridden=plan.overridden,
             method="stock",
             asked_method=plan.method.name,
             device=plan.device_names,

@@ -254,14 +254,17 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
         for t in tensors
     }
     packed = {}
-    for path, identity in _identified(pack):
-        assert pack is not None
-        for name, place in pack.plan.places(len(paths)).items():
-            packed[name] = _native.TensorPlace(*place)
-        paths.append(path)
-        identities.append(identity)
     try:
+        if pack is not None:
+            packed = _packed_places(pack, len(paths))
+            paths.append(pack.path)
+            identities.append(pack.identity)
         files = _native.ExpertFiles([str(p) for p in paths], places, packed)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise LlamaError(
+            text("engine.not_opened", file=str(error.filename), reason=reason)
+        ) from None
     except RuntimeError as error:
         raise LlamaError(native_sentence(error)) from None
     if os.name == "posix":  # on Windows a handle is not a descriptor
@@ -269,6 +272,18 @@ def _expert_files(file: ModelFile, pack: Pack | None) -> Any:
             if identity not in (None, FileIdentity.of(handle)):
                 raise LlamaError(str(FileChangedError(path)))
     return files
+
+
+def _packed_places(pack: Pack, part: int) -> dict[str, Any]:
+    """Return the places in the pack by tensor, with checksums. part: the pack's. Raises OSError."""
+    packed = {}
+    for layer, sums in zip(pack.plan.layers, pack.sums(), strict=True):
+        of_layer = _native.PackSums(pack.path.name, layer.layer, layer.stride, sums)
+        for t in layer.tensors:
+            packed[t.tensor.name] = _native.TensorPlace(
+                part, layer.offset + t.place, layer.stride, t.repacked, t.place, of_layer
+            )
+    return packed
 
 
 def _identified(pack: Pack | None) -> list[tuple[Path, FileIdentity | None]]:

@@ -13,7 +13,7 @@ from backend.memory import devices
 from backend.memory.engine_plan import EnginePlan, MachineState, SlowTier, plan_engine
 from backend.memory.headroom import is_measured, note_taken, with_taken
 from backend.packs.file import find
-from backend.system.memory import available_bytes, physical_cores
+from backend.system.memory import available_bytes, physical_cores, processors
 
 if TYPE_CHECKING:
     from backend.gguf.model_file import ModelFile
@@ -60,6 +60,7 @@ class Observer:
             free_bytes=available_bytes()
             + (-self.reserved_bytes if held_bytes is None else held_bytes),
             n_thread=self._n_thread or physical_cores(),
+            n_thread_max=processors(),
             devices=tuple(
                 self._observed(d, None if held_bytes is None else before) for d in self._devices
             ),

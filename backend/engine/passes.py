@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from backend.engine.loaded_model import LoadedModel
 
 
+N_COMPARED = 2
+"""Resident experts that are compared with the file after each answer."""
+
+
 class Passes:
     """Computes tokens with a loaded model. Use from one thread; stop() and prefilled() from any.
 
@@ -40,23 +44,43 @@ class Passes:
         self._loaded = loaded
         self._stop = threading.Event()
         self._minded_s = 0.0
+        self._n_compared = 0
+        self._distrust: UntrustedError | None = None  # the next request fails with it
         self._piece = (0, 0, 0)  # tokens of the prompt: before this pass, in it, in all
 
     def begin(self) -> None:
         """Begin a request and forget earlier stops.
 
-        Raises UntrustedError where the model's files have changed since they were loaded.
+        Raises UntrustedError where the model's files have changed since they were loaded, or where
+        compare_experts() has found a wrong expert since the last request.
         """
         self._stop.clear()
         self._loaded.stop_flag.clear()
         with engine_errors():
             self._loaded.llama.files.require_unchanged()
+        distrust, self._distrust = self._distrust, None
+        if distrust is not None:
+            self.forget_from(0)
+            raise distrust
         patch = self._loaded.patch
         if patch is not None:
             patch.resume()
             patch.request_began()
         self.meter = Meter(patch)
         self.end_prefill()
+
+    def compare_experts(self) -> None:
+        """Compare a few resident experts with the file, each time others. Call between requests."""
+        for _ in range(N_COMPARED):
+            # A step that shares no factor with usual numbers of slots reaches all of them.
+            self._n_compared += 1_000_003
+            try:
+                self._loaded.require_right_experts(self._n_compared)
+            except UntrustedError as error:
+                self._distrust = error
+                return
+            except EngineError:
+                return  # the next pass reports a drive that fails
 
     def stop(self) -> None:
         """End the request within one pass. From any thread."""

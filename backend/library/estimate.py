@@ -16,6 +16,7 @@ from backend.library.history import Measured
 from backend.machines import DENSE_STEPS, WAVE_STEPS, Hardware
 from backend.memory.plan import MemoryPlan, plan_needs
 from backend.methods.slots import slots_of
+from backend.protocol.statistics import Statistics
 
 _CORRECTION_MAX = 30.0  # a larger factor is not applied; tiny models need 10
 _COPY_BYTES = 1 << 20  # about one matrix of an expert
@@ -28,6 +29,10 @@ class Kind(Enum):
     CACHE = 1  # a part of the experts in memory
     LARGE = 2  # not even the smallest cache fits
     BROKEN = 3  # the file cannot be used
+
+
+N_TOKEN_LEAST = 8
+"""A shorter answer tells nothing about the speed."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,20 @@ def forecast(facts: Facts, n_slot: int, machine: Hardware) -> float:
         token_s += missed_bytes / (machine.link_gb_per_s * 1e9)
         token_s += missed_bytes / _COPY_BYTES * machine.link_latency_us * 1e-6 / machine.n_link
     return 1 / max(token_s, 1e-9)
+
+
+def speed_after(answer: Statistics, n_slot_then: int, n_expert: int, n_slot: int) -> Speed | None:
+    """Forecast the speed with `n_slot` slots per layer from an answer with `n_slot_then`.
+
+    The stall grows with the guessed misses. Return None for an answer that is too short.
+    """
+    if answer.n_token < N_TOKEN_LEAST or answer.tokens_per_s <= 0:
+        return None
+    misses, misses_then = (1 - hit_rate_guess(n / n_expert) for n in (n_slot, n_slot_then))
+    stall = answer.stall_share * misses / max(misses_then, 1e-3)
+    is_measured = n_slot == n_slot_then
+    times = 1.0 if is_measured else 1 - answer.stall_share + stall
+    return Speed(answer.tokens_per_s / max(times, 1e-3), is_measured, not is_measured)
 
 
 def speed(

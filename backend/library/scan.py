@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from backend.library.facts import Facts, FactsCache
+from backend.library.places import is_ollama, ollama_models, title_of
 from backend.text import Text, text
 
 N_FOLDER_MAX = 5000  # folders searched below one place
@@ -37,9 +38,9 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The file's name without suffix and part number, as valid Unicode."""
+        """The model's title, or the file's name without suffix and part number; valid Unicode."""
         found = PART_NAME.fullmatch(self.path.name)
-        stem = found[1] if found else self.path.stem
+        stem = found[1] if found else title_of(self.path)
         return stem.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -77,6 +78,13 @@ def scan(
     for root in folders:
         place = Place(root)
         result.places.append(place)
+        if is_ollama(root):
+            result.folders.append(root / "manifests")
+            for _, blob, _ in ollama_models(root):
+                _add(result, place, [blob], 1, cache, seen)
+                if not go_on():
+                    return result
+            continue
         for folder, names in _walk(place, go_on):
             groups = _groups(folder, names)
             if groups or folder == root:
@@ -89,6 +97,18 @@ def scan(
         if go_on():
             _add_file(result, path, cache, seen)
     return result
+
+
+def by_name(entries: Iterable[Entry]) -> dict[str, Path]:
+    """Return the usable models by name. Of two with one name, the first keeps it."""
+    paths: dict[str, Path] = {}
+    for entry in entries:
+        if entry.facts is not None:
+            name = (
+                entry.name if entry.name not in paths else f"{entry.path.parent.name}/{entry.name}"
+            )
+            paths.setdefault(name, entry.path)
+    return paths
 
 
 def _walk(place: Place, go_on: Callable[[], bool]) -> Iterator[tuple[Path, list[str]]]:

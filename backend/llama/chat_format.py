@@ -28,7 +28,7 @@ CHATML = (
     "'<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
-_START_S = 15.0  # added to the deadline, for starting the process on a busy machine
+_START_S = 60.0  # added for a busy machine, where processor time passes slowly
 _N_LONG = 500  # messages; fewer are not shortened when they take too long
 _READ_LIMIT_S = 10.0  # processor time for reading a piece of an answer
 _NAME_CHARS_MAX = 80

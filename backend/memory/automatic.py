@@ -26,16 +26,16 @@ STOCK_RATE = 0.9
 
 
 def automatic(file: ModelFile, config: EngineConfig, available_bytes: int) -> EngineConfig:
-    """Return the automatic settings for a model. Threads and device stay those of `config`.
+    """Return the automatic settings for a model. The others, and those by hand, stay.
 
     available_bytes: memory that may be taken; of the devices, where there are any.
     """
-    return replace(
-        config,
-        cache_rate=1.0,
-        method="auto",
-        context_length=context_length(file, available_bytes),
-    )
+    chosen = {
+        "cache_rate": 1.0,
+        "method": "auto",
+        "context_length": context_length(file, available_bytes),
+    }
+    return replace(config, **{n: v for n, v in chosen.items() if n not in config.by_hand})  # type: ignore[arg-type]
 
 
 def context_length(file: ModelFile, available_bytes: int) -> int:
@@ -47,6 +47,10 @@ def context_length(file: ModelFile, available_bytes: int) -> int:
         if fits and trained > shortest:
             return min(n_token, trained)
     return min(shortest, trained)
+
+
+WORTH_BYTES = 16 << 20
+"""A smaller saving of memory is not mentioned."""
 
 
 def prefers_stock(file: ModelFile, n_slot: int, free_bytes: int) -> str:
@@ -62,6 +66,6 @@ def prefers_stock(file: ModelFile, n_slot: int, free_bytes: int) -> str:
     if not fits or rate < STOCK_RATE:
         return ""
     saved_bytes = (1 - rate) * n_bytes
-    if saved_bytes <= 0:
+    if saved_bytes < WORTH_BYTES:
         return text("memory.stock_faster_all")
     return text("memory.stock_faster", saved=saved_bytes)

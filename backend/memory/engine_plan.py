@@ -27,8 +27,9 @@ from backend.memory.placement import (
 )
 from backend.memory.plan import N_UBATCH, MemoryPlan, largest_ubatch, plan, slots, why_no_kv_type
 from backend.methods.catalogue import METHODS, Method
+from backend.methods.slots import rate_of
 from backend.protocol.errors import EngineError
-from backend.protocol.settings import EngineConfig
+from backend.protocol.settings import BY_HAND, EngineConfig
 from backend.text import joined, text
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ class MachineState:
     """The state of the machine that a plan depends on. Sizes in bytes.
 
     free_bytes: RAM that may be taken. Memory of the loaded model counts as free, on devices, too.
-    n_thread: compute threads where the slow tier has no number. measure: measures llama.cpp's
+    n_thread: compute threads where the slow tier has no number. n_thread_max: the processors; more
+    threads would only wait for each other. measure: measures llama.cpp's
     compute buffers; None: they are estimated. slow_tier: called only where experts are cached.
     refused: why this model cannot be cached, or "". before: the plan that was in force last.
     is_loaded: `before` still is in force.
@@ -81,6 +83,7 @@ class MachineState:
     refused: str = ""
     before: EnginePlan | None = None
     is_loaded: bool = False
+    n_thread_max: int = 1024
 
 
 @dataclass(frozen=True)
@@ -116,6 +119,9 @@ class EnginePlan:
     """RAM that the plan leaves to other programs; None: memory is not watched."""
     reason: str = ""
     """Sentences that say why the plan differs from the settings, and what lies where."""
+
+    overridden: str = ""
+    """One sentence on the settings by hand and what the automatic ones would be, or ""."""
 
     @property
     def is_plain(self) -> bool:
@@ -163,13 +169,16 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     if why := why_no_kv_type(file, config.kv_type):
         raise EngineError(why)
     before = machine.before
+    on_devices = sum(usable_bytes(d, config.device_bytes) for d in machine.devices)
+    overridden = _overridden(file, config, on_devices, machine.free_bytes)
     if config.automatic:
-        on_devices = sum(usable_bytes(d, config.device_bytes) for d in machine.devices)
+        is_free = "context_length" not in config.by_hand
         config = automatic(file, config, on_devices or machine.free_bytes)
-        if before is not None and before.config.automatic:  # the context holds a conversation
+        if before is not None and before.config.automatic and is_free:
+            # the context holds a conversation
             config = replace(config, context_length=before.config.context_length)
     method = METHODS[config.method]
-    settings = _resolved(file, config, machine.n_thread)
+    settings = _resolved(file, config, machine.n_thread, machine.n_thread_max)
     kept = before if machine.is_loaded else None
     if kept is not None and kept.settings.parts("context") != settings.parts("context"):
         kept = None
@@ -181,6 +190,7 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
         n_ubatch=kept.n_ubatch if kept else 0,
         n_slot_min=slots(file, 0.0),
         repack=file.file_size_bytes < machine.free_bytes,
+        overridden=overridden,
     )
     if machine.devices:
         made = _on_devices(file, made, machine)
@@ -195,13 +205,37 @@ def plan_engine(file: ModelFile, config: EngineConfig, machine: MachineState) ->
     return made
 
 
-def _resolved(file: ModelFile, config: EngineConfig, n_thread: int) -> EngineConfig:
+def _overridden(file: ModelFile, config: EngineConfig, on_devices: int, free_bytes: int) -> str:
+    """Return EnginePlan.overridden. It names no automatic cache rate where devices compute."""
+    by_hand = config.by_hand if config.automatic else BY_HAND
+    free = automatic(file, replace(config, by_hand=()), on_devices or free_bytes)
+    said = []
+    if "cache_rate" in by_hand and file.is_moe and not on_devices:
+        n_ubatch = min(N_UBATCH, free.context_length)
+        kv_type = config.kv_type
+        best = plan(file, file.n_expert, free.context_length, free_bytes, n_ubatch, kv_type)
+        n_slot = best.n_slot_min if best.best_n_slot is None else best.best_n_slot
+        if n_slot != slots(file, config.cache_rate):
+            rate = rate_of(n_slot, file.n_expert)
+            said.append(text("memory.rate_by_hand", rate=config.cache_rate, automatic=rate))
+    n = min(config.context_length, file.context_length or config.context_length)
+    if "context_length" in by_hand and n != free.context_length:
+        would_be = free.context_length
+        said.append(text("memory.context_by_hand", n=n, automatic=would_be))
+    if "method" in by_hand and config.method != free.method:
+        said.append(text("memory.method_by_hand", method=config.method))
+    return joined(*said)
+
+
+def _resolved(
+    file: ModelFile, config: EngineConfig, n_thread: int, n_thread_max: int
+) -> EngineConfig:
     """Return EnginePlan.settings. n_thread: the number where the settings have none."""
     token_bytes = file.token_dense_bytes + file.token_expert_bytes
     return replace(
         config,
         context_length=min(config.context_length, file.context_length or config.context_length),
-        n_thread=config.n_thread or useful_threads(token_bytes, n_thread),
+        n_thread=min(config.n_thread or useful_threads(token_bytes, n_thread), n_thread_max),
     )
 
 
@@ -214,7 +248,9 @@ def _on_devices(file: ModelFile, made: EnginePlan, machine: MachineState) -> Eng
         n_ubatch=made.n_ubatch or min(config.n_ubatch, made.n_context),
         kv_type=config.kv_type,
         limit_bytes=config.device_bytes,
-        may_shorten=config.automatic and not made.n_ubatch,
+        may_shorten=(
+            config.automatic and "context_length" not in config.by_hand and not made.n_ubatch
+        ),
         whole=method.kind == "stock",
         stages=method.stages,
     )
@@ -275,7 +311,7 @@ def _in_memory(file: ModelFile, made: EnginePlan, machine: MachineState) -> Engi
         made,
         n_ubatch=n_ubatch,
         n_slot=n_slot,
-        n_slot_most=n_slot if config.automatic else wanted.n_slot,
+        n_slot_most=n_slot if config.automatic and not config.by_hand else wanted.n_slot,
         headroom_bytes=None if is_stock else wanted.headroom_bytes,
     )
     return _with_mode(file, made, machine, why_fewer, faster)
@@ -318,7 +354,7 @@ def _with_slow_tier(file: ModelFile, made: EnginePlan, machine: MachineState) ->
         tier = before.tier
     else:
         tier = machine.slow_tier(config)
-    settings = _resolved(file, config, tier.n_thread or machine.n_thread)
+    settings = _resolved(file, config, tier.n_thread or machine.n_thread, machine.n_thread_max)
     return replace(made, tier=tier, settings=settings)
 
 

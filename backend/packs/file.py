@@ -12,8 +12,10 @@ not written yet); at the next block the ranges.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
+import os
 import random
 import re
 import struct
@@ -77,14 +79,6 @@ class PackPlan:
     n_bytes: int
     """Size of the whole file."""
 
-    def places(self, part: int) -> dict[str, tuple[int, int, int, bool]]:
-        """Return the arguments of backend._native.TensorPlace by tensor. part: of the pack."""
-        return {
-            t.tensor.name: (part, layer.offset + t.place, layer.stride, t.repacked)
-            for layer in self.layers
-            for t in layer.tensors
-        }
-
 
 @dataclass(frozen=True)
 class Pack:
@@ -94,6 +88,17 @@ class Pack:
     plan: PackPlan
     identity: FileIdentity
     """Identity of the file when its header was checked."""
+
+    def sums(self) -> list[list[int]]:
+        """Read the checksums by layer and expert; 0 where nothing was written. Raises OSError."""
+        n_layer, n_expert = len(self.plan.layers), self.plan.n_expert
+        with self.path.open("rb") as handle:
+            handle.seek(len(self.plan.header))
+            data = handle.read(4 * n_layer * n_expert)
+        if len(data) < 4 * n_layer * n_expert:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self.path))
+        numbers = struct.unpack(f"<{n_layer * n_expert}I", data)
+        return [list(numbers[i * n_expert :][:n_expert]) for i in range(n_layer)]
 
 
 def beside(file: ModelFile) -> Path:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from backend.protocol import messages
 from backend.protocol.messages import Message, request_id
 from backend.protocol.worker_exit import describe_exit
+from backend.system.memory import oom_kills
 from backend.text import text
 
 HELLO_LIMIT_S = 120.0
@@ -65,6 +66,7 @@ class Connection:
         self._ping_due_s = self._progress_s = now_s
         self._n_token_seen = 0
         self._hangs = False
+        self._oom_kills = oom_kills()
         self.send("hello", version=messages.VERSION)
 
     # Out
@@ -143,7 +145,9 @@ class Connection:
         """
         if returncode == messages.EXIT_PROTOCOL and self._last_error:
             return self._end(self._last_error)
-        return self._end(describe_exit(returncode, self.last_words))
+        before, now = self._oom_kills, oom_kills()
+        had_memory = now is not None and now == before
+        return self._end(describe_exit(returncode, self.last_words, had_memory))
 
     # The clock
 

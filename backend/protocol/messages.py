@@ -145,6 +145,10 @@ _INT: _Test = _test_of(Rule("count"))
 _TEXT: _Test = (_is_text, "text")
 _PATH: _Test = (_is_path, "a path")
 _OBJECT: _Test = (lambda value: isinstance(value, dict), "an object")
+_PATHS: _Test = (
+    lambda value: isinstance(value, dict) and all(map(_is_path, value.values())),
+    "an object with a path for each name",
+)
 _CONVERSATION: _Test = (is_conversation, 'a list of objects with a known "role" and "content"')
 
 _Fields = dict[str, tuple[_Test, bool]]  # name -> (test, whether it is required)
@@ -172,7 +176,15 @@ REQUESTS: Mapping[str, _Fields] = {
     "set_cache_rate": {**_ID, "cache_rate": _SETTINGS["cache_rate"]},
     "attach": {**_ID, "path": (_PATH, True)},
     "count": {**_ID, "text": (_TEXT, True), "data": (_TEXT, False)},
-    "serve": {**_ID, "on": (_BOOL, True), "port": (_INT, True), "key": (_TEXT, True)},
+    "serve": {
+        **_ID,
+        "on": (_BOOL, True),
+        "port": (_INT, True),
+        "key": (_TEXT, True),
+        "models": (_PATHS, False),
+        "settings": (_OBJECT, False),
+        "unload_after_s": (_INT, False),
+    },
     "devices": _ID,
     "unload": _ID,
     "ping": _ID,
@@ -235,6 +247,7 @@ READINGS: Mapping[str, Reading] = {
     "moments": Reading(lambda m: (Batch.from_json(m),)),
     "pong": Reading(is_final=True),
     "prefill": Reading(lambda m: (int(m["done"]), int(m["total"])), is_progress=True),
+    "reloaded": Reading(_in_force, is_progress=True),
     "residency": Reading(lambda m: (Residency.from_json(m),)),
     "server": Reading(lambda m: (m,), is_final=True),
     "stats": Reading(lambda m: (Statistics.from_json(m["stats"]),)),

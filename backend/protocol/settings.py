@@ -23,6 +23,8 @@ KV_TYPES = {"f16": 16.0, "q8_0": 8.5, "q4_0": 4.5}
 HYBRID = ("off", "auto", "cpu-only")
 """How missing experts of a device are handled (docs/devices.md): off: copied to the device; auto:
 copied or computed by the processor, whichever ends sooner; cpu-only: computed by the processor."""
+BY_HAND = ("cache_rate", "method", "context_length")
+"""The settings that the automatic mode decides."""
 DEVICE_AUTO = "auto"
 DEVICE_CPU = "cpu"
 REMOTE = re.compile(r"rpc://([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,5})")
@@ -60,10 +62,11 @@ KINDS: Mapping[str, Kind] = {
     "device": Kind((str,), text("kind.text")),
     "file": Kind((str,), text("kind.text")),
     "biases": Kind((tuple, list), text("kind.biases")),
+    "names": Kind((tuple, list), text("kind.names")),
 }
 """share: 0 to 1. count, bytes: whole numbers. choice: one of a few texts. method: a name of
 RUNNABLE. device: see check_device(). file: a path, or "". biases: pairs of a token id and a
-number."""
+number. names: a tuple of some of the choices."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +122,10 @@ class Rule:
         elif self.kind == "biases":
             if not all(_is_pair(pair) and low <= pair[1] <= high for pair in value):
                 raise ValueError(text("setting.biases", name=name, low=low, high=high))
+        elif self.kind == "names":
+            if not all(name in self.choices for name in value):
+                known = ", ".join(self.choices)
+                raise ValueError(text("setting.choice", name=name, known=known, value=given))
         elif self.choices:
             if value not in self.choices:
                 known = ", ".join(self.choices)
@@ -169,6 +176,8 @@ class _Checked:
                 if not rule.has_type(given[name]):
                     kind = KINDS[rule.kind].words
                     raise RequestError(text("setting.type", name=name, kind=kind))
+                if rule.kind == "names":
+                    given[name] = tuple(given[name])
         try:
             return cls(**given)
         except ValueError as error:
@@ -311,7 +320,10 @@ class EngineConfig(_Checked):
     )
     """The file with which the model sees images; "": one beside the model, where there is one."""
     automatic: bool = setting(False, "switch")
-    """Whether cache rate and context follow from the free memory (backend.memory.automatic)."""
+    """Whether cache rate, method and context follow from the free memory and from what is measured
+    (backend.memory.automatic), except those in by_hand."""
+    by_hand: tuple[str, ...] = setting((), "names", choices=BY_HAND)
+    """The settings that keep their values although `automatic` is set, of BY_HAND."""
     n_ubatch: int = setting(
         0,
         "count",
@@ -330,6 +342,12 @@ class EngineConfig(_Checked):
         in_message=False,
     )
     """Maximum of each device's memory that is used; 0: all free memory except the headroom."""
+
+    def decided(self, **values: Any) -> Self:
+        """Return the settings with these values. In automatic mode they are then set by hand."""
+        names = [name for name in BY_HAND if name in self.by_hand or name in values]
+        by_hand = tuple(names) if self.automatic else self.by_hand
+        return dataclasses.replace(self, **values, by_hand=by_hand)
 
     def parts(self, rebuilds: str) -> dict[str, Any]:
         """Return the settings that "cache" or "context" is built from, by name."""

@@ -48,6 +48,8 @@ class ModelFacts:
     file_bytes: int
     context_length: int
     is_moe: bool
+    trained_length: int = 0
+    """The longest context that the model was trained for, in tokens."""
     chat: ChatFacts = field(default_factory=ChatFacts)
 
     @classmethod
@@ -68,6 +70,7 @@ class ModelFacts:
             file_bytes=file.file_size_bytes,
             context_length=context_length,
             is_moe=file.is_moe,
+            trained_length=file.context_length,
             chat=chat,
         )
 
@@ -121,6 +124,8 @@ class CacheFacts:
     """Size of the other weights in RAM beside devices."""
     pack: str = ""
     """Path of the pack that experts are read from; "": they are read from the model."""
+    overridden: str = ""
+    """Sentences on the settings by hand, and what the automatic ones would be, or ""."""
     layout: str = "file"
     """Layout of the experts in memory: "file", as in the model, or "repacked", as in stock
     llama.cpp."""

@@ -23,12 +23,13 @@ _OUT_OF_MEMORY = re.compile(
 )
 
 
-def describe_exit(returncode: int | None, stderr_tail: str) -> str:
+def describe_exit(returncode: int | None, stderr_tail: str, had_memory: bool = False) -> str:
     """Return one plain sentence about why the worker ended.
 
     returncode: as in subprocess: the negative signal number after a signal (with QProcess: minus
     exitCode() after CrashExit, except on Windows); None: the worker closed its pipe, kept running
-    and was killed. stderr_tail: the end of its standard error.
+    and was killed. stderr_tail: the end of its standard error. had_memory: the system did not kill
+    any process for lack of memory meanwhile.
     """
     if returncode is None:
         return text("exit.closed")
@@ -49,7 +50,7 @@ def describe_exit(returncode: int | None, stderr_tail: str) -> str:
     if returncode & 0xFFFFFFFF in _WINDOWS_EXITS:
         return _because(_WINDOWS_EXITS[returncode & 0xFFFFFFFF])
     if returncode < 0:
-        return _because(_describe_signal(-returncode, memory))
+        return _because(_describe_signal(-returncode, memory, had_memory))
     if memory:
         return _because(text("exit.out_of_memory"))
     return text("exit.status", status=returncode)
@@ -59,12 +60,14 @@ def _because(reason: Text) -> Text:
     return text("exit.because", reason=reason)
 
 
-def _describe_signal(number: int, memory: bool) -> Text:
+def _describe_signal(number: int, memory: bool, had_memory: bool) -> Text:
     try:
         name = signal.Signals(number).name
     except ValueError:
         name = ""
     if name == "SIGKILL":
+        if had_memory and not memory:
+            return text("exit.killed_by_other")
         return text("exit.killed")
     if memory:
         return text("exit.out_of_memory_signal", signal=number)

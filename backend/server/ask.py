@@ -257,25 +257,20 @@ def shown(name: str) -> str:
     return name if len(name) <= _NAME_CHARS else f"{name[:_NAME_CHARS]}\u2026"
 
 
-_SAMPLING: Mapping[str, Kind] = {
-    "temperature": NUMBER,
-    "top_p": NUMBER,
-    "top_k": WHOLE,
-    "min_p": NUMBER,
-    "repeat_penalty": NUMBER,
-    "presence_penalty": NUMBER,
-    "frequency_penalty": NUMBER,
-}
+_KINDS: Mapping[str, Kind] = {"number": NUMBER, "count": WHOLE}
+_RULES = Sampling.rules()
+N_SEED = int(_RULES["seed"].highest) + 1
+"""Number of seeds. A request's seed is taken modulo this."""
 
 
 def read_sampling(fields: Fields, n_probs: int = 0) -> Sampling:
     """Read how tokens are sampled; the names are those of OpenAI and llama.cpp."""
-    values = {name: fields.get(name, kind) for name, kind in _SAMPLING.items()}
-    given = {name: value for name, value in values.items() if value is not None}
-    if (seed := fields.get("seed", WHOLE)) is not None:
-        given["seed"] = seed % (2**32 - 1)
+    given: dict[str, Any] = {"logit_bias": _biases(fields), "n_probs": n_probs}
+    for name, rule in _RULES.items():
+        if name not in given and (value := fields.get(name, _KINDS[rule.kind])) is not None:
+            given[name] = value % N_SEED if name == "seed" else value
     try:
-        return Sampling(**given, logit_bias=_biases(fields), n_probs=n_probs)
+        return Sampling(**given)
     except ValueError as error:
         raise RequestRefused(str(error)) from None
 

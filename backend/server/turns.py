@@ -17,7 +17,17 @@ from typing import Any, Protocol
 from backend.protocol.chat import Delta
 from backend.protocol.errors import UntrustedError
 from backend.protocol.settings import Sampling
-from backend.server.ask import Ask, Begin, Finish, Part, RequestRefused, Token, Wait, log_once
+from backend.server.ask import (
+    N_SEED,
+    Ask,
+    Begin,
+    Finish,
+    Part,
+    RequestRefused,
+    Token,
+    Wait,
+    log_once,
+)
 from backend.text import Text
 
 MAX_WAITING = 64
@@ -412,7 +422,7 @@ def _seeded(sampling: Sampling, i: int) -> Sampling:
     """Return the sampling of the answer number i; each has a seed of its own."""
     if sampling.seed is None or not i:
         return sampling
-    return replace(sampling, seed=(sampling.seed + i) % (2**32 - 1))
+    return replace(sampling, seed=(sampling.seed + i) % N_SEED)
 
 
 def _token(chances: Sequence[Any], n_top: int) -> Token:

@@ -6,6 +6,7 @@ session may have far less memory than the machine.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -114,6 +115,25 @@ def physical_cores(proc: Path = _PROC, cpus: Path = _CPUS) -> int:
         cores.add(_read_text(siblings) or str(cpu))
     quota = min(_cpu_quotas(proc), default=math.inf)
     return max(1, min(len(cores), math.ceil(quota) if quota < math.inf else len(cores)))
+
+
+def processors() -> int:
+    """Return the number of logical processors that this process may use, at least 1."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def oom_kills(proc: Path = _PROC) -> int | None:
+    """Return how many processes the system has killed because memory ran out; None if unknown.
+
+    The count is of the whole machine since its start, and includes control groups.
+    """
+    for line in _read_text(proc / "vmstat").splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill" and value.isdigit():
+            return int(value)
+    return None
 
 
 def is_busy() -> bool:
@@ -247,10 +267,9 @@ def _read_some_avg10(path: Path) -> float:
         kind, _, rest = line.partition(" ")
         name, _, value = rest.partition(" ")[0].partition("=")
         if kind == "some" and name == "avg10":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
+            with contextlib.suppress(ValueError):
+                share = float(value)
+                return min(max(share, 0.0), 100.0) if math.isfinite(share) else 0.0
     return 0.0
 
 

@@ -151,6 +151,10 @@ ENGLISH: Mapping[str, str] = {
         "it was killed (signal 9), most likely because memory ran out; a lower cache rate or a "
         "shorter context needs less",
     ),
+    "exit.killed_by_other": QT_TRANSLATE_NOOP(
+        "messages",
+        "it was killed (signal 9) by the user or another program; the memory had not run out",
+    ),
     "exit.model_unreadable": QT_TRANSLATE_NOOP(
         "messages",
         "the model file could not be read any more (signal {signal}); it may have been shortened, "
@@ -227,6 +231,11 @@ ENGLISH: Mapping[str, str] = {
     ),
     "engine.not_finite_file": QT_TRANSLATE_NOOP(
         "messages", "its file may be damaged, so fetch it again or take another model"
+    ),
+    "engine.wrong_expert": QT_TRANSLATE_NOOP(
+        "messages",
+        "Expert {expert} of layer {layer} in memory differed from the model's file, so earlier "
+        "answers may be wrong. It is read again; if this comes back, test the machine's memory.",
     ),
     "engine.too_much_sent": QT_TRANSLATE_NOOP(
         "messages", "The chat and its images are larger than {most:size}, the most at once."
@@ -339,6 +348,17 @@ ENGLISH: Mapping[str, str] = {
         "messages", "its process could not be started: {reason}"
     ),
     # Plans: what is where, and why it is not what was asked for.
+    "memory.rate_by_hand": QT_TRANSLATE_NOOP(
+        "messages",
+        "The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.",
+    ),
+    "memory.context_by_hand": QT_TRANSLATE_NOOP(
+        "messages", "The context is {n} tokens by hand; automatic it would be {automatic}."
+    ),
+    "memory.method_by_hand": QT_TRANSLATE_NOOP(
+        "messages",
+        "The method is {method} by hand; automatic it would be chosen by what is measured.",
+    ),
     "memory.all_resident": QT_TRANSLATE_NOOP("messages", "every expert is in memory"),
     "memory.context": QT_TRANSLATE_NOOP(
         "messages", "A context of {n} tokens takes {bytes:size} there."
@@ -619,7 +639,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "it is of a predictor called {name}, which this Outrider does not know"
     ),
     "pack.damaged": QT_TRANSLATE_NOOP(
-        "messages", "{file} is damaged: expert {expert} of layer {layer} is not what was written."
+        "messages",
+        "{file} is damaged: expert {expert} of layer {layer} is not what was written. "
+        "Delete it or write it again.",
     ),
     "pack.fast_already": QT_TRANSLATE_NOOP(
         "messages", "This processor computes this model's experts fastest as they are."
@@ -662,7 +684,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "it became shorter while it was read, inside {what}"
     ),
     "gguf.beyond_end": QT_TRANSLATE_NOOP(
-        "messages", "it is truncated or wrong: {what} ends at byte {end}, and the file has {n}"
+        "messages",
+        "it is incomplete: {n:size} of at least {end:size} are here ({what} is missing); download "
+        "it again",
     ),
     "gguf.big_endian": QT_TRANSLATE_NOOP(
         "messages", "it is written in big-endian byte order, which is not supported"
@@ -840,6 +864,9 @@ ENGLISH: Mapping[str, str] = {
         "messages", "{host} sent an answer that makes no sense."
     ),
     "download.no_size": QT_TRANSLATE_NOOP("messages", "{host} does not say how large the file is."),
+    "download.not_there": QT_TRANSLATE_NOOP(
+        "messages", "{place} no longer has {file}. Search for its name to find others like it."
+    ),
     "download.not_gguf": QT_TRANSLATE_NOOP(
         "messages", "What {host} sends from this address is not a GGUF file."
     ),
@@ -905,6 +932,7 @@ ENGLISH: Mapping[str, str] = {
     "setting.unknown": QT_TRANSLATE_NOOP("messages", "Unknown sampling setting {name}."),
     "kind.biases": QT_TRANSLATE_NOOP("messages", "a list of pairs, each a token and a number"),
     "kind.integer": QT_TRANSLATE_NOOP("messages", "an integer"),
+    "kind.names": QT_TRANSLATE_NOOP("messages", "a list of names of settings"),
     "kind.number": QT_TRANSLATE_NOOP("messages", "a number"),
     "kind.switch": QT_TRANSLATE_NOOP("messages", "true or false"),
     "kind.text": QT_TRANSLATE_NOOP("messages", "text"),

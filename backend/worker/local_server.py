@@ -7,11 +7,13 @@ neither the reader nor an answer waits for the import.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from backend.protocol.errors import RequestError
 from backend.protocol.messages import Message
+from backend.protocol.settings import EngineConfig
 from backend.text import text
 
 if TYPE_CHECKING:
@@ -20,36 +22,53 @@ if TYPE_CHECKING:
 Work = Callable[[Any], None]
 """A function to run in the engine's thread. Its argument is the engine, or None."""
 
+OpenModel = Callable[[Path, EngineConfig | None, Callable[[], bool]], Any]
+"""Loads a model with a config, None for the client's, until the last argument returns False."""
+
 
 class ServerDesk:
-    """Owns the server, if there is one. Use from any thread except the engine's.
+    """Owns the server, if there is one, and knows the models that a request may name.
 
     submit: queues Work for the engine's thread. offer: sends a message; a newer one may replace it
-    while it waits. model_name: returns the name of the loaded model. n_other: returns the number of
-    the client's own requests that wait or are in progress.
+    while it waits. n_other: returns the number of the client's own requests that wait or are in
+    progress. loaded: returns the path of the loaded model. open_model: called in the engine's
+    thread.
+
+    Use from any thread; serve() and close() not from the engine's.
     """
 
     def __init__(
         self,
         submit: Callable[[Work], None],
         offer: Callable[[Message], None],
-        model_name: Callable[[], str | None],
         n_other: Callable[[], int],
+        loaded: Callable[[], Path | None],
+        open_model: OpenModel,
     ) -> None:
-        self._submit, self._offer, self._model_name = submit, offer, model_name
-        self._n_other = n_other
+        self._submit, self._offer, self._n_other = submit, offer, n_other
+        self._loaded, self._open_model = loaded, open_model
         self._server: RunningServer | None = None
         self._lock = threading.Lock()  # one change at a time
+        self._request: Message = {}  # the newest
+        self._place: tuple[int, str] | None = None  # port and key of the running server
+        self._own: tuple[str, Path] | None = None  # the client's model
+        self._paths: dict[str, Path] = {}  # of the models that a request may name
+        self._config: EngineConfig | None = None  # of those that are not the client's
+        self.unload_after_s = 0
+        """The seconds without work after which a model is freed; 0: it is kept."""
+        self._last: Path | None = None  # loaded last
+        self._gives_way = False  # a model that is being loaded is no longer wanted
 
     @property
     def model_name(self) -> str | None:
         """The name of the loaded model, or None."""
-        return self._model_name()
+        path = self._loaded()
+        return next((name for name, other in self._paths.items() if other == path), None)
 
     @property
-    def models(self) -> tuple[str, ...]:
-        """Return no models: the window decides which one is loaded."""
-        return ()
+    def models(self) -> Sequence[str]:
+        """The names of the models that a request may name, the client's own one first."""
+        return list(self._paths)
 
     @property
     def n_other(self) -> int:
@@ -57,8 +76,41 @@ class ServerDesk:
         return self._n_other()
 
     def load(self, name: str) -> Any:
-        """Refuse; see models."""
-        raise RequestError(text("engine.no_model"))
+        """Load a model of `models`, or with "" the last one. Call it in the engine's thread."""
+        paths = self._paths
+        path = paths.get(name) or self._last
+        if path is None or path not in paths.values():
+            path = next(iter(paths.values()))
+        return self._open_model(path, self._config, lambda: not self._gives_way)
+
+    def note_own(self, name: str, path: Path | None) -> None:
+        """Note the model that the client has loaded; path None: it has none."""
+        self._own = (name, path) if path is not None else None
+        self._gather()
+
+    def tell(self) -> None:
+        """Tell the client which model is loaded, after a change."""
+        self._last = self._loaded() or self._last
+        if self._server is not None:
+            self._changed()
+
+    def may_free(self, idle_s: float) -> bool:
+        """Return whether the loaded model, unused for `idle_s`, is no longer needed."""
+        is_known = self._loaded() in self._paths.values()
+        return not is_known or 0 < self.unload_after_s <= idle_s
+
+    def _gather(self) -> None:
+        """Note the models that a request may name. The client's own has one name, too."""
+        models = self._request.get("models") or {} if self._request.get("on") else {}
+        named = {name: Path(path) for name, path in models.items()}
+        own = {}
+        if self._own is not None:
+            name, path = self._own
+            real = path.resolve()
+            same = [other for other, found in named.items() if found.resolve() == real]
+            own = {same[0] if same else name: path}
+            named = {other: found for other, found in named.items() if other not in same}
+        self._paths = own | {name: path for name, path in named.items() if name not in own}
 
     def submit(self, work: Work) -> None:
         """Queue `work(engine)` for the engine's thread."""
@@ -71,11 +123,18 @@ class ServerDesk:
         return server.turns.n_open if server is not None else 0
 
     def serve(self, request: Message, reply: Callable[[Message], None]) -> None:
-        """Switch the server on or off as the request says, and reply with the result."""
+        """Switch the server on or off as the request says, and reply with the result.
+
+        A server that runs with this port and key goes on, with other models.
+        """
         if not 0 <= request["port"] <= 65535:
             raise RequestError(text("server.port_range", port=request["port"]))
         if request["on"] and not request["key"].strip():
             raise RequestError(text("server.no_key"))
+        if request.get("unload_after_s", 0) < 0:
+            raise RequestError(text("setting.least", name="unload_after_s", low=0, value="-"))
+        EngineConfig.from_message(request.get("settings") or {})  # refuses what is not valid
+        self._request = request
         thread = threading.Thread(
             target=self._switch, args=(request, reply), name="server-switch", daemon=True
         )
@@ -83,16 +142,19 @@ class ServerDesk:
 
     def stop_answers(self) -> None:
         """End the answers to other programs, because the worker ends."""
+        self._gives_way = True
         if (server := self._server) is not None:
             server.turns.stop()
 
     def pause(self) -> None:
         """End the answer in progress, because the model is about to be closed. The others wait."""
+        self._gives_way = True
         if (server := self._server) is not None:
             server.turns.pause()
 
     def resume(self) -> None:
         """Serve the waiting requests again, with the present model."""
+        self._gives_way = False
         if (server := self._server) is not None:
             server.turns.resume()
 
@@ -102,15 +164,25 @@ class ServerDesk:
             self._stop()
 
     def _switch(self, request: Message, reply: Callable[[Message], None]) -> None:
-        trouble = ""
         with self._lock:
-            self._stop()
-            if request["on"]:
-                try:
-                    trouble = self._start(request["port"], request["key"].strip())
-                except Exception as error:
-                    trouble = text("server.not_started", reason=str(error))
+            trouble = self._follow(self._request)  # the newest, if several wait
             reply({**self._facts(), "id": request["id"], "trouble": trouble})
+
+    def _follow(self, request: Message) -> str:
+        """Do what a request says. Return why that failed, or ""."""
+        is_on = request["on"]
+        settings = request.get("settings")
+        self._config = EngineConfig.from_message(settings) if settings is not None else None
+        self.unload_after_s = request.get("unload_after_s", 0) if is_on else 0
+        self._gather()
+        place = (request["port"], request["key"].strip()) if is_on else None
+        if place == self._place:
+            return ""
+        self._stop()
+        try:
+            return self._start(*place) if place is not None else ""
+        except Exception as error:
+            return text("server.not_started", reason=str(error))
 
     def _start(self, port: int, key: str) -> str:
         from backend.server.running import RunningServer, ServerError  # heavy: starlette, uvicorn
@@ -119,9 +191,11 @@ class ServerDesk:
             self._server = RunningServer(self, port, key, self._changed)
         except ServerError as error:
             return str(error)
+        self._place = port, key
         return ""
 
     def _stop(self) -> None:
+        self._place = None
         if self._server is not None:
             self._server.stop()
             self._server = None
@@ -138,4 +212,6 @@ class ServerDesk:
             "address": server.address if server is not None else "",
             "n_request": server.turns.n_request if server is not None else 0,
             "n_open": self.n_open,
+            "model": self.model_name or "",
+            "is_own": self._own is not None and self._loaded() == self._own[1],
         }

@@ -16,8 +16,10 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +37,7 @@ from backend.protocol.messages import (
     request_id,
 )
 from backend.protocol.settings import EngineConfig
+from backend.protocol.statistics import Statistics
 from backend.system.pipes import die_with_parent, private_pipes
 from backend.text import text
 from backend.worker.advisor import Advisor
@@ -69,7 +72,8 @@ def open_engine(path: Path, config: EngineConfig, progress: Progress) -> Engine:
 class Worker:
     """Serves one client over two file descriptors.
 
-    leave: ends the process without waiting for any thread (os._exit).
+    leave: ends the process without waiting for any thread (os._exit). check: refuses a file that
+    cannot be a model, with the same exceptions as engine_factory; the loaded model then stays.
     """
 
     def __init__(
@@ -78,11 +82,16 @@ class Worker:
         in_fd: int,
         out_fd: int,
         leave: Callable[[int], Any] = os._exit,
+        check: Callable[[Path], object] | None = None,
     ) -> None:
         self._engine_factory = engine_factory
+        self._check = check or (lambda _: None)
         self._in_fd = in_fd
         self._leave = leave
         self._engine: Engine | None = None
+        self._path: Path | None = None  # of the engine's model
+        self._own: tuple[Path, EngineConfig] | None = None  # what the client has loaded
+        self._used_s = time.monotonic()
         self._advisor: Advisor | None = None
         self._traces: AnswerTraces | None = None
         self._scope = WatchScope()
@@ -96,7 +105,11 @@ class Worker:
         self._learning = LearningDesk(self._outbox.send)
         self._attachments = AttachmentDesk(self._outbox)
         self._server = ServerDesk(
-            self._jobs.put, self._outbox.offer, self._model_name, lambda: len(self._line)
+            self._jobs.put,
+            self._outbox.offer,
+            lambda: len(self._line),
+            lambda: self._path,
+            self._open_named,
         )
 
     def run(self) -> int:
@@ -118,6 +131,7 @@ class Worker:
                 self._learning.set_busy(True)
                 job(self._engine)  # an answer for the local server
                 self._learning.set_busy(not self._line.is_empty)
+            self._used_s = time.monotonic()
             if self._jobs.empty() and self._engine is not None:
                 self._idle(self._engine)
         self._server.close()
@@ -133,9 +147,16 @@ class Worker:
         """Wait for a job; look after the memory in the meantime."""
         while True:
             try:
-                return self._jobs.get(timeout=MIND_MEMORY_S)
+                wait_s = min(MIND_MEMORY_S, self._server.unload_after_s or MIND_MEMORY_S)
+                return self._jobs.get(timeout=wait_s)
             except queue.Empty:
-                if self._engine is not None:
+                idle_s = time.monotonic() - self._used_s
+                if self._engine is None:
+                    continue
+                if self._server.may_free(idle_s):
+                    self._close_engine()
+                    self._server.tell()
+                else:
                     self._mind_memory(self._engine)
 
     def _mind_memory(self, engine: Engine) -> None:
@@ -146,14 +167,15 @@ class Worker:
         self._send_cache(engine)
 
     def _send_cache(self, engine: Engine) -> None:
-        """Tell the client where the cache has changed by itself."""
-        if engine.cache is not self._sent_cache:
+        """Tell the client if the cache of its model has changed by itself."""
+        if self._is_own and engine.cache is not self._sent_cache:
             self._sent_cache = engine.cache
             self._outbox.send({"type": "cache_changed", "cache": engine.cache.to_json()})
 
-    def _model_name(self) -> str | None:
-        engine = self._engine
-        return engine.model.name if engine is not None else None
+    @property
+    def _is_own(self) -> bool:
+        """Whether the engine has the client's model, and not one that a program named."""
+        return self._own is not None and self._path == self._own[0]
 
     # The reader thread.
 
@@ -257,11 +279,11 @@ class Worker:
         if job.kind in ("load", "unload"):
             self._server.resume()
         self._learning.set_busy(not self._line.is_empty)
-        if "cache" in final and self._engine is not None:
+        if "cache" in final and self._engine is not None and self._is_own:
             self._sent_cache = self._engine.cache
         self._outbox.settle()
         self._outbox.send(final)
-        if with_map and self._engine is not None:
+        if with_map and self._engine is not None and self._is_own:
             self._outbox.send(residency(job.id, self._engine))
 
     def _idle(self, engine: Engine) -> None:
@@ -275,32 +297,41 @@ class Worker:
         if job.kind == "load":
             return self._load(job)
         if job.kind == "unload":
-            self._close_engine()
+            self._forget_own()
             return {"type": "unloaded", "id": job.id}
         if job.kind == "devices":
             return _devices(job.id)
-        if self._engine is None:
-            raise RequestError(text("engine.no_model"))
+        try:
+            engine = self._own_engine(job)
+        except Exception:
+            if job.kind == "generate" and job.cancelled:
+                stats = Statistics().to_json()
+                return {"type": "done", "id": job.id, "reason": "cancelled", "stats": stats}
+            raise
         if job.kind == "generate":
-            return self._answer(job, self._engine)
+            return self._answer(job, engine)
         if job.kind == "count":
             if data := job.message.get("data"):
-                n_token = self._engine.count_image(data)
+                n_token = engine.count_image(data)
             else:
-                n_token = len(self._engine.tokenize(job.message["text"], special=False))
+                n_token = len(engine.tokenize(job.message["text"], special=False))
             return {"type": "counted", "id": job.id, "n_token": n_token}
         if job.kind == "format":
             options = ChatOptions.from_message(job.message.get("options") or {})
-            prompt = self._engine.format(job.message["messages"], options)
+            prompt = engine.format(job.message["messages"], options)
             return {"type": "formatted", "id": job.id, "prompt": prompt}
         if self._advisor is not None:
             self._advisor.forget()
         if job.kind == "configure":
-            cache = self._engine.change(EngineConfig.from_message(job.message))
-            model = self._engine.model.to_json()
-            return {"type": "configured", "id": job.id, "model": model, "cache": cache.to_json()}
+            config = EngineConfig.from_message(job.message)
+            engine.change(config)
+            self._note_config(config)
+            return {"type": "configured", "id": job.id, **_in_force(engine)}
         assert job.kind == "set_cache_rate", job.kind
-        cache = self._engine.set_cache_rate(EngineConfig.from_message(job.message).cache_rate)
+        cache_rate = EngineConfig.from_message(job.message).cache_rate
+        cache = engine.set_cache_rate(cache_rate)
+        assert self._own is not None
+        self._note_config(replace(self._own[1], cache_rate=cache_rate))
         return {"type": "cache", "id": job.id, "cache": cache.to_json()}
 
     def _answer(self, job: Job, engine: Engine) -> Message:
@@ -328,34 +359,88 @@ class Worker:
         self._outbox.send({"type": "advice", "id": job.id, **advice})
 
     def _load(self, job: Job) -> Message:
-        message = job.message
-        config = EngineConfig.from_message(message)
-
-        def progress(fraction: float, stage: str) -> bool:
-            self._outbox.offer(
-                {"type": "loading", "id": job.id, "fraction": fraction, "stage": stage}
-            )
-            return not job.cancelled
-
-        self._close_engine()
+        path, config = Path(job.message["path"]), EngineConfig.from_message(job.message)
+        if self._engine is not None:
+            self._check(path)
+        self._forget_own()
         if job.cancelled:
             raise RequestError(text("engine.cancelled"))
-        engine = self._engine_factory(Path(message["path"]), config, progress)
+        engine = self._open_own(path, config, job.id, lambda: not job.cancelled)
+        self._server.note_own(engine.model.name, path)
+        self._server.tell()
+        return {"type": "loaded", "id": job.id, **_in_force(engine)}
+
+    def _open(
+        self, path: Path, config: EngineConfig, job_id: int, go_on: Callable[[], bool]
+    ) -> Engine:
+        """Load a model in place of the present one. Stop when `go_on()` is false."""
+
+        def progress(fraction: float, stage: str) -> bool:
+            message = {"type": "loading", "id": job_id, "fraction": fraction, "stage": stage}
+            self._outbox.offer(message)
+            return go_on()
+
+        self._close_engine()
+        engine = self._engine_factory(path, config, progress)
         with self._lock:
-            self._engine = engine
+            self._engine, self._path = engine, path
+        return engine
+
+    def _open_own(
+        self, path: Path, config: EngineConfig, job_id: int, go_on: Callable[[], bool]
+    ) -> Engine:
+        """Load the client's model, which the client may watch."""
+        engine = self._open(path, config, job_id, go_on)
+        self._own = path, config
+        with self._lock:
             self._scope.attach(engine)
         self._advisor, self._traces = Advisor(engine), AnswerTraces(engine)
         self._learning.attach(engine, self._traces)
-        return {
-            "type": "loaded",
-            "id": job.id,
-            "model": engine.model.to_json(),
-            "cache": engine.cache.to_json(),
-        }
+        return engine
+
+    def _open_named(
+        self, path: Path, config: EngineConfig | None, go_on: Callable[[], bool]
+    ) -> Engine:
+        """Load a model that a program named. config: None for that of the client's model."""
+        if self._own is not None and path == self._own[0]:
+            return self._reopen_own(self._own[1], 0, go_on)
+        config = config or (self._own[1] if self._own is not None else EngineConfig())
+        engine = self._open(path, config, 0, go_on)
+        self._server.tell()
+        return engine
+
+    def _reopen_own(self, config: EngineConfig, job_id: int, go_on: Callable[[], bool]) -> Engine:
+        assert self._own is not None
+        engine = self._open_own(self._own[0], config, job_id, go_on)
+        self._sent_cache = engine.cache
+        self._outbox.send({"type": "reloaded", "id": job_id, **_in_force(engine)})
+        self._server.tell()
+        return engine
+
+    def _own_engine(self, job: Job) -> Engine:
+        """Return the engine with the client's model. Load it if it was freed or replaced."""
+        if self._own is None:
+            raise RequestError(text("engine.no_model"))
+        if self._engine is not None and self._is_own:
+            return self._engine
+        _, config = self._own
+        if job.kind == "configure":
+            config = EngineConfig.from_message(job.message)
+        return self._reopen_own(config, job.id, lambda: not job.cancelled)
+
+    def _note_config(self, config: EngineConfig) -> None:
+        """Note how to load the client's model again."""
+        assert self._own is not None
+        self._own = self._own[0], config
+
+    def _forget_own(self) -> None:
+        self._own = None
+        self._server.note_own("", None)
+        self._close_engine()
 
     def _close_engine(self) -> None:
         with self._lock:
-            engine, self._engine = self._engine, None
+            engine, self._engine, self._path = self._engine, None, None
         if self._advisor is not None:
             self._advisor.cancel()
         self._learning.detach()
@@ -369,10 +454,17 @@ class Worker:
             sentence: str = text("engine.cancelled")
         else:
             sentence = explain(error)
-        return {"type": "error", "id": job.id, "message": sentence}
+        failed: Message = {"type": "error", "id": job.id, "message": sentence}
+        if job.kind == "load" and self._engine is not None:
+            failed["kept"] = True  # the model before is still loaded
+        return failed
 
     def _error(self, job_id: int | None, sentence: str) -> None:
         self._outbox.send({"type": "error", "id": job_id, "message": sentence})
+
+
+def _in_force(engine: Engine) -> Message:
+    return {"model": engine.model.to_json(), "cache": engine.cache.to_json()}
 
 
 def _devices(job_id: int) -> Message:
@@ -381,7 +473,16 @@ def _devices(job_id: int) -> Message:
     return {"type": "devices", "id": job_id, "devices": found}
 
 
-def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
+def check_file(path: Path) -> None:
+    """Read the header of a model file. Raises ModelFileError and OSError."""
+    from backend.gguf.model_file import read_model  # imports numpy
+
+    read_model(path)
+
+
+def main(
+    engine_factory: EngineFactory = open_engine, check: Callable[[Path], object] = check_file
+) -> NoReturn:
     """Serve standard input and output, and end the process."""
     in_fd, out_fd = private_pipes()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client handles Ctrl-C
@@ -390,7 +491,7 @@ def main(engine_factory: EngineFactory = open_engine) -> NoReturn:
         die_with_parent()
     # Without this a failed check of ggml starts a debugger, which buries the message.
     os.environ.setdefault("GGML_NO_BACKTRACE", "1")
-    status = Worker(engine_factory, in_fd, out_fd).run()
+    status = Worker(engine_factory, in_fd, out_fd, check=check).run()
     sys.stderr.flush()
     os._exit(status)  # everything is closed; the interpreter's shutdown would only take time
 

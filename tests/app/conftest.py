@@ -40,7 +40,7 @@ def open_window(qtbot: Any, tmp_path: Path) -> Iterator[Opener]:
     """Open windows with the fake engine or with another worker."""
     windows: list[WindowPage] = []
     if not (tmp_path / "settings.json").exists():
-        manual = {"automatic": False, "method": "promoe"}
+        manual = {"automatic": False, "method": "promoe", "models": {}}
         (tmp_path / "settings.json").write_text(json.dumps(manual), encoding="utf-8")
 
     def make(path: Path | None = None, command: list[str] | None = None) -> WindowPage:

@@ -181,7 +181,12 @@ def test_what_does_not_fit_on_the_disk_is_sent_only_if_that_is_wanted(
     assert window.engine.state is State.IDLE and len(window.session.conversation.messages) == 2
     window.session.edit(0, long)
     assert [m.content for m in window.session.conversation.messages][0] == "Kept"
+    assert [button.text() for button in window.chat.banner.buttons] == [
+        "Try again", "Send it anyway",
+    ]  # fmt: skip
     window.chat.banner.buttons[0].click()
+    assert window.chat.composer.input.toPlainText() == long
+    window.chat.banner.buttons[1].click()
     wait_idle(qtbot, window)
     assert last(window).content and last(window).id == 0
     connection.execute("PRAGMA max_page_count = 100000")
@@ -231,7 +236,7 @@ def test_a_long_chat_offers_to_slide(qtbot: Any, open_window: Opener, model: Mod
     window.link.generate = lambda turns, *_: sent.append(turns)  # type: ignore[method-assign]
     ask(window, "Third")
     window.link.error.emit("generate", sentence)
-    assert window.chat.banner.buttons[0].text() == "Leave out the middle and go on"
+    assert window.chat.banner.buttons[0].text() == "Leave out the middle and continue"
     window.chat.banner.buttons[0].click()
     assert len(sent) == 2 and window.session.conversation.slides
     n_char = [sum(len(turn["content"]) for turn in turns) for turns in sent]

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,8 @@ def test_choices_are_there_at_the_next_start(
     wait_idle(qtbot, window)
     window.close()
     kept = json.loads((tmp_path / "settings.json").read_text())
-    assert (kept["method"], kept["automatic"]) == ("moepic", False)
+    of_model = kept["models"][str(path)]
+    assert (of_model["method"], of_model["automatic"]) == ("moepic", False)
     again = open_window(path)
     assert again.controls.strip.isVisible()
     assert again.engine.cache is not None and again.engine.cache.method == "moepic"
@@ -200,7 +202,7 @@ def test_the_embedded_model_shows_the_cache_even_when_it_is_automatic(
     wait_idle(qtbot, window)
     assert window.engine.cache is not None and window.engine.cache.n_slot == 8
     assert window.top_bar.mode.automatic.isChecked()
-    assert window.top_bar.rate.force_text == "a small cache, to see it work"
+    assert window.top_bar.rate.force_text == "Demo: cache kept small on purpose"
     assert window.engine.rate_for(embedded) == 0.25
     assert window.engine.rate_for(model("another")) == 1.0  # the largest that memory permits
 
@@ -374,3 +376,35 @@ def test_another_machine_of_the_settings_file_is_asked_about(
     wait_idle(qtbot, window)
     assert told[-1].device == "rpc://10.0.0.9:7000"
     assert window.settings.trusted_devices == ["rpc://10.0.0.9:7000"]
+
+
+def test_settings_belong_to_a_model(qtbot: Any, open_window: Opener, model: Model) -> None:
+    """What is set by hand for one model is not in force for another, and comes back with it."""
+    first, second = model("first"), model("second")
+    window = open_window()
+    window.engine.choose(EngineChoice())
+    window.open_model(first)
+    window.wait_state(State.IDLE)
+    window.press("Manual")
+    window.engine.choose(replace(window.engine.asked, context_length=1024, n_thread=3))
+    window.wait_state(State.IDLE)
+    assert (window.engine.n_context, window.engine.asked.automatic) == (1024, False)
+    window.open_model(second)
+    window.wait_state(State.IDLE)
+    assert window.engine.asked == EngineChoice(n_thread=3)  # threads belong to the machine
+    assert window.engine.rate_for(first) == window.engine.own[str(first)]["cache_rate"] < 1
+    window.close()
+    again = open_window(first)
+    assert not again.engine.asked.automatic and again.engine.asked.context_length == 1024
+    again.reset_settings()
+    again.wait_state(State.IDLE)
+    assert again.engine.own == {} and again.engine.asked == EngineChoice()
+
+
+def test_an_option_by_hand_says_what_it_overrides(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    sentence = "The context is 1,024 tokens by hand; automatic it would be 32,768."
+    window = open_window(model(overridden=sentence))
+    window.controls.strip.show()
+    assert window.controls.strip.sentence.endswith(sentence)

@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QCoreApplication, QEvent, QPoint, Qt
 from PySide6.QtGui import QColor, QImage
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QFrame, QPushButton, QWidget
 from window_samples import ANSWER, CACHE, GIB, MODEL
 
+from app.chat.answer_footer import footer
 from app.panel.expert_map import View
+from app.panel.legend import Legend
 from app.panel.panel import EnginePanel
 from app.panel.time_line import N_COLUMN, Overview
+from app.panel.value import Value
+from app.text import language
 from app.widgets import theme
 from app.widgets.theme import Choice
 from backend.engine.moments import Watch
@@ -269,19 +273,161 @@ def test_what_was_decided_is_told(panel: EnginePanel) -> None:
 def test_advice_is_said_and_can_be_taken(qtbot: Any, panel: EnginePanel) -> None:
     fill(panel)
     panel.show_advice(Advice(0.4, Option("promoe", 5, 0.625, 6 * GIB, 2.1)))
-    assert "a cache of 6.0 GiB instead of 3.8 GiB" in plain(panel.words.text())
+    assert "A cache of 6.0 GiB instead of 3.8 GiB" in plain(panel.parts.helps.text())
     assert plain(panel.parts.use_it.text()) == "Use a cache of 6.0 GiB"
     with qtbot.waitSignal(panel.rate_wanted) as wanted:
         panel.parts.use_it.click()
     assert wanted.args == [5]
     panel.show_statistics(ANSWER, True)  # another answer begins
-    assert "6.0 GiB" not in plain(panel.words.text()) and not panel.parts.use_it.isVisible()
+    assert not panel.parts.helps.isVisible() and not panel.parts.use_it.isVisible()
 
 
 def test_asked_for_stands_beside_in_force(panel: EnginePanel) -> None:
     whole = MODEL_4.expert_bytes_total
     panel.show_model(MODEL_4, replace(CACHE, asked_rate=0.5, bytes=whole // 4))
     assert plain(panel.parts.force.text()) == "asked for 7.6 GiB, in force 3.8 GiB"
+
+
+def test_the_verdict_comes_first_and_the_counters_are_folded(
+    qtbot: Any, panel: EnginePanel
+) -> None:
+    fill(panel)
+    parts = panel.parts
+
+    def top(widget: QWidget) -> int:
+        return widget.mapTo(panel, QPoint(0, 0)).y()
+
+    qtbot.waitUntil(lambda: top(panel.map) > top(panel.words) + panel.words.height())
+    assert top(panel.strip) > top(panel.map)
+    assert panel.words.text() and not panel.figures.isVisible()
+    with qtbot.waitSignal(parts.counters_toggled) as toggled:
+        parts.counters.click()
+    assert toggled.args == [True] and panel.figures.isVisible()
+
+
+def test_every_word_says_what_it_means_and_which_way_is_better(panel: EnginePanel) -> None:
+    fill(panel)
+    panel.parts.show_counters(True)
+    words = [widget for widget in panel.figures.findChildren(QWidget) if widget.isVisible()]
+    assert len(words) == 16
+    for widget in words:
+        assert "better" in widget.toolTip() or "limit" in widget.toolTip()
+    legends = panel.findChildren(Legend)
+    assert len(legends) == 3 and all(len(legend.toolTip()) > 80 for legend in legends)
+    assert "better" in panel.parts.longest.toolTip()
+
+
+@pytest.mark.parametrize("code", ["en", "de"])
+def test_nothing_is_cut_at_any_width(
+    qtbot: Any, qapp: QApplication, panel: EnginePanel, code: str
+) -> None:
+    panel.close()
+    language.apply(qapp, code)
+    panel = EnginePanel()
+    qtbot.addWidget(panel)
+    panel.show()
+    panel.show_model(MODEL_4, CACHE)
+    fill(panel)
+    panel.show_advice(Advice(0.4, Option("promoe", 5, 0.625, 6 * GIB, 2.1)))
+    panel.show_mode(True)
+    panel.parts.show_counters(True)
+    for width in (340, 363, 401, 470):
+        panel.resize(width, 900)
+        for _ in range(5):
+            qapp.processEvents()
+        viewport = panel.parts.content.parentWidget()
+        for widget in panel.parts.content.findChildren(QWidget):
+            if widget.isVisible():
+                right = widget.mapTo(viewport, QPoint(widget.width(), 0)).x()
+                assert right <= viewport.width(), (width, widget)
+        for value in panel.figures.findChildren(Value):
+            assert value.width_of(value.text()) <= value.width(), (width, value.text())
+    language.apply(qapp, "en")
+
+
+def test_advice_goes_when_it_was_followed_or_is_on_another_model(panel: EnginePanel) -> None:
+    fill(panel)
+    advice = Advice(0.4, Option("promoe", 5, 0.625, 6 * GIB, 2.1))
+    panel.show_advice(advice)
+    panel.show_model(MODEL_4, replace(CACHE, reason="Something else."))
+    assert panel.parts.use_it.isVisible()
+    panel.show_model(MODEL_4, replace(CACHE, n_slot=5))
+    assert not panel.parts.use_it.isVisible() and not panel.parts.helps.isVisible()
+    other = replace(MODEL_4, name="other")
+    panel.show_model(other, CACHE)
+    panel.show_advice(advice)  # came late
+    assert not panel.parts.use_it.isVisible()
+
+
+def test_a_button_that_changes_the_mode_says_so(panel: EnginePanel) -> None:
+    fill(panel)
+    panel.show_mode(True)
+    panel.show_advice(Advice(0.4, Option("promoe", 5, 0.625, 6 * GIB, 2.1)))
+    assert "changes to Manual" in panel.parts.use_it.text()
+    panel.show_mode(False)
+    assert "Manual" not in panel.parts.use_it.text()
+
+
+def test_the_share_of_waiting_is_the_same_everywhere(panel: EnginePanel) -> None:
+    fill(panel)
+    panel.show_statistics(ANSWER, False)
+    panel.show_advice(Advice(0.27))  # of the decoded tokens as the simulator counts them
+    share = plain(panel.figures.values[5])
+    assert share == "21 %" and f"waiting {share}" in plain(footer(ANSWER))
+    assert f"takes {share}" in plain(panel.words.text()) and "27" not in panel.words.text()
+
+
+def test_the_pictures_are_explained_once(qtbot: Any, panel: EnginePanel) -> None:
+    hint = panel.findChild(QFrame, "hint")
+    panel.want_hint()
+    panel.show_statistics(ANSWER, True)
+    assert not hint.isVisible()
+    panel.show_statistics(ANSWER, False)
+    assert hint.isVisible()
+    with qtbot.waitSignal(panel.parts.hint_read):
+        hint.findChild(QPushButton).click()
+    panel.show_statistics(ANSWER, True)
+    panel.show_statistics(ANSWER, False)
+    assert not hint.isVisible()
+
+
+def test_a_wide_panel_has_the_pictures_beside_the_words(qtbot: Any, panel: EnginePanel) -> None:
+    fill(panel)
+
+    def left(widget: QWidget) -> int:
+        return widget.mapTo(panel, QPoint(0, 0)).x()
+
+    panel.resize(1400, 900)
+    qtbot.waitUntil(lambda: left(panel.map) > left(panel.words) + panel.words.width())
+    assert panel.words.height() >= panel.words.heightForWidth(panel.words.width())
+    panel.resize(420, 900)
+    qtbot.waitUntil(lambda: left(panel.map) < 100)
+
+
+def test_one_strip_shows_a_short_answer(qtbot: Any, panel: EnginePanel) -> None:
+    for batch in batches(20):
+        panel.add_moments(batch)
+    panel.show_statistics(replace(ANSWER, n_token=20), False)
+    assert panel.strip.isVisible() and not panel.time_line.isVisible()
+    panel.strip.setFocus()
+    qtbot.keyClick(panel.strip, Qt.Key.Key_Left)
+    assert panel.moments.token == 18
+    qtbot.keyClick(panel.strip, Qt.Key.Key_Home)
+    assert panel.moments.token == 0
+    panel.choose(None)
+    for batch in batches(first=21):
+        panel.add_moments(batch)
+    panel.show_statistics(replace(ANSWER, n_token=N_TOKEN), False)
+    assert panel.time_line.isVisible()
+
+
+def test_other_programs_are_blamed_during_an_answer_only(panel: EnginePanel) -> None:
+    panel.show_others(0.9)
+    panel.show_statistics(ANSWER, True)
+    assert not panel.parts.causes.isVisible()
+    panel.show_others(0.4)
+    panel.show_statistics(ANSWER, False)
+    assert "Other programs use 40 %" in plain(panel.parts.causes.text())
 
 
 # Files

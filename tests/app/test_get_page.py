@@ -3,6 +3,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,21 @@ from factory import make_split, make_tiny
 from fake_hub import FakeHub, Fault
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
-from window_samples import WAIT_MS, Opener
+from window_samples import WAIT_MS, Model, Opener
 
+from app.state.engine_state import State as EngineState
 from app.window.main_window import MainWindow
 from backend.downloads import job as job_module
 from backend.downloads import transfer as transfer_module
+from backend.downloads.curated import Curated, curated
 from backend.downloads.manager import State
 from backend.library.estimate import Kind
+from backend.machines import Hardware
 
+MACHINE = Hardware(
+    name="m", sentence="A machine.", link_gb_per_s=3.0, link_latency_us=100.0, n_link=4,
+    memory_gb_per_s=40.0, tflop_per_s=1.0, step_us=5.0,
+)  # fmt: skip
 REPOSITORY = "somebody/Tiny-GGUF"
 
 
@@ -102,7 +110,8 @@ def test_what_goes_wrong_is_a_sentence(qtbot: Any, open_window: Opener, hub: Fak
     window = open_window()
     get = window.library.get
     for text, said in (
-        ("nonsense", "'nonsense' is neither a repository, such as owner/name, nor an address."),
+        ("nonsense", "127.0.0.1 has no GGUF model with \u201cnonsense\u201d in its name."),
+        ("ftp://x", "'ftp://x' is neither a repository, such as owner/name, nor an address."),
         ("no/body", "There is no such repository on 127.0.0.1, or it is private and HF_TOKEN is "
                     "needed."),
     ):  # fmt: skip
@@ -139,6 +148,125 @@ def test_interrupted_downloads_come_back(qtbot: Any, open_window: Opener, hub: F
     assert row.main.text() == "Resume" and len(hub.requests) == n_request
     row.main.click()
     qtbot.waitUntil(lambda: row.download.state is State.DONE, timeout=WAIT_MS)
+
+
+@pytest.fixture
+def entry(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> Curated:
+    """Put one model of the fake hub into the curated list, which the fake engine can load."""
+    known = curated()[1][0]
+    data = hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
+    hub.repositories["a/Small-GGUF"] = {"arrived.gguf": data, "mmproj-F16.gguf": b"GGUF eye"}
+    made = replace(
+        known, title="Small", repository="a/Small-GGUF", file="arrived.gguf", sees_images=True,
+        facts=replace(known.facts, file_bytes=len(data)),
+    )  # fmt: skip
+    monkeypatch.setattr("app.library.search.curated", lambda: ("2026-11-22", (made,)))
+    return made
+
+
+def test_from_the_first_start_to_a_chat_with_a_real_model(
+    qtbot: Any, open_window: Opener, hub: FakeHub, entry: Curated
+) -> None:
+    window = open_window()
+    get = window.library.get
+    window.press("Get a larger model")
+    assert get.table.isVisible() and get.download.text() == "Download"
+    assert get.sentence.startswith("Suggested for this computer. All its experts fit in memory")
+    assert "16 layers of 64 experts, 8 used" in get.sentence
+    assert "It sees images" in get.sentence and "licence Apache-2.0" in get.sentence
+    assert hub.requests == []  # nothing is asked before the user says so
+    hub.faults = [Fault("hold", 20_000)]
+    window.press("Download")
+    qtbot.waitUntil(lambda: bool(get.rows) and get.rows[0].download.n_byte >= 20_000,
+                    timeout=WAIT_MS)  # fmt: skip
+    assert get.isVisible()
+    hub.release.set()
+    window.wait_state(EngineState.IDLE)
+    folder = window.library.downloads.folder / "a" / "Small-GGUF"
+    assert window.engine.path == folder / "arrived.gguf"
+    assert (folder / "mmproj-F16.gguf").read_bytes() == b"GGUF eye"
+    assert window.chat.isVisible() and not get.isVisible()
+    window.show_get_models()
+    qtbot.waitUntil(lambda: get.download.text() == "Open", timeout=WAIT_MS)
+    assert get.there == "1\u00a0model on this computer already."
+    window.press("Open")
+    assert window.chat.isVisible()
+
+
+def test_a_model_that_arrives_does_not_interrupt(
+    qtbot: Any, open_window: Opener, hub: FakeHub, entry: Curated, model: Model
+) -> None:
+    window = open_window(model("busy", text="word " * 200, delay_s=0.02))
+    window.show_get_models()
+    hub.faults = [Fault("hold", 20_000)]
+    window.press("Download")
+    qtbot.waitUntil(lambda: bool(window.library.get.rows), timeout=WAIT_MS)
+    window.show_chat()
+    window.ask()
+    window.wait_text()
+    hub.release.set()
+    window.wait_notice("arrived has arrived.")
+    assert window.choices == ["Open it"] and window.state is EngineState.ANSWERING
+    window.press("Open it")
+    qtbot.waitUntil(lambda: window.engine.path.name == "arrived.gguf", timeout=WAIT_MS)
+
+
+def test_the_list_needs_no_network(
+    qtbot: Any, open_window: Opener, hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    window = open_window()
+    window.show_get_models()
+    get = window.library.get
+    every = get.search.found
+    assert len(every) == len(curated()[1])
+    assert all(item.row.verdict is not None for item in every)
+    assert "22 Nov 2026" in get.about
+    qtbot.keyClicks(get.address, "coder qwen")
+    assert [item.offer.name for item in get.search.found] == ["Qwen3 Coder 30B-A3B Instruct"]
+    assert "Qwen3 Coder" in get.table.model().index(0, 0).data()
+    qtbot.keyClick(get.address, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: "cannot be reached" in get.sentence, timeout=WAIT_MS)
+    assert "The list of models needs no network" in get.sentence
+    window.press("Back to the list")
+    assert len(get.search.found) == len(every) and get.address.text() == ""
+    window.press("Download")
+    qtbot.waitUntil(lambda: "cannot be reached" in get.sentence, timeout=WAIT_MS)
+    assert get.rows == []
+
+
+def test_words_find_a_repository(qtbot: Any, open_window: Opener, hub: FakeHub) -> None:
+    hub.repositories["other/Thing-GGUF"] = {}
+    window = open_window()
+    look_up(qtbot, window, "tiny")
+    get = window.library.get
+    table = get.table.model()
+    assert [table.index(i, 0).data() for i in range(table.rowCount())] == [REPOSITORY]
+    assert get.about == "Repositories with \u201ctiny\u201d, the most used first."
+    qtbot.keyClick(get.address, Qt.Key.Key_Down)
+    qtbot.keyClick(get.table, Qt.Key.Key_Return)
+    qtbot.waitUntil(lambda: len(get.search.found) == 2 and get.search.found[0].is_exact,
+                    timeout=WAIT_MS)  # fmt: skip
+    assert get.about == REPOSITORY and get.download.text() == "Download"
+
+
+def test_the_suggested_model_is_the_largest_that_is_fast_enough(
+    qtbot: Any, open_window: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window()
+    search, library = window.library.search, window.library.library
+
+    def suggested(free_gib: float, drive_gb_per_s: float) -> str:
+        library.machine = replace(MACHINE, link_gb_per_s=drive_gb_per_s)
+        monkeypatch.setattr("app.library.library.available_bytes", lambda: int(free_gib * 2**30))
+        found = search.suggested()
+        return found.offer.name if found is not None else ""
+
+    assert suggested(0.1, 3.0) == ""
+    slow, fast = suggested(8, 0.05), suggested(8, 7.0)
+    sizes = {model.title: model.facts.file_bytes for model in curated()[1]}
+    assert sizes[slow] < 8 * 2**30 < sizes[fast]
+    assert suggested(128, 3.0) == "gpt-oss 120B"
 
 
 def test_every_control_has_a_name(qtbot: Any, open_window: Opener, hub: FakeHub) -> None:

@@ -4,11 +4,13 @@ import json
 import os
 import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from factory import make_tiny
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication, QFileDialog
 from window_samples import WAIT_MS, Model, Opener
@@ -126,7 +128,7 @@ def test_reset_brings_the_beginning_back(
     window = open_window(path)
     window.settings_page.theme_chosen.emit(theme.Choice.LIGHT)
     window.top_bar.controls.click()
-    window.server.want(True, 0)
+    window.server.choose(replace(window.server.choice, on=True, port=0))
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
     window.reset_settings()
     qtbot.waitUntil(lambda: not window.server.facts.on, timeout=WAIT_MS)
@@ -153,7 +155,7 @@ def test_the_server_is_off_until_it_is_wanted_and_then_answers(
     assert address.startswith("http://127.0.0.1:") and address in section.status.text()
     section.copy.click()
     key = QApplication.clipboard().text()
-    assert key == window.server.key and len(key) > 20
+    assert key == window.server.choice.key and len(key) > 20
     names = httpx.get(f"{address}/models", headers={"Authorization": f"Bearer {key}"}).json()
     assert names["data"][0]["id"] == "model"
     section.renew.click()
@@ -175,13 +177,55 @@ def test_the_server_comes_back_with_the_engine(
     qtbot: Any, open_window: Opener, model: Model
 ) -> None:
     window = open_window(model())
-    window.server.want(True, 0)
+    window.server.choose(replace(window.server.choice, on=True, port=0))
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
     os.kill(window.link.pid, signal.SIGKILL)
     qtbot.waitUntil(lambda: not window.server.facts.on, timeout=WAIT_MS)
     assert window.settings_page.server.status.text() == "It starts with the engine."
     window.chat.banner.buttons[0].click()
     qtbot.waitUntil(lambda: window.server.facts.on, timeout=WAIT_MS)
+
+
+def test_a_program_names_a_model_of_the_library(
+    qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
+) -> None:
+    """The chat's own model comes back for the next message."""
+    folder = tmp_path / "shelf"
+    folder.mkdir()
+    make_tiny("qwen3moe", "Q8_0", folder / "shelved.gguf")
+    window = open_window(model(echo=True))
+    window.library.library.add_folder(folder)
+    section = window.settings_page.server
+    section.port.setValue(0)
+    section.on.click()
+    section.loads_models.click()
+    section.unload_min.setValue(5)
+    section.unload_min.editingFinished.emit()
+    server = window.server
+    headers = {"Authorization": f"Bearer {server.choice.key}"}
+
+    def names() -> list[str]:
+        listed = httpx.get(f"{server.facts.address}/models", headers=headers).json()["data"]
+        return [entry["id"] for entry in listed]
+
+    qtbot.waitUntil(lambda: server.facts.on and "shelved" in names(), timeout=WAIT_MS)
+    body = {"prompt": "hello", "model": "shelved"}
+    url = f"{server.facts.address}/completions"
+    assert httpx.post(url, json=body, headers=headers, timeout=30).json()["model"] == "shelved"
+    qtbot.waitUntil(
+        lambda: "A program has loaded shelved." in section.status.text(), timeout=WAIT_MS
+    )
+    assert window.engine.model is not None and window.engine.model.name == "model"
+    window.session.send("Hello")
+    wait_idle(qtbot, window)
+    last = window.session.conversation.last
+    assert last is not None and "Hello" in last.content
+    qtbot.waitUntil(lambda: "A program" not in section.status.text(), timeout=WAIT_MS)
+    kept = saved(tmp_path)
+    assert (kept["server_loads_models"], kept["server_unload_min"]) == (True, 5)
+    section.switch_off()
+    qtbot.waitUntil(lambda: not server.facts.on, timeout=WAIT_MS)
+    assert not section.loads_models.isChecked() and not saved(tmp_path)["server_loads_models"]
 
 
 # Diagnostics
@@ -202,8 +246,8 @@ def test_the_report_holds_no_personal_text(
     bad.parent.mkdir()
     bad.write_bytes(b"no")
     window.open_model(bad)
-    qtbot.waitUntil(lambda: window.engine.state is State.EMPTY, timeout=WAIT_MS)
-    window.server.want(True, 0)
+    window.wait_notice("broken.gguf")
+    window.server.choose(replace(window.server.choice, on=True, port=0))
     window.pages.go("diagnostics")
     page = window.pages.currentWidget()
     page.copy.click()  # type: ignore[attr-defined]
@@ -211,7 +255,8 @@ def test_the_report_holds_no_personal_text(
     for part in ("Outrider: ", "llama-cpp-python: 0.3", "physical cores", "n_token",
                  "automatic: False", "load failed"):  # fmt: skip
         assert part in report, report
-    for personal in ("Zebedee", "annabel", "private", str(tmp_path), str(home), window.server.key):
+    key = window.server.choice.key
+    for personal in ("Zebedee", "annabel", "private", str(tmp_path), str(home), key):
         assert personal not in report, report
 
 

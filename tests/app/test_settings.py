@@ -52,6 +52,18 @@ def test_a_broken_file_is_kept_and_defaults_are_used(tmp_path: Path, content: by
     assert (tmp_path / "settings.broken-2.json").read_bytes() == content
 
 
+def test_an_older_choice_belongs_to_the_model_that_was_loaded(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    manual = {"automatic": False, "context_length": 1024, "kv_type": "q8_0", "device": "cpu"}
+    path.write_text(json.dumps({**manual, "last_model": "/m.gguf"}))
+    loaded, sentence = settings.load(path)
+    assert sentence is None and loaded.engine == EngineChoice(device="cpu")
+    chosen = EngineChoice(automatic=False, context_length=1024, kv_type="q8_0")
+    assert loaded.models == {"/m.gguf": chosen.of_model()}
+    assert settings.save(loaded, path) is None
+    assert settings.load(path) == (loaded, None)
+
+
 def test_newer_and_older_files_are_read(tmp_path: Path) -> None:
     path = tmp_path / "settings.json"
     path.write_text(json.dumps({"cache_rate": 1, "from_the_future": {}}))

@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from PySide6.QtCore import QEvent, QPointF, Qt, QUrl
+from PySide6.QtGui import QMouseEvent
 from PySide6.QtWidgets import QApplication, QPushButton
 
 from app.chat.code_card import PART_LINES, CodeCard
@@ -113,3 +115,21 @@ def test_the_counts_of_a_refusal() -> None:
     assert counts(text("engine.prompt_too_long", n=5000, n_context=4096)) == (5000, 4096)
     assert counts(text("chats.disk_full")) is None
     assert counts("The prompt has 5000 tokens, but the context holds only 4096.") is None
+
+
+def test_a_link_shows_its_target(qtbot: Any) -> None:
+    """A model may write one address and link to another."""
+    block = TextBlock()
+    qtbot.addWidget(block)
+    block.show_markdown("[https://bank.example](https://thief.example/a)\n")
+    block.resize(400, 100)
+    block.show()
+    place = QPointF(20, block.height() / 2)
+    none = Qt.MouseButton.NoButton
+    move = QMouseEvent(
+        QEvent.Type.MouseMove, place, place, none, none, Qt.KeyboardModifier.NoModifier
+    )
+    QApplication.sendEvent(block.viewport(), move)
+    assert block.toolTip() == "https://thief.example/a"
+    block.highlighted.emit(QUrl())
+    assert block.toolTip() == ""

@@ -1,11 +1,15 @@
 """Both themes are readable."""
 
+from typing import Any
+
 import pytest
 from PySide6.QtGui import QColor
 from PySide6.QtWidgets import QApplication
 
+from app.panel import map_picture
 from app.widgets import theme
-from app.widgets.theme import DARK, LIGHT, Choice, Colours
+from app.widgets.fields import Tick
+from app.widgets.theme import DARK, DARK_HIGH, LIGHT, LIGHT_HIGH, Choice, Colours
 
 
 def contrast(one: str, other: str) -> float:
@@ -23,19 +27,52 @@ def contrast(one: str, other: str) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
-@pytest.mark.parametrize("colours", [DARK, LIGHT])
+SETS = [DARK, LIGHT, DARK_HIGH, LIGHT_HIGH]
+GROUNDS = ("window", "chrome", "surface", "field", "raised", "code", "bubble", "hover")
+TEXT, MARK = 4.5, 3.0  # WCAG 2.1, 1.4.3 and 1.4.11
+
+
+@pytest.mark.parametrize("colours", SETS)
 def test_text_can_be_read_on_every_ground(colours: Colours) -> None:
-    for ground in (colours.window, colours.chrome, colours.surface, colours.field, colours.code):
-        assert contrast(colours.text, ground) >= 7
-        assert contrast(colours.muted, ground) >= 4.5
-    assert contrast(colours.text, colours.bubble) >= 7
-    assert contrast(colours.text, colours.raised) >= 7
-    assert contrast(colours.warning, colours.window) >= 4.5
-    assert contrast(colours.on_accent, colours.accent) >= 4.5
-    assert contrast("#ffffff", colours.danger) >= 3
+    def of(name: str) -> str:
+        return str(getattr(colours, name))
+
+    for ground in GROUNDS:
+        assert contrast(colours.text, of(ground)) >= 7
+        assert contrast(colours.muted, of(ground)) >= TEXT
+    for ground in ("window", "chrome", "surface", "field", "raised"):
+        for name in ("warning", "accent", "faint"):  # placeholders are faint
+            assert contrast(of(name), of(ground)) >= TEXT, (name, ground)
+        for name in ("danger", "focus"):
+            assert contrast(of(name), of(ground)) >= MARK, (name, ground)
+    for name in ("keyword", "string", "comment", "number", "name"):
+        assert contrast(of(f"code_{name}"), colours.code) >= TEXT, name
+    assert contrast(colours.on_accent, colours.accent) >= TEXT
+    assert contrast(colours.on_danger, colours.danger) >= MARK
 
 
-@pytest.mark.parametrize("colours", [DARK, LIGHT])
+@pytest.mark.parametrize("colours", SETS)
+def test_marks_can_be_seen(colours: Colours) -> None:
+    """States of the map beside absent experts, bars, and the borders of what can be used."""
+    for name in ("resident", "arriving", "hit", "late", "stall", "processor"):
+        assert contrast(getattr(colours, name), colours.absent) >= MARK, name
+    for name in ("compute", "stall", "other", "dense", "resident", "kv"):
+        assert contrast(getattr(colours, name), colours.surface) >= MARK, name
+    for ground in ("window", "chrome", "surface", "field", "raised"):
+        assert contrast(colours.edge, getattr(colours, ground)) >= MARK, ground
+    for ground in ("raised", "surface"):  # the chosen segment
+        assert contrast(colours.accent, getattr(colours, ground)) >= MARK
+
+
+@pytest.mark.parametrize("colours", [DARK_HIGH, LIGHT_HIGH])
+def test_high_contrast_is_higher(colours: Colours) -> None:
+    for ground in ("window", "surface", "field"):
+        assert contrast(colours.text, getattr(colours, ground)) > 20
+        assert contrast(colours.muted, getattr(colours, ground)) >= 10
+        assert contrast(colours.faint, getattr(colours, ground)) >= 7
+
+
+@pytest.mark.parametrize("colours", SETS)
 def test_the_colours_of_the_map_differ(colours: Colours) -> None:
     names = ("absent", "resident", "arriving", "hit", "late", "stall", "processor")
     values = [QColor(getattr(colours, name)) for name in names]
@@ -55,3 +92,37 @@ def test_the_choice_is_followed(qapp: QApplication) -> None:
     theme.apply(qapp, Choice.DARK)
     assert theme.colours() is DARK and theme.is_dark()
     assert "$" not in qapp.styleSheet()
+
+
+def test_contrast_and_size_of_text_can_be_chosen(qapp: QApplication) -> None:
+    theme.apply(qapp, Choice.LIGHT)
+    usual = theme.pixels()
+    theme.apply(qapp, Choice.LIGHT, True, 150)
+    assert theme.colours() is LIGHT_HIGH and theme.pixels() == round(1.5 * usual)
+    assert f"font-size: {theme.pixels()}px" in qapp.styleSheet()
+    theme.apply(qapp, Choice.DARK, True, 90)
+    assert theme.is_dark() and theme.pixels() < usual
+    theme.apply(qapp, Choice.DARK)
+
+
+@pytest.mark.parametrize("choice", [Choice.LIGHT, Choice.DARK])
+def test_a_ticked_box_has_a_tick(qtbot: Any, qapp: QApplication, choice: Choice) -> None:
+    theme.apply(qapp, choice)
+    box = Tick("On")
+    qtbot.addWidget(box)
+    box.show()
+    box.setChecked(True)
+    shown = box.grab().toImage()
+    found = {shown.pixelColor(x, y).name() for x in range(18) for y in range(shown.height())}
+    assert theme.colour("on_accent").name() in found and theme.colour("accent").name() in found
+
+
+def test_the_stronger_shade_is_the_more_used_one(qapp: QApplication) -> None:
+    """As the legend says, in both themes: away from the colour of an absent, unused expert."""
+    for choice in (Choice.LIGHT, Choice.DARK):
+        theme.apply(qapp, choice)
+        palette = [QColor(value).name() for value in map_picture.use_palette()]
+        for base in (0, map_picture.N_LEVEL):
+            shades = palette[base : base + map_picture.N_LEVEL]
+            strengths = [contrast(shade, theme.colours().absent) for shade in shades]
+            assert strengths == sorted(strengths)

@@ -129,7 +129,7 @@ def test_an_answer_cut_off_within_its_thought_keeps_it(open_window: Opener, mode
     assert answer.ending is Ending.CUT_OFF and answer.content == ""
     assert view(window).thought_label.startswith("Thought for ")
     thought = answer.reasoning
-    window.press("Start again and go on")
+    window.press("Start again and continue")
     window.qtbot.waitUntil(lambda: len(answer.reasoning) > len(thought), timeout=WAIT_MS)
     assert answer.reasoning.startswith(thought)
 

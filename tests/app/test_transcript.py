@@ -190,7 +190,7 @@ def test_typing_goes_on_after_a_message_was_acted_on(
 ) -> None:
     window = active(qtbot, open_window(model(reason_at_end="length", n_token=5)))
     say(qtbot, window, "One")
-    for name in ("Retry", "Go on"):
+    for name in ("Retry", "Continue"):
         press(button(window, name))
         check_typing(qtbot, window)
         wait_idle(qtbot, window)
@@ -205,7 +205,7 @@ def test_typing_goes_on_after_a_message_was_acted_on(
         assert window.session.conversation.messages[0].content == question
 
 
-@pytest.mark.parametrize("text", ["Start again and go on", "Go on"])
+@pytest.mark.parametrize("text", ["Start again and continue", "Continue"])
 def test_typing_goes_on_after_a_stop_and_a_recovery(
     qtbot: Any, open_window: Opener, model: Model, press: Act, text: str
 ) -> None:

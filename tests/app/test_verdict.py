@@ -1,4 +1,4 @@
-"""The line in words below an answer states only what its figures show."""
+"""The sentences about an answer state only what its figures show."""
 
 from dataclasses import replace
 
@@ -9,46 +9,80 @@ from app.panel import verdict
 from app.state.slot_range import SlotRange
 from backend.protocol.statistics import Statistics
 from backend.protocol.status import Advice, CacheFacts, ModelFacts, Option
+from backend.text import text
 
 
-def words(model: ModelFacts | None, cache: CacheFacts | None, stats: Statistics | None,
-          advice: Advice | None = None) -> str:  # fmt: skip
-    return verdict.sentence(model, cache, stats, advice).replace("\u00a0", " ")
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
 
 
-def test_waiting_is_named_with_what_it_cost() -> None:
-    text = words(MODEL, CACHE, ANSWER)
-    assert text == (
-        "21 % of this answer went to waiting for the disk; "
-        "without it, it would have been 1.3 times as fast."
+def words(model: ModelFacts | None, cache: CacheFacts | None, stats: Statistics | None) -> str:
+    return plain(verdict.sentence(model, cache, stats))
+
+
+def helps(advice: Advice | None) -> str:
+    return plain(verdict.what_helps(CACHE, advice))
+
+
+def test_waiting_is_explained_to_a_newcomer() -> None:
+    assert words(MODEL, CACHE, ANSWER) == (
+        "This model is larger than the memory it may use, so parts of it are read from the disk "
+        "while it answers: waiting for them takes 21 % of the time."
     )
+    assert "25 % of its experts are in memory" in words(MODEL, CACHE, None)
 
 
 def test_an_answer_without_waiting_needs_no_advice() -> None:
-    text = words(MODEL, CACHE, replace(ANSWER, stall_s=0.1))
-    assert "change little" in text and "92 % of this answer was computing" in text
+    line = words(MODEL, CACHE, replace(ANSWER, stall_s=0.1))
+    assert line.startswith("Nearly all the time goes to computing") and "takes 1 %." in line
+
+
+def test_a_slow_link_is_not_blamed_on_the_disk() -> None:
+    cache = replace(CACHE, device="CUDA0")
+    copied = replace(ANSWER, bytes_from_host=900, bytes_from_file=100)
+    assert "larger than the memory of CUDA0" in words(MODEL, cache, copied)
+    assert "read from the disk" in words(MODEL, cache, replace(copied, bytes_from_file=1000))
+
+
+def test_a_prompt_that_is_read_is_said() -> None:
+    line = plain(verdict.sentence(MODEL, CACHE, None, (512, 2048)))
+    assert line == "The model reads your question first: 512 of 2,048 tokens so far."
+
+
+def test_other_causes_are_named() -> None:
+    def causes(cache: CacheFacts, stats: Statistics, others: float | None) -> list[str]:
+        return [plain(line) for line in verdict.causes(cache, stats, others)]
+
+    assert causes(CACHE, ANSWER, 0.1) == [] == causes(CACHE, ANSWER, None)
+    assert causes(CACHE, ANSWER, 0.52) == [
+        "Other programs use 52 % of the processor; the answer is faster without them."
+    ]
+    taken = text("memory.others_need", n=20, all=128, wanted=32)
+    assert "Other programs need memory" in causes(replace(CACHE, reason=taken), ANSWER, None)[0]
+    slow = replace(ANSWER, ttft_s=60.0, n_prompt=5000, n_reused=1000)
+    assert causes(CACHE, slow, None) == [
+        "Reading the question took 60.0 s before the first word, for 4,000 tokens."
+    ]
 
 
 def test_the_forecast_is_said_with_the_most_helpful_change_first() -> None:
     cache = Option("promoe", 48, 0.375, 6 * GIB, 2.14)
     method = Option("outrider", 32, 0.25, 4 * GIB, 1.22)
-    assert words(MODEL, CACHE, ANSWER, Advice(0.87, cache)) == (
-        "87 % of the time went to waiting for the disk; a cache of 6.0 GiB instead of 3.8 GiB "
-        "would make this about 2.1 times as fast."
+    assert helps(Advice(0.87, cache)) == (
+        "A cache of 6.0 GiB instead of 3.8 GiB would make it about 2.1 times as fast."
     )
-    both = words(MODEL, CACHE, ANSWER, Advice(0.87, cache, method))
+    both = helps(Advice(0.87, cache, method))
     assert both.endswith("about 2.1 times as fast, the method outrider about 1.2 times.")
-    better = words(MODEL, CACHE, ANSWER, Advice(0.87, cache, replace(method, times=3.0)))
-    assert "outrider would make this about 3.0 times as fast, a cache of 6.0 GiB" in better
-    alone = words(MODEL, CACHE, ANSWER, Advice(0.5, None, method))
-    assert alone.endswith("the method outrider would make this about 1.2 times as fast.")
+    better = helps(Advice(0.87, cache, replace(method, times=3.0)))
+    assert "outrider would make it about 3.0 times as fast, a cache of 6.0 GiB" in better
+    alone = helps(Advice(0.5, None, method))
+    assert alone == "The method outrider would make it about 1.2 times as fast."
 
 
 def test_where_nothing_would_help_that_is_said() -> None:
-    assert "no cache that fits" in words(MODEL, CACHE, ANSWER, Advice(0.5))
-    assert words(MODEL, CACHE, ANSWER, Advice(0.01)).startswith("Only 1 % of the time")
-    without = words(MODEL, CACHE, ANSWER, Advice(0.5, reason="It was too short."))
-    assert without == words(MODEL, CACHE, ANSWER)
+    assert helps(Advice(0.5)).startswith("No cache that fits")
+    assert helps(Advice(0.01)).startswith("Neither a larger cache")
+    assert helps(Advice(0.5, reason="It was too short.")) == "" == helps(None)
 
 
 def test_models_without_a_cache() -> None:
@@ -62,8 +96,8 @@ def test_models_without_a_cache() -> None:
 
 
 def test_the_line_under_an_answer() -> None:
-    text = footer(ANSWER).replace("\u00a0", " ")
-    assert text == "19.4 token/s · first token 0.8 s · 212 tokens · stall 21 %"
+    line = plain(footer(ANSWER))
+    assert line == "19.4 token/s · first token 0.8 s · 212 tokens · waiting 21 %"
     assert "262 tokens" in footer(ANSWER, 50).replace("\u00a0", " ")
     assert "token/s" not in footer(Statistics())
 

@@ -49,7 +49,7 @@ def test_an_answer_streams_and_ends_with_its_figures(
     assert said.ending is Ending.FINISHED and said.statistics is not None
     assert said.statistics.n_token > 60
     assert window.panel.figures.values[0] != "–" and "%" in window.panel.figures.values[1]
-    assert "of this answer went to waiting for the disk" in plain(window.panel.words.text())
+    assert "read from the disk while it answers" in plain(window.panel.words.text())
 
 
 def test_the_engine_hears_the_whole_conversation(
@@ -161,7 +161,7 @@ def test_the_worker_dies_behind_another_chat(qtbot: Any, open_window: Opener, mo
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
     assert first.last is not None and first.last.ending is Ending.CUT_OFF
-    window.press("Start again and go on")
+    window.press("Start again and continue")
     assert window.session.conversation is first
     window.wait_state(State.ANSWERING)
     window.wait_state(State.IDLE)
@@ -198,10 +198,25 @@ def test_a_full_context_is_said(qtbot: Any, open_window: Opener, model: Model) -
     window.wait_state(State.IDLE)
     assert window.answer.ending is Ending.CONTEXT and "context is full" in window.answer.note
     assert window.choices == [
-        "Leave out the middle and go on", "Stop here",
+        "Leave out the middle and continue", "Stop here",
     ]  # fmt: skip
     window.press("Stop here")
     assert not window.notice
+
+
+def test_a_full_context_offers_a_longer_one(qtbot: Any, open_window: Opener, model: Model) -> None:
+    path = model(reason_at_end="context", trained_length=6000, text="word " * 6)
+    window = open_window(path)
+    window.ask()
+    window.wait_state(State.IDLE)
+    before = window.answer.content
+    assert window.choices[0] == "Use a context of 6,000\u00a0tokens and go on"
+    window.press("Use a context")
+    qtbot.waitUntil(lambda: window.answer.ending is Ending.FINISHED, timeout=WAIT_MS)
+    assert window.engine.n_context == window.engine.asked.context_length == 6000
+    assert window.answer.content.startswith(before) and len(window.answer.content) > len(before)
+    assert not window.session.conversation.slides and not window.notice
+    assert window.engine.longer_context == 0
 
 
 # Loading
@@ -227,7 +242,7 @@ def test_the_window_lives_while_a_model_loads(
     assert window.chat.composer.button.isEnabled()
 
 
-def test_a_bad_file_is_said_and_the_model_before_is_offered(
+def test_a_bad_file_is_said_and_the_model_before_stays(
     qtbot: Any, open_window: Opener, model: Model, tmp_path: Path
 ) -> None:
     good = model("good")
@@ -236,10 +251,10 @@ def test_a_bad_file_is_said_and_the_model_before_is_offered(
     bad.write_bytes(b"GGUF\x00")
     window.open_model(bad)
     window.wait_notice("bad.gguf: The file does not begin with the GGUF magic.")
-    assert window.state is State.EMPTY
-    window.press("Back to good")
-    window.wait_state(State.IDLE)
-    assert window.engine.path == good
+    assert window.state is State.IDLE and window.engine.path == good
+    assert "good" in window.top_bar.model.accessibleName()
+    window.ask()  # without loading it again
+    window.wait_text()
     assert str(bad) not in window.settings.recent
 
 
@@ -388,7 +403,7 @@ def test_a_question_that_waits_for_the_cache_can_be_stopped_or_survive(
     window.ask()
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
-    window.press("Start again and go on")
+    window.press("Start again and continue")
     window.wait_state(State.ANSWERING)
     window.wait_state(State.IDLE)
     assert window.answer.content.startswith("Once there was")
@@ -462,7 +477,7 @@ def test_killed_during_an_answer_what_was_said_stays_and_going_on_works(
     assert window.answer_texts() == [said.strip()]
     assert window.answer.ending is Ending.CUT_OFF
     assert "signal 9" in window.notice
-    window.press("Start again and go on")
+    window.press("Start again and continue")
     window.wait_state(State.ANSWERING)
     window.wait_state(State.IDLE)
     assert window.answer.content == said + " And he went on."
@@ -478,7 +493,7 @@ def test_killed_before_the_first_word_the_question_is_asked_again(
     window.ask()
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
-    window.press("Start again and go on")
+    window.press("Start again and continue")
     window.wait_state(State.ANSWERING)
     window.wait_state(State.IDLE)
     assert window.answer.content.startswith("Once there was")
@@ -503,7 +518,9 @@ def test_the_engine_s_sentences_come_in_the_window_s_language(
     language.apply(qapp, "de")
     os.kill(window.link.pid, signal.SIGKILL)
     window.wait_state(State.DEAD)
-    assert window.notice.startswith("Der Prozess der Engine endete unerwartet: er wurde beendet")
+    assert window.notice.startswith(
+        "Der Prozess der Engine endete unerwartet: er wurde vom Benutzer"
+    )
 
 
 def test_killed_while_loading_a_smaller_cache_is_offered(
@@ -549,7 +566,7 @@ def test_a_worker_that_hangs_is_noticed(
     monkeypatch.setattr("backend.protocol.connection.PONG_LIMIT_S", 0.2)
     window.wait_notice("has not answered")
     said = window.answer.content
-    window.press("Start again and go on")
+    window.press("Start again and continue")
     window.wait_state(State.ANSWERING)
     window.wait_state(State.IDLE)
     assert window.answer.content == said + " And he went on."
@@ -613,7 +630,7 @@ def test_a_notice_has_the_whole_width_with_buttons_and_without(
     window.resize(1000, 700)
     words = "Other programs need memory: 82 of 128 experts of each layer are kept instead of 88."
     banner = window.chat.banner
-    for actions in ((), (("Go on", lambda: None),), ()):
+    for actions in ((), (("Continue", lambda: None),), ()):
         window.session.notice.emit(Notice(words, actions))
         (label,) = (x for x in banner.findChildren(QLabel) if x.text() == words)
         qtbot.waitUntil(lambda label=label: label.width() > banner.width() - 80, timeout=WAIT_MS)

@@ -205,7 +205,7 @@ def test_a_full_context_can_slide(qtbot: Any, window: MainWindow) -> None:
         qtbot.waitUntil(lambda: window.engine.state is State.IDLE, timeout=WAIT_MS)
         if window.chat.banner.isVisible():
             break
-    assert window.chat.banner.buttons[0].text() == "Leave out the middle and go on"
+    assert window.chat.banner.buttons[0].text() == "Leave out the middle and continue"
     before = answer(window).content
     window.chat.banner.buttons[0].click()
     wait_state(qtbot, window, State.ANSWERING)

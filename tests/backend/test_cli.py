@@ -538,7 +538,7 @@ FIXED = ("--temperature", "0", "--threads", "1")
 
 def test_real_answer_as_json(tiny: Path) -> None:
     words = ["chat", tiny, "-p", "the and of", "--max-tokens", "8", *FIXED]
-    done = outrider(*words, "--cache-rate", "0.5", "--json")
+    done = outrider(*words, "--cache-rate", "0.5", "--method", "promoe", "--json")
     assert (done.returncode, done.stderr) == (0, "")
     report = json.loads(done.stdout)
     assert report["cache_rate"] == 0.5 and report["method"] == "promoe"
@@ -553,12 +553,17 @@ def test_real_answer_as_json(tiny: Path) -> None:
     assert again["tokens"] == report["tokens"]
     plain = outrider(*words, "--cache-rate", "0.5")
     assert plain.stdout.rstrip("\n") == report["text"].rstrip("\n")
+    assert plain.stderr.startswith("The cache rate is 50 % by hand; automatic it would be 100 %.")
+    automatic = outrider(*words, "--json")
+    report = json.loads(automatic.stdout)
+    assert (report["cache_rate"], report["overridden"]) == (1.0, "")
 
 
 def test_real_prompt_longer_than_the_context(tiny: Path) -> None:
     done = outrider("chat", tiny, "-p", "the and " * 200, "--context", "256")
-    check_one_sentence(done, "256", status=1)
-    assert len(re.findall(r"\d+", done.stderr)) >= 2
+    overridden, refused = done.stderr.splitlines()
+    assert overridden == "The context is 256 tokens by hand; automatic it would be 1024."
+    assert done.returncode == 1 and "holds only 256" in refused
 
 
 def test_real_conversation_from_a_pipe(tiny: Path) -> None:
@@ -583,6 +588,26 @@ def test_real_prompt_with_files(tiny: Path, tmp_path: Path) -> None:
     done = outrider("chat", str(tiny), "--max-tokens", "2", *FIXED, input=lines)
     assert "a.txt goes with the next message (160 characters)." in done.stderr
     assert "none cannot be read" in done.stderr and done.returncode == 1
+
+
+@posix
+def test_a_crash_of_the_server_is_one_sentence() -> None:
+    """llama.cpp ends its process on some models: the command loads them in a child."""
+    process = subprocess.Popen(
+        [*REAL_CLI, "serve", "--port", "0", "--cache-rate", "0.5"],
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+    )
+    assert process.stdout is not None
+    process.stdout.readline()  # it serves
+    (child,) = psutil.Process(process.pid).children()
+    child.send_signal(signal.SIGSEGV)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 128 + signal.SIGSEGV
+    assert err.decode().splitlines()[-1].endswith("(signal 11, SIGSEGV).")
 
 
 @posix

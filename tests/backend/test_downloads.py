@@ -18,15 +18,17 @@ from backend.cli import main
 from backend.downloads import job as job_module
 from backend.downloads import transfer as transfer_module
 from backend.downloads.address import Address, parse, safe_name
+from backend.downloads.curated import curated
 from backend.downloads.errors import DownloadError, Stopped
 from backend.downloads.headers import read_facts, scaled
-from backend.downloads.hub import look_up
+from backend.downloads.hub import look_up, search
 from backend.downloads.job import INCOMPLETE, Job
 from backend.downloads.manager import Download, Downloads, State
-from backend.downloads.offers import Listing, Offer, RemoteFile
+from backend.downloads.offers import Listing, Offer, RemoteFile, Repository
 from backend.downloads.transfer import Transfer
 from backend.downloads.web import new_client
 from backend.gguf.model_file import read_model
+from backend.gguf.tables import ARCHITECTURES
 from backend.library.facts import Facts, FactsCache
 from backend.library.scan import scan
 
@@ -69,6 +71,11 @@ def hub(models: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
 def listing(text: str = REPOSITORY) -> Listing:
     with new_client() as client:
         return look_up(parse(text), client)
+
+
+def found_by(words: str) -> list[Repository]:
+    with new_client() as client:
+        return search(words, client)
 
 
 def offer(name: str, text: str = REPOSITORY) -> Offer:
@@ -139,7 +146,8 @@ def test_a_repository_is_listed(hub: FakeHub, models: Path) -> None:
     assert [len(item.files) for item in found.offers] == [1, 1, 3]
     assert [item.quantisation for item in found.offers] == ["Q4_0", "Q8_0", "F16"]
     assert found.offers[0].size_bytes == (models / "Tiny-Q4_0.gguf").stat().st_size
-    assert found.n_left_out == 1 and not found.is_gated
+    assert {item.vision and item.vision.name for item in found.offers} == {"mmproj-F16.gguf"}
+    assert found.n_left_out == 0 and not found.is_gated
     (request,) = hub.requests  # no file was fetched, and no other request was sent
     assert request.path == f"api/models/{REPOSITORY}/revision/main"
     assert not {"torch", "agent"} & set(re.split("[/; ]+", request.agent))
@@ -151,6 +159,78 @@ def test_a_part_stands_for_the_whole_model(hub: FakeHub) -> None:
     assert [item.name for item in listing(f"{REPOSITORY}/Tiny-Q8_0.gguf").offers] == ["Tiny-Q8_0"]
     del hub.repositories[REPOSITORY]["F16/Tiny-F16-00002-of-00003.gguf"]
     assert offer("Tiny-F16").trouble == "only 2 of its 3 parts are there"
+
+
+def test_a_vision_model_comes_with_its_mmproj_file(hub: FakeHub, tmp_path: Path) -> None:
+    model = hub.repositories[REPOSITORY]["Tiny-Q4_0.gguf"]
+    hub.repositories["a/b"] = {
+        "Eye-Q4_0.gguf": model, "Other-Q4_0.gguf": model, "imatrix.gguf": b"GGUF",
+        "mmproj-F32.gguf": b"GGUF32", "mmproj-BF16.gguf": b"GGUFB", "mmproj-F16.gguf": b"GGUF",
+        "Other-it-mmproj.gguf": b"GGUF other", "other-mmproj-Other-f16.gguf": b"GGUF16",
+    }  # fmt: skip
+    found = {item.name: item for item in listing("a/b").offers}
+    assert sorted(found) == ["Eye-Q4_0", "Other-Q4_0"]
+    eye, other = found["Eye-Q4_0"].vision, found["Other-Q4_0"].vision
+    assert eye is not None and eye.name == "mmproj-F16.gguf"
+    assert other is not None and other.name == "mmproj-other-mmproj-Other-f16.gguf"
+    assert found["Eye-Q4_0"].size_bytes == len(model)  # that of the model alone, for its verdict
+    (named,) = listing("a/b/Eye-Q4_0.gguf").offers
+    job = Job.of(named, "a/b", tmp_path)
+    assert job.size_bytes == len(model) + len(b"GGUF")
+    with new_client() as client:
+        job.run(client, threading.Event(), lambda _: None)
+    assert (tmp_path / "a" / "b" / "mmproj-F16.gguf").read_bytes() == b"GGUF"
+    assert job.target == tmp_path / "a" / "b" / "Eye-Q4_0.gguf" and job.is_there
+
+
+def test_repositories_are_found_by_words(hub: FakeHub) -> None:
+    hub.repositories |= {"x/Tiny-Coder-GGUF": {"t.gguf": b"GGUF"}, "y/Large-GGUF": {}}
+    hub.gated.add("x/Tiny-Coder-GGUF")
+    found = found_by("tiny")
+    assert [item.name for item in found] == [REPOSITORY, "x/Tiny-Coder-GGUF"]
+    assert [item.is_gated for item in found] == [False, True]
+    assert {item.licence for item in found} == {"mit"}
+    (request,) = hub.requests
+    assert request.path == "api/models"
+    assert found_by("nobody has this") == []
+    hub.api_status = 503
+    assert "503" in sentence(lambda: found_by("tiny"))
+    hub.api_status = 0
+    for senseless in ("{", '{"a": 1}', "[1]", '[{"id": "../../etc"}]'):
+        hub.api_text = senseless
+        assert "no sense" in sentence(lambda: found_by("tiny"))
+
+
+def test_the_curated_list_is_consistent() -> None:
+    """The numbers of a model follow from each other, as those of a header would."""
+    date, models = curated()
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d", date) and len(models) >= 8
+    assert len({model.file for model in models}) == len(models)
+    for model in models:
+        facts, needs = model.facts, model.facts.needs
+        assert safe_name(model.file) == model.file and parse(model.repository).repository
+        assert facts.architecture in ARCHITECTURES and facts.is_moe
+        assert facts.expert_bytes_total == needs.slot_bytes * facts.n_expert
+        assert needs.dense_bytes + facts.expert_bytes_total < facts.file_bytes
+        assert facts.file_bytes < 1.02 * (needs.dense_bytes + facts.expert_bytes_total)
+        assert facts.token_dense_bytes <= needs.dense_bytes
+        share = facts.n_expert_used / facts.n_expert
+        assert facts.token_expert_bytes == round(facts.expert_bytes_total * share)
+        assert needs.n_slot_min == facts.n_expert_used
+        assert model.good_for in ("general", "code", "images", "thinking", "small")
+
+
+def test_a_curated_model_is_found_in_its_repository(hub: FakeHub) -> None:
+    """Under its name, or as a file of the same type and nearly the same size."""
+    one = curated()[1][0]
+    size = hub.repositories[REPOSITORY]["Tiny-Q8_0.gguf"]
+    facts = replace(one.facts, file_bytes=len(size) + 100, quantisation="Q8_0")
+    found = listing()
+    for file, expected in (("Tiny-Q4_0.gguf", "Tiny-Q4_0"), ("renamed.gguf", "Tiny-Q8_0")):
+        offered = replace(one, file=file, facts=facts).offer_of(found)
+        assert offered is not None and offered.name == expected
+    other = replace(one, file="renamed.gguf", facts=replace(facts, file_bytes=len(size) * 2))
+    assert other.offer_of(found) is None
 
 
 def test_names_from_a_hostile_server(hub: FakeHub) -> None:

@@ -268,6 +268,29 @@ def test_a_conversation_keeps_its_context_in_automatic_mode(files: dict[str, Mod
     assert plan_engine(file, asked, reloaded).n_context == 1 << 15
 
 
+def test_what_is_set_by_hand_stays_and_says_what_it_overrides(files: dict[str, ModelFile]) -> None:
+    """Issue: `outrider chat` kept 25 % whatever memory allowed. Each setting is automatic alone."""
+    file, state = files["long"], MachineState(1 << 40)
+    asked = config(automatic=True).decided(cache_rate=0.5)
+    made = plan_engine(file, asked, state)
+    assert (made.n_slot, made.n_context, made.method.name) == (8, 1 << 15, "auto")
+    assert made.overridden == "The cache rate is 50 % by hand; automatic it would be 100 %."
+    made = plan_engine(file, asked.decided(context_length=512), state)
+    assert (made.n_slot, made.n_context) == (8, 512)
+    assert "The context is 512 tokens by hand; automatic it would be 32768." in made.overridden
+    longer = plan_engine(
+        file,
+        made.config.decided(context_length=1024),
+        MachineState(1 << 40, before=made, is_loaded=True),
+    )
+    assert (longer.n_slot, longer.n_context) == (8, 1024)
+    made = plan_engine(file, config(automatic=True).decided(method="lru"), state)
+    assert "The method is lru by hand" in made.overridden
+    assert plan_engine(file, config(automatic=True), state).overridden == ""
+    manual = config(cache_rate=0.5, context_length=512)
+    assert "automatic it would be 32768" in plan_engine(file, manual, state).overridden
+
+
 def test_a_store_in_ram_is_not_made_again_for_a_little_memory(files: dict[str, ModelFile]) -> None:
     file, asked = files["moe"], config(cache_rate=0.5, n_ubatch=16)
     machine = MachineState(345 * MIB, devices=(device(24 * MIB),))
@@ -298,3 +321,9 @@ def test_planning_needs_neither_llama_cpp_nor_native_code() -> None:
         "sys.exit(any(m in sys.modules for m in ('llama_cpp', 'backend._native', 'numpy')))"
     )
     assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+def test_no_more_threads_than_processors(files: dict[str, ModelFile]) -> None:
+    machine = MachineState(8 * GIB, n_thread=2, n_thread_max=2)
+    for n_thread, expected in ((1024, 2), (1, 1), (0, 1)):
+        assert plan_engine(files["moe"], config(n_thread=n_thread), machine).n_thread == expected

@@ -15,7 +15,7 @@ from backend.library.estimate import Kind, forecast, judge, speed
 from backend.library.facts import Facts, FactsCache
 from backend.library.history import History, Measured
 from backend.library.machine import kept_machine, main
-from backend.library.places import known_folders
+from backend.library.places import known_folders, ollama_vision
 from backend.library.scan import Scan, scan
 from backend.machines import Hardware
 from backend.memory.plan import plan
@@ -239,16 +239,111 @@ def test_a_history_that_cannot_be_saved_says_so(tmp_path: Path) -> None:
     assert history.folders == [tmp_path] and "could not be saved" in history.trouble
 
 
-def test_folders_of_other_programs(tmp_path: Path) -> None:
-    for name in (".lmstudio/models", ".cache/huggingface/hub", "elsewhere/hub"):
+@pytest.mark.parametrize(
+    ("system", "environment", "places"),
+    [
+        (
+            "linux",
+            {"XDG_DATA_HOME": "{home}/data", "HUGGINGFACE_HUB_CACHE": "{home}/hf"},
+            {
+                "LM Studio": [".lmstudio/models"],
+                "Ollama": [".ollama/models"],
+                "Jan": ["data/Jan/data/llamacpp/models"],
+                "Hugging Face": ["hf"],
+                "llama.cpp": [".cache/llama.cpp"],
+            },
+        ),
+        (
+            "darwin",
+            {"LLAMA_CACHE": "{home}/llama"},
+            {
+                "LM Studio": [".cache/lm-studio/models"],
+                "Ollama": [".ollama/models"],
+                "Jan": ["Library/Application Support/Jan/data/llamacpp/models"],
+                "Hugging Face": [".cache/huggingface/hub"],
+                "llama.cpp": ["llama"],
+            },
+        ),
+        (
+            "win32",
+            {"LOCALAPPDATA": "{home}/Local", "OLLAMA_MODELS": "{home}/o", "HF_HOME": "{home}/h"},
+            {
+                "LM Studio": [".lmstudio/models"],
+                "Ollama": ["o"],
+                "Jan": ["AppData/Roaming/Jan/data/llamacpp/models"],
+                "Hugging Face": ["h/hub"],
+                "llama.cpp": ["Local/llama.cpp"],
+            },
+        ),
+    ],
+)
+def test_folders_of_other_programs(
+    tmp_path: Path, system: str, environment: dict[str, str], places: dict[str, list[str]]
+) -> None:
+    wanted = [(name, tmp_path / place) for name, given in places.items() for place in given]
+    for _, folder in wanted:
+        folder.mkdir(parents=True)
+    given = {name: value.format(home=tmp_path) for name, value in environment.items()}
+    found = known_folders(tmp_path, given, system)
+    assert [item for item in found if item[1].is_relative_to(tmp_path)] == wanted
+
+
+def test_folders_that_the_user_moved(tmp_path: Path) -> None:
+    """LM Studio and Jan keep the place of their models in their settings."""
+    for name in ("home/models", "disk/studio", "disk/jan/llamacpp/models", ".config/Jan"):
         (tmp_path / name).mkdir(parents=True)
-    found = known_folders(tmp_path, {})
-    assert found == [
-        ("LM Studio", tmp_path / ".lmstudio" / "models"),
-        ("Hugging Face", tmp_path / ".cache" / "huggingface" / "hub"),
+    (tmp_path / ".lmstudio-home-pointer").write_text(f"{tmp_path}/home\n")
+    named = {"downloadsFolder": f"{tmp_path}/disk/studio"}
+    (tmp_path / "home" / "settings.json").write_text(json.dumps(named))
+    named = {"data_folder": f"{tmp_path}/disk/jan"}
+    (tmp_path / ".config" / "Jan" / "settings.json").write_text(json.dumps(named))
+    assert known_folders(tmp_path, {}, "linux")[:3] == [
+        ("LM Studio", tmp_path / "disk" / "studio"),
+        ("LM Studio", tmp_path / "home" / "models"),
+        ("Jan", tmp_path / "disk" / "jan" / "llamacpp" / "models"),
     ]
-    moved = known_folders(tmp_path, {"HF_HOME": str(tmp_path / "elsewhere")})
-    assert ("Hugging Face", tmp_path / "elsewhere" / "hub") in moved
+
+
+def test_models_of_ollama_have_their_names(models: Path, tmp_path: Path) -> None:
+    store = tmp_path / "ollama"
+    (store / "blobs").mkdir(parents=True)
+    digest, vision = "sha256:" + "ab" * 32, "sha256:" + "cd" * 32
+    blob = store / "blobs" / digest.replace(":", "-")
+    blob.write_bytes((models / "moe.gguf").read_bytes())
+
+    def pull(name: str, text: str) -> None:
+        manifest = store / "manifests" / name
+        manifest.parent.mkdir(parents=True, exist_ok=True)
+        manifest.write_text(text)
+
+    kind = "application/vnd.ollama.image."
+    layers = [
+        {"mediaType": kind + "template", "digest": "sha256:" + "ee" * 32},
+        {"mediaType": kind + "model", "digest": digest},
+        {"mediaType": kind + "projector", "digest": vision},
+    ]
+    pull("registry.ollama.ai/library/tiny-moe/latest", json.dumps({"layers": layers}))
+    pull("registry.ollama.ai/somebody/mine/q4", json.dumps({"layers": layers[:2]}))
+    for bad in ("{", "[]", '{"layers": 3}', '{"layers": [{"mediaType": "x"}, 1]}'):
+        pull(f"registry.ollama.ai/library/bad{len(bad)}/latest", bad)
+    lost = {**layers[1], "digest": "sha256:" + "../../../../" * 6}
+    pull("registry.ollama.ai/library/outside/latest", json.dumps({"layers": [lost]}))
+    gone = {**layers[1], "digest": "sha256:" + "0f" * 32}
+    pull("registry.ollama.ai/library/gone/latest", json.dumps({"layers": [gone]}))
+    found = look(store)
+    assert [(entry.name, entry.path.name) for entry in found.entries if entry.facts] == [
+        ("tiny-moe:latest", blob.name)
+    ]
+    assert [e.trouble for e in found.entries if e.facts is None] == ["the file is gone"]
+    assert ollama_vision(blob) == store / "blobs" / vision.replace(":", "-")
+    assert ollama_vision(models / "moe.gguf") is None
+
+
+def test_a_file_of_jan_is_named_by_its_folder(models: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "jan" / "Tiny-Q8_0"
+    folder.mkdir(parents=True)
+    (folder / "model.gguf").write_bytes((models / "moe.gguf").read_bytes())
+    assert [entry.name for entry in look(tmp_path / "jan").entries] == ["Tiny-Q8_0"]
 
 
 def test_the_machine_is_measured_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

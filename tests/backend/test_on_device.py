@@ -65,8 +65,8 @@ def test_the_answer_and_the_rate_change(
 
     on_cpu = answer(open_engine(tiny, device="cpu"))
     engine = open_engine(tiny, device=device.option, cache_rate=0.5)
-    assert engine.cache.device.startswith("RPC") and engine.cache.n_slot == 8
-    assert "All 3 layers are computed by RPC" in engine.cache.reason
+    assert engine.cache.device.startswith(device.name) and engine.cache.n_slot == 8
+    assert f"All 3 layers are computed by {device.name}" in engine.cache.reason
     assert answer(engine) == on_cpu
     assert engine.set_cache_rate(0.25).n_slot == 4
     assert answer(engine) == on_cpu

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from factory import make_tiny
 
+from backend import _native
 from backend.cli import main
 from backend.gguf.model_file import ModelFile, read_model
 from backend.packs import write as pack
@@ -187,3 +190,32 @@ def test_an_offer(file: ModelFile, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pack", str(file.path), "--check", "--json"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
     assert json.loads(last)["done_bytes"] < json.loads(last)["total_bytes"]
+
+
+def test_sums_of_chunks_in_any_order() -> None:
+    """The checksum of a range from its chunks equals zlib's of the whole range."""
+    chance = random.Random(1)
+    for n_chunk in (1, 2, 3):
+        sizes = [chance.randrange(1, 5000) for _ in range(n_chunk)]
+        places, place = [], 0
+        for size in sizes:
+            places.append(place)
+            place += size + chance.randrange(3000)
+        chunks = [chance.randbytes(size) for size in sizes]
+        whole = bytearray(place)
+        for at, chunk in zip(places, chunks, strict=True):
+            whole[at : at + len(chunk)] = chunk
+        sums = _native.PackSums("p", 3, place, [zlib.crc32(whole), 1])
+        for expert in (0, 1):
+            order = chance.sample(range(n_chunk), n_chunk)
+            for i in order[:-1]:
+                sums.add(expert, i, n_chunk, places[i], chunks[i])
+                sums.add(expert, i, n_chunk, places[i], chunks[i])  # read once more
+            last = (order[-1], n_chunk, places[order[-1]], chunks[order[-1]])
+            if expert == 0:
+                sums.add(expert, *last)
+                assert sums.is_right(expert)
+                continue
+            for _ in range(2):
+                with pytest.raises(RuntimeError, match="damaged at expert 1 of layer 3"):
+                    sums.add(expert, *last)

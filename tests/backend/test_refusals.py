@@ -64,7 +64,7 @@ def refusal(worker: WorkerClient, kind: str, **fields: Any) -> str:
         (b"GGUF\x03", "it ends inside the version"),
         (20, "truncated"),
         (2000, "room for"),
-        (-1, "ends at byte"),
+        (-1, "incomplete"),
     ],
 )
 def test_models(

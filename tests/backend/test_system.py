@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from backend.system import memory, paths
-from backend.system.memory import memory_facts, physical_cores
+from backend.system.memory import memory_facts, physical_cores, stalled_share
+from backend.system.processor import OtherPrograms
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads Linux system files")
 
@@ -43,6 +44,13 @@ def mount_v2(proc: Path, group: str, root: str = "/", name: str = "unified") -> 
 
 
 @linux
+def test_a_stall_is_a_share(proc: Path) -> None:
+    (proc / "pressure").mkdir(exist_ok=True)
+    for value, share in (("12.50", 0.125), ("nan", 0), ("1e400", 0), ("-5", 0), ("500", 1)):
+        (proc / "pressure" / "memory").write_text(f"some avg10={value} avg60=0.00 total=0\n")
+        assert stalled_share(proc) == share
+
+
 def test_without_groups_the_machine_counts(proc: Path) -> None:
     assert memory_facts(proc) == memory.MemoryFacts(16 * GIB, 8 * GIB, "machine")
 
@@ -156,3 +164,23 @@ def test_the_resident_set_grows_with_what_is_written(tmp_path: Path) -> None:
     held = bytearray(b"x") * (64 << 20)
     assert memory.rss_bytes() - before > 48 << 20 and held
     assert memory.rss_bytes(tmp_path) == 0  # where the system does not say
+
+
+@linux
+def test_the_processor_time_of_other_programs(tmp_path: Path) -> None:
+    def times(user: int, nice: int, idle: int, mine: int) -> None:
+        (tmp_path / "stat").write_text(f"cpu  {user} {nice} 0 {idle} 0 0 0 0 0 0\ncpu0 1 2\n")
+        (tmp_path / "7").mkdir(exist_ok=True)
+        rest = " ".join(["0"] * 10 + [str(mine), "0"] + ["0"] * 20)
+        (tmp_path / "7" / "stat").write_text(f"7 (a (b) c) S {rest}")
+
+    others = OtherPrograms(tmp_path)
+    times(user=1000, nice=0, idle=1000, mine=500)
+    assert others.share([7]) is None  # there is nothing to compare with
+    times(user=1150, nice=50, idle=1100, mine=600)
+    assert others.share([7]) == pytest.approx(50 / 300)
+    assert others.share([7, 8]) is None  # a process that has ended
+    times(user=1200, nice=50, idle=1100, mine=700)
+    assert others.share([7]) is None
+    times(user=1201, nice=50, idle=1199, mine=900)
+    assert others.share([7]) == 0.0

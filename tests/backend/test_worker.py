@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -473,6 +474,105 @@ def test_another_model_ends_what_a_program_waits_for(pipe: Pipe) -> None:
         pipe.send("load", id=2, path="other", **LOAD)
         assert pipe.reply(2)[-1]["type"] == "loaded"
         assert [line for line in lines if line][-1] == "data: [DONE]"
+
+
+class Program:
+    """A program that uses the worker's server."""
+
+    def __init__(self, pipe: Pipe, **fields: Any) -> None:
+        self.pipe, self.fields = pipe, fields
+        pipe.send("serve", id=900, on=True, port=0, key="k", **fields)
+        self.url = pipe.reply(900)[-1]["address"]
+        self.headers = {"Authorization": "Bearer k"}
+
+    def ask(self, model: str) -> httpx.Response:
+        body = {"prompt": "count 2", "max_tokens": 9, "model": model}
+        return httpx.post(f"{self.url}/completions", json=body, headers=self.headers, timeout=30)
+
+    def models(self) -> list[str]:
+        listed = httpx.get(f"{self.url}/models", headers=self.headers).json()["data"]
+        return [model["id"] for model in listed]
+
+
+def test_a_program_names_a_model_and_the_client_gets_its_own_again(pipe: Pipe) -> None:
+    pipe.ready()
+    models = {"mine": "model", "other": "other", "broken": "broken"}
+    program = Program(pipe, models=models, settings={"cache_rate": 1.0})
+    assert program.models() == ["mine", "other", "broken"]
+    assert program.ask("gpt-4o").json()["model"] == "mine"
+    assert program.ask("other").json()["model"] == "other"
+    told = pipe.until(lambda m: m["type"] == "server" and m["model"] == "other")
+    assert not told[-1]["is_own"] and "residency" not in types(told)
+    assert program.ask("gpt-4o").json()["model"] == "other"
+    # The client's requests are for its own model, with the settings that it had.
+    pipe.generate(2, "count 3")
+    reply = pipe.reply(2)
+    loaded = next(m for m in reply if m["type"] == "reloaded")
+    assert (loaded["model"]["name"], loaded["cache"]["rate"]) == ("model", 0.5)
+    assert reply[-1]["stats"]["n_token"] == 3 and "loading" in types(reply)
+    assert program.ask("gpt-4o").json()["model"] == "mine"
+    refused = program.ask("broken")
+    assert (refused.status_code, refused.json()["error"]["message"]) == (503, "The file is broken.")
+    pipe.send("configure", id=3, **{**LOAD, "cache_rate": 0.75})
+    assert pipe.reply(3)[-1]["cache"]["rate"] == 0.75
+
+
+def test_the_same_server_goes_on_with_other_models(pipe: Pipe) -> None:
+    pipe.ready()
+    program = Program(pipe)
+    assert program.models() == ["model"] and program.ask("other").json()["model"] == "model"
+    again = Program(pipe, models={"other": "other"}, settings={})
+    assert again.url == program.url and program.models() == ["model", "other"]
+    assert program.ask("other").json()["model"] == "other"
+    pipe.send("load", id=2, path="slow", **LOAD)
+    pipe.until(lambda m: m["type"] == "loading")
+    pipe.send("stop", id=2)
+    assert pipe.reply(2)[-1]["type"] == "error"
+    pipe.generate(3, "count 2")
+    assert pipe.reply(3)[-1]["message"] == "No model is loaded."
+    assert program.ask("any").json()["model"] == "other"
+    pipe.send("serve", id=4, on=True, port=0, key="k", models={"other": ""})
+    assert '"models"' in pipe.reply(4)[-1]["message"]
+    pipe.send("serve", id=5, on=True, port=0, key="k", settings={"cache_rate": 7})
+    assert "cache_rate" in pipe.reply(5)[-1]["message"]
+
+
+def test_a_model_that_a_program_loads_gives_way_to_the_clients(pipe: Pipe) -> None:
+    pipe.ready()
+    program = Program(pipe, models={"slow": "slow"})
+    answers: list[httpx.Response] = []
+    asker = threading.Thread(target=lambda: answers.append(program.ask("slow")))
+    asker.start()
+    pipe.until(lambda m: m["type"] == "loading")
+    pipe.send("load", id=2, path="other", **LOAD)
+    assert pipe.reply(2)[-1]["model"]["name"] == "other"
+    asker.join(30)
+    assert answers[0].status_code == 503
+
+
+def test_a_model_without_work_is_freed_and_loaded_again(pipe: Pipe) -> None:
+    pipe.ready()
+    program = Program(pipe, unload_after_s=1)
+    freed = pipe.until(lambda m: m["type"] == "server" and not m["model"])[-1]
+    assert freed["on"] and not freed["is_own"]
+    assert program.ask("any").json()["model"] == "model"
+    pipe.until(lambda m: m["type"] == "server" and m["is_own"] and not m["n_open"])
+    pipe.until(lambda m: m["type"] == "server" and not m["model"])
+    pipe.generate(2, "count 3")
+    assert pipe.reply(2)[-1]["stats"]["n_token"] == 3
+
+
+def test_a_stop_while_the_clients_model_is_loaded_again(pipe: Pipe, tmp_path: Path) -> None:
+    (tmp_path / "m").write_text('{"load_s": 1}')
+    pipe.send("hello", version=VERSION)
+    pipe.send("load", id=1, path=str(tmp_path / "m"), **LOAD)
+    assert pipe.reply(1)[-1]["type"] == "loaded"
+    program = Program(pipe, models={"other": "other"})
+    assert program.ask("other").json()["model"] == "other"
+    pipe.generate(2, "hello")
+    pipe.until(lambda m: m["type"] == "loading" and m["id"] == 2)
+    pipe.send("stop", id=2)
+    assert pipe.reply(2)[-1]["reason"] == "cancelled"
 
 
 def test_files_are_read_while_the_engine_answers(pipe: Pipe, tmp_path: Path) -> None:

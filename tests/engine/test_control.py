@@ -308,6 +308,15 @@ def test_closing_twice(rate: float, tiny: Path) -> None:
     engine.stop()
 
 
+def test_without_settings_they_are_automatic(tiny: Path) -> None:
+    engine = Engine.open(tiny)
+    assert engine.loaded.config.automatic and engine.cache.mode == "plain"
+    assert engine.set_cache_rate(0.25).mode == "cached"
+    assert engine.loaded.config.by_hand == ("cache_rate",)
+    assert engine.cache.overridden.startswith("The cache rate is 25 % by hand")
+    engine.close()
+
+
 def test_closing_within_an_answer(tiny: Path) -> None:
     engine = Engine.open(tiny, EngineConfig(n_thread=1, context_length=256))
     answer = engine.generate_text(PROMPT, GREEDY)

@@ -192,3 +192,57 @@ def test_a_model_that_changes_while_it_is_packed(model: Path, tmp_path: Path) ->
     with pytest.raises(pack.PackError, match=CHANGED):
         pack.write(file, "file", progress=progress)
     assert not list(tmp_path.glob("*.pack*"))
+
+
+# Bytes that are wrong although their file looks the same.
+
+
+def flip(path: Path, place: int) -> None:
+    """Change a byte of a file, and keep its time of change."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("method", ["lru", "promoe", "klotski"])
+@pytest.mark.parametrize("layout", pack.LAYOUTS)
+def test_a_damaged_pack_ends_the_answer_that_reads_it(
+    layout: pack.Layout, method: str, model: Path, open_engine: OpenEngine
+) -> None:
+    """The first read of each expert is checked, in one piece or matrix by matrix."""
+    make_tiny("qwen3moe", "Q4_0", model, n_layer=2, n_expert=8)  # every processor repacks it
+    file = read_model(model)
+    packed = pack.write(file, layout)
+    engine = open_engine(model, method=method, cache_rate=0.25)
+    assert engine.cache.pack and say(engine) == 4
+    engine.close()
+    layer = packed.plan.layers[1]
+    for expert in range(packed.plan.n_expert):
+        flip(packed.path, layer.offset + expert * layer.stride + layer.tensors[1].place + 5)
+    engine = open_engine(model, method=method, cache_rate=0.25)
+    with pytest.raises(EngineError, match=r"m\.pack is damaged: expert \d of layer 1 .* again\."):
+        say(engine)
+
+
+def test_a_wrong_byte_in_memory_is_found_between_answers(
+    model: Path, open_engine: OpenEngine
+) -> None:
+    engine = open_engine(model, cache_rate=0.5)
+    assert say(engine) == 4
+    for _ in range(20):
+        engine.idle()
+        assert say(engine) == 4
+    for tensors in read_model(model).expert_tensors.values():
+        for t in tensors:
+            for expert in range(t.shape[2]):  # the file changes instead of the memory
+                flip(model, t.offset + expert * t.matrix_bytes + 5)
+    engine.idle()
+    with pytest.raises(EngineError, match=r"Expert \d of layer [01] in memory differed"):
+        say(engine)
+    assert say(engine) == 4  # all experts were read again
+    engine.idle()
+    assert say(engine) == 4

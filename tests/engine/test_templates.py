@@ -255,8 +255,8 @@ def test_a_stop_while_the_worker_renders(client: WorkerClient, tiny: Path, tmp_p
     rendering(os.getpid())
     client.stop(reply)
     assert reply.final()["reason"] == "cancelled"
-    again = client.request("generate", prompt="Hello", sampling={}, max_tokens=3)
-    assert again.final()["reason"] == "length"
+    again = client.request("generate", prompt="Hello", sampling={"temperature": 0}, max_tokens=3)
+    assert again.final()["type"] == "done"
 
 
 @posix

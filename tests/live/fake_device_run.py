@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -31,9 +32,10 @@ RATES = (0.1, 0.5, 1.0)
 NO_LIMIT = 1 << 40
 COUNTS = (
     *("n_backend", "n_async", "n_shared", "pinned_bytes", "n_few", "n_many", "n_cut"),
-    *("n_sync", "n_upload", "n_view"),
+    *("n_sync", "n_upload", "n_view", "n_fused", "n_captured", "n_replayed"),
 )
 N_PROMPT, N_TOKEN = 33, 60
+N_REFUSED = 50
 
 
 def counts(library: Any) -> dict[str, int]:
@@ -53,9 +55,14 @@ def compared(
 ) -> dict[str, Any]:
     """Compare the model with stock llama.cpp. Return the requests and the results."""
     before = counts(library)
-    results = list(
-        compare(file, RATES, [method], n_token=48, n_thread=1, placement=at, host_bytes=host_bytes)
-    )
+    try:
+        results = list(
+            compare(
+                file, RATES, [method], n_token=48, n_thread=1, placement=at, host_bytes=host_bytes
+            )
+        )
+    except RuntimeError as error:
+        return {"error": str(error)}
     found = since(library, before)
     found["n_different"] = [r.n_different for r in results]
     found["misses"] = [r.misses for r in results]
@@ -63,15 +70,14 @@ def compared(
     return found
 
 
-def token_costs(
-    library: Any, model: Any, cached: CachedModel | None = None
-) -> list[dict[str, int]]:
-    """What each decoded token asked of the device, and its logits; also its misses and waves."""
-    patch = cached.patch if cached else None
+def open_context(model: Any, patch: Any = None) -> Context:
     hook = {"callback": patch.callback, "user_data": patch.user_data} if patch else {}
-    context = Context(model, n_context=256, n_ubatch=64, n_thread=1, **hook)
-    if cached:
-        cached.computes_in(context)
+    return Context(model, n_context=256, n_ubatch=64, n_thread=1, **hook)
+
+
+def token_costs(library: Any, context: Context, patch: Any = None) -> list[dict[str, int]]:
+    """What each decoded token asked of the device, and its logits; also its misses and waves."""
+    context.forget_from(0)
     tokens, found = random_tokens(N_PROMPT + N_TOKEN), []
     for at, step in [
         (0, tokens[:N_PROMPT]),
@@ -85,9 +91,6 @@ def token_costs(
         found.append(since(library, before))
         found[-1]["logits"] = zlib.crc32(context.logits(1).tobytes())
         found[-1] |= {"misses": absent(patch) - missed, "n_graph": n_graph(patch) - waves}
-    if cached:
-        cached.computes_in(None)
-    context.close()
     return found[1:]
 
 
@@ -106,17 +109,49 @@ def budget(
 ) -> list[list[dict[str, int]]]:
     """token_costs() of stock llama.cpp, then with each of these numbers of slots in every layer."""
     model = load_native(file, at)
-    found = [token_costs(library, model)]
+    context = open_context(model)
+    found = [token_costs(library, context)]
+    context.close()
     model.close()
     cached = CachedModel(file, n_thread=1, placement=at)
     patch = cached.patch
+    context = open_context(cached.model, patch)
+    cached.computes_in(context)
     for n_slot in n_slots:
         layout = _native.Layout.per_layer([n_slot] * patch.shape.n_layer)
         options = _native.PatchOptions(max_token=64, host_bytes=file.expert_bytes_total)
         patch.configure(layout, composition(METHODS[method], patch.shape), options)
-        found.append(token_costs(library, cached.model, cached))
+        found.append(token_costs(library, context, patch))
+    cached.computes_in(None)
+    context.close()
     cached.close()
     return found
+
+
+def refused(library: Any, file: ModelFile, at: Placement, method: str) -> dict[str, Any]:
+    """Let the first, second, … allocation of device memory fail until nothing fails any more.
+
+    Return what was said each time, and whether the logits then equal those before.
+    """
+    cached = CachedModel(file, n_thread=1, placement=at)
+    runner, said, logits = Runner(cached.model, 1, cached.patch), [], []
+    for n in [NO_LIMIT, *range(N_REFUSED)]:
+        library.fake_refuse(n)
+        try:
+            cached.patch.configure(
+                layout(METHODS[method], cached.patch.shape, 0.25),
+                composition(METHODS[method], cached.patch.shape),
+                _native.PatchOptions(max_token=128, host_bytes=file.expert_bytes_total),
+            )
+            logits.append(zlib.crc32(runner.logits(33, 4).tobytes()))
+        except (RuntimeError, AssertionError) as error:
+            said.append(str(error))
+        if len(logits) == 2:
+            break
+    library.fake_refuse(-1)
+    runner.close()
+    cached.close()
+    return {"said": said, "logits": logits}
 
 
 def loaded(file: ModelFile) -> list[dict[str, Any]]:
@@ -171,6 +206,7 @@ def main() -> None:
     parser.add_argument("method")
     parser.add_argument("--compare", type=int, nargs="+", metavar="HOST_BYTES")
     parser.add_argument("--budget", type=int, nargs="+", metavar="N_SLOT")
+    parser.add_argument("--refuse", action="store_true")
     parser.add_argument("--engine", action="store_true")
     parser.add_argument("--rates", type=float, nargs="+", default=[0.25])
     parser.add_argument("--n-gpu-layers", type=int, default=999)
@@ -184,6 +220,8 @@ def main() -> None:
     library = ctypes.CDLL(options.library)
     library.fake_device.restype = ctypes.c_void_p
     library.fake_limits.argtypes = [ctypes.c_size_t] * 3
+    library.fake_refuse.argtypes = [ctypes.c_long]
+    library.fake_failure.restype = ctypes.c_char_p
     at = Placement((library.fake_device(),), options.n_gpu_layers)
     file = read_model(options.model)
     found: Any
@@ -192,10 +230,14 @@ def main() -> None:
     elif options.engine:
         library.fake_limits(NO_LIMIT, NO_LIMIT, options.max_pinned)
         found = loaded(file)
+    elif options.refuse:
+        found = refused(library, file, at, options.method)
     elif options.budget:
         found = budget(library, file, at, options.method, options.budget)
     else:
         found = ran(library, file, at, options)
+    if failure := library.fake_failure().decode():
+        sys.exit(f"The device was used wrongly: {failure}")
     print(json.dumps(found))
 
 

@@ -114,10 +114,11 @@ def test_a_token_costs_two_waits_and_one_upload_a_layer(
 
     A token waits for the experts that it lacks, and then computes all at once.
 
-    A model whose experts are all there to stay costs what stock llama.cpp costs.
+    A model whose experts are all there to stay costs what stock llama.cpp costs. Its recorded graph
+    is not replayed once the slots have moved.
     """
     n_layer = read_model(tiny).n_layer
-    stock, some, all_there = run(library, tiny, "--budget", 14, 16, method=method)
+    stock, some, all_there, again = run(library, tiny, "--budget", 14, 16, 16, method=method)
     fixed = stock[-1]
     resident = [token for token in some if token["misses"] + token["n_async"] == 0]
     assert 0 < len(resident) < len(some)
@@ -125,10 +126,12 @@ def test_a_token_costs_two_waits_and_one_upload_a_layer(
         assert token["n_sync"] - fixed["n_sync"] <= 2 * n_layer + 1
         assert token["n_upload"] - fixed["n_upload"] <= n_layer
         assert token["n_view"] - fixed["n_view"] <= n_layer
+        assert token["n_fused"] == fixed["n_fused"], "a stop splits no kernel"
     assert all(token["n_graph"] == 0 for token in some)
-    for found in (some, all_there):
+    for found in (some, all_there, again):
         assert [token["logits"] for token in found] == [token["logits"] for token in stock]
-    names = ("n_sync", "n_upload", "n_view", "n_async")
+    names = ("n_sync", "n_upload", "n_view", "n_async", "n_fused", "n_replayed")
+    assert fixed["n_replayed"] > 0
     assert [all_there[-1][name] for name in names] == [fixed[name] for name in names]
 
 
@@ -154,8 +157,32 @@ def test_memory_that_could_not_be_pinned_is_told(library: Path, tiny: Path, tmp_
 def test_another_order_of_a_prompts_nodes_ends_the_pass(library: Path, tmp_path: Path) -> None:
     """It is learned from few tokens; some devices reorder the graphs of many."""
     path = make_tiny("deepseek2", "Q8_0", tmp_path / "m.gguf", n_expert=16)
-    found = run(library, path, FAKE_REORDER="1")
+    found = run(library, path, FAKE_REORDER="shared")
     assert found["error"] == "llama.cpp computed a layer in another order than before"
+
+
+@pytest.mark.parametrize("arch", ["deepseek2", "qwen3moe"])
+def test_any_legal_order_of_nodes(arch: str, library: Path, tmp_path: Path) -> None:
+    """If the order depends on the number of tokens, the pass ends with a sentence."""
+    path = make_tiny(arch, "F16", tmp_path / "m.gguf")
+    (found,) = run(library, path, "--compare", 0, FAKE_REORDER="2")
+    assert found["n_different"] == [0] * RATES
+    (found,) = run(library, path, "--compare", 0, FAKE_REORDER="4+")
+    assert found["error"] == "llama.cpp computed a layer in another order than before."
+
+
+def test_whoever_does_not_wait_is_found(library: Path, tiny: Path) -> None:
+    """A test of the fake device itself."""
+    with pytest.raises(AssertionError, match="use the same bytes without order"):
+        run(library, tiny, FAKE_NO_WAIT="1")
+
+
+def test_memory_that_a_device_refuses_ends_in_a_sentence(library: Path, tiny: Path) -> None:
+    """Whichever allocation fails; the next configuration works."""
+    found = run(library, tiny, "--refuse")
+    assert len(found["said"]) > 3
+    assert all("memory" in sentence for sentence in found["said"])
+    assert found["logits"][0] == found["logits"][1]
 
 
 def test_a_routers_input_is_read_before_its_memory_is_reused(library: Path, tmp_path: Path) -> None:

@@ -43,12 +43,12 @@
 <translation>Diese Antwort kopieren</translation>
 </message>
 <message>
-<source>Go on</source>
-<translation>Fortsetzen</translation>
-</message>
-<message>
 <source>Continue this answer</source>
 <translation>Diese Antwort fortsetzen</translation>
+</message>
+<message>
+<source>Continue</source>
+<translation>Fortsetzen</translation>
 </message>
 <message>
 <source>Retry</source>
@@ -181,6 +181,14 @@
 <translation>Chats</translation>
 </message>
 <message>
+<source>Rename…</source>
+<translation>Umbenennen …</translation>
+</message>
+<message>
+<source>Dissolve (the chats stay)</source>
+<translation>Auflösen (die Chats bleiben)</translation>
+</message>
+<message>
 <source>Rename</source>
 <translation>Umbenennen</translation>
 </message>
@@ -191,6 +199,18 @@
 <message>
 <source>Pin</source>
 <translation>Anheften</translation>
+</message>
+<message>
+<source>Folder</source>
+<translation>Ordner</translation>
+</message>
+<message>
+<source>New folder…</source>
+<translation>Neuer Ordner …</translation>
+</message>
+<message>
+<source>Into no folder</source>
+<translation>In keinen Ordner</translation>
 </message>
 <message>
 <source>Export as Markdown…</source>
@@ -408,10 +428,6 @@
 <translation>anderer Rechner …</translation>
 </message>
 <message>
-<source>stock llama.cpp</source>
-<translation>llama.cpp unverändert</translation>
-</message>
-<message>
 <source>This comes into force with the next answer.</source>
 <translation>Das gilt ab der nächsten Antwort.</translation>
 </message>
@@ -435,8 +451,8 @@
 <translation>Alle Entscheidungen</translation>
 </message>
 <message>
-<source>Decided by auto</source>
-<translation>Von der Automatik entschieden</translation>
+<source>What the adaptive method decided</source>
+<translation>Was das adaptive Verfahren entschied</translation>
 </message>
 <message>
 <source>Only the last</source>
@@ -606,11 +622,11 @@
 <translation>Vorhersagen von: {predictor}.</translation>
 </message>
 <message>
-<source>stall ≤ {time}</source>
+<source>waiting ≤ {time}</source>
 <translation>Warten ≤ {time}</translation>
 </message>
 <message>
-<source>stall</source>
+<source>waiting</source>
 <translation>Warten</translation>
 </message>
 </context>
@@ -633,7 +649,7 @@
 <translation>Es ist wieder Speicher frei; der Cache ist gewachsen.</translation>
 </message>
 <message>
-<source>Start again and go on</source>
+<source>Start again and continue</source>
 <translation>Neu starten und fortsetzen</translation>
 </message>
 <message>
@@ -727,10 +743,6 @@
 <translation>GB/s gelesen</translation>
 </message>
 <message>
-<source>Present read bandwidth of the drive, and the highest measured on this machine</source>
-<translation>Jetzige Lesebandbreite des Laufwerks und die höchste, die auf diesem Rechner gemessen wurde</translation>
-</message>
-<message>
 <source>{file} from the file, {ram} from memory</source>
 <translation>{file} aus der Datei, {ram} aus dem Arbeitsspeicher</translation>
 </message>
@@ -743,16 +755,64 @@
 <translation>gefehlt</translation>
 </message>
 <message>
+<source>How fast the answer is written. A token is about three quarters of a word.
+More is better. A larger cache, a faster drive and a smaller model raise it.</source>
+<translation>Wie schnell die Antwort geschrieben wird. Ein Token ist etwa drei Viertel eines Wortes.
+Mehr ist besser. Ein größerer Cache, ein schnelleres Laufwerk und ein kleineres Modell erhöhen es.</translation>
+</message>
+<message>
+<source>Experts that were in memory when they were needed.
+More is better. A larger cache raises it.</source>
+<translation>Experten, die im Speicher waren, als sie gebraucht wurden.
+Mehr ist besser. Ein größerer Cache erhöht es.</translation>
+</message>
+<message>
+<source>Experts that were still being read when they were needed: a part of the wait was saved.
+Less is better, but late is better than a miss. A faster drive lowers it.</source>
+<translation>Experten, die noch gelesen wurden, als sie gebraucht wurden: Ein Teil des Wartens war gespart.
+Weniger ist besser, aber spät ist besser als gar nicht. Ein schnelleres Laufwerk senkt es.</translation>
+</message>
+<message>
+<source>Present read bandwidth of the drive, and the highest measured on this machine.
+Close to the highest means that the drive is the limit.</source>
+<translation>Die Leserate des Laufwerks jetzt, und die höchste, die auf diesem Rechner gemessen wurde.
+Nahe an der höchsten heißt: Das Laufwerk ist die Grenze.</translation>
+</message>
+<message>
+<source>Experts that were not in memory when they were needed. The answer waits until they are read.
+Less is better. A larger cache or a better method lowers it.</source>
+<translation>Experten, die nicht im Speicher waren, als sie gebraucht wurden. Die Antwort wartet, bis sie gelesen sind.
+Weniger ist besser. Ein größerer Cache oder ein besseres Verfahren senkt es.</translation>
+</message>
+<message>
 <source>waiting</source>
 <translation>Warten</translation>
+</message>
+<message>
+<source>Share of the time in which the answer waited for experts.
+Less is better. A larger cache and a faster drive lower it.</source>
+<translation>Der Teil der Zeit, in dem die Antwort auf Experten wartete.
+Weniger ist besser. Ein größerer Cache und ein schnelleres Laufwerk senken ihn.</translation>
 </message>
 <message>
 <source>prefetches useful</source>
 <translation>vorab nützlich</translation>
 </message>
 <message>
+<source>Experts that were read before they were needed, and then were needed.
+More is better: each one saved a wait.</source>
+<translation>Experten, die im Voraus gelesen und dann gebraucht wurden.
+Mehr ist besser: Jeder hat ein Warten gespart.</translation>
+</message>
+<message>
 <source>prefetches wasted</source>
 <translation>vorab vergeblich</translation>
+</message>
+<message>
+<source>Experts that were read ahead but evicted before anything needed them.
+Less is better: each one kept the drive busy for nothing.</source>
+<translation>Experten, die im Voraus gelesen und verdrängt wurden, ehe etwas sie brauchte.
+Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>of {limit} GB/s</source>
@@ -776,6 +836,33 @@
 <message>
 <source>Attached: {file}</source>
 <translation>Angehängt: {file}</translation>
+</message>
+</context>
+<context>
+<name>FindBar</name>
+<message>
+<source>Find in this chat</source>
+<translation>In diesem Chat suchen</translation>
+</message>
+<message>
+<source>Previous place (Shift+Enter)</source>
+<translation>Vorige Stelle (Umschalt+Eingabe)</translation>
+</message>
+<message>
+<source>Next place (Enter)</source>
+<translation>Nächste Stelle (Eingabe)</translation>
+</message>
+<message>
+<source>Close the search (Esc)</source>
+<translation>Die Suche schließen (Esc)</translation>
+</message>
+<message>
+<source>Nothing found.</source>
+<translation>Nichts gefunden.</translation>
+</message>
+<message>
+<source>{n} of {all}</source>
+<translation>{n} von {all}</translation>
 </message>
 </context>
 <context>
@@ -1034,6 +1121,14 @@
 <translation>GGUF-Modelle (*.gguf);;Alle Dateien (*)</translation>
 </message>
 <message>
+<source>The last window ended while “{chat}” was being answered. What was written until then is here.</source>
+<translation>Das letzte Fenster endete, während „{chat}“ beantwortet wurde. Was bis dahin geschrieben war, ist hier.</translation>
+</message>
+<message>
+<source>Continue</source>
+<translation>Fortsetzen</translation>
+</message>
+<message>
 <source>Reset all settings?</source>
 <translation>Alle Einstellungen zurücksetzen?</translation>
 </message>
@@ -1176,6 +1271,30 @@
 <translation>Speichern oder kopieren</translation>
 </message>
 <message>
+<source>Counters</source>
+<translation>Zähler</translation>
+</message>
+<message>
+<source>Hits, misses, prefetches and the drive, in figures</source>
+<translation>Treffer, Fehlgriffe, Vorgriffe und das Laufwerk in Zahlen</translation>
+</message>
+<message>
+<source>Back beside the chat (Ctrl+Shift+E)</source>
+<translation>Zurück neben den Chat (Strg+Umschalt+E)</translation>
+</message>
+<message>
+<source>Use the whole window (Ctrl+Shift+E)</source>
+<translation>Das ganze Fenster nutzen (Strg+Umschalt+E)</translation>
+</message>
+<message>
+<source>Back into the main window</source>
+<translation>Zurück ins Hauptfenster</translation>
+</message>
+<message>
+<source>Open as a window</source>
+<translation>Als Fenster öffnen</translation>
+</message>
+<message>
 <source>resident</source>
 <translation>im Speicher</translation>
 </message>
@@ -1212,8 +1331,26 @@
 <translation>nicht im Speicher</translation>
 </message>
 <message>
-<source>brighter: used more often</source>
-<translation>heller: öfter benutzt</translation>
+<source>stronger: used more often</source>
+<translation>kräftiger: öfter benutzt</translation>
+</message>
+<message>
+<source>The stronger the colour, the more often this answer used the expert. Good use of memory: the strong ones are in memory.</source>
+<translation>Je kräftiger die Farbe, desto öfter hat diese Antwort den Experten benutzt. Gut genutzt ist der Speicher, wenn die kräftigen darin sind.</translation>
+</message>
+<message>
+<source>Resident: in memory, ready for use.
+Arriving: being read now.
+Hit: just used, and in memory. Many are good.
+Late: just used, while it was still being read. A part of the wait was saved.
+Miss: just used, and not in memory. The answer waited; few are good.
+Pinned: kept until the layer in progress is done.</source>
+<translation>Im Speicher: bereit.
+Kommt: wird gerade gelesen.
+Treffer: eben gebraucht und im Speicher. Viele sind gut.
+Spät: eben gebraucht, als er noch gelesen wurde. Ein Teil des Wartens war gespart.
+Fehlt: eben gebraucht und nicht im Speicher. Die Antwort wartete; wenige sind gut.
+Festgehalten: bleibt, bis die laufende Schicht fertig ist.</translation>
 </message>
 <message>
 <source>token {number} of {all}</source>
@@ -1226,6 +1363,10 @@
 <message>
 <source>Use a cache of {size}</source>
 <translation>Cache von {size} verwenden</translation>
+</message>
+<message>
+<source>Use {size} (changes to Manual)</source>
+<translation>{size} nutzen (stellt auf Manuell)</translation>
 </message>
 <message>
 <source>Tables (*.csv)</source>
@@ -1296,6 +1437,18 @@
 <translation>Schichten × Experten</translation>
 </message>
 <message>
+<source>A row for each layer of the model, a cell for each of its experts.
+The bars at the right show how long the answer waited for each layer.</source>
+<translation>Eine Zeile für jede Schicht des Modells, eine Zelle für jeden ihrer Experten.
+Die Balken rechts zeigen, wie lange die Antwort auf jede Schicht wartete.</translation>
+</message>
+<message>
+<source>The longest wait of one layer in this answer.
+Less is better. A larger cache and a faster drive lower it.</source>
+<translation>Das längste Warten auf eine Schicht in dieser Antwort.
+Weniger ist besser. Ein größerer Cache und ein schnelleres Laufwerk senken es.</translation>
+</message>
+<message>
 <source>compute</source>
 <translation>Rechnen</translation>
 </message>
@@ -1308,12 +1461,49 @@
 <translation>unerklärt</translation>
 </message>
 <message>
+<source>Compute: the processor calculates. A smaller model lowers it.
+Waiting for experts: they were not in memory. A larger cache lowers it.
+Unexplained: neither of both, most often other programs. Closing them lowers it.</source>
+<translation>Rechnen: Der Prozessor rechnet. Ein kleineres Modell senkt es.
+Warten auf Experten: Sie waren nicht im Speicher. Ein größerer Cache senkt es.
+Ungeklärt: keines von beiden, meist andere Programme. Sie zu schließen senkt es.</translation>
+</message>
+<message>
 <source>Tokens</source>
 <translation>Token</translation>
 </message>
 <message>
+<source>Dense part: used by every token, always in memory.
+Experts: the cache. More means less waiting.
+Other programs: all that this model does not use.
+Free: what a larger cache could use.</source>
+<translation>Dichter Teil: jedes Token braucht ihn, immer im Speicher.
+Experten: der Cache. Mehr heißt weniger Warten.
+Andere Programme: alles, was dieses Modell nicht nutzt.
+Frei: was ein größerer Cache nutzen könnte.</translation>
+</message>
+<message>
 <source>Memory</source>
 <translation>Speicher</translation>
+</message>
+<message>
+<source>Your first answer. In the map, each row is a layer of the model and each cell an expert; coloured cells are in memory. The red bars beside it show how long each layer waited. Below, each bar is one token of the answer; click one to look back. Point at anything to read what it means.</source>
+<translation>Ihre erste Antwort. In der Karte ist jede Zeile eine Schicht des Modells und jede Zelle ein Experte; farbige Zellen sind im Speicher. Die roten Balken daneben zeigen, wie lange jede Schicht wartete. Darunter ist jeder Balken ein Token der Antwort; ein Klick blickt zurück. Zeigen Sie auf etwas, um zu lesen, was es bedeutet.</translation>
+</message>
+<message>
+<source>Got it</source>
+<translation>Verstanden</translation>
+</message>
+<message>
+<source>Close the hint</source>
+<translation>Den Hinweis schließen</translation>
+</message>
+</context>
+<context>
+<name>PanelWindow</name>
+<message>
+<source>Engine – Outrider</source>
+<translation>Engine – Outrider</translation>
 </message>
 </context>
 <context>
@@ -1321,6 +1511,21 @@
 <message>
 <source>Memory plan</source>
 <translation>Speicherplan</translation>
+</message>
+</context>
+<context>
+<name>Presence</name>
+<message>
+<source>Open Outrider</source>
+<translation>Outrider öffnen</translation>
+</message>
+<message>
+<source>Quit</source>
+<translation>Beenden</translation>
+</message>
+<message>
+<source>The answer is ready: {chat}</source>
+<translation>Die Antwort ist fertig: {chat}</translation>
 </message>
 </context>
 <context>
@@ -1369,6 +1574,18 @@
 <translation>Cache-Anteil</translation>
 </message>
 <message>
+<source>Apply now</source>
+<translation>Jetzt anwenden</translation>
+</message>
+<message>
+<source>Use this cache rate now</source>
+<translation>Diese Cache-Rate jetzt nutzen</translation>
+</message>
+<message>
+<source>The answer stops, the cache changes, and the answer goes on where it was.</source>
+<translation>Die Antwort hält an, der Cache ändert sich, und die Antwort geht dort weiter, wo sie war.</translation>
+</message>
+<message>
 <source>No model</source>
 <translation>Kein Modell</translation>
 </message>
@@ -1385,8 +1602,8 @@
 <translation>Es hat keine Experten für den Cache.</translation>
 </message>
 <message>
-<source>a small cache, to see it work</source>
-<translation>klein, um ihm zuzusehen</translation>
+<source>Demo: cache kept small on purpose</source>
+<translation>Vorführung: Cache absichtlich klein</translation>
 </message>
 <message>
 <source>all of it fits in memory</source>
@@ -1587,8 +1804,32 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Einen anderen Schlüssel erzeugen</translation>
 </message>
 <message>
+<source>Load the model that a program names</source>
+<translation>Das Modell laden, das ein Programm nennt</translation>
+</message>
+<message>
+<source>Any model of the page Models. It takes the place of the chat&apos;s, which is loaded again for the next message.</source>
+<translation>Jedes Modell der Seite „Modelle“. Es ersetzt das Modell des Chats, das für die nächste Nachricht wieder geladen wird.</translation>
+</message>
+<message>
+<source>never</source>
+<translation>nie</translation>
+</message>
+<message>
+<source> min</source>
+<translation> min</translation>
+</message>
+<message>
+<source>Time without a request or message; the next one loads the model again.</source>
+<translation>Zeit ohne Anfrage oder Nachricht; die nächste lädt das Modell wieder.</translation>
+</message>
+<message>
 <source>Port</source>
 <translation>Port</translation>
+</message>
+<message>
+<source>Free the model after</source>
+<translation>Modell entladen nach</translation>
 </message>
 <message>
 <source>On, at {address}.</source>
@@ -1609,6 +1850,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </translation>
 </message>
 <message>
+<source>A program has loaded {model}.</source>
+<translation>Ein Programm hat {model} geladen.</translation>
+</message>
+<message>
+<source>No model is in memory.</source>
+<translation>Kein Modell ist im Speicher.</translation>
+</message>
+<message>
 <source>It starts with the engine.</source>
 <translation>Er startet mit der Engine.</translation>
 </message>
@@ -1626,6 +1875,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Open a model first.</source>
 <translation>Zuerst ein Modell öffnen.</translation>
+</message>
+<message>
+<source>Try again</source>
+<translation>Noch einmal</translation>
 </message>
 <message>
 <source>Send it anyway</source>
@@ -1648,6 +1901,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Zuerst bekommt ein Programm auf diesem Rechner seine Antwort</translation>
 </message>
 <message>
+<source>Loading the model: {share}</source>
+<translation>Das Modell wird geladen: {share}</translation>
+</message>
+<message>
 <source>Reading the prompt: {done} of {total}</source>
 <translation>Der Prompt wird gelesen: {done} von {total}</translation>
 </message>
@@ -1656,7 +1913,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Kontext von {tokens} ist voll. Die Antwort kann ohne die Mitte dieses Chats weitergehen: Anfang und Ende bleiben.</translation>
 </message>
 <message>
-<source>Leave out the middle and go on</source>
+<source>Leave out the middle and continue</source>
 <translation>Die Mitte weglassen und fortsetzen</translation>
 </message>
 <message>
@@ -1679,10 +1936,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Aussehen</translation>
 </message>
 <message>
-<source>As the system has it</source>
-<translation>Wie das System</translation>
-</message>
-<message>
 <source>Light</source>
 <translation>Hell</translation>
 </message>
@@ -1691,8 +1944,24 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dunkel</translation>
 </message>
 <message>
+<source>High contrast</source>
+<translation>Hoher Kontrast</translation>
+</message>
+<message>
 <source>Colours</source>
 <translation>Farben</translation>
+</message>
+<message>
+<source>Tell when an answer is ready and the window is not active</source>
+<translation>Melden, wenn eine Antwort fertig und das Fenster nicht aktiv ist</translation>
+</message>
+<message>
+<source>Keep a closed window in the tray</source>
+<translation>Ein geschlossenes Fenster im Infobereich behalten</translation>
+</message>
+<message>
+<source>Size of text</source>
+<translation>Schriftgröße</translation>
 </message>
 <message>
 <source>Language</source>
@@ -1791,12 +2060,20 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
 </message>
 <message>
+<source>Let the model write the titles of new chats when it is idle</source>
+<translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
+</message>
+<message>
 <source>Chats, models and measurements are kept.</source>
 <translation>Chats, Modelle und Messungen bleiben erhalten.</translation>
 </message>
 <message>
 <source>Privacy</source>
 <translation>Privatsphäre</translation>
+</message>
+<message>
+<source>System</source>
+<translation>System</translation>
 </message>
 <message>
 <source>Nothing is sent anywhere: no figures, no reports, no updates. Chats and settings stay in files on this machine. The network is used only for downloads that you start yourself.</source>
@@ -1863,6 +2140,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Your chats will be here.</source>
 <translation>Hier werden die Chats stehen.</translation>
+</message>
+<message>
+<source>Folder</source>
+<translation>Ordner</translation>
+</message>
+<message>
+<source>Name of the folder</source>
+<translation>Name des Ordners</translation>
 </message>
 </context>
 <context>
@@ -2474,7 +2759,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>erstes Token {time}</translation>
 </message>
 <message>
-<source>stall {share}</source>
+<source>waiting {share}</source>
 <translation>Warten {share}</translation>
 </message>
 </context>
@@ -2520,8 +2805,16 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Neuer Chat</translation>
 </message>
 <message>
+<source>Rename the chat</source>
+<translation>Den Chat umbenennen</translation>
+</message>
+<message>
 <source>Search chats</source>
 <translation>Chats durchsuchen</translation>
+</message>
+<message>
+<source>Find in this chat</source>
+<translation>In diesem Chat suchen</translation>
 </message>
 <message>
 <source>Chats</source>
@@ -2554,6 +2847,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>Engine panel</source>
 <translation>Engine-Ansicht</translation>
+</message>
+<message>
+<source>Engine panel in the whole window</source>
+<translation>Engine-Ansicht im ganzen Fenster</translation>
 </message>
 <message>
 <source>Stop, or back to the chat</source>
@@ -2590,10 +2887,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>In the message: a new line</source>
 <translation>In der Nachricht: neue Zeile</translation>
-</message>
-<message>
-<source>In the list of chats: rename</source>
-<translation>In der Chatliste: umbenennen</translation>
 </message>
 <message>
 <source>In the list of chats: delete</source>
@@ -2671,8 +2964,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Name</translation>
 </message>
 <message>
-<source>Here</source>
-<translation>Hier</translation>
+<source>On this computer</source>
+<translation>Auf diesem Rechner</translation>
 </message>
 <message>
 <source>Type</source>
@@ -3236,6 +3529,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{file} is no image that can be read; PNG and JPEG can.</source>
 <translation>{file} ist kein Bild, das gelesen werden kann; PNG und JPEG können es.</translation>
+</message>
+<message>
+<source>it was killed (signal 9) by the user or another program; the memory had not run out</source>
+<translation>er wurde vom Benutzer oder einem anderen Programm beendet (Signal 9); der Speicher war nicht erschöpft</translation>
 </message>
 <message>
 <source>This model cannot see images.</source>
@@ -3890,8 +4187,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie wurde kürzer, während sie gelesen wurde ({what})</translation>
 </message>
 <message>
-<source>it is truncated or wrong: {what} ends at byte {end}, and the file has {n}</source>
-<translation>sie ist abgeschnitten oder falsch: {what} endet bei Byte {end}, und die Datei hat {n}</translation>
+<source>it is incomplete: {n:size} of at least {end:size} are here ({what} is missing); download it again</source>
+<translation>sie ist unvollständig: {n:size} von mindestens {end:size} sind hier ({what} fehlt); laden Sie sie noch einmal herunter</translation>
 </message>
 <message>
 <source>it is written in big-endian byte order, which is not supported</source>
@@ -4651,6 +4948,17 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>methods</name>
+<message>
+<source>Adaptive</source>
+<translation>Adaptiv</translation>
+</message>
+<message>
+<source>stock llama.cpp</source>
+<translation>llama.cpp unverändert</translation>
+</message>
+</context>
+<context>
 <name>sampling</name>
 <message>
 <source>Balanced</source>
@@ -4814,6 +5122,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>verdict</name>
 <message>
+<source>The model reads your question first: {done} of {total} so far.</source>
+<translation>Das Modell liest zuerst Ihre Frage: {done} von {total} bisher.</translation>
+</message>
+<message>
 <source>This model has no experts, so nothing is cached.</source>
 <translation>Dieses Modell hat keine Experten, also kommt nichts in den Cache.</translation>
 </message>
@@ -4826,40 +5138,52 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Dieses Modell läuft ohne den Experten-Cache.</translation>
 </message>
 <message>
-<source>{share} of the experts are kept in memory; the others are read when needed.</source>
-<translation>{share} der Experten bleiben im Speicher; die anderen werden bei Bedarf gelesen.</translation>
+<source>This model is larger than the memory it may use: {share} of its experts are in memory, and the others are read when they are needed.</source>
+<translation>Dieses Modell ist größer als der Speicher, den es nutzen darf: {share} seiner Experten sind im Speicher, und die anderen werden gelesen, wenn sie gebraucht werden.</translation>
 </message>
 <message>
-<source>{compute} of this answer was computing and {stall} waiting for the disk: a larger cache would change little.</source>
-<translation>{compute} dieser Antwort war Rechnen und {stall} Warten auf das Laufwerk: Ein größerer Cache würde wenig ändern.</translation>
+<source>Nearly all the time goes to computing: waiting for parts of the model takes {share}.</source>
+<translation>Fast die ganze Zeit wird gerechnet: Das Warten auf Teile des Modells macht {share} aus.</translation>
 </message>
 <message>
-<source>{stall} of this answer went to waiting for the disk; without it, it would have been {times} times as fast.</source>
-<translation>{stall} dieser Antwort war Warten auf das Laufwerk; ohne das wäre sie {times}-mal so schnell gewesen.</translation>
+<source>This model is larger than the memory of {device}, so parts of it are copied there while it answers: waiting for them takes {share} of the time.</source>
+<translation>Dieses Modell ist größer als der Speicher von {device}, darum werden Teile davon dorthin kopiert, während es antwortet: Das Warten darauf macht {share} der Zeit aus.</translation>
 </message>
 <message>
-<source>Only {share} of the time went to waiting for the disk; neither a larger cache nor another method would help.</source>
-<translation>Nur {share} der Zeit war Warten auf das Laufwerk; weder ein größerer Cache noch ein anderes Verfahren würde helfen.</translation>
+<source>This model is larger than the memory it may use, so parts of it are read from the disk while it answers: waiting for them takes {share} of the time.</source>
+<translation>Dieses Modell ist größer als der Speicher, den es nutzen darf, darum werden Teile davon vom Laufwerk gelesen, während es antwortet: Das Warten darauf macht {share} der Zeit aus.</translation>
 </message>
 <message>
-<source>{share} of the time went to waiting for the disk; no cache that fits into the free memory and no other method would make it noticeably faster.</source>
-<translation>{share} der Zeit war Warten auf das Laufwerk; kein Cache, der in den freien Speicher passt, und kein anderes Verfahren würde das merklich beschleunigen.</translation>
+<source>Other programs use {share} of the processor; the answer is faster without them.</source>
+<translation>Andere Programme nutzen {share} des Prozessors; ohne sie ist die Antwort schneller.</translation>
 </message>
 <message>
-<source>{share} of the time went to waiting for the disk; the method {method} would make this about {gain} times as fast.</source>
-<translation>{share} der Zeit war Warten auf das Laufwerk; das Verfahren {method} würde dies etwa {gain}-mal so schnell machen.</translation>
+<source>Reading the question took {time} before the first word, for {tokens}.</source>
+<translation>Das Lesen der Frage dauerte {time} bis zum ersten Wort, für {tokens}.</translation>
 </message>
 <message>
-<source>{share} of the time went to waiting for the disk; a cache of {size} instead of {now} would make this about {times} times as fast.</source>
-<translation>{share} der Zeit war Warten auf das Laufwerk; ein Cache von {size} statt {now} würde dies etwa {times}-mal so schnell machen.</translation>
+<source>Neither a larger cache nor another method would help.</source>
+<translation>Weder ein größerer Cache noch ein anderes Verfahren würde helfen.</translation>
 </message>
 <message>
-<source>{share} of the time went to waiting for the disk; the method {method} would make this about {gain} times as fast, a cache of {size} instead of {now} about {times} times.</source>
-<translation>{share} der Zeit war Warten auf das Laufwerk; das Verfahren {method} würde dies etwa {gain}-mal so schnell machen, ein Cache von {size} statt {now} etwa {times}-mal.</translation>
+<source>No cache that fits into the free memory and no other method would make it noticeably faster.</source>
+<translation>Kein Cache, der in den freien Speicher passt, und kein anderes Verfahren würde es merklich schneller machen.</translation>
 </message>
 <message>
-<source>{share} of the time went to waiting for the disk; a cache of {size} instead of {now} would make this about {times} times as fast, the method {method} about {gain} times.</source>
-<translation>{share} der Zeit war Warten auf das Laufwerk; ein Cache von {size} statt {now} würde dies etwa {times}-mal so schnell machen, das Verfahren {method} etwa {gain}-mal.</translation>
+<source>The method {method} would make it about {gain} times as fast.</source>
+<translation>Das Verfahren {method} würde es etwa {gain}-mal so schnell machen.</translation>
+</message>
+<message>
+<source>A cache of {size} instead of {now} would make it about {times} times as fast.</source>
+<translation>Ein Cache von {size} statt {now} würde es etwa {times}-mal so schnell machen.</translation>
+</message>
+<message>
+<source>The method {method} would make it about {gain} times as fast, a cache of {size} instead of {now} about {times} times.</source>
+<translation>Das Verfahren {method} würde es etwa {gain}-mal so schnell machen, ein Cache von {size} statt {now} etwa {times}-mal.</translation>
+</message>
+<message>
+<source>A cache of {size} instead of {now} would make it about {times} times as fast, the method {method} about {gain} times.</source>
+<translation>Ein Cache von {size} statt {now} würde es etwa {times}-mal so schnell machen, das Verfahren {method} etwa {gain}-mal.</translation>
 </message>
 </context>
 <context>

@@ -1,6 +1,8 @@
 // The live engine. Pointers are passed as integers, for ctypes.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -107,13 +109,23 @@ void bind_live(nb::module_ & m) {
     bind_slots_too_large(m);
     m.attr("NO_MEMORY") = no_memory;
     m.def("all_finite", &all_finite, "address"_a, "n"_a, "Whether the `n` floats at an address are finite.");
+    nb::class_<PackSums>(m, "PackSums", "Checksums of a layer's experts in a pack, compared when they are read first.")
+        .def(nb::init<std::string, int, uint64_t, std::vector<uint32_t>>(), "pack"_a, "layer"_a, "stride"_a, "sums"_a)
+        .def(
+            "add",
+            [](PackSums & s, Expert expert, Chunk chunk, int32_t n_chunk, uint64_t place, const nb::bytes & bytes) {
+                s.add(expert, chunk, n_chunk, place, {static_cast<const uint8_t *>(bytes.data()), bytes.size()});
+            },
+            "expert"_a, "chunk"_a, "n_chunk"_a, "place"_a, "bytes"_a)
+        .def("is_right", &PackSums::is_right, "expert"_a);
     nb::class_<TensorPlace>(m, "TensorPlace")
         .def(
             "__init__",
-            [](TensorPlace * self, size_t part, uint64_t offset, uint64_t stride, bool repacked) {
-                new (self) TensorPlace{part, offset, stride, repacked};
+            [](TensorPlace * self, size_t part, uint64_t offset, uint64_t stride, bool repacked, uint64_t in_range,
+               std::shared_ptr<PackSums> sums) {
+                new (self) TensorPlace{part, offset, stride, repacked, in_range, std::move(sums)};
             },
-            "part"_a, "offset"_a, "stride"_a = 0, "repacked"_a = false);
+            "part"_a, "offset"_a, "stride"_a = 0, "repacked"_a = false, "in_range"_a = 0, "sums"_a.none() = nb::none());
     nb::class_<ExpertFiles>(m, "ExpertFiles")
         .def(nb::init<const std::vector<std::string> &, ExpertFiles::Places, ExpertFiles::Places>(), "paths"_a,
              "places"_a, "packed"_a = ExpertFiles::Places{})
@@ -204,6 +216,8 @@ void bind_live(nb::module_ & m) {
         .def("resume", &Patch::resume)
         .def("record", &Patch::record, "recorder"_a.none(), nb::keep_alive<1, 2>(), released())
         .def("force", &Patch::force, "forced"_a.none(), nb::keep_alive<1, 2>(), released())
+        .def("find_wrong_slot", &Patch::find_wrong_slot, "number"_a, released(),
+             "Compare a resident expert with its file. Return (layer, expert) if they differ, or None.")
         .def("measure_link", &Patch::measure_link, "seconds"_a, "by_chunk"_a, released())
         .def("record_events", &Patch::record_events, "wanted"_a, released())
         .def("take_events", &Patch::take_events, released())

@@ -4,7 +4,8 @@ namespace outrider {
 namespace {
 
 // One build for all processors: the loader picks the variant.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+// The sanitizers are not ready when the loader picks.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(OUTRIDER_SANITIZE)
 #define OUTRIDER_CLONES __attribute__((target_clones("default", "arch=haswell", "arch=skylake-avx512")))
 #else
 #define OUTRIDER_CLONES

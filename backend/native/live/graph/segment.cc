@@ -31,6 +31,12 @@ std::optional<int> layer_of_logits(const ggml_tensor * node) {
 
 bool Segment::contains(const ggml_tensor * t) const { return std::find(nodes.begin(), nodes.end(), t) != nodes.end(); }
 
+bool Segment::feeds(const ggml_tensor * node) const {
+    return (node->view_src && contains(node->view_src)) ||
+           std::any_of(std::begin(node->src), std::end(node->src),
+                       [&](const ggml_tensor * s) { return s && contains(s); });
+}
+
 SourceKind source_kind(const Segment & segment, const ggml_tensor * s) {
     if (segment.contains(s)) {
         return SourceKind::inside;
@@ -65,15 +71,6 @@ const ggml_tensor * owner(const ggml_tensor * t) { return t && t->view_src ? t->
 bool reads(const ggml_tensor * node, const ggml_tensor * memory) {
     return std::any_of(std::begin(node->src), std::end(node->src),
                        [&](const ggml_tensor * s) { return s && owner(s) == memory; });
-}
-
-bool depends_on(const ggml_tensor * node, const Segment & segment) {
-    for (const ggml_tensor * s : node->src) {
-        if (s && segment.contains(s)) {
-            return true;
-        }
-    }
-    return node->view_src && segment.contains(node->view_src);
 }
 
 // Return whether the operation treats every (token, expert) row alone, so that it can run on some rows.
@@ -149,7 +146,7 @@ void SegmentFinder::grow(Found & found, ggml_tensor * node) {
     Segment & segment = found.segment;
     const bool uses_experts = node->op == GGML_OP_MUL_MAT_ID && layer_of_.count(node->src[0]);
     found.keeps_input = found.keeps_input || (found.logits && reads(node, owner(found.logits->src[1])));
-    if (!uses_experts && !depends_on(node, segment)) {
+    if (!uses_experts && !segment.feeds(node)) {
         found.n_between++;
         return;
     }

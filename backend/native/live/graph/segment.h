@@ -27,6 +27,8 @@ struct Segment {
     ggml_tensor * ids = nullptr;  // [n_expert_used, n_token], the router's choice
     std::vector<ggml_tensor *> nodes;  // in the graph's order; the last one holds the result
     bool contains(const ggml_tensor * t) const;
+    // Return whether the node reads, or is a view of, a node of the segment.
+    bool feeds(const ggml_tensor * node) const;
 };
 
 // A node that llama.cpp computes between a segment's first node and its last one, as the probe saw it.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "live/io/direct_file.h"
+#include "live/io/pack_sums.h"
 
 namespace outrider {
 
@@ -17,6 +18,8 @@ struct TensorPlace {
     uint64_t offset;        // of the first expert, in that part
     uint64_t stride = 0;    // from one expert to the next; 0: no gaps
     bool repacked = false;  // in the CPU backend's fastest layout (repack.h)
+    uint64_t in_range = 0;  // place of the tensor in an expert's range
+    std::shared_ptr<PackSums> sums{};  // of the ranges, if they have checksums
 };
 
 class ExpertFiles {

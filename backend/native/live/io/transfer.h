@@ -35,6 +35,8 @@ struct CopyWork {
     uint64_t max_joined_bytes = 0;
     // Append the reads that make these copies: for a ring.
     std::function<void(std::span<const Copy>, std::vector<ReadRing::Read> &)> reads{};
+    // Checks copies that a ring has read; throws std::exception if one is wrong. `copy` checks its own.
+    std::function<void(std::span<const Copy>)> check{};
     // Takes the arrivals of these copies, one for each, in their order. Without it, try_arrival() returns them.
     std::function<void(std::span<const Copy>, std::vector<Arrival>)> deliver{};
 };
@@ -74,6 +76,7 @@ class TransferPool {
     void begin_reads() REQUIRES(mutex_);
     std::optional<Arrival> pop() REQUIRES(mutex_);
     void perform(const Batch & batch) REQUIRES(mutex_);
+    bool is_sound(const Batch & batch) REQUIRES(mutex_);
     std::vector<Arrival> copy(const Batch & batch) const;
     void end(const Batch & batch, std::vector<Arrival> arrivals) REQUIRES(mutex_);
 

@@ -167,6 +167,10 @@ Slab::Home Slab::home_of(const ExpertTensor & t, const LayerLayout & layer, cons
     home.stride = place.stride > 0 ? place.stride : t.expert_bytes;
     home.repacked_in_file = place.repacked;
     home.matrix_bytes = t.expert_bytes;
+    home.sums = layer.is_cut() ? nullptr : place.sums.get();
+    home.in_range = place.in_range;
+    home.chunk = t.chunk;
+    home.n_chunk = int32_t(shape.chunk_bytes[t.layer].size());
     home.row_bytes = t.tensor->nb[1];
     home.n_piece = 1;
     home.piece_bytes = t.expert_bytes;
@@ -318,6 +322,40 @@ void Slab::fill(std::span<const Copy> copies) const {
         });
     }
     ranges.read();
+    check(copies);
+}
+
+void Slab::check(std::span<const Copy> copies) const {
+    for (const Copy & copy : copies) {
+        for_chunks(copy, [&](const Home & home) {
+            if (goes_straight(home)) {
+                compare(home, copy.expert, home.in_slot(copy.slot));
+            }
+        });
+    }
+}
+
+void Slab::compare(const Home & home, Expert expert, const uint8_t * bytes) {
+    if (home.sums && !home.sums->is_right(expert)) {
+        home.sums->add(expert, home.chunk, home.n_chunk, home.in_range, {bytes, size_t(home.bytes())});
+    }
+}
+
+bool Slab::differs(const Copy & copy) const {
+    bool differs = false;
+    std::vector<uint8_t> memory, in_slot;
+    for_chunks(copy, [&](const Home & home) {
+        memory.resize(home.bytes());
+        const uint8_t * wanted = as_in_slot(home, copy.expert, memory.data());
+        const uint8_t * found = home.in_slot(copy.slot);
+        if (!home.on_host) {
+            in_slot.resize(home.bytes());
+            ggml_backend_tensor_get(home.slots, in_slot.data(), size_t(copy.slot) * home.slots->nb[2], in_slot.size());
+            found = in_slot.data();
+        }
+        differs = differs || std::memcmp(wanted, found, home.bytes()) != 0;
+    });
+    return differs;
 }
 
 bool Slab::joins(const Copy & first, const Copy & second) const {
@@ -411,23 +449,35 @@ void Slab::send(const Copy & copy, const HostStore & from) const {
     from.stream_to(copy.layer).send(pieces);
 }
 
-void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
+// Read a matrix of an expert. Return its bytes as its slot has them: at `to`, or in the thread's scratch memory.
+const uint8_t * Slab::as_in_slot(const Home & home, Expert expert, uint8_t * to) const {
     const uint64_t matrix = home.begin(expert) - home.skip_bytes;
-    const size_t at = size_t(slot) * home.slots->nb[2];
-    uint8_t * in_slot = home.in_slot(slot);
     // Columns are a few bytes of each row. Reading the whole matrix costs less than many small reads.
     const bool in_pieces = home.n_piece > 1;
     const uint64_t offset = in_pieces ? matrix : matrix + home.skip_bytes;
     const size_t size = in_pieces ? home.matrix_bytes : home.piece_bytes;
     uint8_t * bytes = scratch_for(offset, size);
     home.file->read(offset, size, bytes);
+    const bool converts = home.repacked != home.repacked_in_file;
     if (in_pieces) {
-        gather(home, bytes, home.on_host && home.repacked == home.repacked_in_file ? in_slot : bytes);
+        gather(home, bytes, converts ? bytes : to);
     }
-    if (home.repacked != home.repacked_in_file) {
-        repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, in_slot);
+    if (converts) {
+        repack(home.slots->type, home.slots->ne[0], home.slots->ne[1], bytes, to);
+    }
+    return in_pieces || converts ? to : bytes;
+}
+
+void Slab::fill_chunk(const Home & home, Expert expert, Slot slot) const {
+    thread_local std::vector<uint8_t> for_device;
+    for_device.resize(home.on_host ? 0 : home.bytes());
+    uint8_t * to = home.on_host ? home.in_slot(slot) : for_device.data();
+    const uint8_t * bytes = as_in_slot(home, expert, to);
+    compare(home, expert, bytes);
+    if (home.on_host && bytes != to) {
+        std::memcpy(to, bytes, home.bytes());
     } else if (!home.on_host) {
-        CopyStream::send_blocking({home.slots, at, bytes, home.bytes()});
+        CopyStream::send_blocking({home.slots, size_t(slot) * home.slots->nb[2], bytes, home.bytes()});
     }
 }
 

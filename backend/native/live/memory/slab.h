@@ -74,6 +74,11 @@ class Slab {
     void fill(std::span<const Copy> copies) const;
     // The same from the host store, which must have the bytes.
     void send(const Copy & copy, const HostStore & from) const;
+    // Compare bytes that fill() did not read with the pack's checksums. Throws std::runtime_error.
+    void check(std::span<const Copy> copies) const;
+    // Return whether a slot's bytes differ from the file's. REQUIRES: the copy has ended. Throws std::runtime_error if
+    // the file cannot be read.
+    bool differs(const Copy & copy) const;
     // Return whether the second copy's bytes follow those of the first, so that one read brings both.
     bool joins(const Copy & first, const Copy & second) const;
     // Return whether all copies can be reads of whole blocks into whole blocks of host memory.
@@ -107,6 +112,10 @@ class Slab {
         uint64_t row_bytes;
         int64_t n_piece;
         ggml_tensor * slots;
+        PackSums * sums;  // of whole experts in a pack, or null
+        uint64_t in_range;  // place in an expert's range in the pack
+        Chunk chunk;
+        int32_t n_chunk;  // of the layer
 
         uint64_t bytes() const { return piece_bytes * uint64_t(n_piece); }
         uint64_t first() const { return offset + skip_bytes; }
@@ -125,7 +134,9 @@ class Slab {
     void show_one(const ExpertTensor & t);
     void allocate(std::vector<Home *> & homes, int32_t n_slot);
     void restore();
+    const uint8_t * as_in_slot(const Home & home, Expert expert, uint8_t * to) const;
     void fill_chunk(const Home & home, Expert expert, Slot slot) const;
+    static void compare(const Home & home, Expert expert, const uint8_t * bytes);
     static void gather(const Home & home, const uint8_t * matrix, uint8_t * to);
     template <typename Use>
     void for_chunks(const Copy & copy, Use && use) const;

@@ -35,6 +35,7 @@ std::unique_ptr<Transfers> make_pool(Cache & cache, const Shape & shape) {
     };
     read.max_joined_bytes = options.joined_bytes;
     read.reads = [slab](std::span<const Copy> copies, auto & reads) { slab->reads(copies, reads); };
+    read.check = [slab](std::span<const Copy> copies) { slab->check(copies); };
     std::unique_ptr<ReadRing> ring;
     if (options.ring && options.n_transfer_thread > 0 && options.link_bytes_per_s <= 0 && slab->in_blocks()) {
         ring = ReadRing::open(n_ring_entry);

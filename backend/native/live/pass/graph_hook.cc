@@ -32,7 +32,7 @@ GraphHook::Seen GraphHook::see(ggml_tensor * node) {
     }
     if (in_waves() && !segment_ended()) {
         const PatternNode & expected = pattern()[n_seen_];
-        if (expected.of_segment && !expected.matches(node)) {
+        if (expected.of_segment ? !expected.matches(node) : is_of_layer(node)) {
             return Seen::disorder;
         }
         n_seen_++;
@@ -51,6 +51,12 @@ GraphHook::Seen GraphHook::see(ggml_tensor * node) {
         return Seen::handled;
     }
     return Seen::other;
+}
+
+// Return whether the node is of the layer's expert computation.
+bool GraphHook::is_of_layer(const ggml_tensor * node) const {
+    const auto it = graph_.layer_of_tensor.find(node->src[0]);
+    return segment_.feeds(node) || (it != graph_.layer_of_tensor.end() && it->second == layer_);
 }
 
 void GraphHook::skip(ggml_tensor * node) {

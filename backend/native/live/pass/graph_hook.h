@@ -64,6 +64,7 @@ class GraphHook {
     };
 
     const std::vector<PatternNode> & pattern() const { return graph_.patterns[size_t(layer_)]; }
+    bool is_of_layer(const ggml_tensor * node) const;
     void skip(ggml_tensor * node);
 
     const MoeGraph & graph_;

@@ -127,6 +127,32 @@ double Patch::measure_link(double seconds, bool by_chunk) {
     return outrider::measure_link(*driver_.cache(), graph_.shape, seconds, by_chunk);
 }
 
+std::optional<std::pair<int, Expert>> Patch::find_wrong_slot(uint64_t number) const {
+    const Lock lock(driver_.mutex);
+    const Cache * cache = driver_.cache();
+    if (!cache) {
+        return std::nullopt;
+    }
+    const Residency & residency = cache->core->residency();
+    std::vector<Copy> ready;
+    for (Pool p = 0; p < residency.n_pool(); p++) {
+        for (Slot s = 0; s < residency.n_slot(p); s++) {
+            const SlotInfo & i = residency.at(p, s);
+            if (i.state == SlotState::ready) {
+                ready.push_back({0, i.layer, i.expert, i.part, whole_expert, s, Urgency::low});
+            }
+        }
+    }
+    if (ready.empty()) {
+        return std::nullopt;
+    }
+    const Copy & chosen = ready[number % ready.size()];
+    if (!cache->slab.differs(chosen)) {
+        return std::nullopt;
+    }
+    return std::pair(graph_.numbers[size_t(chosen.layer)], chosen.expert);
+}
+
 Layout Patch::layout() const {
     const Lock lock(driver_.mutex);
     return driver_.cache() ? driver_.cache()->layout : Layout{};

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/event_log.h"
@@ -71,6 +73,9 @@ class Patch {
     EventLog take_events();
     // REQUIRES: configured, and no pass since. See link_probe.h; throws std::runtime_error.
     double measure_link(double seconds, bool by_chunk);
+    // Between passes: compare a resident expert, the `number`-th modulo their count, with its file. Return its layer
+    // (the model's number) and itself if memory and file differ. Throws std::runtime_error if the file cannot be read.
+    std::optional<std::pair<int, Expert>> find_wrong_slot(uint64_t number) const;
 
     // The model. Layers are numbered as in the model's tensors, in order; see MoeGraph.
     const std::vector<int> & layers() const { return graph_.numbers; }

@@ -1,0 +1,157 @@
+"""The bar that finds words in the shown chat."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QEvent, QPoint, Qt, QTimer, Signal
+from PySide6.QtGui import QKeyEvent, QTextCharFormat, QTextCursor
+from PySide6.QtWidgets import QFrame, QHBoxLayout, QLabel, QLineEdit, QTextEdit, QWidget
+
+from app.chat.transcript import Transcript
+from app.text import units
+from app.widgets import theme
+from app.widgets.icon_button import IconButton
+
+FIND_MS = 120  # delay after the last key
+N_FOUND_MAX = 2000
+
+
+class _Words(QLineEdit):
+    """Escape closes the bar, Enter goes on, Shift+Enter goes back.
+
+    Signals:
+        closed, stepped: (1 or -1).
+    """
+
+    closed = Signal()
+    stepped = Signal(int)
+
+    def event(self, event: QEvent) -> bool:  # noqa: D102
+        is_escape = isinstance(event, QKeyEvent) and event.key() == Qt.Key.Key_Escape
+        if event.type() == QEvent.Type.ShortcutOverride and is_escape:
+            event.accept()  # the window's Escape would stop the answer
+            return True
+        return super().event(event)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:  # noqa: D102, N802
+        if event.key() == Qt.Key.Key_Escape:
+            self.closed.emit()
+        elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
+            back = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
+            self.stepped.emit(-1 if back else 1)
+        else:
+            super().keyPressEvent(event)
+
+
+class FindBar(QFrame):
+    """Marks the places in the chat that contain words, and goes from one to the next.
+
+    Signals:
+        closed: the user is done.
+    """
+
+    closed = Signal()
+
+    def __init__(self, transcript: Transcript, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setObjectName("findBar")
+        self._transcript = transcript
+        self._found: list[tuple[QTextEdit, QTextCursor]] = []
+        self._place = -1
+        self.words = _Words()
+        self.words.setPlaceholderText(self.tr("Find in this chat"))
+        self.words.setAccessibleName(self.tr("Find in this chat"))
+        self.count = QLabel()
+        self.count.setProperty("role", "small")
+        self.before = IconButton("up", self.tr("Previous place (Shift+Enter)"), side=28)
+        self.after = IconButton("chevron", self.tr("Next place (Enter)"), side=28)
+        close = IconButton("close", self.tr("Close the search (Esc)"), side=28)
+        layout = QHBoxLayout(self)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.addWidget(self.words, 1)
+        for widget in (self.count, self.before, self.after, close):
+            layout.addWidget(widget)
+        self._timer = QTimer(self, singleShot=True, interval=FIND_MS)
+        self._timer.timeout.connect(self.search)
+        self.words.textChanged.connect(self._timer.start)
+        self.words.stepped.connect(self.step)
+        self.words.closed.connect(self.finish)
+        self.before.clicked.connect(lambda: self.step(-1))
+        self.after.clicked.connect(lambda: self.step(1))
+        close.clicked.connect(self.finish)
+        self.hide()
+
+    @property
+    def found(self) -> int:
+        """Return the number of places."""
+        return len(self._found)
+
+    @property
+    def present(self) -> QTextCursor | None:
+        """Return the place that is shown."""
+        return self._found[self._place][1] if self._found else None
+
+    def begin(self) -> None:
+        """Show the bar and let the user type."""
+        self.show()
+        self.words.setFocus()
+        self.words.selectAll()
+        self.search()
+
+    def finish(self) -> None:
+        """Remove the marks and hide the bar."""
+        self._timer.stop()
+        self._clear()
+        self.hide()
+        self.closed.emit()
+
+    def search(self) -> None:
+        """Find the words, and show the last place: chats are read from their end."""
+        self._timer.stop()
+        self._clear()
+        words = self.words.text()
+        if words.strip():
+            for block in self._transcript.text_blocks():
+                cursor = block.document().find(words)
+                while not cursor.isNull() and len(self._found) < N_FOUND_MAX:
+                    self._found.append((block, cursor))
+                    cursor = block.document().find(words, cursor)
+        self._place = len(self._found) - 1
+        self._show()
+
+    def step(self, step: int) -> None:
+        """Go to another place; after the last comes the first."""
+        if self._timer.isActive():
+            self.search()
+        elif self._found:
+            self._place = (self._place + step) % len(self._found)
+            self._show()
+
+    def _clear(self) -> None:
+        for block in {id(block): block for block, _ in self._found}.values():
+            block.setExtraSelections([])
+        self._found, self._place = [], -1
+
+    def _show(self) -> None:
+        for button in (self.before, self.after):
+            button.setEnabled(bool(self._found))
+        if not self._found:
+            self.count.setText(self.tr("Nothing found.") if self.words.text().strip() else "")
+            return
+        self.count.setText(
+            self.tr("{n} of {all}").format(
+                n=units.number(self._place + 1), all=units.number(len(self._found))
+            )
+        )
+        marks: dict[int, tuple[QTextEdit, list[QTextEdit.ExtraSelection]]] = {}
+        for place, (block, cursor) in enumerate(self._found):
+            look = QTextCharFormat()
+            look.setBackground(theme.colour("accent" if place == self._place else "bubble"))
+            look.setForeground(theme.colour("on_accent" if place == self._place else "text"))
+            mark = QTextEdit.ExtraSelection()
+            mark.cursor, mark.format = cursor, look
+            marks.setdefault(id(block), (block, []))[1].append(mark)
+        for block, selections in marks.values():
+            block.setExtraSelections(selections)
+        block, cursor = self._found[self._place]
+        line = block.cursorRect(cursor)
+        self._transcript.show_place(block.viewport(), QPoint(line.x(), line.center().y()))

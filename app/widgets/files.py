@@ -1,0 +1,33 @@
+"""Where the file dialogs of the window begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PySide6.QtCore import QStandardPaths
+
+from backend.system.paths import models_folder
+
+_last: dict[str, str] = {}  # the folder that was used last, by the kind of file
+
+
+def start(kind: str, name: str = "", first: str = "") -> str:
+    """Return where a dialog for a kind of file begins: where the last one ended.
+
+    kind: "models", "chats" or "files". name: of a file to write. first: the folder for the first
+    dialog; by default that of downloads for models, and the user's documents for the others.
+    """
+    folder = _last.get(kind) or first
+    if not folder and kind == "models" and models_folder().is_dir():
+        folder = str(models_folder())
+    places = QStandardPaths.StandardLocation
+    documents = QStandardPaths.writableLocation(places.DocumentsLocation)
+    if not folder and documents and Path(documents).is_dir():
+        folder = documents
+    folder = folder or str(Path.home())
+    return str(Path(folder) / name) if name else folder
+
+
+def remember(kind: str, path: str | Path) -> None:
+    """Begin the next dialog where this file is."""
+    _last[kind] = str(Path(path).parent)

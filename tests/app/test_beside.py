@@ -1,0 +1,164 @@
+"""What goes on beside a chat: finding words, titles, notifications, the tray, the cache rate."""
+
+from typing import Any
+
+import pytest
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtWidgets import QApplication
+from window_samples import WAIT_MS, Model, Opener
+
+from app.session.titles import clean
+from app.state.engine_state import State
+from backend.library.estimate import speed_after
+from backend.protocol.statistics import Statistics
+
+
+def shown_y(window: Any) -> int:
+    """Return the y of the found place within the transcript's viewport."""
+    bar, transcript = window.chat.find_bar, window.chat.transcript
+    block, cursor = bar._found[bar._place]
+    place = block.viewport().mapTo(transcript.viewport(), QPoint(0, 0)).y()
+    return int(place + block.cursorRect(cursor).center().y())
+
+
+def test_words_are_found_in_the_chat(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(text="A needle and hay. " + "More hay.\n\n" * 30))
+    for number in range(3):
+        window.ask(f"Question {number}")
+        window.wait_state(State.IDLE)
+    action = next(a for a in window.actions() if a.shortcut().toString() == "Ctrl+Shift+F")
+    action.trigger()
+    bar = window.chat.find_bar
+    assert bar.isVisible() and bar.words.hasFocus()
+    qtbot.keyClicks(bar.words, "needle")
+    qtbot.waitUntil(lambda: bar.found > 0, timeout=WAIT_MS)
+    n_found = bar.found
+    assert bar.count.text() == f"{n_found} of {n_found}"
+    height = window.chat.transcript.viewport().height()
+    qtbot.waitUntil(lambda: 0 <= shown_y(window) <= height, timeout=WAIT_MS)
+    qtbot.keyClick(bar.words, Qt.Key.Key_Return)
+    assert bar.count.text() == f"1 of {n_found}"
+    qtbot.waitUntil(lambda: 0 <= shown_y(window) <= height, timeout=WAIT_MS)
+    block, _ = bar._found[0]
+    assert block.extraSelections()
+    qtbot.keyClick(bar.words, Qt.Key.Key_Escape)
+    assert not bar.isVisible() and not block.extraSelections()
+    assert QApplication.focusWidget() is window.chat.composer.input
+
+
+def test_an_idle_model_writes_the_title(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(text="Tin Soldiers at Sea"))
+    window.ask("Tell me at length of the soldiers, please")
+    window.wait_state(State.IDLE)
+    before = window.answer.statistics, window.panel.words.text()
+    assert window.chats.rows()[0].title.startswith("Tell me at length")
+    window.titles.ask()
+    title = "Tin Soldiers at SeaTin Soldiers at"
+    qtbot.waitUntil(lambda: window.chats.rows()[0].is_named, timeout=WAIT_MS)
+    assert window.chats.rows()[0].title.startswith(title[:19])
+    assert (window.answer.statistics, window.panel.words.text()) == before
+    assert len(window.session.conversation.messages) == 2 and window.state is State.IDLE
+    window.chats.rename(window.chats.open_id, "Mine")
+    window.titles.ask()
+    assert window.chats.rows()[0].title == "Mine"
+
+
+def test_a_title_is_never_in_the_way(qtbot: Any, open_window: Opener, model: Model) -> None:
+    window = open_window(model(token_s=0.05, n_token=30))
+    window.ask("A question")
+    window.wait_state(State.IDLE)
+    window.titles.ask()
+    window.ask("The next question")
+    window.wait_text(5)
+    window.wait_state(State.IDLE)
+    assert window.answer.content.startswith("Once there was")
+    assert len(window.session.conversation.messages) == 4
+    assert window.chats.rows()[0].title == "A question"  # the title was stopped
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ('"A Trip to Rome."', "A Trip to Rome"),
+        ("**Title: Red Skies**\nMore", "Red Skies"),
+        ("# Titel: Der Wind", "Der Wind"),
+        ("", ""),
+        ("word " * 40, ""),
+    ],
+)
+def test_titles_are_cleaned(written: str, title: str) -> None:
+    assert clean(written) == title
+
+
+def test_a_ready_answer_is_told_if_the_window_is_not_active(
+    qtbot: Any, open_window: Opener, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = open_window(model())
+    told: list[tuple[str, str]] = []
+    window.presence.tell = lambda *words: told.append(words)
+    monkeypatch.setattr(window, "isActiveWindow", lambda: False)
+    window.ask("A question")
+    window.wait_state(State.IDLE)
+    [(title, words)] = told
+    assert title == "The answer is ready: A question" and words.startswith("Once there was")
+    window.settings.notify = False
+    window.ask("Another")
+    window.wait_state(State.IDLE)
+    window.settings.notify = True
+    monkeypatch.setattr(window, "isActiveWindow", lambda: True)
+    window.ask("Once more")
+    window.wait_state(State.IDLE)
+    assert len(told) == 1
+
+
+def test_without_a_tray_closing_ends_the_window(open_window: Opener, model: Model) -> None:
+    window = open_window(model())
+    assert not window.settings.tray and not window.presence.stays
+    window.close()
+    assert not window.isVisible() and not window.link.is_running
+
+
+def test_the_slider_forecasts_every_position_and_stands_still(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model())
+    window.resize(1320, 840)
+    window.ask()
+    window.wait_state(State.IDLE)
+    rate, slots = window.top_bar.rate, window.engine.slots
+    assert slots is not None
+    places = set()
+    for n_slot in range(slots.n_slot_min, slots.n_expert + 1):
+        rate.slider.setValue(n_slot)
+        QApplication.processEvents()
+        assert "token/s" in rate.force_text, n_slot
+        assert rate._asked.shown_text() == rate.asked_text
+        places.add((rate.slider.mapTo(window, QPoint(0, 0)).x(), rate.slider.width()))
+    assert len(places) == 1
+
+
+def test_a_rate_is_applied_in_the_middle_of_an_answer(
+    qtbot: Any, open_window: Opener, model: Model
+) -> None:
+    window = open_window(model(token_s=0.03, n_token=120))
+    rate = window.top_bar.rate
+    assert not rate.apply.isVisible()
+    window.ask()
+    window.wait_text(30)
+    window.move_rate(24)
+    assert rate.apply.isVisible() and "from the next answer" in rate.force_text
+    n_char = len(window.answer.content)
+    rate.apply.click()
+    qtbot.waitUntil(lambda: window.engine.cache.n_slot == 24, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: len(window.answer.content) > n_char + 20, timeout=WAIT_MS)
+    assert len(window.session.conversation.messages) == 2
+    assert not rate.apply.isVisible()
+    window.session.stop()
+
+
+def test_more_slots_promise_more_speed() -> None:
+    answer = Statistics(n_token=100, tokens_per_s=10.0, stall_s=5.0, compute_s=5.0)
+    speeds = [speed_after(answer, 8, 32, n) for n in (4, 8, 16, 32)]
+    values = [speed.tokens_per_s for speed in speeds if speed is not None]
+    assert values == sorted(values) and values[1] == 10.0 and values[3] == pytest.approx(20.0)
+    assert speed_after(Statistics(n_token=2, tokens_per_s=9.0), 8, 32, 16) is None

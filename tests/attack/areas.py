@@ -1,0 +1,25 @@
+"""The areas of the attack. per_hour: the aim for an hour on two cores."""
+
+from __future__ import annotations
+
+from attack import core, faults, files, kills, models, talk
+from attack.area import Area
+
+AREAS: dict[str, Area] = {
+    area.name: area
+    for area in (
+        Area("header", 100_000, models.attack_header, models.prepare, 20),
+        Area("load", 2_000, models.attack_load, models.prepare, 120),
+        Area("file", 40_000, files.attack, files.prepare),
+        Area("template", 10_000, talk.attack_template),
+        Area("request", 100_000, talk.attack_request, talk.prepare_server),
+        Area("frame", 100_000, talk.attack_frame),
+        Area("groups", 10_000, talk.attack_groups),
+        Area("core", 10_000, core.attack),
+        Area("kill", 9_700, kills.attack_writer, kills.prepare),
+        Area("worker", 250, kills.attack_worker, kills.prepare_worker),
+        Area("window", 50, kills.attack_window),
+        Area("fault", 10_000, faults.attack, faults.prepare),
+        Area("limit", 2_000, faults.attack_limits, faults.prepare),
+    )
+}

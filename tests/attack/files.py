@@ -1,0 +1,163 @@
+"""Damaged files that Outrider keeps: chats, settings, packs, predictors, traces, lists."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from benchmarks.damaged_chats import fill, use
+from factory import make_tiny
+from test_kept_files import VALUES
+from test_trace import make_trace
+
+from app.settings import settings
+from app.settings.settings import Settings
+from attack.area import Finding
+from attack.gguf_mutations import damage
+from backend.downloads.manager import Downloads
+from backend.gguf.model_file import ModelFile, read_model
+from backend.library.facts import FactsCache
+from backend.library.history import History
+from backend.packs import write as packs
+from backend.traces.container import ContainerError
+from backend.traces.trace import read_trace
+from backend.weights import file as weights
+
+_kept: dict[str, bytes] = {}
+_model: list[ModelFile] = []
+_SIZES = weights.PredictorSizes(n_layer=3, n_expert=8, n_expert_used=2, n_embd=4)
+
+
+def prepare(folder: Path) -> None:
+    """Make a sound file of each kind."""
+    if _kept:
+        return
+    own = folder / f"files-{os.getpid()}"
+    own.mkdir()
+    _kept["chats"] = fill(own / "chats.db")
+    _model.append(read_model(make_tiny("qwen3moe", "Q8_0", own / "m.gguf", n_layer=2, n_expert=8)))
+    _kept["pack"] = packs.write(_model[0], "file", own / "m.pack").path.read_bytes()
+    make_trace().write(own / "t.trace")
+    _kept["trace"] = (own / "t.trace").read_bytes()
+    one = np.ones((6, 4), np.float32)
+    arrays = {"l0.s2.w1": one, "l0.s2.b1": one[:, 0], "l0.s2.w2": np.ones((8, 6), np.float32)}
+    made = weights.PredictorWeights("learned", _SIZES, arrays, {"activation": 1})
+    weights.write(own / "p", "model", made, {"w1": "q4"})
+    _kept["predictor"] = (own / "p").read_bytes()
+    _kept["settings"] = json.dumps(asdict(Settings())).encode()
+    inner = {"n_slot": 1, "tokens_per_s": 1.0, "at_s": 1.0}
+    lists = {"format": 1, "folders": ["/x"], "used": {"m": 1.0}, "measured": {"m": inner}}
+    _kept["library"] = json.dumps(lists).encode()
+    file = {"name": "m.gguf", "url": "http://x/m.gguf", "size_bytes": 9, "sha256": "", "tag": ""}
+    job = {"source": "a/b", "name": "m", "folder": "/x", "files": [file], "state": "paused"}
+    _kept["downloads"] = json.dumps({"format": 1, "folder": "/x", "downloads": [job]}).encode()
+    Facts = FactsCache(own / "facts.json", 512)
+    Facts.facts([_model[0].path], [_model[0].path.stat()])
+    Facts.save()
+    _kept["facts"] = (own / "facts.json").read_bytes()
+
+
+def attack(seed: int, folder: Path) -> str:
+    """Damage a kept file and use it as the program does: it is used, or a sentence says why not."""
+    chance = random.Random(f"file {seed}")
+    kind = sorted(_kept)[seed % len(_kept)]
+    data = _kept[kind]
+    if kind == "chats" or chance.random() < 0.7:
+        data = damage(data, chance)
+    else:
+        data = _other_values(data, chance)
+    path = folder / {"chats": "chats.db"}.get(kind, "kept.json")
+    path.write_bytes(data)
+    return f"{kind}: {_USES[kind](path)}"
+
+
+def _other_values(data: bytes, chance: random.Random) -> bytes:
+    """Put another value into the JSON that begins the data, or damage what is no JSON."""
+    try:
+        whole = json.loads(data)
+    except ValueError:
+        return damage(data, chance)
+    places = [(whole, key) for key in whole]
+    while chance.random() < 0.6:
+        holder, key = chance.choice(places)
+        inner = holder[key]
+        if isinstance(inner, dict | list) and inner:
+            places = [(inner, k) for k in (inner if isinstance(inner, dict) else range(len(inner)))]
+    holder, key = chance.choice(places)
+    holder[key] = "HERE"
+    return json.dumps(whole).replace('"HERE"', chance.choice(VALUES)).encode("utf-8", "replace")
+
+
+def _settings(path: Path) -> str:
+    loaded, sentence = settings.load(path)
+    require_sentence(sentence or "")
+    require_sentence(settings.save(loaded, path) or "")
+    return "set aside" if sentence else "used"
+
+
+def _library(path: Path) -> str:
+    history = History(path)
+    require_sentence(history.trouble)
+    return "set aside" if history.trouble else "used"
+
+
+def _downloads(path: Path) -> str:
+    downloads = Downloads(path, path.parent)
+    require_sentence(downloads.trouble)
+    return "set aside" if downloads.trouble else "used"
+
+
+def _facts(path: Path) -> str:
+    found = FactsCache(path, 512).facts([_model[0].path], [_model[0].path.stat()])
+    return "refused" if isinstance(found, str) else "used"
+
+
+def _pack(path: Path) -> str:
+    try:
+        packs.check(packs.read(path, _model[0]))
+    except packs.PackError as error:
+        require_sentence(str(error))
+        return "refused"
+    if path.read_bytes() != _kept["pack"]:
+        return "padding"  # only bytes that nobody reads may differ
+    return "used"
+
+
+def _trace(path: Path) -> str:
+    return _container(lambda: read_trace(path))
+
+
+def _predictor(path: Path) -> str:
+    return _container(lambda: weights.read(path, "model", _SIZES))
+
+
+def _container(read: Callable[[], object]) -> str:
+    try:
+        read()
+    except ContainerError as error:
+        require_sentence(str(error))
+        return "refused"
+    return "used"
+
+
+def require_sentence(text: str) -> None:
+    """Fail where a text is neither empty nor a plain sentence."""
+    if text and (not text.endswith(".") or "\n" in text or "Traceback" in text):
+        raise Finding(f"no sentence: {text!r}")
+
+
+_USES: dict[str, Callable[[Path], str]] = {
+    "chats": use,
+    "settings": _settings,
+    "library": _library,
+    "downloads": _downloads,
+    "facts": _facts,
+    "pack": _pack,
+    "trace": _trace,
+    "predictor": _predictor,
+}

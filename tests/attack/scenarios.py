@@ -1,0 +1,327 @@
+"""What Outrider writes and reads, to be killed in the middle or to meet faults of the system.
+
+`act` runs in a child and acknowledges what is done. `judge` runs afterwards, without faults, and
+requires that all that was acknowledged is there, and that the files can be used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.damaged_chats import fill
+from factory import make_tiny
+from fake_hub import FakeHub
+from test_trace import make_trace
+
+from app.settings import settings
+from app.settings.settings import Settings
+from app.state.conversation import Message
+from app.store.chats import ChatStore
+from app.store.schema import StoreError
+from attack.area import Finding
+from attack.files import require_sentence
+from backend.downloads import job as job_module
+from backend.downloads import transfer as transfer_module
+from backend.downloads.address import parse
+from backend.downloads.errors import DownloadError
+from backend.downloads.hub import look_up
+from backend.downloads.job import INCOMPLETE, Job
+from backend.downloads.web import new_client
+from backend.engine.engine import Engine
+from backend.gguf.model_file import ModelFile, ModelFileError, read_model
+from backend.llama.api import LlamaError
+from backend.packs import write as packs
+from backend.protocol.errors import EngineError
+from backend.protocol.settings import EngineConfig, Sampling
+from backend.traces.container import ContainerError
+from backend.traces.trace import read_trace
+
+Say = Callable[[str], None]
+"""Acknowledges something to the parent."""
+
+
+class SaidSo(Exception):
+    """The program reported a failure in a sentence."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Reads or writes of the program. prepare: makes the files that `act` finds in the folder."""
+
+    name: str
+    prepare: Callable[[Path], None]
+    act: Callable[[Path, Say, random.Random], None]
+    judge: Callable[[Path, list[str]], None]
+
+
+_kept: dict[str, bytes] = {}
+_models: dict[str, ModelFile] = {}
+_hub: list[str] = []
+_DATA = random.Random(1).randbytes(300_000)
+_TOKENS: dict[str, list[int]] = {}
+
+
+def prepare(folder: Path) -> None:
+    """Make what all cases read: a file of chats, a model and its pack."""
+    if _kept:
+        return
+    own = folder / f"scenarios-{os.getpid()}"
+    own.mkdir()
+    _kept["chats"] = fill(own / "chats.db")
+    path = make_tiny("qwen3moe", "Q8_0", own / "m.gguf", n_layer=2, n_expert=8)
+    _models["m"] = read_model(path)
+    _kept["pack"] = packs.write(_models["m"], "file", own / "m.pack").path.read_bytes()
+    with contextlib.suppress(FileNotFoundError):
+        (own / "tokens").unlink()
+    child = os.fork()  # llama.cpp's threads stay out of this process, which forks again
+    if child == 0:
+        tokens = _answer(path)
+        (own / "tokens").write_text(" ".join(map(str, tokens)))
+        os._exit(0)
+    os.waitpid(child, 0)
+    _TOKENS["m"] = [int(t) for t in (own / "tokens").read_text().split()]
+
+
+def prepare_hub(folder: Path) -> None:
+    """Start a hub in a process of its own, which ends with this one."""
+    prepare(folder)
+    if _hub:
+        return
+    read, write = os.pipe()
+    if os.fork() == 0:
+        from backend.system.pipes import die_with_parent
+
+        die_with_parent()
+        hub = FakeHub()
+        hub.repositories["a/b"] = {"m.gguf": _DATA}
+        with hub:
+            os.write(write, hub.url.encode())
+            os.close(write)
+            threading.Event().wait()
+    os.close(write)
+    _hub.append(os.read(read, 200).decode())
+    os.environ.update(HF_ENDPOINT=_hub[0], NO_PROXY="127.0.0.1", HF_TOKEN_PATH="/nonexistent/t")
+    job_module.MARGIN_BYTES = 0
+    transfer_module.WAIT_S = 0.01
+
+
+# Chats
+
+
+def _begin_chats(folder: Path) -> None:
+    (folder / "chats.db").write_bytes(_kept["chats"])
+
+
+def _act_chats(folder: Path, say: Say, chance: random.Random) -> None:
+    store = ChatStore.open(folder / "chats.db")
+    if store.trouble:
+        raise SaidSo(store.trouble)
+    try:
+        for number in range(chance.randrange(1, 30)):
+            chat_id = store.new_chat(f"new {number}")
+            say(f"chat {chat_id} new {number}")
+            message = Message("user", f"words {number} " * chance.choice((1, 500)))
+            store.add(chat_id, 0, message)
+            digest = hashlib.sha256(message.content.encode()).hexdigest()
+            say(f"message {message.id} {digest}")
+    except StoreError as error:
+        raise SaidSo(str(error)) from None
+    finally:
+        store.close()
+
+
+def _judge_chats(folder: Path, said: list[str]) -> None:
+    store = ChatStore.open(folder / "chats.db")
+    try:
+        if store.trouble:
+            raise Finding(f"the chats were set aside: {store.trouble}")
+        titles = {row.id: row.title for row in store.chats()}
+        with store.reading():
+            (sound,) = store.connection.execute("PRAGMA integrity_check").fetchone()
+            messages = dict(store.connection.execute("SELECT id, content FROM message"))
+        if sound != "ok" or not {f"chat {n}" for n in range(3)} <= set(titles.values()):
+            raise Finding(f"the chats are not whole: {sound}, {titles}")
+        for line in said:
+            kind, number, rest = line.split(" ", 2)
+            if kind == "chat" and titles.get(int(number)) != rest:
+                raise Finding(f"acknowledged and lost: {line}")
+            found = hashlib.sha256(messages.get(int(number), "").encode()).hexdigest()
+            if kind == "message" and found != rest:
+                raise Finding(f"acknowledged and lost: {line}")
+    finally:
+        store.close()
+
+
+# Settings
+
+
+def _begin_settings(folder: Path) -> None:
+    settings.save(Settings(open_chat=1), folder / "settings.json")
+
+
+def _act_settings(folder: Path, say: Say, chance: random.Random) -> None:
+    for number in range(2, chance.randrange(3, 60)):
+        trouble = settings.save(Settings(open_chat=number), folder / "settings.json")
+        if trouble:
+            raise SaidSo(trouble)
+        say(str(number))
+
+
+def _judge_settings(folder: Path, said: list[str]) -> None:
+    found, trouble = settings.load(folder / "settings.json")
+    last = int(said[-1]) if said else 1
+    if trouble or found.open_chat not in (last, last + 1):
+        raise Finding(f"the settings are not the last ones: {trouble}, {found.open_chat}, {last}")
+
+
+# Packs
+
+
+def _begin_pack(_folder: Path) -> None:
+    pass
+
+
+def _act_pack(folder: Path, say: Say, _chance: random.Random) -> None:
+    path = folder / "m.pack"
+    try:
+        packs.write(_models["m"], "file", path)
+        packs.check(packs.read(path, _models["m"]))
+    except packs.PackError as error:
+        raise SaidSo(str(error)) from None
+    say("written")
+
+
+def _judge_pack(folder: Path, said: list[str]) -> None:
+    path = folder / "m.pack"
+    if said and not path.exists():
+        raise Finding("a written pack is gone")
+    if path.exists() and path.read_bytes() != _kept["pack"]:
+        raise Finding("a pack is wrong")
+    if packs.write(_models["m"], "file", path).path.read_bytes() != _kept["pack"]:
+        raise Finding("a pack that goes on is wrong")
+
+
+# Traces (predictors are written and read in the same way)
+
+
+def _act_trace(folder: Path, say: Say, chance: random.Random) -> None:
+    path = folder / "t.trace"
+    try:
+        for seed in range(chance.randrange(1, 6)):
+            trace = make_trace(seed)
+            trace.write(path)
+            say(str(seed))
+            if read_trace(path).tokens.tolist() != trace.tokens.tolist():
+                raise Finding("a trace was read otherwise than written")
+    except ContainerError as error:
+        raise SaidSo(str(error)) from None
+
+
+def _judge_trace(folder: Path, said: list[str]) -> None:
+    path = folder / "t.trace"
+    if not path.exists():
+        if said:
+            raise Finding("a written trace is gone")
+        return
+    last = int(said[-1]) if said else -1
+    tokens = read_trace(path).tokens.tolist()
+    if tokens not in (make_trace(last).tokens.tolist() if last >= 0 else [],
+                      make_trace(last + 1).tokens.tolist()):  # fmt: skip
+        raise Finding("a trace is neither the last one nor the next")
+
+
+# Downloads
+
+
+def _job(folder: Path) -> Job:
+    with new_client() as client:
+        offers = look_up(parse("a/b"), client).offers
+    return Job.of(offers[0], "a/b", folder)
+
+
+def _act_download(folder: Path, say: Say, _chance: random.Random) -> None:
+    try:
+        with new_client(stall_s=2.0) as client:
+            _job(folder).run(client, threading.Event(), lambda _n: None)
+    except DownloadError as error:
+        raise SaidSo(str(error)) from None
+    say("done")
+
+
+def _judge_download(folder: Path, said: list[str]) -> None:
+    target = folder / "a" / "b" / "m.gguf"
+    if target.exists() and target.read_bytes() != _DATA:
+        raise Finding("a wrong file counts as downloaded")
+    if said and not target.exists():
+        raise Finding("a downloaded file is gone")
+    _act_download(folder, lambda _word: None, random.Random(0))
+    if target.read_bytes() != _DATA or (target.parent / INCOMPLETE).exists():
+        raise Finding("a download that goes on is wrong, or leaves files behind")
+
+
+# Answers
+
+
+def _answer(path: Path) -> list[int]:
+    config = EngineConfig(cache_rate=0.25, n_thread=1, context_length=64, pack=False)
+    engine = Engine.open(path, config)
+    return [p.token_id for p in engine.generate_text("the of and", Sampling(temperature=0), 4)]
+
+
+def _act_answer(_folder: Path, say: Say, _chance: random.Random) -> None:
+    try:
+        tokens = _answer(_models["m"].path)
+    except (EngineError, LlamaError, ModelFileError) as error:
+        raise SaidSo(str(error)) from None
+    say(" ".join(map(str, tokens)))
+
+
+def _judge_answer(_folder: Path, said: list[str]) -> None:
+    if said and [int(token) for token in said[0].split()] != _TOKENS["m"]:
+        raise Finding(f"another answer: {said[0]} instead of {_TOKENS['m']}")
+
+
+def _nothing(_folder: Path) -> None:
+    pass
+
+
+CHATS = Scenario("chats", _begin_chats, _act_chats, _judge_chats)
+SETTINGS = Scenario("settings", _begin_settings, _act_settings, _judge_settings)
+PACK = Scenario("pack", _begin_pack, _act_pack, _judge_pack)
+TRACE = Scenario("trace", _nothing, _act_trace, _judge_trace)
+DOWNLOAD = Scenario("download", _nothing, _act_download, _judge_download)
+ANSWER = Scenario("answer", _nothing, _act_answer, _judge_answer)
+
+
+def perform(
+    scenario: Scenario,
+    folder: Path,
+    chance: random.Random,
+    before: Callable[[], None] = lambda: None,
+) -> int:
+    """Act in a child. Return 0, or 1 after a sentence. Acknowledgements go to the file `acks`."""
+    acks = os.open(folder / "acks", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def say(word: str) -> None:
+        os.writev(acks, [word.encode() + b"\n"])  # faults.c leaves writev alone
+
+    before()
+    try:
+        scenario.act(folder, say, chance)
+    except SaidSo as error:
+        require_sentence(str(error))
+        return 1
+    return 0
+
+
+def acknowledged(folder: Path) -> list[str]:
+    """Return what a child acknowledged."""
+    path = folder / "acks"
+    return path.read_text().splitlines() if path.exists() else []
