@@ -68,7 +68,7 @@ class Figure:
     """A table, and the panels of a picture."""
 
     columns: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
     panels: list[Panel]
 
 

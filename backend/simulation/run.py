@@ -172,14 +172,16 @@ def _simulate(
     stalls_us: list[NDArray[np.float64]] = []
     core, from_file = None, 0
     for piece in _pieces(setting, method):
-        new_place = None if core is None else tuner.new_layout(cache_bytes)
+        new_place: _native.Layout | None = None if core is None else tuner.new_layout(cache_bytes)
         if core is None or new_place is not None:
             from_file += _file_bytes(core, trace.n_layer)
             place = new_place or place
             core, used = _core(setting, method, shape, place, future, tuner)
-            for layer, experts in enumerate([] if new_place is None else tuner.stock()):
-                for copy in core.stocked(layer, experts):
-                    core.copied(copy.ticket)  # while nobody waits
+            stock: list[list[int]] = [] if new_place is None else tuner.stock()
+            for layer, experts in enumerate(stock):
+                for command in core.stocked(layer, experts):
+                    assert isinstance(command, _native.Copy)
+                    core.copied(command.ticket)  # while nobody waits
             tuner.attach(core, round(actual_rate * shape.n_expert))
         simulation = _native.simulate(
             core,
