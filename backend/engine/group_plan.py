@@ -89,7 +89,7 @@ class GroupTimes:
         if n <= last.n:
             return Measured(n, dense, expert, _line(sizes, [r.n_expert for r in self.rows], n))
         # If tokens chose at random, (1 - k/E)^n of the experts would not be needed.
-        of = max(self.n_expert * 1.0, last.n_expert)
+        of = max(float(self.n_expert), last.n_expert, 1.0)
         unused = max(1 - last.n_expert / of, 0.0)
         return Measured(n, dense, expert, of * (1 - unused ** (n / last.n)))
 

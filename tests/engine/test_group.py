@@ -212,6 +212,12 @@ def test_more_requests_are_computed_where_they_are_faster_together() -> None:
     assert paper == 1 and 80 < chosen <= 100
 
 
+def test_a_dense_model_is_planned_too() -> None:
+    rows = (Measured(1, 1.0, 0.0, 0.0), Measured(4, 1.6, 0.0, 0.0))
+    chosen, paper, _ = choose(GroupTimes(rows, 1, 0, 0, 0.0, 0.0), 8)
+    assert (chosen, paper) == (8, 1)
+
+
 def test_the_plan_gives_every_request_its_room(
     open_engine: OpenEngine, reciter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
