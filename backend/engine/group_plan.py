@@ -12,7 +12,7 @@ computing and t_io the time to read one expert, the paper's inequalities for a l
 
 The smallest n that fulfils them leaves no time in which only the drive works. On a processor a
 larger n still gains, because a token of many takes less time to compute than one alone. So the plan
-goes on to the smallest n whose predicted speed is within 3 % of the best.
+goes on to the smallest n whose predicted speed is within 1 % of the best.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIZES = (1, 4, 16, 64)
 """Numbers of sequences that are measured."""
 _N_PROMPT = 12
 _N_STEP = 4
-_NEAR = 0.97
+_NEAR = 0.99
 """Share of the best predicted speed that ends the search for a larger group."""
 _KV_SHARE = 0.8
 """Share of the free memory that the attention caches may take."""
@@ -89,7 +89,7 @@ class GroupTimes:
         if n <= last.n:
             return Measured(n, dense, expert, _line(sizes, [r.n_expert for r in self.rows], n))
         # If tokens chose at random, (1 - k/E)^n of the experts would not be needed.
-        of = max(self.n_expert * 1.0, last.n_expert)
+        of = max(float(self.n_expert), last.n_expert, 1.0)
         unused = max(1 - last.n_expert / of, 0.0)
         return Measured(n, dense, expert, of * (1 - unused ** (n / last.n)))
 

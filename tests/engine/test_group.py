@@ -212,7 +212,16 @@ def test_more_requests_are_computed_where_they_are_faster_together() -> None:
     assert paper == 1 and 80 < chosen <= 100
 
 
-def test_the_plan_gives_every_request_its_room(open_engine: OpenEngine, reciter: Path) -> None:
+def test_a_dense_model_is_planned_too() -> None:
+    rows = (Measured(1, 1.0, 0.0, 0.0), Measured(4, 1.6, 0.0, 0.0))
+    chosen, paper, _ = choose(GroupTimes(rows, 1, 0, 0, 0.0, 0.0), 8)
+    assert (chosen, paper) == (8, 1)
+
+
+def test_the_plan_gives_every_request_its_room(
+    open_engine: OpenEngine, reciter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("backend.machines.kept.data_folder", lambda: tmp_path)
     engine = open_engine(reciter, cache_rate=0.25)
     made = plan_group(engine, 0, n_cell=40, n_request=6)
     assert 1 <= made.n <= 6 and made.times is not None
