@@ -49,7 +49,8 @@ HYBRID_NMSE = 1e-6
 """Largest normalised mean square error of all logits with hybrid misses. If stock llama.cpp on the
 device and on the CPU differ by more, that is the bound: such a run mixes their kernels."""
 HYBRID_PERPLEXITY = 1e-3
-"""Largest relative difference of the perplexity of the compared tokens with hybrid misses."""
+"""Largest relative difference of the perplexity of the compared tokens with hybrid misses, as
+above."""
 _N_UBATCH = 512
 
 
@@ -88,6 +89,8 @@ class Comparison:
     """Bytes of experts that a device got from RAM."""
     hybrid_nmse: float = HYBRID_NMSE
     """The bound of `nmse` with hybrid misses."""
+    hybrid_perplexity: float = HYBRID_PERPLEXITY
+    """The bound of `perplexity_difference` with hybrid misses."""
 
     @property
     def identical(self) -> bool:
@@ -112,7 +115,8 @@ class Comparison:
         if self.bound == "cut":
             return self.relative_difference <= CUT_TOLERANCE
         return (
-            self.nmse <= self.hybrid_nmse and abs(self.perplexity_difference) <= HYBRID_PERPLEXITY
+            self.nmse <= self.hybrid_nmse
+            and abs(self.perplexity_difference) <= self.hybrid_perplexity
         )
 
 
@@ -160,7 +164,7 @@ def compare(
         reference = _logits(file, stock, tokens, n_thread, None)
     finally:
         stock.close()
-    hybrid_nmse = HYBRID_NMSE
+    hybrid_nmse, hybrid_perplexity = HYBRID_NMSE, HYBRID_PERPLEXITY
     if hybrid != "off" and placement.on_device and in_memory:
         on_cpu = load_native(file)
         try:
@@ -168,6 +172,8 @@ def compare(
         finally:
             on_cpu.close()
         hybrid_nmse = max(hybrid_nmse, _relative_difference(reference, by_cpu) ** 2)
+        of_cpu = _perplexity(by_cpu, tokens) / _perplexity(reference, tokens) - 1
+        hybrid_perplexity = max(hybrid_perplexity, abs(of_cpu))
 
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     try:
@@ -221,6 +227,7 @@ def compare(
                     on_host=sum(c.on_host for c in counts),
                     bytes_from_host=sum(h.bytes_found for h in cached.patch.host_counts()),
                     hybrid_nmse=hybrid_nmse,
+                    hybrid_perplexity=hybrid_perplexity,
                 )
     finally:
         cached.close()
