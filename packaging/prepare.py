@@ -44,14 +44,14 @@ AMX_MENDED = {11: (11, 5), 12: (12, 4), 13: (13, 3)}
 """The first release of each line of GCC that compiles llama.cpp's use of AMX; 14 does too."""
 
 
+PREFIXES = ("/usr", "/usr/local", os.environ.get("VULKAN_SDK", "/usr"))
+SPIRV_HEADERS = "*/cmake/SPIRV-Headers/SPIRV-HeadersConfig.cmake"
 VULKAN_PACKAGES: dict[str, Callable[[], bool]] = {
     "libvulkan-dev": lambda: any(Path(p, "include/vulkan/vulkan.h").is_file() for p in PREFIXES),
     "glslc": lambda: shutil.which("glslc") is not None,
     "spirv-headers": lambda: any(any(Path(p).glob(SPIRV_HEADERS)) for p in PREFIXES),
 }
 """The Debian packages that llama.cpp's Vulkan backend is built with, and whether each is there."""
-PREFIXES = ("/usr", "/usr/local", os.environ.get("VULKAN_SDK", "/usr"))
-SPIRV_HEADERS = "*/cmake/SPIRV-Headers/SPIRV-HeadersConfig.cmake"
 
 
 class SetupError(Exception):

@@ -182,7 +182,8 @@ def _verdict(result: Comparison) -> str:
         return (
             f"{how}: {who} (normalised mean square error {result.nmse:.1e} "
             f"of at most {result.hybrid_nmse:.0e}, "
-            f"perplexity {100 * result.perplexity_difference:+.3f} % of at most 0.1 %)"
+            f"perplexity {100 * result.perplexity_difference:+.3f} % "
+            f"of at most {100 * result.hybrid_perplexity:.1f} %)"
         )
     if result.identical:
         return "identical"

@@ -50,7 +50,8 @@ HYBRID_NMSE = 1e-6
 """Largest normalised mean square error of all logits with hybrid misses. If stock llama.cpp on the
 device and on the CPU differ by more, that is the bound: such a run mixes their kernels."""
 HYBRID_PERPLEXITY = 1e-3
-"""Largest relative difference of the perplexity of the compared tokens with hybrid misses."""
+"""Largest relative difference of the perplexity of the compared tokens with hybrid misses, as
+above."""
 _N_UBATCH = 512
 
 
@@ -91,6 +92,8 @@ class Comparison:
     """Bytes of experts that a device got from RAM."""
     hybrid_nmse: float = HYBRID_NMSE
     """The bound of `nmse` with hybrid misses."""
+    hybrid_perplexity: float = HYBRID_PERPLEXITY
+    """The bound of `perplexity_difference` with hybrid misses."""
 
     @property
     def identical(self) -> bool:
@@ -115,7 +118,8 @@ class Comparison:
         if self.bound == "cut":
             return self.relative_difference <= CUT_TOLERANCE
         return (
-            self.nmse <= self.hybrid_nmse and abs(self.perplexity_difference) <= HYBRID_PERPLEXITY
+            self.nmse <= self.hybrid_nmse
+            and abs(self.perplexity_difference) <= self.hybrid_perplexity
         )
 
 
@@ -167,7 +171,7 @@ def compare(
         expected = {n: _logits(file, stock, b, n, n_thread, None) for n, b in batches.items()}
     finally:
         stock.close()
-    hybrid_nmse = HYBRID_NMSE
+    hybrid_nmse, hybrid_perplexity = HYBRID_NMSE, HYBRID_PERPLEXITY
     if hybrid != "off" and placement.on_device and in_memory:
         on_cpu = load_native(file)
         try:
@@ -176,6 +180,9 @@ def compare(
         finally:
             on_cpu.close()
         hybrid_nmse = max(hybrid_nmse, _relative_difference(expected[n], by_cpu) ** 2)
+        scored = tokens if n == 1 else []
+        of_cpu = _perplexity(by_cpu, scored) / _perplexity(expected[n], scored) - 1
+        hybrid_perplexity = max(hybrid_perplexity, abs(of_cpu))
 
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     try:
@@ -234,6 +241,7 @@ def compare(
                     on_host=sum(c.on_host for c in counts),
                     bytes_from_host=sum(h.bytes_found for h in cached.patch.host_counts()),
                     hybrid_nmse=hybrid_nmse,
+                    hybrid_perplexity=hybrid_perplexity,
                 )
     finally:
         cached.close()
