@@ -59,12 +59,16 @@ def faults() -> list[str]:
     versions, found = locked(), []
     for name in sorted(shipped()):
         about = metadata.metadata(name)
-        version = about["Version"]
+        version = metadata.version(name)
         if versions.get(name) != version:
             found.append(f"{name} {version} is installed, and the lock has {versions.get(name)}.")
-        said = [about.get("License-Expression"), about.get("License")]
-        said += [c for c in about.get_all("Classifier") or () if c.startswith("License")]
-        if not any(LICENCES.search(licence) for licence in said if licence):
+        said = [
+            value
+            for field in ("License-Expression", "License", "Classifier")
+            for value in about.get_all(field) or ()
+            if field != "Classifier" or value.startswith("License")
+        ]
+        if not any(LICENCES.search(licence) for licence in said):
             found.append(f"{name} has a licence that was not looked at: {said}.")
     return found
 

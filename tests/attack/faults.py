@@ -28,7 +28,7 @@ _KINDS: dict[str, tuple[int, ...]] = {
     "clock": (-86_400 * 4000, 3600, -3600, 86_400 * 30_000),
 }
 _SCENARIOS = (CHATS, ANSWER, PACK, SETTINGS, TRACE)
-_PATIENCE_S = 30.0
+_PATIENCE_S = 120.0
 
 
 def attack(seed: int, folder: Path) -> str:

@@ -19,7 +19,7 @@ from backend.protocol.errors import EngineError, RequestError
 from backend.protocol.settings import EngineConfig, Sampling
 
 _CHECK = re.compile(r"GGML_ASSERT\((.*)\) failed|fatal error: (.*)|([\w./-]+:\d+): (.*)")
-_LOAD_S = 40.0
+_LOAD_S = 100.0
 _models: list[Model] = []
 
 

@@ -71,8 +71,9 @@ def main() -> int:
                     f"{n_thread} threads; client {mine[0] / 2**20:.1f} MiB, {mine[1]} descriptors",
                     flush=True,
                 )
-    half, end = sizes[4], sizes[-1]
-    grew = end[0] > 1.05 * max(s[0] for s in sizes[:5]) or end[1] > half[1] or end[2] > half[2]
+    rss, n_fd, n_thread = (max(column) for column in zip(*sizes[:5], strict=True))
+    end = sizes[-1]
+    grew = end[0] > 1.05 * rss or end[1] > n_fd or end[2] > n_thread
     return 1 if grew else 0
 
 
