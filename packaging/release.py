@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tarfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,7 +125,7 @@ class Build:
         flags = _flags(WORK)
         more = {"OUTRIDER_VENV": str(VENV), "OUTRIDER_LLAMA": str(wheel)}
         more |= {"CFLAGS": flags, "CXXFLAGS": flags, "CMAKE_ARGS": MODULAR_ARGS}
-        self.run(sys.executable, str(HERE / "prepare.py"), "run", **more)
+        self.run(sys.executable, str(HERE / "prepare.py"), "run", more=more)
 
     def _llama_wheel(self) -> Path:
         """Build llama.cpp with its backends as modules, once for each version and setting."""
@@ -161,9 +161,12 @@ class Build:
         self.run(
             *pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(folder),
             f"-Cbuild-dir={WORK / 'llama-build'}", str(unpacked),
-            CFLAGS=flags, CXXFLAGS=flags,
-            CMAKE_ARGS=f"{MODULAR_ARGS} {self._vulkan_args()}",
-            PATH=f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            more={
+                "CFLAGS": flags,
+                "CXXFLAGS": flags,
+                "CMAKE_ARGS": f"{MODULAR_ARGS} {self._vulkan_args()}",
+                "PATH": f"{python.parent}{os.pathsep}{os.environ['PATH']}",
+            },
         )  # fmt: skip
         return next(folder.glob("*.whl"))
 
@@ -197,11 +200,13 @@ class Build:
         )  # fmt: skip
         return program.read_bytes()
 
-    def run(self, *command: str, folder: Path = ROOT, **environment: str) -> None:
-        """Run a program. Raise ReleaseError if it fails."""
+    def run(
+        self, *command: str, folder: Path = ROOT, more: Mapping[str, str] | None = None
+    ) -> None:
+        """Run a program, with `more` in its environment. Raise ReleaseError if it fails."""
         print("+", " ".join(command), flush=True)
         try:
-            done = subprocess.run(command, cwd=folder, env={**self.environment, **environment})
+            done = subprocess.run(command, cwd=folder, env={**self.environment, **(more or {})})
         except OSError as error:
             raise ReleaseError(f"{command[0]} cannot be started: {error.strerror}.") from None
         if done.returncode != 0:
@@ -288,7 +293,7 @@ def tree(build: Build, usr: Path) -> None:
     _write(share / "metainfo" / "app.outrider.Outrider.metainfo.xml", metainfo)
     build.run(
         str(build.python()), str(HERE / "icons.py"), "png", str(share / "icons" / "hicolor"),
-        QT_QPA_PLATFORM="offscreen",
+        more={"QT_QPA_PLATFORM": "offscreen"},
     )  # fmt: skip
 
 

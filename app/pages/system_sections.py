@@ -85,6 +85,7 @@ class VersionSection(Section):
 
     def __init__(self) -> None:
         super().__init__(self.tr("Version"))
+        self._page = ""
         self.look = QPushButton(self.tr("Look for a newer version"))
         self.look.setAccessibleName(self.look.text())
         self.look.clicked.connect(self._look)
@@ -92,7 +93,6 @@ class VersionSection(Section):
         self.page.setAccessibleName(self.tr("Open the page of the newer version"))
         self.page.clicked.connect(lambda: QDesktopServices.openUrl(QUrl(self._page)))
         self.page.hide()
-        self._page = ""
         self.answer = small("")
         self.answer.setAccessibleName(self.tr("Newer version"))
         self.wide(small(self.tr("This is version {version}.").format(version=__version__)))

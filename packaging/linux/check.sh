@@ -4,6 +4,8 @@
 #
 #     make release-check
 #
+# Written for packages that were not finished yet: it was never run.
+#
 # In turn: installs, looks at the menu entry and the file type, opens the window, asks the embedded model, opens a second
 # model by the command line, hands it to the open window, runs the command line, removes the package and looks for
 # what it left. Then the AppImage: the window again, mounted and unpacked.
