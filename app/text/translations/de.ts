@@ -897,27 +897,27 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>Words, owner/name, or the address of a GGUF file</source>
-<translation type="unfinished"></translation>
+<translation>Wörter, Besitzer/Name oder die Adresse einer GGUF-Datei</translation>
 </message>
 <message>
 <source>Search models to download</source>
-<translation type="unfinished"></translation>
+<translation>Modelle zum Herunterladen suchen</translation>
 </message>
 <message>
 <source>Search</source>
-<translation type="unfinished"></translation>
+<translation>Suchen</translation>
 </message>
 <message>
 <source>Back to the list</source>
-<translation type="unfinished"></translation>
+<translation>Zurück zur Liste</translation>
 </message>
 <message>
 <source>Show them</source>
-<translation type="unfinished"></translation>
+<translation>Zeigen</translation>
 </message>
 <message>
 <source>Show the models on this computer</source>
-<translation type="unfinished"></translation>
+<translation>Die Modelle auf diesem Rechner zeigen</translation>
 </message>
 <message>
 <source>Models that can be downloaded</source>
@@ -933,23 +933,23 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>Show files</source>
-<translation type="unfinished"></translation>
+<translation>Dateien zeigen</translation>
 </message>
 <message>
 <source>Open</source>
-<translation type="unfinished"></translation>
+<translation>Öffnen</translation>
 </message>
 <message>
 <source>Repositories with “{words}”, the most used first.</source>
-<translation type="unfinished"></translation>
+<translation>Repositorys mit „{words}“, die meistgenutzten zuerst.</translation>
 </message>
 <message>
 <source>Models that run well through the cache. The list is of {date}; what each would do here is computed on this computer.</source>
-<translation type="unfinished"></translation>
+<translation>Modelle, die gut über den Cache laufen. Die Liste ist vom {date}; was jedes hier leisten würde, wird auf diesem Rechner berechnet.</translation>
 </message>
 <message>
 <source>{models} on this computer already.</source>
-<translation type="unfinished"></translation>
+<translation>{models} schon auf diesem Rechner.</translation>
 </message>
 <message>
 <source>{models} on this computer already, also of {programs}.</source>
@@ -957,7 +957,7 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>{trouble} The list of models needs no network, but a search and a download do.</source>
-<translation type="unfinished"></translation>
+<translation>{trouble} Die Liste der Modelle braucht kein Netz, eine Suche und ein Download schon.</translation>
 </message>
 <message>
 <source>Asking…</source>
@@ -973,19 +973,19 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>It sees images: a second file of {size} comes with it.</source>
-<translation type="unfinished"></translation>
+<translation>Es sieht Bilder: Eine zweite Datei von {size} kommt mit.</translation>
 </message>
 <message>
 <source>{host} has no GGUF model with “{words}” in its name.</source>
-<translation type="unfinished"></translation>
+<translation>{host} hat kein GGUF-Modell mit „{words}“ im Namen.</translation>
 </message>
 <message>
 <source>The list has no model with these words. Press Enter to search {host}.</source>
-<translation type="unfinished"></translation>
+<translation>Die Liste hat kein Modell mit diesen Wörtern. Die Eingabetaste sucht auf {host}.</translation>
 </message>
 <message>
 <source>Show its files, and what each would do here, before anything is fetched.</source>
-<translation type="unfinished"></translation>
+<translation>Zeigt seine Dateien und was jede hier leisten würde, bevor etwas geholt wird.</translation>
 </message>
 <message>
 <source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
@@ -993,19 +993,19 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>Suggested for this computer.</source>
-<translation type="unfinished"></translation>
+<translation>Für diesen Rechner empfohlen.</translation>
 </message>
 <message>
 <source>{layers} layers of {experts} experts, {used} used: a token reads {size}.</source>
-<translation type="unfinished"></translation>
+<translation>{layers} Schichten mit je {experts} Experten, {used} davon benutzt: Ein Token liest {size}.</translation>
 </message>
 <message>
 <source>It sees images, with a second file that comes with it.</source>
-<translation type="unfinished"></translation>
+<translation>Es sieht Bilder, mit einer zweiten Datei, die mitkommt.</translation>
 </message>
 <message>
 <source>{repository}, licence {licence}.</source>
-<translation type="unfinished"></translation>
+<translation>{repository}, Lizenz {licence}.</translation>
 </message>
 <message>
 <source>Into {folder}</source>
@@ -1071,7 +1071,7 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>Open it</source>
-<translation type="unfinished"></translation>
+<translation>Öffnen</translation>
 </message>
 <message>
 <source>{file} was deleted or moved. You can go on with it now, but it cannot be loaded again.</source>
@@ -1283,7 +1283,7 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 </message>
 <message>
 <source>Get models…</source>
-<translation type="unfinished">Modelle holen …</translation>
+<translation>Modelle holen …</translation>
 </message>
 <message>
 <source>Open a GGUF file…</source>
@@ -2045,7 +2045,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Use a context of {tokens} and continue</source>
-<translation type="unfinished"></translation>
+<translation>Mit einem Kontext von {tokens} fortfahren</translation>
 </message>
 <message>
 <source>The context has no room for this.</source>
@@ -2627,7 +2627,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <name>Welcome</name>
 <message>
 <source>Get a larger model…</source>
-<translation type="unfinished"></translation>
+<translation>Ein größeres Modell holen …</translation>
 </message>
 <message>
 <source>Open a GGUF file…</source>
@@ -3120,27 +3120,27 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <name>library</name>
 <message>
 <source>everything</source>
-<translation type="unfinished"></translation>
+<translation>alles</translation>
 </message>
 <message>
 <source>programming</source>
-<translation type="unfinished"></translation>
+<translation>Programmieren</translation>
 </message>
 <message>
 <source>images and text</source>
-<translation type="unfinished"></translation>
+<translation>Bilder und Text</translation>
 </message>
 <message>
 <source>thinking first</source>
-<translation type="unfinished"></translation>
+<translation>erst denken</translation>
 </message>
 <message>
 <source>small machines</source>
-<translation type="unfinished"></translation>
+<translation>kleine Rechner</translation>
 </message>
 <message>
 <source>on this computer</source>
-<translation type="unfinished"></translation>
+<translation>auf diesem Rechner</translation>
 </message>
 <message>
 <source>Name</source>
@@ -3152,7 +3152,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Good for</source>
-<translation type="unfinished"></translation>
+<translation>Gut für</translation>
 </message>
 <message>
 <source>Type</source>
@@ -3164,15 +3164,15 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Repository</source>
-<translation type="unfinished"></translation>
+<translation>Repository</translation>
 </message>
 <message>
 <source>Licence</source>
-<translation type="unfinished">Lizenz</translation>
+<translation>Lizenz</translation>
 </message>
 <message>
 <source>Downloads in a month</source>
-<translation type="unfinished"></translation>
+<translation>Downloads im Monat</translation>
 </message>
 <message>
 <source>Size</source>
@@ -3739,7 +3739,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
-<translation type="unfinished"></translation>
+<translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder vor, den Arbeitsspeicher des Rechners prüfen.</translation>
 </message>
 <message>
 <source>The chat and its images are larger than {most:size}, the most at once.</source>
@@ -3911,7 +3911,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.</source>
-<translation type="unfinished"></translation>
+<translation>Der Cache-Anteil ist von Hand {rate:percent}; automatisch wäre er {automatic:percent}.</translation>
 </message>
 <message>
 <source>The context is {n} tokens by hand; automatic it would be {automatic}.</source>
@@ -3919,7 +3919,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>The method is {method} by hand; automatic it would be chosen by what is measured.</source>
-<translation type="unfinished"></translation>
+<translation>Das Verfahren ist von Hand {method}; automatisch würde es nach Messungen gewählt.</translation>
 </message>
 <message>
 <source>every expert is in memory</source>
@@ -4327,7 +4327,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>{file} is damaged: expert {expert} of layer {layer} is not what was written. Delete it or write it again.</source>
-<translation type="unfinished"></translation>
+<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht, was geschrieben wurde. Die Datei löschen oder neu schreiben.</translation>
 </message>
 <message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
@@ -4743,7 +4743,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>{place} no longer has {file}. Search for its name to find others like it.</source>
-<translation type="unfinished"></translation>
+<translation>{place} hat {file} nicht mehr. Eine Suche nach dem Namen findet ähnliche.</translation>
 </message>
 <message>
 <source>What {host} sends from this address is not a GGUF file.</source>
@@ -4871,7 +4871,7 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>a list of names of settings</source>
-<translation type="unfinished"></translation>
+<translation>eine Liste von Namen von Einstellungen</translation>
 </message>
 <message>
 <source>a number</source>
