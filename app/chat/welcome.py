@@ -133,7 +133,7 @@ def _words(model: ModelFacts, is_embedded: bool) -> str:
         return translate(
             "welcome",
             "This is the embedded model: {size}, here to try things out. It makes up most of what "
-            "it says.\nFor real use get a larger one; it opens here when it has come.",
+            "it says.\nFor real use, get a larger model.",
         ).format(size=units.size(model.file_bytes))
     parts = [units.size(model.file_bytes), model.architecture]
     if model.is_moe:

@@ -39,6 +39,7 @@ from app.settings.preferences import Preferences
 from app.sidebar.import_export import ChatExchange
 from app.sidebar.sidebar import Sidebar
 from app.state.engine_state import Notice
+from app.state.preset import NamedPreset
 from app.store.chats import ChatStore
 from app.widgets import commands, files
 from app.widgets.page_stack import CHAT, Pages
@@ -95,6 +96,10 @@ class MainWindow(QMainWindow):
         self.top_bar = TopBar()
         self.chat_page = ChatPage(self.session, self.chats, self.calls, self)
         self.chat = self.chat_page.view
+        self.chat_page.own_presets = [
+            NamedPreset.from_json(preset) for preset in self.settings.presets
+        ]
+        self.chat_page.presets_changed.connect(self.preferences.take_presets)
         self.engine_page = EnginePage(self.engine, self._link_gb_per_s, self)
         self.panel = self.engine_page.panel
         self.controls = Controls(

@@ -353,7 +353,8 @@ ENGLISH: Mapping[str, str] = {
         "The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.",
     ),
     "memory.context_by_hand": QT_TRANSLATE_NOOP(
-        "messages", "The context is {n} tokens by hand; automatic it would be {automatic}."
+        "messages",
+        "The context is {n:count} tokens by hand; automatic it would be {automatic:count}.",
     ),
     "memory.method_by_hand": QT_TRANSLATE_NOOP(
         "messages",

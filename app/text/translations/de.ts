@@ -920,6 +920,14 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Die Modelle auf diesem Rechner zeigen</translation>
 </message>
 <message>
+<source>Measure this computer</source>
+<translation>Diesen Rechner messen</translation>
+</message>
+<message>
+<source>Measures drive and memory for two seconds, to forecast the speeds.</source>
+<translation>Misst zwei Sekunden lang Laufwerk und Speicher, um die Geschwindigkeiten vorherzusagen.</translation>
+</message>
+<message>
 <source>Models that can be downloaded</source>
 <translation>Modelle zum Herunterladen</translation>
 </message>
@@ -952,8 +960,8 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>{models} schon auf diesem Rechner.</translation>
 </message>
 <message>
-<source>{models} on this computer already, also of {programs}.</source>
-<translation type="unfinished"></translation>
+<source>{models} on this computer already ({programs}).</source>
+<translation>{models} schon auf diesem Rechner ({programs}).</translation>
 </message>
 <message>
 <source>{trouble} The list of models needs no network, but a search and a download do.</source>
@@ -1619,6 +1627,38 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Was das Modell wissen oder wie es antworten soll</translation>
 </message>
 <message>
+<source>Seed</source>
+<translation>Startwert</translation>
+</message>
+<message>
+<source>random</source>
+<translation>zufällig</translation>
+</message>
+<message>
+<source>The same seed, question and settings give the same answer; random: another each time.</source>
+<translation>Gleicher Startwert, gleiche Frage und gleiche Einstellungen geben die gleiche Antwort; zufällig: jedes Mal eine andere.</translation>
+</message>
+<message>
+<source>Longest answer</source>
+<translation>Längste Antwort</translation>
+</message>
+<message>
+<source>any</source>
+<translation>beliebig</translation>
+</message>
+<message>
+<source>Tokens after which an answer ends; any: when the model ends it.</source>
+<translation>Token, nach denen eine Antwort endet; beliebig: wenn das Modell sie beendet.</translation>
+</message>
+<message>
+<source>Stops</source>
+<translation>Stoppwörter</translation>
+</message>
+<message>
+<source>Texts that end an answer, separated by commas; \n is a new line.</source>
+<translation>Texte, die eine Antwort beenden, durch Kommas getrennt; \n ist eine neue Zeile.</translation>
+</message>
+<message>
 <source>Sampling: {name}</source>
 <translation>Sampling: {name}</translation>
 </message>
@@ -1635,12 +1675,44 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Alle Chats</translation>
 </message>
 <message>
+<source>Own presets</source>
+<translation>Eigene Voreinstellungen</translation>
+</message>
+<message>
 <source>Sampling</source>
 <translation>Sampling</translation>
 </message>
 <message>
 <source>For</source>
 <translation>Für</translation>
+</message>
+<message>
+<source>Save as…</source>
+<translation>Speichern als …</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>Save the preset as</source>
+<translation>Die Voreinstellung speichern als</translation>
+</message>
+<message>
+<source>Delete the preset</source>
+<translation>Die Voreinstellung löschen</translation>
+</message>
+<message>
+<source>With the context, the cache and the method of {model}</source>
+<translation>Mit Kontext, Cache und Verfahren von {model}</translation>
+</message>
+<message>
+<source>Choose a preset of your own</source>
+<translation>Eine eigene Voreinstellung wählen</translation>
+</message>
+<message>
+<source>Name of the preset</source>
+<translation>Name der Voreinstellung</translation>
 </message>
 </context>
 <context>
@@ -3914,8 +3986,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Der Cache-Anteil ist von Hand {rate:percent}; automatisch wäre er {automatic:percent}.</translation>
 </message>
 <message>
-<source>The context is {n} tokens by hand; automatic it would be {automatic}.</source>
-<translation type="unfinished"></translation>
+<source>The context is {n:count} tokens by hand; automatic it would be {automatic:count}.</source>
+<translation>Der Kontext ist von Hand {n:count} Token lang; automatisch wäre er {automatic:count}.</translation>
 </message>
 <message>
 <source>The method is {method} by hand; automatic it would be chosen by what is measured.</source>
@@ -5433,8 +5505,9 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>This is the embedded model: {size}, here to try things out. It makes up most of what it says.
-For real use get a larger one; it opens here when it has come.</source>
-<translation type="unfinished"></translation>
+For real use, get a larger model.</source>
+<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Das meiste, was es sagt, ist erfunden.
+Zum Arbeiten ein größeres Modell holen.</translation>
 </message>
 <message>
 <source>{layers} layers of {experts} experts, {used} used</source>
