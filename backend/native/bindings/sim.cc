@@ -151,10 +151,22 @@ void bind_sim(nb::module_ & m) {
                double dense_token_us, double expert_us, double expert_token_us, double wave_us, double pass_us,
                double host_us, double host_expert_us, double host_expert_token_us, double file_bytes_per_us,
                double file_latency_us, int32_t n_file, double stop_us) {
-                const Machine machine{
-                    link_bytes_per_us, link_latency_us,      n_link,    file_bytes_per_us, file_latency_us, n_file,
-                    dense_us,          dense_token_us,       expert_us, expert_token_us,   wave_us,         host_us,
-                    host_expert_us,    host_expert_token_us, stop_us,   pass_us};
+                const Machine machine{link_bytes_per_us,
+                                      link_latency_us,
+                                      n_link,
+                                      file_bytes_per_us,
+                                      file_latency_us,
+                                      n_file,
+                                      dense_us,
+                                      dense_token_us,
+                                      expert_us,
+                                      expert_token_us,
+                                      wave_us,
+                                      host_us,
+                                      host_expert_us,
+                                      host_expert_token_us,
+                                      stop_us,
+                                      pass_us};
                 machine.validate();
                 new (self) Machine(machine);
             },
