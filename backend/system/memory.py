@@ -180,8 +180,8 @@ def _groups(proc: Path) -> Iterator[_Group]:
             limit = _read_int(folder / "memory.limit_in_bytes")
             used = _read_int(folder / "memory.usage_in_bytes")
             cache = _read_stat(folder / "memory.stat", ("total_inactive_file", "total_active_file"))
-        # Version 1 writes "no limit" as a number near 2^63.
-        if limit is not None and limit < 1 << 60:
+        # Version 1 writes "no limit" as a number near 2^63, or -1.
+        if limit is not None and 0 <= limit < 1 << 60:
             yield _Group(limit, max(0, (used or 0) - cache))
 
 

@@ -44,6 +44,17 @@ def mount_v2(proc: Path, group: str, root: str = "/", name: str = "unified") -> 
 
 
 @linux
+def test_a_limit_below_zero_is_none(proc: Path) -> None:
+    group = proc / "group"
+    group.mkdir(parents=True)
+    (group / "memory.max").write_text("-1\n")
+    (proc / "self").mkdir(exist_ok=True)
+    (proc / "self" / "cgroup").write_text("0::/\n")
+    (proc / "self" / "mountinfo").write_text(f"36 35 0:1 / {group} rw - cgroup2 cgroup rw\n")
+    facts = memory_facts(proc)
+    assert facts.limited_by == "machine" and facts.available_bytes > 0
+
+
 def test_a_mount_with_a_zero_byte_is_no_group(proc: Path) -> None:
     (proc / "self").mkdir(exist_ok=True)
     (proc / "self" / "cgroup").write_text("0::/\n")
