@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import importlib.util
 import json
 import os
 import platform
@@ -21,6 +22,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from backend.gguf.model_file import read_model
@@ -229,9 +231,9 @@ class _Backend:
     """ggml's functions for a device, through ctypes."""
 
     def __init__(self, device: int) -> None:
-        import llama_cpp  # heavy
-
-        folder = Path(llama_cpp.__file__).parent / "lib"
+        found = importlib.util.find_spec("llama_cpp")
+        assert found is not None and found.origin is not None
+        folder = Path(found.origin).parent / "lib"
         suffix = "dll" if os.name == "nt" else "so"
         self._ggml = ctypes.CDLL(str(next(folder.glob(f"*ggml-base.{suffix}"))))
         self._base = self("backend_dev_init", device, None)
@@ -446,11 +448,9 @@ def _speed(model: Path, option: str, kind: str, rate: float) -> dict[str, Any]:
 
 def _timed(context: Any, patch: Any, n_ubatch: int) -> dict[str, Any]:
     """Time a prompt and N_DECODE tokens twice; return the second run's tokens per second."""
-    import numpy as np
-
     from backend import _native
 
-    tokens = [int(t) for t in np.random.default_rng(1).integers(5, 300, N_PROMPT + N_DECODE)]
+    tokens = Random(1).choices(range(5, 300), k=N_PROMPT + N_DECODE)
     steps = [tokens[i : min(i + n_ubatch, N_PROMPT)] for i in range(0, N_PROMPT, n_ubatch)]
     steps += [[token] for token in tokens[N_PROMPT:]]
     times_s = []
