@@ -24,6 +24,7 @@ from backend.system.paths import data_folder, models_folder
 from backend.system.pipes import die_with_parent
 
 COMMANDS = {
+    "batch": "answer a file of requests, several at once",
     "bench": "measure methods and stock llama.cpp beside each other, against their bounds",
     "chat": "chat with a model in the terminal, or answer one prompt",
     "download": "list and download the models of a Hugging Face repository",

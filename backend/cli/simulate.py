@@ -105,6 +105,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="M",
         help="the machine whose link is that drive, as for --machine (default laptop-ssd)",
     )
+    add(
+        "--stop-us",
+        type=whole_number(0, 1_000_000),
+        default=0,
+        metavar="US",
+        help="cost of a device's stop for a router's choice, in microseconds (default: no stops)",
+    )
     add("--seed", type=whole_number(0, 1 << 31), default=0, metavar="N", help="of random choices")
     add("--no-references", action="store_true", help="show only the methods asked for")
     add("--layers", action="store_true", help="also show every layer")
@@ -126,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
         accuracy=args.accuracy,
         seed=args.seed,
         host_rate=args.host_rate,
+        stop_us=args.stop_us,
         drive=None if args.host_rate is None else _hardware(args.drive, args.model),
     )
     if args.configure is not None:

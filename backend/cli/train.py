@@ -10,8 +10,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from backend.cli.common import UserError, bytes_text, cache_rate, number_that, whole_number
-from backend.cli.trace import show_progress
+from backend.cli.common import (
+    UserError,
+    bytes_text,
+    cache_rate,
+    number_that,
+    show_progress,
+    whole_number,
+)
 from backend.evaluation.collect import Limits, collect, read_documents
 from backend.gguf.model_file import ModelFile, read_model
 from backend.methods.slots import rate_of

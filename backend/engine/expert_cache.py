@@ -234,6 +234,7 @@ class ExpertCache:
             self.learned,
             has_routers=patch.n_embd > 0,
             hybrid=plan.config.hybrid,
+            on_device=plan.devices is not None,
         )
         try:
             patch.configure(made, parts, options)

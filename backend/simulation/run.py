@@ -59,6 +59,8 @@ class Setting:
     of a request.
     host_rate: share of the experts in RAM, between a drive and the hardware's link. None: all.
     drive: the hardware whose link is the drive's.
+    stop_us: cost of a device's stop for a router's choice. A device that stops computes a decoded
+    token's experts together, once all are there. 0: no device.
     """
 
     trace: Trace
@@ -72,6 +74,7 @@ class Setting:
     machine: _native.Machine | None = None
     host_rate: float | None = None
     drive: Hardware | None = None
+    stop_us: float = 0.0
 
     @property
     def host_slots(self) -> list[int]:
@@ -113,7 +116,9 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
     a reason.
     """
     future = setting.trace.future()
-    machine = setting.machine or machine_for(setting.trace, setting.hardware, setting.drive)
+    machine = setting.machine or machine_for(
+        setting.trace, setting.hardware, setting.drive, setting.stop_us
+    )
     for method in methods:
         for rate in rates:
             try:
@@ -123,7 +128,10 @@ def run(setting: Setting, methods: Sequence[Method], rates: Sequence[float]) -> 
 
 
 def machine_for(
-    trace: Trace, hardware: Hardware | None, drive: Hardware | None = None
+    trace: Trace,
+    hardware: Hardware | None,
+    drive: Hardware | None = None,
+    stop_us: float = 0.0,
 ) -> _native.Machine:
     """Return the simulator's machine for the trace's model on this hardware."""
     if hardware is None:
@@ -138,6 +146,7 @@ def machine_for(
         output_bytes=_about(trace, "output_bytes", 0.0),
         bits_per_weight=_about(trace, "bits_per_weight", BITS_PER_WEIGHT) or BITS_PER_WEIGHT,
         drive=drive,
+        stop_us=stop_us,
     )
 
 
@@ -284,7 +293,7 @@ def _core(
         core = _native.Core(
             shape,
             place,
-            composition(method, shape, setting.learned),
+            composition(method, shape, setting.learned, on_device=setting.stop_us > 0),
             n_embd=setting.trace.n_embd,
             routers=list(setting.routers),
             biases=list(setting.biases),

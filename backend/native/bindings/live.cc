@@ -210,7 +210,8 @@ void bind_live(nb::module_ & m) {
         .def("tune", &Patch::tune, "tuning"_a, released())
         .def("stock", &Patch::stock, "experts"_a, released(),
              "Between passes: begin to fetch these experts of each layer into its free slots.")
-        .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{}, released())
+        .def("begin_pass", &Patch::begin_pass, "phase"_a, "tokens"_a = std::vector<int32_t>{},
+             "sequences"_a = std::vector<int32_t>{}, released())
         .def("end_pass", &Patch::end_pass, released())
         .def("stop", &Patch::stop)
         .def("resume", &Patch::resume)

@@ -72,7 +72,7 @@ std::vector<Told> answer(Tell && tell) {
 }
 
 std::vector<Told> routed(PredictorProbe & probe, Layer layer, const std::vector<Expert> & ids,
-                         const std::vector<float> & weights, int32_t n_token) {
+                         const std::vector<float> & weights, int32_t n_token, const std::vector<int32_t> & sequences) {
     probe.require_layer(layer);
     const auto exists = [&](Expert e) { return e >= 0 && e < probe.shape().n_expert; };
     if (!std::all_of(ids.begin(), ids.end(), exists)) {
@@ -81,7 +81,10 @@ std::vector<Told> routed(PredictorProbe & probe, Layer layer, const std::vector<
     if (n_token < 0) {
         n_token = int32_t(ids.size()) / std::max(1, probe.shape().n_expert_used);
     }
-    return answer([&](Forecasts & out) { (*probe).routed({layer, n_token, ids, weights}, out); });
+    if (!sequences.empty() && sequences.size() != size_t(n_token)) {
+        throw nb::value_error("every token has a sequence, or none");
+    }
+    return answer([&](Forecasts & out) { (*probe).routed({layer, n_token, ids, weights, sequences}, out); });
 }
 
 // Check that a predictor can be made from a weights file. Does not depend on the model's routers.
@@ -112,7 +115,8 @@ void bind_predict(nb::module_ & m) {
                 return answer([&](Forecasts & out) { (*p).pass_began(phase, tokens, out); });
             },
             "phase"_a, "tokens"_a = std::vector<int32_t>{})
-        .def("routed", &routed, "layer"_a, "ids"_a, "weights"_a = std::vector<float>{}, "n_token"_a = -1)
+        .def("routed", &routed, "layer"_a, "ids"_a, "weights"_a = std::vector<float>{}, "n_token"_a = -1,
+             "sequences"_a = std::vector<int32_t>{})
         .def(
             "gate_seen",
             [](PredictorProbe & p, Layer layer, Matrix input) {

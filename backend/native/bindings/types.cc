@@ -207,12 +207,12 @@ void bind_specs(nb::module_ & m) {
             "append",
             [](Future & self, Phase phase, std::vector<int32_t> tokens, bool begins_request,
                nb::ndarray<const int32_t, nb::ndim<3>, nb::c_contig, nb::device::cpu> ids,
-               const std::vector<int32_t> & n_routed) {
+               const std::vector<int32_t> & n_routed, std::vector<int32_t> sequences) {
                 const size_t n_layer = ids.shape(0), n_token = ids.shape(1), k = ids.shape(2);
                 if (!n_routed.empty() && n_routed.size() != n_layer) {
                     throw nb::value_error("n_routed is given for every layer or not at all");
                 }
-                Future::Pass pass{phase, int32_t(n_token), begins_request, std::move(tokens), {}};
+                Future::Pass pass{phase, int32_t(n_token), begins_request, std::move(tokens), std::move(sequences), {}};
                 for (size_t l = 0; l < n_layer; l++) {
                     const int32_t * end = ids.data() + (l + 1) * n_token * k;
                     const size_t n = n_routed.empty() ? n_token : size_t(n_routed[l]);
@@ -224,6 +224,7 @@ void bind_specs(nb::module_ & m) {
                 self.passes.push_back(std::move(pass));
             },
             "phase"_a, "tokens"_a, "begins_request"_a, "ids"_a, "n_routed"_a = std::vector<int32_t>{},
+            "sequences"_a = std::vector<int32_t>{},
             "ids: int32 [n_layer, n_token, n_expert_used]; a layer keeps its last n_routed rows.")
         .def("__len__", [](const Future & self) { return self.passes.size(); });
 }
@@ -368,10 +369,9 @@ void bind_types(nb::module_ & m) {
             "speeds"_a, "[layer]: present speeds.")
         .def(
             "pass_began",
-            [](OwnedCore & c, Phase phase, const std::vector<int32_t> & tokens) {
-                return c.handle(PassBegan{phase, tokens});
-            },
-            "phase"_a, "tokens"_a = std::vector<int32_t>{})
+            [](OwnedCore & c, Phase phase, const std::vector<int32_t> & tokens,
+               const std::vector<int32_t> & sequences) { return c.handle(PassBegan{phase, tokens, sequences}); },
+            "phase"_a, "tokens"_a = std::vector<int32_t>{}, "sequences"_a = std::vector<int32_t>{})
         .def(
             "reached", [](OwnedCore & c, Layer layer) { return c.handle(Reached{layer}); }, "layer"_a)
         .def(

@@ -34,7 +34,7 @@ void EventLog::append(const Event & event, std::span<const Command> commands) {
     entries_.push_back({event, {commands.begin(), commands.end()}});
     std::visit(Overloaded{
                    [&](Measured & e) { keep(e.speeds); },
-                   [&](PassBegan & e) { keep(e.tokens); },
+                   [&](PassBegan & e) { keep(e.tokens), keep(e.sequences); },
                    [&](Routed & e) { keep(e.routing.ids), keep(e.routing.weights); },
                    [&](GateSeen & e) { keep(e.input); },
                    [&](Stocked & e) { keep(e.experts); },

@@ -32,6 +32,10 @@ struct Measured {
 struct PassBegan {
     Phase phase;
     std::span<const int32_t> tokens;  // ids, or empty where unknown
+    // [token]: numbers of the sequences; empty: all tokens are of one. Tokens whose logits are wanted come last, so
+    // that a layer that computes only these routes the last tokens of the pass. A number is never used again for
+    // another sequence.
+    std::span<const int32_t> sequences{};
 };
 // The layer's router is about to choose. The driver cancels what it is told to before it sends Routed, so that experts
 // whose slots were promised to copies that had not begun are found.

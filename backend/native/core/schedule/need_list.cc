@@ -47,12 +47,12 @@ const Need * NeedList::find(Layer layer, Expert expert, Part part) const {
     return it == needs_.end() ? nullptr : &*it;
 }
 
-bool NeedList::can_compute(const Need & need) const {
+bool NeedList::can_compute(const Need & need, bool gathers) const {
     if (!is_ready(need)) {
         return false;
     }
     const Need * top = need.part == Part::bottom ? find(layer_, need.expert, Part::top) : nullptr;
-    return top == nullptr || top->computed;
+    return top == nullptr || top->computed || (gathers && top->issued);
 }
 
 bool NeedList::any_without_slot() const {

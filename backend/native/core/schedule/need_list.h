@@ -73,8 +73,8 @@ class NeedList {
         const Slot slot = slot_of(need);
         return slot != none && residency_.at(pool_of(need), slot).state == SlotState::ready;
     }
-    // Ready, and a bottom's top is computed.
-    bool can_compute(const Need & need) const;
+    // Ready, and a bottom's top is computed or, if the device gathers them (OrderedOptions), issued.
+    bool can_compute(const Need & need, bool gathers = false) const;
     // The need of a part, or null.
     const Need * find(Layer layer, Expert expert, Part part) const;
     Need * find(Layer layer, Expert expert, Part part) {

@@ -18,16 +18,16 @@ constexpr int32_t max_stream_token = 64;  // rows of the experts that a streamin
 
 OrderedScheduler::OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk,
                                    const OrderedOptions & options, const HostShare & host)
-    : OrderedState{options, Phase::prefill, NeedList(residency)},
-      OrderedPart(residency, eviction, desk, OrderedState::options, phase, needs),
+    : OrderedState{options, true, NeedList(residency)},
+      OrderedPart(residency, eviction, desk, OrderedState::options, many, needs),
       victims_(*this),
       ahead_(*this, victims_),
       stage_(*this, victims_),
       sharing_(*this, victims_, host) {}
 
-void OrderedScheduler::pass_began(Phase new_phase) {
+void OrderedScheduler::pass_began(Phase, bool is_many) {
     assert(idle());
-    phase = new_phase;
+    many = is_many;
     first_of_ = none;
     ahead_.pass_began();
     stage_.restart();
@@ -66,7 +66,7 @@ void OrderedScheduler::push_precise(Layer layer, std::span<const Demand> demands
     if (strict()) {
         needs_.sort_by_id();
     } else {
-        const bool ranked = phase_ == Phase::prefill && options_.order == ComputeOrder::arrived;
+        const bool ranked = many_ && options_.order == ComputeOrder::arrived;
         needs_.sort(options_.order == ComputeOrder::tokens, ranked ? &eviction_ : nullptr);
     }
     Order order{layer, {}};
@@ -124,25 +124,26 @@ void OrderedScheduler::fill(Commands & out) {
 
 // Gives slots to needed parts without one, in order, and sends what can be computed.
 void OrderedScheduler::serve(Commands & out) {
+    const bool gathers = options_.gather && phase_ == Phase::decode;
     bool slots_left = true;
-    bool all_issued = true;    // of the needs before
-    bool all_computed = true;  // of the needs before
+    bool all_issued = true;  // of the needs before
+    bool all_done = true;    // of the needs before: computed, or gathered
     for (size_t i = 0; i < needs_.size(); i++) {
         Need & need = needs_[i];
         if (need.on_host) {
             continue;
         }
         if (need.issued) {
-            all_computed = all_computed && need.computed;
+            all_done = all_done && (need.computed || gathers);
             continue;
         }
-        const bool has_slot = try_fetch(i, all_computed, slots_left, out);
-        if (has_slot && !needs_.streams() && needs_.can_compute(need) && (!strict() || all_issued)) {
+        const bool has_slot = try_fetch(i, all_done, slots_left, out);
+        if (has_slot && !needs_.streams() && needs_.can_compute(need, gathers) && (!strict() || all_issued)) {
             issue(need, out);
         } else {
             all_issued = false;
         }
-        all_computed = false;
+        all_done = all_done && need.issued && gathers;
     }
     if (needs_.streams() && stage_.pool() != none) {
         issue_wave(out);
@@ -175,9 +176,9 @@ void OrderedScheduler::fetch_first_of_next(Commands & out) {
 }
 
 // True when the need has a slot. `slots_left`: false once a need got none, so that those behind it do not overtake it.
-bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out) {
+bool OrderedScheduler::try_fetch(size_t position, bool all_done, bool & slots_left, Commands & out) {
     Need & need = needs_[position];
-    const bool may_fetch = options_.early_preemption || all_computed;
+    const bool may_fetch = options_.early_preemption || all_done;
     Slot slot = needs_.slot_of(need);
     if (slot == none && need.part == Part::staged) {  // its copy failed
         needs_.unstage(need);
@@ -201,7 +202,7 @@ bool OrderedScheduler::try_fetch(size_t position, bool all_computed, bool & slot
     const Pool pool = residency_.pool(place);
     if (slot == none) {
         // The first need never waits for those behind it, which wait for it.
-        if (!slots_left || (!all_computed && needs_.n_fetched() >= max_open())) {
+        if (!slots_left || (!all_done && needs_.n_fetched() >= max_open())) {
             return false;
         }
         slot = acquire(position);

@@ -24,7 +24,7 @@ namespace outrider {
 
 struct OrderedState {  // before the parts that refer to it
     OrderedOptions options;
-    Phase phase = Phase::prefill;
+    bool many = true;
     NeedList needs;
 };
 
@@ -34,7 +34,7 @@ class OrderedScheduler final : public Scheduler, OrderedState, OrderedPart {
     OrderedScheduler(Residency & residency, Eviction & eviction, CopyDesk & desk, const OrderedOptions & options,
                      const HostShare & host);
 
-    void pass_began(Phase phase) override;
+    void pass_began(Phase phase, bool many) override;
     void push_predicted(const Forecast & forecast, Commands & out) override;
     void gate_reached(Layer layer, Commands & out) override;
     void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) override;
@@ -57,7 +57,7 @@ class OrderedScheduler final : public Scheduler, OrderedState, OrderedPart {
     void issue(Need & need, Commands & out);
     void issue_some(Commands & out);
     void issue_wave(Commands & out);
-    bool try_fetch(size_t position, bool all_computed, bool & slots_left, Commands & out);
+    bool try_fetch(size_t position, bool all_done, bool & slots_left, Commands & out);
     Slot acquire(size_t position);
     void lose(const SlotInfo & info);
     void fetch_first_of_next(Commands & out);

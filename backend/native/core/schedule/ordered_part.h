@@ -29,6 +29,9 @@ struct OrderedOptions {
     // one; more of them cost more launches.
     int32_t n_wave = 8;
     bool fill = false;  // where a layer has a slot for every expert, fetch the experts that nobody asked for too
+    // The device computes a decoded token's experts together, once all are there: an expert's turn comes when those
+    // before it can be computed, not when they are.
+    bool gather = false;
     bool prefetch_after_first = false;  // order the next layer's copies when the first expert of this one can be
                                         // computed (DuoServe-MoE, section 5.3)
 };
@@ -36,12 +39,12 @@ struct OrderedOptions {
 class OrderedPart {
   protected:
     OrderedPart(Residency & residency, Eviction & eviction, CopyDesk & desk, const OrderedOptions & options,
-                const Phase & phase, NeedList & needs)
-        : residency_(residency), eviction_(eviction), desk_(desk), options_(options), phase_(phase), needs_(needs) {}
+                const bool & many, NeedList & needs)
+        : residency_(residency), eviction_(eviction), desk_(desk), options_(options), many_(many), needs_(needs) {}
 
     bool strict() const { return options_.order == ComputeOrder::id; }
     // Whether a layer of the pass may stream, and the next layers may be read ahead of their gates.
-    bool may_stream() const { return phase_ == Phase::prefill && !strict() && options_.n_stream > 0; }
+    bool may_stream() const { return many_ && !strict() && options_.n_stream > 0; }
     bool is_buffer(Pool pool) const { return residency_.layout().pools[size_t(pool)].buffer; }
     bool is_cut(Layer layer) const { return residency_.layout().layers[size_t(layer)].is_cut(); }
     int32_t n_layer() const { return int32_t(residency_.layout().layers.size()); }
@@ -61,7 +64,7 @@ class OrderedPart {
     Eviction & eviction_;
     CopyDesk & desk_;
     const OrderedOptions & options_;
-    const Phase & phase_;
+    const bool & many_;  // the pass has many tokens
     NeedList & needs_;
 };
 

@@ -43,6 +43,7 @@ std::unique_ptr<Scheduler> make_scheduler(const Spec & spec, Residency & residen
     options.n_stream = settings.whole("n_stream", options.n_stream, 0, 1 << 20);
     options.n_wave = settings.whole("n_wave", options.n_wave, 1, 1 << 20);
     options.fill = settings.flag("fill", options.fill);
+    options.gather = settings.flag("gather", options.gather);
     settings.finish();
     return std::make_unique<OrderedScheduler>(residency, eviction, desk, options, host);
 }

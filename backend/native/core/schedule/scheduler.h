@@ -13,7 +13,8 @@ class Scheduler {
   public:
     virtual ~Scheduler() = default;
 
-    virtual void pass_began(Phase phase) = 0;
+    // `many`: the pass has many tokens: a prompt, or one token of each of several sequences.
+    virtual void pass_began(Phase phase, bool many) = 0;
     // Experts that a layer will probably need, the most probable first.
     virtual void push_predicted(const Forecast & forecast, Commands & out) = 0;
     // The layer's router is about to choose: drop forecasts for the layer whose copies have not begun.

@@ -47,7 +47,8 @@ class PassDriver {
         REQUIRES(mutex);
 
     // Around a pass, as Patch::begin_pass() and end_pass().
-    void begin_pass(Phase phase, const std::vector<int32_t> & tokens) EXCLUDES(mutex);
+    void begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences)
+        EXCLUDES(mutex);
     // Between passes, as Patch::stock().
     void stock(const std::vector<std::vector<Expert>> & experts) REQUIRES(mutex);
     bool end_pass() EXCLUDES(mutex);

@@ -82,11 +82,11 @@ void Patch::stock(const std::vector<std::vector<Expert>> & experts) {
     }
 }
 
-void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens) {
+void Patch::begin_pass(Phase phase, const std::vector<int32_t> & tokens, const std::vector<int32_t> & sequences) {
     if (probe_) {
         probe_->pass_began();
     } else {
-        driver_.begin_pass(phase, tokens);
+        driver_.begin_pass(phase, tokens, sequences);
     }
 }
 
