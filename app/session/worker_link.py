@@ -35,7 +35,9 @@ class EngineLink(QObject):
     waits = Signal(int)  # number of requests of the local server that come before this answer
     server = Signal(object)  # dict: the state of the local server
     formatted = Signal(str)  # the rendered prompt of a conversation
-    devices = Signal(object)  # [(name, description)] of the devices other than the CPU
+    # [(name, description)] of the devices other than the CPU; [(file, backend, trouble)] of the
+    # backends that are libraries of their own: one of backend and trouble is empty
+    devices = Signal(object, object)
     prefill = Signal(int, int)  # done, total: tokens of the prompt
     text = Signal(object, str)  # Delta, and the piece of the answer as the model wrote it
     stats = Signal(object)  # Statistics, about five times a second while answering
@@ -108,6 +110,8 @@ class EngineLink(QObject):
             options=options.to_json(),
             max_tokens=max_tokens,
         )
+        if self._process is not None:
+            self._process.waitForBytesWritten(0)  # now, and not after the question was drawn
 
     def ask_aside(
         self, messages: list[Json], sampling: Json, options: ChatOptions, max_tokens: int

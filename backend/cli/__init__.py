@@ -31,6 +31,7 @@ COMMANDS = {
     "methods": "list the methods, their parts and papers",
     "serve": "serve a model to programs on this machine, as OpenAI's and Anthropic's API",
     "evaluate": "compare predictors of a model's routing",
+    "figures": "make figures of the papers again, in the simulator",
     "format": "show a model's prompt for a conversation, and how its answer is split",
     "inspect": "show what is in a model file and whether it will run here",
     "pack": "write a second file from which a model's experts are read faster",

@@ -180,8 +180,10 @@ def _verdict(result: Comparison) -> str:
             return f"identical, though {who}"
         how = "equal but for rounding" if result.lossless else "too different"
         return (
-            f"{how}: {who} (normalised mean square error {result.nmse:.1e} of at most 1e-6, "
-            f"perplexity {100 * result.perplexity_difference:+.3f} % of at most 0.1 %)"
+            f"{how}: {who} (normalised mean square error {result.nmse:.1e} "
+            f"of at most {result.hybrid_nmse:.0e}, "
+            f"perplexity {100 * result.perplexity_difference:+.3f} % "
+            f"of at most {100 * result.hybrid_perplexity:.1f} %)"
         )
     if result.identical:
         return "identical"

@@ -47,9 +47,11 @@ CUT_TOLERANCE = 0.02
 within 1e-5, but later layers round their inputs to 8 bits. Stock llama.cpp's own two weight layouts
 differ by 0.0054 on the embedded model, and so do cut from whole experts."""
 HYBRID_NMSE = 1e-6
-"""Largest normalised mean square error of all logits with hybrid misses."""
+"""Largest normalised mean square error of all logits with hybrid misses. If stock llama.cpp on the
+device and on the CPU differ by more, that is the bound: such a run mixes their kernels."""
 HYBRID_PERPLEXITY = 1e-3
-"""Largest relative difference of the perplexity of the compared tokens with hybrid misses."""
+"""Largest relative difference of the perplexity of the compared tokens with hybrid misses, as
+above."""
 _N_UBATCH = 512
 
 
@@ -88,6 +90,10 @@ class Comparison:
     """Sequences that were computed at once."""
     bytes_from_host: int = 0
     """Bytes of experts that a device got from RAM."""
+    hybrid_nmse: float = HYBRID_NMSE
+    """The bound of `nmse` with hybrid misses."""
+    hybrid_perplexity: float = HYBRID_PERPLEXITY
+    """The bound of `perplexity_difference` with hybrid misses."""
 
     @property
     def identical(self) -> bool:
@@ -111,7 +117,10 @@ class Comparison:
             return self.identical
         if self.bound == "cut":
             return self.relative_difference <= CUT_TOLERANCE
-        return self.nmse <= HYBRID_NMSE and abs(self.perplexity_difference) <= HYBRID_PERPLEXITY
+        return (
+            self.nmse <= self.hybrid_nmse
+            and abs(self.perplexity_difference) <= self.hybrid_perplexity
+        )
 
 
 def compare(
@@ -162,6 +171,18 @@ def compare(
         expected = {n: _logits(file, stock, b, n, n_thread, None) for n, b in batches.items()}
     finally:
         stock.close()
+    hybrid_nmse, hybrid_perplexity = HYBRID_NMSE, HYBRID_PERPLEXITY
+    if hybrid != "off" and placement.on_device and in_memory:
+        on_cpu = load_native(file)
+        try:
+            n = sequences[0]
+            by_cpu = _logits(file, on_cpu, batches[n], n, n_thread, None)
+        finally:
+            on_cpu.close()
+        hybrid_nmse = max(hybrid_nmse, _relative_difference(expected[n], by_cpu) ** 2)
+        scored = tokens if n == 1 else []
+        of_cpu = _perplexity(by_cpu, scored) / _perplexity(expected[n], scored) - 1
+        hybrid_perplexity = max(hybrid_perplexity, abs(of_cpu))
 
     cached = CachedModel(file, n_thread=n_thread, repack=in_memory, pack=pack, placement=placement)
     try:
@@ -180,7 +201,12 @@ def compare(
                 )
                 has_routers = cached.patch.n_embd > 0
                 parts = composition(
-                    METHODS[method], shape, learned, has_routers=has_routers, hybrid=hybrid
+                    METHODS[method],
+                    shape,
+                    learned,
+                    has_routers=has_routers,
+                    hybrid=hybrid,
+                    on_device=placement.on_device,
                 )
                 cached.patch.configure(slots, parts, options)
                 cached.patch.request_began()
@@ -214,6 +240,8 @@ def compare(
                     misses=sum(c.misses for c in counts),
                     on_host=sum(c.on_host for c in counts),
                     bytes_from_host=sum(h.bytes_found for h in cached.patch.host_counts()),
+                    hybrid_nmse=hybrid_nmse,
+                    hybrid_perplexity=hybrid_perplexity,
                 )
     finally:
         cached.close()

@@ -199,11 +199,13 @@ _ALL = (
     _klotski_step("klotski-layers", text("method.klotski_layers"), n_predict=-1),
     _klotski_step("klotski-hot", text("method.klotski_hot")),
     _klotski_step("klotski-order", text("method.klotski_order"), reorder=1),
-    _reactive(
+    Method(
         "lru",
         text("method.lru"),
         "ProMoE, section 7.1 and Figure 12 (Base)",
-        LRU,
+        evictions=(part("lru", at_access=1),),
+        prefill=part("reactive", plain=1),
+        decode=part("reactive", plain=1),
     ),
     Method(
         "lru-overlapped",

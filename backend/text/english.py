@@ -125,6 +125,12 @@ ENGLISH: Mapping[str, str] = {
     "auto.cache_changed": QT_TRANSLATE_NOOP("messages", "The cache is another one"),
     "auto.rate": QT_TRANSLATE_NOOP("messages", "The cache rate is {rate:percent}"),
     # General.
+    "newer.no_address": QT_TRANSLATE_NOOP(
+        "messages", "This copy does not know where versions are published."
+    ),
+    "newer.unreadable": QT_TRANSLATE_NOOP(
+        "messages", "{host} does not say in a known form which version is the newest."
+    ),
     "words.and": QT_TRANSLATE_NOOP("messages", "{first} and {last}"),
     "words.about": QT_TRANSLATE_NOOP("messages", "{what}: {sentence}"),
     # The engine's process.
@@ -400,7 +406,8 @@ ENGLISH: Mapping[str, str] = {
         "The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.",
     ),
     "memory.context_by_hand": QT_TRANSLATE_NOOP(
-        "messages", "The context is {n} tokens by hand; automatic it would be {automatic}."
+        "messages",
+        "The context is {n:count} tokens by hand; automatic it would be {automatic:count}.",
     ),
     "memory.method_by_hand": QT_TRANSLATE_NOOP(
         "messages",
@@ -858,6 +865,12 @@ ENGLISH: Mapping[str, str] = {
     ),
     "model.three_dimensions": QT_TRANSLATE_NOOP(
         "messages", "{what} has {n} dimensions instead of 3"
+    ),
+    "model.no_kernel": QT_TRANSLATE_NOOP(
+        "messages", "{what} is of the type {type}, with which llama.cpp cannot compute"
+    ),
+    "model.token_twice": QT_TRANSLATE_NOOP(
+        "messages", "the token {token} appears twice in its vocabulary"
     ),
     "model.used_missing": QT_TRANSLATE_NOOP(
         "messages", "{key} is missing or zero, but expert_count is {all}"

@@ -140,6 +140,45 @@
 </message>
 </context>
 <context>
+<name>CardsSection</name>
+<message>
+<source>Graphics cards</source>
+<translation>Grafikkarten</translation>
+</message>
+<message>
+<source>They are known when a model is loaded.</source>
+<translation>Sie sind bekannt, sobald ein Modell geladen ist.</translation>
+</message>
+<message>
+<source>Graphics cards found</source>
+<translation>Gefundene Grafikkarten</translation>
+</message>
+<message>
+<source>Backends found</source>
+<translation>Gefundene Backends</translation>
+</message>
+<message>
+<source>Open the folder for backends</source>
+<translation>Ordner für Backends öffnen</translation>
+</message>
+<message>
+<source>The libraries of another backend, such as CUDA, are used from the next start if they lie in this folder.</source>
+<translation>Die Bibliotheken eines weiteren Backends wie CUDA werden ab dem nächsten Start benutzt, wenn sie in diesem Ordner liegen.</translation>
+</message>
+<message>
+<source>None was found that can be used.</source>
+<translation>Es wurde keine gefunden, die benutzt werden kann.</translation>
+</message>
+<message>
+<source>{backend}: loaded ({file})</source>
+<translation>{backend}: geladen ({file})</translation>
+</message>
+<message>
+<source>{file}: not used, because {reason}</source>
+<translation>{file}: nicht benutzt, weil: {reason}</translation>
+</message>
+</context>
+<context>
 <name>ChatExchange</name>
 <message>
 <source>Markdown (*.md)</source>
@@ -868,18 +907,6 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <context>
 <name>GetPage</name>
 <message>
-<source>owner/name, or the address of a GGUF file</source>
-<translation>besitzer/name oder die Adresse einer GGUF-Datei</translation>
-</message>
-<message>
-<source>Repository or address</source>
-<translation>Repository oder Adresse</translation>
-</message>
-<message>
-<source>Look up</source>
-<translation>Nachsehen</translation>
-</message>
-<message>
 <source>My models</source>
 <translation>Meine Modelle</translation>
 </message>
@@ -908,6 +935,38 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>{host} oder der Server einer Adresse wird nur für Ihre Suchen und Downloads angesprochen.</translation>
 </message>
 <message>
+<source>Words, owner/name, or the address of a GGUF file</source>
+<translation>Wörter, Besitzer/Name oder die Adresse einer GGUF-Datei</translation>
+</message>
+<message>
+<source>Search models to download</source>
+<translation>Modelle zum Herunterladen suchen</translation>
+</message>
+<message>
+<source>Search</source>
+<translation>Suchen</translation>
+</message>
+<message>
+<source>Back to the list</source>
+<translation>Zurück zur Liste</translation>
+</message>
+<message>
+<source>Show them</source>
+<translation>Zeigen</translation>
+</message>
+<message>
+<source>Show the models on this computer</source>
+<translation>Die Modelle auf diesem Rechner zeigen</translation>
+</message>
+<message>
+<source>Measure this computer</source>
+<translation>Diesen Rechner messen</translation>
+</message>
+<message>
+<source>Measures drive and memory for two seconds, to forecast the speeds.</source>
+<translation>Misst zwei Sekunden lang Laufwerk und Speicher, um die Geschwindigkeiten vorherzusagen.</translation>
+</message>
+<message>
 <source>Models that can be downloaded</source>
 <translation>Modelle zum Herunterladen</translation>
 </message>
@@ -920,12 +979,36 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Downloads</translation>
 </message>
 <message>
-<source>Asking…</source>
-<translation>Wird gefragt …</translation>
+<source>Show files</source>
+<translation>Dateien zeigen</translation>
 </message>
 <message>
-<source>Name a repository, such as unsloth/Qwen3-30B-A3B-GGUF, to see its models and what each would do here. Nothing is fetched before you say so.</source>
-<translation>Ein Repository nennen, zum Beispiel unsloth/Qwen3-30B-A3B-GGUF, um seine Modelle zu sehen und was jedes hier leisten würde. Nichts wird ungefragt heruntergeladen.</translation>
+<source>Open</source>
+<translation>Öffnen</translation>
+</message>
+<message>
+<source>Repositories with “{words}”, the most used first.</source>
+<translation>Repositorys mit „{words}“, die meistgenutzten zuerst.</translation>
+</message>
+<message>
+<source>Models that run well through the cache. The list is of {date}; what each would do here is computed on this computer.</source>
+<translation>Modelle, die gut über den Cache laufen. Die Liste ist vom {date}; was jedes hier leisten würde, wird auf diesem Rechner berechnet.</translation>
+</message>
+<message>
+<source>{models} on this computer already.</source>
+<translation>{models} schon auf diesem Rechner.</translation>
+</message>
+<message>
+<source>{models} on this computer already ({programs}).</source>
+<translation>{models} schon auf diesem Rechner ({programs}).</translation>
+</message>
+<message>
+<source>{trouble} The list of models needs no network, but a search and a download do.</source>
+<translation>{trouble} Die Liste der Modelle braucht kein Netz, eine Suche und ein Download schon.</translation>
+</message>
+<message>
+<source>Asking…</source>
+<translation>Wird gefragt …</translation>
 </message>
 <message>
 <source>Reading the header of the file to know more…</source>
@@ -936,8 +1019,40 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <translation>Beurteilt nach der Größe und nach einer anderen Datei dieses Repositorys.</translation>
 </message>
 <message>
+<source>It sees images: a second file of {size} comes with it.</source>
+<translation>Es sieht Bilder: Eine zweite Datei von {size} kommt mit.</translation>
+</message>
+<message>
+<source>{host} has no GGUF model with “{words}” in its name.</source>
+<translation>{host} hat kein GGUF-Modell mit „{words}“ im Namen.</translation>
+</message>
+<message>
+<source>The list has no model with these words. Press Enter to search {host}.</source>
+<translation>Die Liste hat kein Modell mit diesen Wörtern. Die Eingabetaste sucht auf {host}.</translation>
+</message>
+<message>
+<source>Show its files, and what each would do here, before anything is fetched.</source>
+<translation>Zeigt seine Dateien und was jede hier leisten würde, bevor etwas geholt wird.</translation>
+</message>
+<message>
 <source>The repository is gated: accept its conditions on its page in a browser, and set HF_TOKEN to a token of the same account.</source>
 <translation>Das Repository ist zugangsbeschränkt: seine Bedingungen auf seiner Seite im Browser annehmen und HF_TOKEN auf ein Token desselben Kontos setzen.</translation>
+</message>
+<message>
+<source>Suggested for this computer.</source>
+<translation>Für diesen Rechner empfohlen.</translation>
+</message>
+<message>
+<source>{layers} layers of {experts} experts, {used} used: a token reads {size}.</source>
+<translation>{layers} Schichten mit je {experts} Experten, {used} davon benutzt: Ein Token liest {size}.</translation>
+</message>
+<message>
+<source>It sees images, with a second file that comes with it.</source>
+<translation>Es sieht Bilder, mit einer zweiten Datei, die mitkommt.</translation>
+</message>
+<message>
+<source>{repository}, licence {licence}.</source>
+<translation>{repository}, Lizenz {licence}.</translation>
 </message>
 <message>
 <source>Into {folder}</source>
@@ -1000,6 +1115,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>{model} has arrived.</source>
 <translation>{model} ist da.</translation>
+</message>
+<message>
+<source>Open it</source>
+<translation>Öffnen</translation>
 </message>
 <message>
 <source>{file} was deleted or moved. You can go on with it now, but it cannot be loaded again.</source>
@@ -1208,6 +1327,10 @@ Weniger ist besser: Jeder hat das Laufwerk umsonst beschäftigt.</translation>
 <message>
 <source>All models</source>
 <translation>Alle Modelle</translation>
+</message>
+<message>
+<source>Get models…</source>
+<translation>Modelle holen …</translation>
 </message>
 <message>
 <source>Open a GGUF file…</source>
@@ -1543,6 +1666,38 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Was das Modell wissen oder wie es antworten soll</translation>
 </message>
 <message>
+<source>Seed</source>
+<translation>Startwert</translation>
+</message>
+<message>
+<source>random</source>
+<translation>zufällig</translation>
+</message>
+<message>
+<source>The same seed, question and settings give the same answer; random: another each time.</source>
+<translation>Gleicher Startwert, gleiche Frage und gleiche Einstellungen geben die gleiche Antwort; zufällig: jedes Mal eine andere.</translation>
+</message>
+<message>
+<source>Longest answer</source>
+<translation>Längste Antwort</translation>
+</message>
+<message>
+<source>any</source>
+<translation>beliebig</translation>
+</message>
+<message>
+<source>Tokens after which an answer ends; any: when the model ends it.</source>
+<translation>Token, nach denen eine Antwort endet; beliebig: wenn das Modell sie beendet.</translation>
+</message>
+<message>
+<source>Stops</source>
+<translation>Stoppwörter</translation>
+</message>
+<message>
+<source>Texts that end an answer, separated by commas; \n is a new line.</source>
+<translation>Texte, die eine Antwort beenden, durch Kommas getrennt; \n ist eine neue Zeile.</translation>
+</message>
+<message>
 <source>Sampling: {name}</source>
 <translation>Sampling: {name}</translation>
 </message>
@@ -1559,12 +1714,44 @@ Frei: was ein größerer Cache nutzen könnte.</translation>
 <translation>Alle Chats</translation>
 </message>
 <message>
+<source>Own presets</source>
+<translation>Eigene Voreinstellungen</translation>
+</message>
+<message>
 <source>Sampling</source>
 <translation>Sampling</translation>
 </message>
 <message>
 <source>For</source>
 <translation>Für</translation>
+</message>
+<message>
+<source>Save as…</source>
+<translation>Speichern als …</translation>
+</message>
+<message>
+<source>Delete</source>
+<translation>Löschen</translation>
+</message>
+<message>
+<source>Save the preset as</source>
+<translation>Die Voreinstellung speichern als</translation>
+</message>
+<message>
+<source>Delete the preset</source>
+<translation>Die Voreinstellung löschen</translation>
+</message>
+<message>
+<source>With the context, the cache and the method of {model}</source>
+<translation>Mit Kontext, Cache und Verfahren von {model}</translation>
+</message>
+<message>
+<source>Choose a preset of your own</source>
+<translation>Eine eigene Voreinstellung wählen</translation>
+</message>
+<message>
+<source>Name of the preset</source>
+<translation>Name der Voreinstellung</translation>
 </message>
 </context>
 <context>
@@ -1762,6 +1949,53 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>ServerPage</name>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address</source>
+<translation>Adresse</translation>
+</message>
+<message>
+<source>Copy</source>
+<translation>Kopieren</translation>
+</message>
+<message>
+<source>Copy the address</source>
+<translation>Die Adresse kopieren</translation>
+</message>
+<message>
+<source>OpenAI&apos;s protocol uses this address, Anthropic&apos;s the same without /v1.</source>
+<translation>Das Protokoll von OpenAI nutzt diese Adresse, das von Anthropic dieselbe ohne /v1.</translation>
+</message>
+<message>
+<source>Examples</source>
+<translation>Beispiele</translation>
+</message>
+<message>
+<source>An example request</source>
+<translation>Eine Beispielanfrage</translation>
+</message>
+<message>
+<source>Example: {name}</source>
+<translation>Beispiel: {name}</translation>
+</message>
+<message>
+<source>Copy the example</source>
+<translation>Das Beispiel kopieren</translation>
+</message>
+<message>
+<source>Last requests</source>
+<translation>Letzte Anfragen</translation>
+</message>
+<message>
+<source>None yet.</source>
+<translation>Noch keine.</translation>
+</message>
+</context>
+<context>
 <name>ServerSection</name>
 <message>
 <source>Local server</source>
@@ -1921,6 +2155,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Hier aufhören</translation>
 </message>
 <message>
+<source>Use a context of {tokens} and continue</source>
+<translation>Mit einem Kontext von {tokens} fortfahren</translation>
+</message>
+<message>
 <source>The context has no room for this.</source>
 <translation>Dafür reicht der Kontext nicht.</translation>
 </message>
@@ -2060,8 +2298,28 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Für Chats mit Modellen, die keine eigenen Einstellungen haben.</translation>
 </message>
 <message>
+<source>Nothing is sent anywhere: no figures, no reports. Chats and settings stay in files on this machine. The network is used only for what you start yourself: downloads, and the look for a newer version.</source>
+<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für das benutzt, was Sie selbst beginnen: Downloads und die Suche nach einer neueren Version.</translation>
+</message>
+<message>
 <source>Let the model write the titles of new chats when it is idle</source>
 <translation>Das Modell die Titel neuer Chats schreiben lassen, wenn es nichts zu tun hat</translation>
+</message>
+<message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
+<source>Address, examples and requests…</source>
+<translation>Adresse, Beispiele und Anfragen …</translation>
+</message>
+<message>
+<source>Show the page of the local server</source>
+<translation>Die Seite des lokalen Servers zeigen</translation>
+</message>
+<message>
+<source>Programs on this machine can use the loaded model. Off by default.</source>
+<translation>Programme auf diesem Rechner können das geladene Modell nutzen. Am Anfang aus.</translation>
 </message>
 <message>
 <source>Chats, models and measurements are kept.</source>
@@ -2074,10 +2332,6 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>System</source>
 <translation>System</translation>
-</message>
-<message>
-<source>Nothing is sent anywhere: no figures, no reports, no updates. Chats and settings stay in files on this machine. The network is used only for downloads that you start yourself.</source>
-<translation>Nichts wird irgendwohin gesendet: keine Zahlen, keine Berichte, keine Aktualisierungen. Chats und Einstellungen bleiben in Dateien auf diesem Rechner. Das Netz wird nur für selbst gestartete Downloads benutzt.</translation>
 </message>
 <message>
 <source>Reset</source>
@@ -2429,6 +2683,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <source>More</source>
 <translation>Mehr</translation>
 </message>
+<message>
+<source>Server</source>
+<translation>Server</translation>
+</message>
+<message>
+<source>The local server is on, at {address}.</source>
+<translation>Der lokale Server läuft, unter {address}.</translation>
+</message>
 </context>
 <context>
 <name>Transcript</name>
@@ -2473,7 +2735,50 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 </context>
 <context>
+<name>VersionSection</name>
+<message>
+<source>Version</source>
+<translation>Version</translation>
+</message>
+<message>
+<source>Look for a newer version</source>
+<translation>Nach einer neueren Version suchen</translation>
+</message>
+<message>
+<source>Open its page…</source>
+<translation>Ihre Seite öffnen…</translation>
+</message>
+<message>
+<source>Open the page of the newer version</source>
+<translation>Die Seite der neueren Version öffnen</translation>
+</message>
+<message>
+<source>Newer version</source>
+<translation>Neuere Version</translation>
+</message>
+<message>
+<source>This is version {version}.</source>
+<translation>Dies ist die Version {version}.</translation>
+</message>
+<message>
+<source>Looking…</source>
+<translation>Es wird gesucht…</translation>
+</message>
+<message>
+<source>Version {version} is out.</source>
+<translation>Die Version {version} ist erschienen.</translation>
+</message>
+<message>
+<source>This is the newest version.</source>
+<translation>Dies ist die neueste Version.</translation>
+</message>
+</context>
+<context>
 <name>Welcome</name>
+<message>
+<source>Get a larger model…</source>
+<translation>Ein größeres Modell holen …</translation>
+</message>
 <message>
 <source>Open a GGUF file…</source>
 <translation>GGUF-Datei öffnen …</translation>
@@ -2865,6 +3170,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Einstellungen</translation>
 </message>
 <message>
+<source>Local server</source>
+<translation>Lokaler Server</translation>
+</message>
+<message>
 <source>Diagnostics</source>
 <translation>Diagnose</translation>
 </message>
@@ -2960,6 +3269,30 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <context>
 <name>library</name>
 <message>
+<source>everything</source>
+<translation>alles</translation>
+</message>
+<message>
+<source>programming</source>
+<translation>Programmieren</translation>
+</message>
+<message>
+<source>images and text</source>
+<translation>Bilder und Text</translation>
+</message>
+<message>
+<source>thinking first</source>
+<translation>erst denken</translation>
+</message>
+<message>
+<source>small machines</source>
+<translation>kleine Rechner</translation>
+</message>
+<message>
+<source>on this computer</source>
+<translation>auf diesem Rechner</translation>
+</message>
+<message>
 <source>Name</source>
 <translation>Name</translation>
 </message>
@@ -2968,12 +3301,28 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>Auf diesem Rechner</translation>
 </message>
 <message>
+<source>Good for</source>
+<translation>Gut für</translation>
+</message>
+<message>
 <source>Type</source>
 <translation>Typ</translation>
 </message>
 <message>
 <source>Files</source>
 <translation>Dateien</translation>
+</message>
+<message>
+<source>Repository</source>
+<translation>Repository</translation>
+</message>
+<message>
+<source>Licence</source>
+<translation>Lizenz</translation>
+</message>
+<message>
+<source>Downloads in a month</source>
+<translation>Downloads im Monat</translation>
 </message>
 <message>
 <source>Size</source>
@@ -3531,12 +3880,24 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{file} ist kein Bild, das gelesen werden kann; PNG und JPEG können es.</translation>
 </message>
 <message>
+<source>This copy does not know where versions are published.</source>
+<translation>Dieses Exemplar weiß nicht, wo Versionen veröffentlicht werden.</translation>
+</message>
+<message>
+<source>{host} does not say in a known form which version is the newest.</source>
+<translation>{host} sagt nicht in bekannter Form, welche Version die neueste ist.</translation>
+</message>
+<message>
 <source>it was killed (signal 9) by the user or another program; the memory had not run out</source>
 <translation>er wurde vom Benutzer oder einem anderen Programm beendet (Signal 9); der Speicher war nicht erschöpft</translation>
 </message>
 <message>
 <source>This model cannot see images.</source>
 <translation>Dieses Modell kann keine Bilder sehen.</translation>
+</message>
+<message>
+<source>Expert {expert} of layer {layer} in memory differed from the model&apos;s file, so earlier answers may be wrong. It is read again; if this comes back, test the machine&apos;s memory.</source>
+<translation>Experte {expert} der Schicht {layer} war im Speicher anders als in der Datei des Modells; frühere Antworten können falsch sein. Er wird neu gelesen. Kommt das wieder, prüfen Sie den Speicher des Rechners.</translation>
 </message>
 <message>
 <source>The chat and its images are larger than {most:size}, the most at once.</source>
@@ -3705,6 +4066,18 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>its process could not be started: {reason}</source>
 <translation>ihr Prozess konnte nicht gestartet werden: {reason}</translation>
+</message>
+<message>
+<source>The cache rate is {rate:percent} by hand; automatic it would be {automatic:percent}.</source>
+<translation>Der Cache-Anteil ist von Hand {rate:percent}; automatisch wäre er {automatic:percent}.</translation>
+</message>
+<message>
+<source>The context is {n:count} tokens by hand; automatic it would be {automatic:count}.</source>
+<translation>Der Kontext ist von Hand {n:count} Token lang; automatisch wäre er {automatic:count}.</translation>
+</message>
+<message>
+<source>The method is {method} by hand; automatic it would be chosen by what is measured.</source>
+<translation>Das Verfahren ist von Hand {method}; automatisch würde es nach Messungen gewählt.</translation>
 </message>
 <message>
 <source>every expert is in memory</source>
@@ -4183,8 +4556,8 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>sie gehört zu einer Vorhersage namens {name}, die dieser Outrider nicht kennt</translation>
 </message>
 <message>
-<source>{file} is damaged: expert {expert} of layer {layer} is not what was written.</source>
-<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene.</translation>
+<source>{file} is damaged: expert {expert} of layer {layer} is not what was written. Delete it or write it again.</source>
+<translation>{file} ist beschädigt: Experte {expert} der Schicht {layer} ist nicht der geschriebene. Löschen oder schreiben Sie sie neu.</translation>
 </message>
 <message>
 <source>This processor computes this model&apos;s experts fastest as they are.</source>
@@ -4503,6 +4876,14 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <translation>{what} hat {n} Dimensionen statt 3</translation>
 </message>
 <message>
+<source>{what} is of the type {type}, with which llama.cpp cannot compute</source>
+<translation>{what} ist vom Typ {type}, mit dem llama.cpp nicht rechnen kann</translation>
+</message>
+<message>
+<source>the token {token} appears twice in its vocabulary</source>
+<translation>das Token {token} steht zweimal in seinem Vokabular</translation>
+</message>
+<message>
 <source>{key} is missing or zero, but expert_count is {all}</source>
 <translation>{key} fehlt oder ist null, aber expert_count ist {all}</translation>
 </message>
@@ -4597,6 +4978,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>{host} does not say how large the file is.</source>
 <translation>{host} sagt nicht, wie groß die Datei ist.</translation>
+</message>
+<message>
+<source>{place} no longer has {file}. Search for its name to find others like it.</source>
+<translation>{place} hat {file} nicht mehr. Eine Suche nach dem Namen findet ähnliche.</translation>
 </message>
 <message>
 <source>What {host} sends from this address is not a GGUF file.</source>
@@ -4721,6 +5106,10 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 <message>
 <source>an integer</source>
 <translation>eine ganze Zahl</translation>
+</message>
+<message>
+<source>a list of names of settings</source>
+<translation>eine Liste von Namen von Einstellungen</translation>
 </message>
 <message>
 <source>a number</source>
@@ -5282,9 +5671,9 @@ Mehr braucht mehr Speicher und wartet weniger auf das Laufwerk.</translation>
 </message>
 <message>
 <source>This is the embedded model: {size}, here to try things out. It makes up most of what it says.
-Drop a GGUF file on the window for a larger one.</source>
-<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Es kann nur Englisch und erfindet das meiste.
-Für ein größeres eine GGUF-Datei auf das Fenster ziehen.</translation>
+For real use, get a larger model.</source>
+<translation>Das ist das eingebaute Modell: {size}, zum Ausprobieren. Das meiste, was es sagt, ist erfunden.
+Zum Arbeiten ein größeres Modell holen.</translation>
 </message>
 <message>
 <source>{layers} layers of {experts} experts, {used} used</source>

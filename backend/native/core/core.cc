@@ -29,6 +29,9 @@ class Chosen final : public Eviction {
     void routed(const Routing & routing, std::span<const Demand> demands) override {
         for (const auto & e : all_) e->routed(routing, demands);
     }
+    void accessed(Layer layer, Expert expert) override {
+        for (const auto & e : all_) e->accessed(layer, expert);
+    }
     void forecast(const Forecast & forecast) override {
         for (const auto & e : all_) e->forecast(forecast);
     }
@@ -167,6 +170,8 @@ void Core::on(const PassBegan & e, Commands & out) {
     push_due(out);
 }
 
+void Core::on(const Reached & e, Commands & out) { scheduler_->gate_reached(e.layer, out); }
+
 void Core::on(const Routed & e, Commands & out) {
     Routing routing = e.routing;
     if (size_t(routing.n_token) <= sequences_.size()) {
@@ -251,6 +256,24 @@ void Core::on(const GateSeen & e, Commands & out) {
         take(forecasts_);
     }
     push_due(out);
+}
+
+void Core::on(const Stocked & e, Commands & out) {
+    const Place place{e.layer, Part::top};
+    const Pool pool = residency_.pool(place);
+    if (pool == none || residency_.layout().pools[size_t(pool)].buffer) {
+        return;
+    }
+    for (Expert expert : e.experts) {
+        if (residency_.find(place, expert) != none) {
+            continue;
+        }
+        const Slot slot = residency_.free_slot(place, expert);
+        if (slot != none) {
+            residency_.assign(place, slot, expert, true);
+            desk_.order(pool, slot, Urgency::low, true, out);
+        }
+    }
 }
 
 void Core::on(const Predicted & e, Commands & out) {
@@ -401,7 +424,9 @@ std::vector<uint8_t> Core::snapshot() const {
         for (Expert e = 0; e < shape_.n_expert; e++) {
             if (const SlotInfo * info = first_part(l, e)) {
                 cells[size_t(l) * size_t(shape_.n_expert) + size_t(e)] |=
-                    (info->state == SlotState::ready ? Cell::resident : Cell::arriving) |
+                    (info->state == SlotState::ready ? Cell::resident
+                     : info->flying != 0             ? Cell::arriving
+                                                     : Cell::absent) |
                     (info->pinned ? Cell::pinned : 0);
             }
         }

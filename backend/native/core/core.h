@@ -73,8 +73,10 @@ class Core {
     void on(const Tuned & e, Commands & out);
     void on(const Measured & e, Commands & out);
     void on(const PassBegan & e, Commands & out);
+    void on(const Reached & e, Commands & out);
     void on(const Routed & e, Commands & out);
     void on(const GateSeen & e, Commands & out);
+    void on(const Stocked & e, Commands & out);
     void on(const Predicted & e, Commands & out);
     void on(const Copied & e, Commands & out);
     void on(const Cancelled & e, Commands & out);

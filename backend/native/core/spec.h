@@ -46,6 +46,13 @@ struct Future {
 
 class MoepicStatistics;
 
+// How a router's products become a choice: the experts of the highest gate(products + added) + selected.
+struct RouterBias {
+    std::vector<float> added{};  // [n_expert], or empty
+    std::vector<float> selected{};  // [n_expert], or empty: takes part in the choice, not in the weights (DeepSeek-V3)
+    bool sigmoid = false;  // the gate; otherwise softmax
+};
+
 // What a driver offers to the parts. A part that needs more throws and names what it lacks.
 struct Surroundings {
     const Shape & shape;
@@ -57,6 +64,7 @@ struct Surroundings {
     std::shared_ptr<const Future> future{};  // null in a live engine without a recorded trace
     // MoEpic's configurator learns from these, also after a new layout; null: none is wanted.
     std::shared_ptr<MoepicStatistics> statistics{};
+    std::vector<RouterBias> router_biases{};  // [layer], or empty: no router has any
 };
 
 // A family's registry is an array of pairs: a name, and how to make the part.

@@ -21,6 +21,7 @@ class NextRouter final : public Predictor {
           n_embd_(around.n_embd),
           n_predict_(forecast_size(around.shape, n_predict)),
           routers_(known_routers(spec, around)),
+          biases_(around.router_biases),
           poll_(n_expert_) {
         SpecReader settings(spec, "predictor");
         stride_ = settings.whole("stride", 1, 1, 2);
@@ -49,6 +50,9 @@ class NextRouter final : public Predictor {
             token = of_next ? last_[size_t(token)] : token;
             std::fill(row, row + n_expert_, 0.0f);
             add_mat_vec(routers_[target].data(), input.data() + int64_t(token) * n_embd_, n_expert_, n_embd_, row);
+            if (size_t(target) < biases_.size()) {
+                choose_by(biases_[size_t(target)], {row, size_t(n_expert_)});
+            }
         }));
     }
 
@@ -61,6 +65,7 @@ class NextRouter final : public Predictor {
     std::vector<std::span<const float>> routers_;
     int32_t n_routed_ = 0;  // tokens of the layer routed last
     std::vector<int32_t> last_;  // of these, the last one of each sequence
+    std::vector<RouterBias> biases_;
     Poll poll_;
 };
 

@@ -18,6 +18,7 @@ class ByPhase final : public Scheduler {
         now_->pass_began(phase, many);
     }
     void push_predicted(const Forecast & forecast, Commands & out) override { now_->push_predicted(forecast, out); }
+    void gate_reached(Layer layer, Commands & out) override { now_->gate_reached(layer, out); }
     void push_precise(Layer layer, std::span<const Demand> demands, Commands & out) override {
         now_->push_precise(layer, demands, out);
     }
